@@ -1,0 +1,48 @@
+# Every target sets up what it needs: .venv, the locked packages and, as root on Debian, missing system packages.
+.DEFAULT_GOAL := help
+BIN := .venv/bin
+ARGS ?=
+
+.PHONY: help setup serve test test-full lint format types bench bench-full docs lock clean
+
+help:  ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+setup:
+	@scripts/setup dev
+
+serve:  ## start the server with embedded defaults: make serve ARGS="--port 9000"
+	@scripts/setup serve
+	@exec $(BIN)/antwort serve $(ARGS)
+
+test: setup  ## run every test, in parallel: make test ARGS="-k registry"
+	@$(BIN)/python -m pytest -n 2 $(ARGS)
+
+test-full: setup  ## the same with the large counts
+	@ANTWORT_TEST_FULL=1 $(BIN)/python -m pytest -n 2 $(ARGS)
+
+lint: setup  ## ruff: rules and formatting
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+
+format: setup  ## let ruff mend what it can
+	@$(BIN)/ruff check --fix .
+	@$(BIN)/ruff format .
+
+types: setup  ## mypy, strict, on source and tests
+	@$(BIN)/mypy
+
+bench: setup  ## measure: figures as ratios taken in one run
+	@$(BIN)/python -m benchmarks $(ARGS)
+
+bench-full: setup  ## the same with the large counts
+	@$(BIN)/python -m benchmarks --full $(ARGS)
+
+docs: setup  ## regenerate the generated parts of docs/ and README.md
+	@$(BIN)/python scripts/docs.py $(ARGS)
+
+lock: setup  ## refresh requirements/*.txt from pyproject.toml
+	@scripts/lock $(ARGS)
+
+clean:  ## remove .venv and caches
+	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis
