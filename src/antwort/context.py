@@ -1,0 +1,91 @@
+"""Who is calling, on whose behalf, and until when: the argument that every function and route handler may ask for."""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+__all__ = ["ANONYMOUS_TENANT", "Agent", "Context", "Principal", "Progress"]
+
+ANONYMOUS_TENANT = "default"
+"""The one tenant of a server that runs without authentication."""
+
+
+@dataclass(frozen=True, slots=True)
+class Principal:
+    """An authenticated caller. `scopes` are what the credentials grant; `*` grants everything."""
+
+    tenant: str
+    subject: str
+    scopes: frozenset[str] = frozenset({"*"})
+    method: str = "none"
+    """How the caller proved who they are: `none`, `api_key`, `jwt`."""
+    key_id: str | None = None
+    """The public id of the credential, for rate limits and the audit log; never the secret."""
+
+    def grants(self, scope: str) -> bool:
+        """Tell whether the credentials carry a scope."""
+        return scope in self.scopes or "*" in self.scopes
+
+
+@dataclass(frozen=True, slots=True)
+class Agent:
+    """The agent on whose behalf a function runs. The default is a root agent that may do everything."""
+
+    name: str = "root"
+    depth: int = 0
+    can_spawn: bool = True
+
+    @property
+    def is_root(self) -> bool:
+        """Tell whether this agent talks to the user, rather than to a parent agent."""
+        return self.depth == 0
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """A sign of life from a running function: what it is doing and, where known, how far it got."""
+
+    message: str
+    fraction: float | None = None
+
+
+def _discard(_progress: Progress) -> None:
+    """Drop progress nobody listens to."""
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """Passed to handlers that declare a parameter of this type; never a global.
+
+    The tenant has no default: whoever builds a context must say for whom.
+    """
+
+    tenant: str
+    subject: str = "anonymous"
+    scopes: frozenset[str] = frozenset()
+    request_id: str | None = None
+    response_id: str | None = None
+    call_id: str | None = None
+    agent: Agent = field(default_factory=Agent)
+    deadline: float | None = None
+    """When the work must be done, on the clock of `time.monotonic()`."""
+    emit: Callable[[Progress], None] = _discard
+    """Where progress goes."""
+
+    @classmethod
+    def of(cls, principal: Principal, *, request_id: str | None = None) -> "Context":
+        """Build the context of a request."""
+        return cls(principal.tenant, principal.subject, principal.scopes, request_id=request_id)
+
+    def remaining(self) -> float | None:
+        """Return the seconds left until the deadline, never negative; None without one."""
+        return None if self.deadline is None else max(0.0, self.deadline - time.monotonic())
+
+    def grants(self, scope: str) -> bool:
+        """Tell whether the caller's credentials carry a scope."""
+        return scope in self.scopes or "*" in self.scopes
+
+    def with_(self, **changes: Any) -> "Context":
+        """Return a copy with some fields changed."""
+        return replace(self, **changes)

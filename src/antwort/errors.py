@@ -1,0 +1,260 @@
+"""Every error antwort raises on purpose, in one tree with three audiences.
+
+AntwortError
+├── ConfigError                  the operator: start-up stops, exit code 2, one line with the cure
+│   └── DefinitionError          the author of a function or provider: what is wrong with the definition
+├── FunctionError                the model: becomes an error result it can act on, never a failed response
+│   ├── UnknownFunctionError
+│   ├── FunctionDeniedError      the calling agent may not use it
+│   ├── InvalidArgumentsError
+│   ├── FunctionTimeoutError
+│   └── FunctionUnavailableError disabled, not started, or no free slot in time
+└── APIError                     the client: the OpenAI error envelope with the right status
+    ├── BadRequestError          400
+    ├── AuthenticationError      401
+    ├── PermissionDeniedError    403
+    ├── NotFoundError            404
+    ├── MethodNotAllowedError    405
+    ├── ConflictError            409
+    ├── PayloadTooLargeError     413
+    ├── UnsupportedMediaTypeError 415
+    ├── RateLimitError           429
+    ├── InternalServerError      500
+    ├── BadGatewayError          502
+    ├── ServiceUnavailableError  503
+    └── GatewayTimeoutError      504
+
+Anything else that escapes is a bug: the client sees an `InternalServerError` with the request id, the log has the
+traceback.
+"""
+
+import difflib
+from collections.abc import Iterable, Mapping
+from typing import ClassVar
+
+__all__ = [
+    "APIError",
+    "AntwortError",
+    "AuthenticationError",
+    "BadGatewayError",
+    "BadRequestError",
+    "ConfigError",
+    "ConflictError",
+    "DefinitionError",
+    "FunctionDeniedError",
+    "FunctionError",
+    "FunctionTimeoutError",
+    "FunctionUnavailableError",
+    "GatewayTimeoutError",
+    "InternalServerError",
+    "InvalidArgumentsError",
+    "MethodNotAllowedError",
+    "NotFoundError",
+    "PayloadTooLargeError",
+    "PermissionDeniedError",
+    "RateLimitError",
+    "ServiceUnavailableError",
+    "UnknownFunctionError",
+    "UnsupportedMediaTypeError",
+    "did_you_mean",
+]
+
+
+class AntwortError(Exception):
+    """The root of the tree."""
+
+
+# --- the operator and the author -------------------------------------------------------------------------------------
+
+
+class ConfigError(AntwortError):
+    """The configuration cannot be used. Raised while loading or starting; the CLI prints one line and exits with 2.
+
+    `where` names the place as the operator knows it: a file and line, an environment variable, a flag.
+    `problems` holds every error found at once, this one first, for `antwort check`.
+    """
+
+    def __init__(self, message: str, *, where: str | None = None, problems: Iterable["ConfigError"] = ()) -> None:
+        self.message = " ".join(message.split())
+        self.where = where
+        super().__init__(self.message if where is None else f"{where}: {self.message}")
+        self.problems: tuple[ConfigError, ...] = tuple(problems) or (self,)
+
+
+class DefinitionError(ConfigError):
+    """A function or provider is not defined well enough to be offered to a model. Raised when it is registered."""
+
+
+# --- the model -------------------------------------------------------------------------------------------------------
+
+
+class FunctionError(AntwortError):
+    """Raise it in a handler to tell the model what went wrong; the text reaches the model as an error result."""
+
+    status: ClassVar[str] = "error"
+
+
+class UnknownFunctionError(FunctionError):
+    """No function of that name is offered."""
+
+    status = "unknown"
+
+
+class FunctionDeniedError(FunctionError):
+    """The function exists, but not for the agent that called it."""
+
+    status = "denied"
+
+
+class InvalidArgumentsError(FunctionError):
+    """The arguments do not fit the function's parameters."""
+
+    status = "invalid_arguments"
+
+
+class FunctionTimeoutError(FunctionError):
+    """The function did not finish in its time."""
+
+    status = "timeout"
+
+
+class FunctionUnavailableError(FunctionError):
+    """The function cannot run now: its provider is disabled, not started, or has no free slot."""
+
+    status = "unavailable"
+
+
+# --- the client ------------------------------------------------------------------------------------------------------
+
+
+class APIError(AntwortError):
+    """An HTTP error. Subclasses fix the status; `param` names the offending field, `code` a machine-readable cause."""
+
+    status: int = 500
+    type: str = "server_error"
+    default_code: ClassVar[str | None] = None
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        param: str | None = None,
+        code: str | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.param = param
+        self.code = code or self.default_code
+        self.headers = dict(headers or {})
+
+    def envelope(self) -> dict[str, dict[str, str | None]]:
+        """Return the body OpenAI clients expect."""
+        return {"error": {"message": self.message, "type": self.type, "param": self.param, "code": self.code}}
+
+
+class BadRequestError(APIError):
+    """400: the request cannot be understood or is not valid."""
+
+    status = 400
+    type = "invalid_request_error"
+
+
+class AuthenticationError(APIError):
+    """401: no credentials, or credentials that are not accepted."""
+
+    status = 401
+    type = "invalid_request_error"
+    default_code = "invalid_api_key"
+
+    def __init__(self, message: str, *, code: str | None = None) -> None:
+        super().__init__(message, code=code, headers={"www-authenticate": "Bearer"})
+
+
+class PermissionDeniedError(APIError):
+    """403: known, but not allowed."""
+
+    status = 403
+    type = "invalid_request_error"
+    default_code = "insufficient_permissions"
+
+
+class NotFoundError(APIError):
+    """404: it does not exist, or not for this tenant; the two are never told apart."""
+
+    status = 404
+    type = "invalid_request_error"
+    default_code = "not_found"
+
+
+class MethodNotAllowedError(APIError):
+    """405: the path exists, the method does not."""
+
+    status = 405
+    type = "invalid_request_error"
+    default_code = "method_not_allowed"
+
+
+class ConflictError(APIError):
+    """409: the state does not allow it (any more)."""
+
+    status = 409
+    type = "invalid_request_error"
+    default_code = "conflict"
+
+
+class PayloadTooLargeError(APIError):
+    """413: the body is larger than the server takes."""
+
+    status = 413
+    type = "invalid_request_error"
+    default_code = "request_too_large"
+
+
+class UnsupportedMediaTypeError(APIError):
+    """415: the body is not of a type the endpoint reads."""
+
+    status = 415
+    type = "invalid_request_error"
+    default_code = "unsupported_media_type"
+
+
+class RateLimitError(APIError):
+    """429: too many requests; `retry_after` seconds from now one will be taken."""
+
+    status = 429
+    type = "rate_limit_error"
+    default_code = "rate_limit_exceeded"
+
+    def __init__(self, message: str, *, retry_after: float, headers: Mapping[str, str] | None = None) -> None:
+        seconds = max(1, -int(-retry_after // 1))
+        super().__init__(message, headers={**(headers or {}), "retry-after": str(seconds)})
+        self.retry_after = retry_after
+
+
+class InternalServerError(APIError):
+    """500: a bug of ours or of a provider."""
+
+
+class BadGatewayError(APIError):
+    """502: a server behind us answered wrongly."""
+
+    status = 502
+
+
+class ServiceUnavailableError(APIError):
+    """503: a server behind us cannot be reached, or we are stopping."""
+
+    status = 503
+
+
+class GatewayTimeoutError(APIError):
+    """504: a server behind us did not answer in time."""
+
+    status = 504
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """Return `; did you mean 'x'?` for the known name nearest to a mistyped one, or an empty string."""
+    near = difflib.get_close_matches(name, list(known), n=1)
+    return f"; did you mean '{near[0]}'?" if near else ""
