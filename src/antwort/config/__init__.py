@@ -1,0 +1,50 @@
+"""Typed settings, loaded from a file, the environment and flags, each value with its origin."""
+
+from antwort.config.load import LoadedConfig, load_config, validate_settings
+from antwort.config.masking import MASK, is_secret_name, mask_urls
+from antwort.config.model import (
+    ApiKeyConfig,
+    AuthConfig,
+    Config,
+    FunctionsConfig,
+    JwtConfig,
+    LimitsConfig,
+    ObservabilityConfig,
+    ProviderConfig,
+    RateConfig,
+    ServerConfig,
+)
+from antwort.config.origins import Origin
+from antwort.config.reference import markdown_table, markdown_tables
+from antwort.config.secrets import secret_values
+from antwort.config.settings import Settings
+from antwort.config.show import Entry
+from antwort.config.sources import Override
+from antwort.config.template import commented_config
+
+__all__ = [
+    "MASK",
+    "ApiKeyConfig",
+    "AuthConfig",
+    "Config",
+    "Entry",
+    "FunctionsConfig",
+    "JwtConfig",
+    "LimitsConfig",
+    "LoadedConfig",
+    "ObservabilityConfig",
+    "Origin",
+    "Override",
+    "ProviderConfig",
+    "RateConfig",
+    "ServerConfig",
+    "Settings",
+    "commented_config",
+    "is_secret_name",
+    "load_config",
+    "markdown_table",
+    "markdown_tables",
+    "mask_urls",
+    "secret_values",
+    "validate_settings",
+]

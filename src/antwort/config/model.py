@@ -1,0 +1,271 @@
+"""The configuration: every section, every key, every default. The docs and `antwort init` are generated from here."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    ByteSize,
+    Field,
+    PositiveInt,
+    SecretStr,
+    field_validator,
+    model_validator,
+)
+
+from antwort.config.settings import Settings
+from antwort.errors import did_you_mean
+
+__all__ = [
+    "ApiKeyConfig",
+    "AuthConfig",
+    "Config",
+    "FunctionsConfig",
+    "JwtConfig",
+    "LimitsConfig",
+    "ObservabilityConfig",
+    "ProviderConfig",
+    "RateConfig",
+    "ServerConfig",
+    "fold_entry",
+]
+
+_ASYMMETRIC = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES256K", "ES384", "ES512", "EdDSA")
+"""The signatures a server can check without being able to forge them."""
+
+
+def _expand(path: Path) -> Path:
+    try:
+        return path.expanduser()
+    except RuntimeError as error:
+        raise ValueError(str(error)) from None
+
+
+def _lower(value: Any) -> Any:
+    return value.lower() if isinstance(value, str) else value
+
+
+UserPath = Annotated[Path, AfterValidator(_expand)]
+"""A path that may start with `~`."""
+
+
+class ServerConfig(Settings):
+    """The HTTP server."""
+
+    host: str = Field(default="127.0.0.1", min_length=1, description="Address to listen on.")
+    port: int = Field(default=8080, ge=0, le=65535, description="Port to listen on; 0 picks a free one.")
+    max_body_bytes: ByteSize = Field(
+        default=ByteSize(32 * 1024**2), gt=0, description="Largest request body taken, such as 32MiB."
+    )
+    cors_origins: list[str] = Field(
+        default_factory=list, description="Origins of web pages that may call the server; '*' allows all."
+    )
+    allow_anonymous: bool = Field(
+        default=False, description="Serve without authentication on an address other machines can reach."
+    )
+    protect_metrics: bool = Field(default=False, description="Require the scope `metrics` at /metrics.")
+    shutdown_timeout: float = Field(
+        default=10.0, ge=0, description="Seconds that running requests get to finish when the server stops."
+    )
+
+
+class ApiKeyConfig(Settings):
+    """One API key, given in the configuration rather than made by `antwort keys new`."""
+
+    id: str = Field(min_length=1, description="Public name of the key, shown in logs.")
+    key: SecretStr | None = Field(default=None, min_length=1, description="The key itself.")
+    hash: str | None = Field(default=None, min_length=1, description="Hash of the key, instead of the key itself.")
+    tenant: str = Field(default="default", min_length=1, description="Tenant the key belongs to.")
+    subject: str | None = Field(default=None, description="Who uses the key; its id if not given.")
+    scopes: list[str] = Field(default=["*"], description="What the key may do; '*' is everything.")
+
+    @model_validator(mode="after")
+    def _has_one_secret(self) -> Self:
+        if (self.key is None) == (self.hash is None):
+            raise ValueError("needs exactly one of 'key', 'key_file' and 'hash'")
+        return self
+
+
+class JwtConfig(Settings):
+    """Bearer tokens signed by an identity provider."""
+
+    issuer: str = Field(min_length=1, description="Issuer (`iss`) the tokens must name.")
+    audience: str | list[str] = Field(min_length=1, description="Audience (`aud`), or several of which one must match.")
+    jwks_url: str | None = Field(
+        default=None, description="Where the issuer publishes its keys; found by OIDC discovery if not given."
+    )
+    jwks_file: UserPath | None = Field(default=None, description="File with the issuer's keys, instead of a URL.")
+    algorithms: list[str] = Field(
+        default=["RS256", "ES256"], min_length=1, description="Signature algorithms accepted; asymmetric ones only."
+    )
+    tenant_claim: str = Field(default="tenant", min_length=1, description="Claim that holds the tenant.")
+    subject_claim: str = Field(default="sub", min_length=1, description="Claim that holds the subject.")
+    scope_claim: str = Field(default="scope", min_length=1, description="Claim that holds the scopes.")
+    leeway: float = Field(default=30.0, ge=0, description="Seconds by which clocks may differ.")
+    refresh: float = Field(default=300.0, gt=0, description="Seconds after which the issuer's keys are read again.")
+
+    @field_validator("algorithms")
+    @classmethod
+    def _are_asymmetric(cls, algorithms: list[str]) -> list[str]:
+        for name in algorithms:
+            if name.lower() == "none":
+                raise ValueError("the algorithm 'none' accepts unsigned tokens and is refused")
+            if name.upper().startswith("HS"):
+                raise ValueError(f"the algorithm '{name}' is symmetric and is refused; use RS256 or ES256")
+            if name not in _ASYMMETRIC:
+                raise ValueError(f"unknown algorithm '{name}'{did_you_mean(name, _ASYMMETRIC)}")
+        return algorithms
+
+    @model_validator(mode="after")
+    def _has_one_key_source(self) -> Self:
+        if self.jwks_url is not None and self.jwks_file is not None:
+            raise ValueError("give either 'jwks_url' or 'jwks_file', not both")
+        return self
+
+
+class AuthConfig(Settings):
+    """Who may call the server."""
+
+    mode: Literal["auto", "none", "required"] = Field(
+        default="auto", description="Whether callers must authenticate; `auto`: as soon as a key or an issuer is known."
+    )
+    api_keys: list[ApiKeyConfig] = Field(default_factory=list, description="API keys given here.")
+    keys_file: UserPath | None = Field(
+        default=None, description="File of the keys made by `antwort keys new`; `<data_dir>/keys.json` if not given."
+    )
+    jwt: JwtConfig | None = Field(default=None, description="Accept tokens signed by an identity provider.")
+
+    @field_validator("api_keys")
+    @classmethod
+    def _have_different_ids(cls, keys: list[ApiKeyConfig]) -> list[ApiKeyConfig]:
+        seen: set[str] = set()
+        for key in keys:
+            if key.id in seen:
+                raise ValueError(f"two keys have the id '{key.id}'")
+            seen.add(key.id)
+        return keys
+
+
+class RateConfig(Settings):
+    """How many requests are taken."""
+
+    requests_per_minute: PositiveInt | None = Field(
+        default=None, description="Requests per minute; no limit if not given."
+    )
+    burst: PositiveInt | None = Field(
+        default=None, description="Requests taken at once before the rate counts; requests_per_minute if not given."
+    )
+
+    @model_validator(mode="after")
+    def _has_a_rate(self) -> Self:
+        if self.burst is not None and self.requests_per_minute is None:
+            raise ValueError("'burst' has no effect without 'requests_per_minute'")
+        return self
+
+
+class LimitsConfig(Settings):
+    """Rate limits."""
+
+    per_key: RateConfig = Field(default_factory=RateConfig, description="Limit for each API key or token subject.")
+    per_tenant: RateConfig = Field(default_factory=RateConfig, description="Limit for each tenant, over all its keys.")
+
+
+class FunctionsConfig(Settings):
+    """Defaults for functions that do not set their own."""
+
+    timeout: float | None = Field(default=60.0, gt=0, description="Seconds a call may take; null for no limit.")
+    max_output: PositiveInt = Field(default=100_000, description="Characters of a result that reach the model.")
+    threads: PositiveInt = Field(default=32, description="Threads for functions that are not async.")
+    concurrency: PositiveInt | None = Field(
+        default=None, description="Calls of one function that run at the same time; no limit if not given."
+    )
+
+
+class ObservabilityConfig(Settings):
+    """What the server tells about itself."""
+
+    log_level: Annotated[Literal["debug", "info", "warning", "error"], BeforeValidator(_lower)] = Field(
+        default="info", description="Least severe messages to log."
+    )
+    log_format: Literal["auto", "console", "json"] = Field(
+        default="auto", description="Form of the log; `auto`: console on a terminal, else json."
+    )
+    access_log: bool = Field(default=True, description="Log every request.")
+    audit_file: UserPath | None = Field(default=None, description="File that the audit log is appended to.")
+    tracing: bool = Field(default=False, description="Send OpenTelemetry traces; needs the extra `otel`.")
+
+
+class ProviderConfig(Settings):
+    """One provider. Keys beside the four below are read as settings; `null` is an empty entry."""
+
+    enabled: bool = Field(default=False, description="Turn the provider on.")
+    use: str | None = Field(
+        default=None, description="Class to load, as 'module:Class'; found by the entry's name if not given."
+    )
+    offer: Literal["always", "on_request"] = Field(
+        default="always", description="Offer the functions to every request, or only to those that name them."
+    )
+    settings: dict[str, Any] = Field(
+        default_factory=dict, repr=False, description="The provider's own settings, described in its documentation."
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _read_entry(cls, data: Any) -> Any:
+        if data is None:
+            return {}
+        if not isinstance(data, Mapping):
+            return data
+        entry, twice = fold_entry(data)
+        if twice:
+            raise ValueError(f"'{twice[0]}' is given twice, beside and below 'settings'")
+        return entry
+
+    @field_validator("use")
+    @classmethod
+    def _names_a_class(cls, use: str | None) -> str | None:
+        if use is not None:
+            module, _, name = use.partition(":")
+            if not all(part.isidentifier() for part in [*module.split("."), *name.split(".")]):
+                raise ValueError("must look like 'module:Class'")
+        return use
+
+
+class Config(Settings):
+    """All that an operator can set."""
+
+    data_dir: UserPath = Field(default=Path(".antwort"), description="Folder for everything the server keeps.")
+    plugins_dir: UserPath | None = Field(default=None, description="Folder whose Python files may hold providers.")
+    strict_names: bool = Field(
+        default=False,
+        description="Refuse to start when two providers claim the same name, instead of the first winning.",
+    )
+    server: ServerConfig = Field(default_factory=ServerConfig, description="The HTTP server.")
+    auth: AuthConfig = Field(default_factory=AuthConfig, description="Who may call the server.")
+    limits: LimitsConfig = Field(default_factory=LimitsConfig, description="Rate limits.")
+    functions: FunctionsConfig = Field(
+        default_factory=FunctionsConfig, description="Defaults for functions that do not set their own."
+    )
+    observability: ObservabilityConfig = Field(
+        default_factory=ObservabilityConfig, description="What the server tells about itself."
+    )
+    providers: dict[str, ProviderConfig] | None = Field(
+        default=None, description="Providers, the first winning where two conflict; a default set if not given."
+    )
+
+
+def fold_entry(entry: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
+    """Move the keys beside `settings` of a provider's entry below it; also return those that were there already."""
+    own = {key: value for key, value in entry.items() if key in ProviderConfig.model_fields}
+    beside = {key: value for key, value in entry.items() if key not in own}
+    settings = own.get("settings")
+    if settings is None:
+        settings = {}
+    if not isinstance(settings, Mapping):
+        return own, []
+    twice = [key for key in beside if key in settings]
+    if beside or "settings" in own:
+        own["settings"] = {**settings, **beside}
+    return own, twice

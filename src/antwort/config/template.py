@@ -1,0 +1,60 @@
+"""The file `antwort init` writes: every key with what it does and its default."""
+
+from collections.abc import Iterator, Mapping
+
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+
+from antwort.config.model import Config, ProviderConfig
+from antwort.config.reference import default_text, field_default
+from antwort.config.schema import models_in
+
+__all__ = ["commented_config"]
+
+_HEADER = """\
+# The configuration of antwort.
+#
+# Every key stands here with its default. To change one, remove the '#' directly before it.
+# A value may hold ${VARIABLE} or ${VARIABLE:-default}; for a secret 'x', 'x_file' names a file that holds it.
+# A variable such as ANTWORT_SERVER__PORT overrides this file, a flag overrides both.
+# 'antwort config show' prints what is in force, and why.
+"""
+
+_INDENT = "  "
+
+
+def commented_config(providers: Mapping[str, str]) -> str:
+    """Return a file that loads to the defaults. `providers` are the names and summaries to show as examples."""
+    lines = [_HEADER]
+    for name, field in Config.model_fields.items():
+        lines += _provider_lines(field, providers) if name == "providers" else _field_lines(name, field, "")
+        lines.append("")
+    return "\n".join(lines).rstrip("\n") + "\n"
+
+
+def _field_lines(name: str, field: FieldInfo, indent: str) -> Iterator[str]:
+    yield f"{indent}# {field.description}"
+    value = field_default(field)
+    if isinstance(value, BaseModel):
+        yield f"{indent}{name}:"
+        for inner_name, inner in type(value).model_fields.items():
+            yield from _field_lines(inner_name, inner, indent + _INDENT)
+        return
+    yield f"{indent}#{name}: {default_text(value)}"
+    for model in models_in(field.annotation):
+        yield f"{indent}# {'Each item' if isinstance(value, list) else 'The section'} has these keys:"
+        for inner_name, inner in model.model_fields.items():
+            note = "required" if inner.is_required() else default_text(field_default(inner))
+            yield f"{indent}# {_INDENT}{inner_name} ({note}): {inner.description}"
+
+
+def _provider_lines(field: FieldInfo, providers: Mapping[str, str]) -> Iterator[str]:
+    yield f"# {field.description}"
+    yield "# Each has these keys:"
+    for name, inner in ProviderConfig.model_fields.items():
+        yield f"# {_INDENT}{name} ({default_text(field_default(inner))}): {inner.description}"
+    yield "#providers:"
+    for name, summary in providers.items():
+        yield f"{_INDENT}# {' '.join(summary.split())}"
+        yield f"{_INDENT}#{name}:"
+        yield f"{_INDENT * 2}#enabled: false"

@@ -1,0 +1,202 @@
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import BaseModel, SecretStr, ValidationError
+
+from antwort.config import (
+    ApiKeyConfig,
+    AuthConfig,
+    Config,
+    FunctionsConfig,
+    JwtConfig,
+    ObservabilityConfig,
+    ProviderConfig,
+    RateConfig,
+    ServerConfig,
+)
+from antwort.config.schema import models_in
+
+
+def test_the_defaults_are_those_the_documentation_promises() -> None:
+    assert Config().model_dump() == {
+        "data_dir": Path(".antwort"),
+        "plugins_dir": None,
+        "strict_names": False,
+        "server": {
+            "host": "127.0.0.1",
+            "port": 8080,
+            "max_body_bytes": 32 * 1024 * 1024,
+            "cors_origins": [],
+            "allow_anonymous": False,
+            "protect_metrics": False,
+            "shutdown_timeout": 10.0,
+        },
+        "auth": {"mode": "auto", "api_keys": [], "keys_file": None, "jwt": None},
+        "limits": {
+            "per_key": {"requests_per_minute": None, "burst": None},
+            "per_tenant": {"requests_per_minute": None, "burst": None},
+        },
+        "functions": {"timeout": 60.0, "max_output": 100_000, "threads": 32, "concurrency": None},
+        "observability": {
+            "log_level": "info",
+            "log_format": "auto",
+            "access_log": True,
+            "audit_file": None,
+            "tracing": False,
+        },
+        "providers": None,
+    }
+
+
+def test_the_defaults_of_keys_and_tokens() -> None:
+    key = ApiKeyConfig(id="ci", hash="h")
+    assert (key.key, key.tenant, key.subject, key.scopes) == (None, "default", None, ["*"])
+
+    jwt = JwtConfig(issuer="https://login.example", audience="antwort")
+    assert jwt.model_dump(exclude={"issuer", "audience"}) == {
+        "jwks_url": None,
+        "jwks_file": None,
+        "algorithms": ["RS256", "ES256"],
+        "tenant_claim": "tenant",
+        "subject_claim": "sub",
+        "scope_claim": "scope",
+        "leeway": 30.0,
+        "refresh": 300.0,
+    }
+
+
+def _described(model: type[BaseModel]) -> list[tuple[str, str | None]]:
+    found = []
+    for name, field in model.model_fields.items():
+        found.append((f"{model.__name__}.{name}", field.description))
+        found.extend(pair for inner in models_in(field.annotation) for pair in _described(inner))
+    return found
+
+
+@pytest.mark.parametrize(("name", "description"), _described(Config))
+def test_every_key_has_a_description_of_one_short_sentence(name: str, description: str | None) -> None:
+    assert description is not None
+    assert description.endswith(".")
+    assert len(description) <= 100
+    assert "\n" not in description
+
+
+@pytest.mark.parametrize(
+    ("model", "values"),
+    [
+        (ServerConfig, {"port": -1}),
+        (ServerConfig, {"port": 65536}),
+        (ServerConfig, {"max_body_bytes": 0}),
+        (ServerConfig, {"shutdown_timeout": -0.1}),
+        (ServerConfig, {"host": ""}),
+        (AuthConfig, {"mode": "sometimes"}),
+        (RateConfig, {"requests_per_minute": 0}),
+        (RateConfig, {"requests_per_minute": 5, "burst": 0}),
+        (RateConfig, {"burst": 5}),
+        (FunctionsConfig, {"timeout": 0}),
+        (FunctionsConfig, {"max_output": 0}),
+        (FunctionsConfig, {"threads": 0}),
+        (FunctionsConfig, {"concurrency": 0}),
+        (ObservabilityConfig, {"log_level": "loud"}),
+        (ObservabilityConfig, {"log_format": "xml"}),
+        (JwtConfig, {"issuer": "i"}),
+        (JwtConfig, {"issuer": "i", "audience": []}),
+        (JwtConfig, {"issuer": "i", "audience": "a", "algorithms": []}),
+        (JwtConfig, {"issuer": "i", "audience": "a", "jwks_url": "https://x", "jwks_file": "y"}),
+        (ApiKeyConfig, {"id": "", "hash": "h"}),
+        (ApiKeyConfig, {"id": "a", "key": ""}),
+        (Config, {"data_dir": "~nobody-of-that-name/x"}),
+    ],
+)
+def test_values_out_of_range_are_refused(model: type[BaseModel], values: dict[str, Any]) -> None:
+    with pytest.raises(ValidationError):
+        model.model_validate(values)
+
+
+def test_port_zero_no_timeout_and_sizes_with_units_are_taken() -> None:
+    assert ServerConfig(port=0).port == 0
+    assert FunctionsConfig(timeout=None).timeout is None
+    assert ServerConfig.model_validate({"max_body_bytes": "2MiB"}).max_body_bytes == 2 * 1024 * 1024
+
+
+def test_a_path_may_start_at_the_home_folder(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", "/home/someone")
+
+    assert Config(data_dir=Path("~/antwort")).data_dir == Path("/home/someone/antwort")
+
+
+def test_the_log_level_is_read_in_any_case() -> None:
+    assert ObservabilityConfig.model_validate({"log_level": "WARNING"}).log_level == "warning"
+
+
+@pytest.mark.parametrize("secrets", [{}, {"key": "k", "hash": "h"}])
+def test_an_api_key_has_exactly_one_secret(secrets: dict[str, str]) -> None:
+    with pytest.raises(ValidationError, match="exactly one of 'key', 'key_file' and 'hash'"):
+        ApiKeyConfig.model_validate({"id": "a", **secrets})
+
+
+def test_an_api_key_may_come_from_a_file_but_not_beside_a_hash(tmp_path: Path) -> None:
+    (tmp_path / "key").write_text("ak-1\n")
+
+    key = ApiKeyConfig.model_validate({"id": "a", "key_file": str(tmp_path / "key")})
+    assert key.key == SecretStr("ak-1")
+    with pytest.raises(ValidationError, match="exactly one"):
+        ApiKeyConfig.model_validate({"id": "a", "key_file": str(tmp_path / "key"), "hash": "h"})
+
+
+def test_two_api_keys_cannot_share_an_id() -> None:
+    with pytest.raises(ValidationError, match="two keys have the id 'ci'"):
+        AuthConfig(api_keys=[ApiKeyConfig(id="ci", hash="1"), ApiKeyConfig(id="ci", hash="2")])
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "reason"),
+    [
+        ("none", "unsigned"),
+        ("None", "unsigned"),
+        ("HS256", "symmetric"),
+        ("hs512", "symmetric"),
+        ("RS265", "did you mean 'RS256'"),
+    ],
+)
+def test_algorithms_that_anyone_could_forge_are_refused(algorithm: str, reason: str) -> None:
+    with pytest.raises(ValidationError, match=reason):
+        JwtConfig(issuer="i", audience="a", algorithms=["RS256", algorithm])
+
+
+@pytest.mark.parametrize("audience", ["one", ["one", "two"]])
+def test_tokens_may_be_for_one_audience_or_several(audience: str | list[str]) -> None:
+    assert JwtConfig(issuer="i", audience=audience).audience == audience
+
+
+@pytest.mark.parametrize("use", ["module", "module:", ":Class", "a b:C", "pkg.mod:Class:x", "pkg/mod:Class"])
+def test_use_must_name_a_module_and_a_class(use: str) -> None:
+    with pytest.raises(ValidationError, match="module:Class"):
+        ProviderConfig(use=use)
+
+
+def test_use_takes_a_nested_name() -> None:
+    assert ProviderConfig(use="pkg.mod:Outer.Inner").use == "pkg.mod:Outer.Inner"
+
+
+def test_a_provider_entry_folds_its_settings_without_a_file() -> None:
+    config = Config.model_validate({"providers": {"search": {"enabled": True, "url": "x"}, "other": None}})
+
+    assert config.providers == {
+        "search": ProviderConfig(enabled=True, settings={"url": "x"}),
+        "other": ProviderConfig(),
+    }
+    with pytest.raises(ValidationError, match="'url' is given twice"):
+        ProviderConfig.model_validate({"url": "x", "settings": {"url": "y"}})
+
+
+def test_reprs_hold_no_secret() -> None:
+    config = Config.model_validate(
+        {
+            "auth": {"api_keys": [{"id": "a", "key": "s3cret"}]},
+            "providers": {"search": {"api_key": "s3cret"}},
+        }
+    )
+
+    assert "s3cret" not in repr(config)
