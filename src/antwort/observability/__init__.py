@@ -1,0 +1,24 @@
+"""Metrics, logs, the audit log and traces of one app, all without secrets."""
+
+from antwort.observability.audit import AuditLog
+from antwort.observability.logs import LogFormat, bind_log_context, configure_logging, log_context, reset_logging
+from antwort.observability.metrics import DURATION_BUCKETS, Metrics
+from antwort.observability.redaction import Redactor, redact
+from antwort.observability.tracing import NoTracer, Span, Tracer, tracer
+
+__all__ = [
+    "DURATION_BUCKETS",
+    "AuditLog",
+    "LogFormat",
+    "Metrics",
+    "NoTracer",
+    "Redactor",
+    "Span",
+    "Tracer",
+    "bind_log_context",
+    "configure_logging",
+    "log_context",
+    "redact",
+    "reset_logging",
+    "tracer",
+]

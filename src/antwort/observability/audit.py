@@ -1,0 +1,97 @@
+"""The audit log: who did what, one JSON object per line."""
+
+import json
+import logging
+import os
+import time
+from pathlib import Path
+from typing import Self
+
+from antwort.errors import ConfigError
+from antwort.observability.logs import FIELDS, log_context, merge, timestamp
+from antwort.observability.redaction import JSON, Redactor
+
+__all__ = ["AuditLog"]
+
+audit_logger = logging.getLogger("antwort.audit")
+logger = logging.getLogger(__name__)
+
+
+class AuditLog:
+    """Appends events to a file that several processes may share, or logs them at INFO as `antwort.audit`.
+
+    The file is created with mode 0600. Each event is one append of one line, so that lines never mix; a file that is
+    rotated by copying and truncating stays in use.
+    """
+
+    def __init__(self, path: Path | None = None, *, redactor: Redactor | None = None) -> None:
+        self.path = path
+        self._redactor = redactor or Redactor()
+        self._enabled = True
+        self._file: int | None = None
+        if path is not None:
+            try:
+                self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            except OSError as error:
+                raise ConfigError(
+                    f"cannot open the audit log {path}: {error.strerror}; "
+                    "its folder must exist and be writable for the server"
+                ) from error
+
+    @classmethod
+    def disabled(cls) -> Self:
+        """Return a log that drops every event."""
+        audit = cls()
+        audit._enabled = False
+        return audit
+
+    def record(
+        self,
+        event: str,
+        *,
+        tenant: str | None = None,
+        subject: str | None = None,
+        request_id: str | None = None,
+        **fields: object,
+    ) -> None:
+        """Write an event. Tenant and request id default to those bound for the logs; secrets are masked.
+
+        Never raise: an event that cannot be written is an error in the logs, not a failed request.
+        """
+        if not self._enabled or (self.path is None and not audit_logger.isEnabledFor(logging.INFO)):
+            return
+        bound = log_context()
+        who = {
+            "tenant": tenant or bound.get("tenant"),
+            "subject": subject,
+            "request_id": request_id or bound.get("request_id"),
+        }
+        details = {
+            name: self._redactor.field(name, value) for name, value in (who | fields).items() if value is not None
+        }
+        if self.path is None:
+            audit_logger.info(event, extra={FIELDS: details})
+        else:
+            self._append(merge({"ts": timestamp(time.time()), "event": event}, details))
+
+    def close(self) -> None:
+        """Close the file. Events recorded afterwards are reported as errors."""
+        if self._file is not None:
+            os.close(self._file)
+            self._file = None
+
+    def _append(self, line: dict[str, JSON]) -> None:
+        try:
+            self._write(json.dumps(line).encode() + b"\n")
+        except OSError as error:
+            # The event goes with the error, so that it is not lost; a traceback would say nothing.
+            logger.error(  # noqa: TRY400
+                "audit event not written to %s: %s", self.path, error, extra={FIELDS: line}
+            )
+
+    def _write(self, data: bytes) -> None:
+        if self._file is None:
+            raise OSError("the log is closed")
+        written = os.write(self._file, data)
+        if written < len(data):
+            raise OSError(f"only {written} of {len(data)} bytes were written")

@@ -1,0 +1,210 @@
+"""Structured logs on the standard library: JSON lines for machines, one-liners for people, both without secrets."""
+
+import json
+import logging
+import re
+import sys
+from collections.abc import Mapping
+from contextvars import ContextVar, Token
+from datetime import UTC, datetime
+from types import TracebackType
+from typing import Literal, TextIO, TypeAlias
+
+from typing_extensions import override
+
+from antwort.errors import ConfigError, did_you_mean
+from antwort.observability.redaction import JSON, Redactor
+
+__all__ = [
+    "ConsoleFormatter",
+    "JSONFormatter",
+    "LogFormat",
+    "bind_log_context",
+    "configure_logging",
+    "log_context",
+    "reset_logging",
+]
+
+LogFormat: TypeAlias = Literal["auto", "console", "json"]
+
+LEVELS = ("debug", "info", "warning", "error", "critical")
+
+FIELDS = "antwort_fields"
+"""The key of `extra` whose mapping is spread over the line, for names that `logging` keeps for itself."""
+
+_LOGGERS = ("antwort", "uvicorn.error", "asyncio")
+
+# uvicorn adds the message a second time, coloured.
+_STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName", "color_message", FIELDS}
+
+_CONTROLS = {
+    code: f"\\x{code:02x}" for code in (*range(0x20), *range(0x7F, 0xA0)) if chr(code) != "\t"
+} | {ord("\n"): "\\n", ord("\r"): "\\r", 0x2028: "\\u2028", 0x2029: "\\u2029"}  # fmt: skip
+_BARE = re.compile(r"[^\s\"'=\\]+")
+
+_context: ContextVar[Mapping[str, str]] = ContextVar("antwort_log_context")
+_NOTHING: Mapping[str, str] = {}
+
+
+# --- context ---------------------------------------------------------------------------------------------------------
+
+
+class _Binding:
+    """Adds names to the log context between enter and exit."""
+
+    __slots__ = ("_names", "_token")
+
+    def __init__(self, names: Mapping[str, str]) -> None:
+        self._names = names
+        self._token: Token[Mapping[str, str]] | None = None
+
+    def __enter__(self) -> None:
+        self._token = _context.set({**log_context(), **self._names})
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._token is not None:
+            _context.reset(self._token)
+
+
+def bind_log_context(*, request_id: str | None = None, tenant: str | None = None) -> _Binding:
+    """Put the request id and the tenant on every line logged inside the `with` block; None keeps what is bound."""
+    names = {}
+    if request_id is not None:
+        names["request_id"] = request_id
+    if tenant is not None:
+        names["tenant"] = tenant
+    return _Binding(names)
+
+
+def log_context() -> Mapping[str, str]:
+    """Return what is bound: `request_id` and `tenant`, where known."""
+    return _context.get(_NOTHING)
+
+
+# --- formats ---------------------------------------------------------------------------------------------------------
+
+
+class _Formatter(logging.Formatter):
+    """The parts of a line, each with its secrets masked."""
+
+    def __init__(self, redactor: Redactor | None = None) -> None:
+        super().__init__()
+        self.redactor = redactor or Redactor()
+
+    def message(self, record: logging.LogRecord) -> str:
+        try:
+            text = record.getMessage()
+        except Exception:  # noqa: BLE001 — a wrong placeholder must not cost us the line
+            text = json.dumps(self.redactor.value([record.msg, record.args]))
+        return self.redactor.text(text)
+
+    def fields(self, record: logging.LogRecord) -> dict[str, JSON]:
+        found: dict[str, object] = {**log_context()}
+        found |= {name: value for name, value in vars(record).items() if name not in _STANDARD}
+        found |= getattr(record, FIELDS, {})
+        return {name: self.redactor.field(name, value) for name, value in found.items()}
+
+    def trace(self, record: logging.LogRecord) -> str:
+        parts = []
+        if record.exc_info:
+            parts.append(self.formatException(record.exc_info))
+        if record.stack_info:
+            parts.append(self.formatStack(record.stack_info))
+        return self.redactor.text("\n".join(parts))
+
+
+class JSONFormatter(_Formatter):
+    """One JSON object per line: `ts`, `level`, `logger`, `message`, then the context, the extras and the exception."""
+
+    @override
+    def format(self, record: logging.LogRecord) -> str:
+        line: dict[str, JSON] = {
+            "ts": timestamp(record.created),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": self.message(record),
+        }
+        if trace := self.trace(record):
+            line["exception"] = trace
+        return json.dumps(merge(line, self.fields(record)))
+
+
+class ConsoleFormatter(_Formatter):
+    """A line to read: time, level, message, `key=value`.
+
+    Nothing that was logged can pass for a line of its own: control characters are escaped, tracebacks indented.
+    """
+
+    @override
+    def format(self, record: logging.LogRecord) -> str:
+        time = datetime.fromtimestamp(record.created, UTC).astimezone().strftime("%H:%M:%S")
+        parts = [f"{time}.{int(record.msecs):03d} {record.levelname:<8}{self.message(record)}"]
+        parts += [f"{name}={_shown(value)}" for name, value in self.fields(record).items()]
+        lines = ["  ".join((parts[0], " ".join(parts[1:]))).rstrip(), *self.trace(record).splitlines()]
+        text = "\n    ".join(line.translate(_CONTROLS) for line in lines)
+        return text.encode("utf-8", "backslashreplace").decode()
+
+
+def timestamp(seconds: float) -> str:
+    """Return a moment as ISO 8601 in UTC with milliseconds."""
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def merge(line: dict[str, JSON], fields: Mapping[str, JSON]) -> dict[str, JSON]:
+    """Add fields to a line; one that has the name of a part of the line gets an underscore behind it."""
+    return line | {f"{name}_" if name in line else name: value for name, value in fields.items()}
+
+
+def _shown(value: JSON) -> str:
+    if isinstance(value, str) and _BARE.fullmatch(value):
+        return value
+    return json.dumps(value, ensure_ascii=False)
+
+
+# --- set-up ----------------------------------------------------------------------------------------------------------
+
+
+class _Handler(logging.StreamHandler[TextIO]):
+    """Marks the handler as ours, so that a second set-up replaces it."""
+
+
+def configure_logging(
+    level: str = "info",
+    format: LogFormat = "auto",  # noqa: A002 — the word operators use
+    stream: TextIO | None = None,
+    *,
+    redactor: Redactor | None = None,
+) -> None:
+    """Send the logs of antwort, uvicorn and asyncio to a stream, standard error if none is given.
+
+    `auto` is `console` on a terminal and `json` elsewhere. A second call replaces the first. This changes the process's
+    logging, so it is for programs, not for libraries.
+    """
+    if level.lower() not in LEVELS:
+        raise ConfigError(
+            f"unknown log level '{level}'{did_you_mean(level.lower(), LEVELS)} (one of: {', '.join(LEVELS)})"
+        )
+    if format not in {"auto", "console", "json"}:
+        raise ConfigError(f"unknown log format '{format}' (one of: auto, console, json)")
+    stream = stream or sys.stderr
+    console = format == "console" or (format == "auto" and stream.isatty())
+    handler = _Handler(stream)
+    handler.setFormatter(ConsoleFormatter(redactor) if console else JSONFormatter(redactor))
+    reset_logging()
+    for name in _LOGGERS:
+        logger = logging.getLogger(name)
+        logger.addHandler(handler)
+        logger.setLevel(level.upper())
+        logger.propagate = False
+
+
+def reset_logging() -> None:
+    """Undo `configure_logging`; do nothing if it was not called."""
+    for name in _LOGGERS:
+        logger = logging.getLogger(name)
+        for handler in [handler for handler in logger.handlers if isinstance(handler, _Handler)]:
+            logger.removeHandler(handler)
+            logger.setLevel(logging.NOTSET)
+            logger.propagate = True

@@ -1,0 +1,175 @@
+"""Prometheus metrics, one registry per app, so that two apps can live in one process."""
+
+import logging
+import platform
+from collections.abc import Iterable, Iterator, Sequence
+from copy import copy
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
+from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, choose_encoder, generate_latest
+from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector
+from typing_extensions import override
+
+from antwort.errors import DefinitionError
+
+__all__ = ["DURATION_BUCKETS", "Metrics"]
+
+DURATION_BUCKETS = (
+    0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0,
+)  # fmt: skip
+"""Seconds, from a cached lookup to a slow model."""
+
+_CURE = "rename one of the two, or create it once and share the object"
+
+logger = logging.getLogger(__name__)
+
+
+class Metrics:
+    """The metrics of one app.
+
+    Own metrics come from `counter`, `gauge` and `histogram`. Collectors written by others go through `register`: one
+    that fails while being scraped is logged and left out, the rest of the page stands.
+    """
+
+    def __init__(self, version: str) -> None:
+        self.registry = CollectorRegistry()
+        self._guards: dict[int, _Guard] = {}
+        ProcessCollector(registry=self.registry)
+        build = self.gauge("antwort_build_info", "The running version; the value is always 1.", ("version", "python"))
+        build.labels(version, platform.python_version()).set(1)
+
+    def counter(self, name: str, documentation: str, labelnames: Iterable[str] = ()) -> Counter:
+        """Create a counter. The name may end in `_total`; the exposed one always does."""
+        try:
+            return Counter(name, documentation, labelnames, registry=self.registry)
+        except ValueError as error:
+            raise _definition_error(name, error) from error
+
+    def gauge(self, name: str, documentation: str, labelnames: Iterable[str] = ()) -> Gauge:
+        """Create a gauge."""
+        try:
+            return Gauge(name, documentation, labelnames, registry=self.registry)
+        except ValueError as error:
+            raise _definition_error(name, error) from error
+
+    def histogram(
+        self,
+        name: str,
+        documentation: str,
+        labelnames: Iterable[str] = (),
+        *,
+        buckets: Sequence[float] = DURATION_BUCKETS,
+    ) -> Histogram:
+        """Create a histogram; the default buckets fit durations in seconds."""
+        try:
+            return Histogram(name, documentation, labelnames, registry=self.registry, buckets=buckets)
+        except ValueError as error:
+            raise _definition_error(name, error) from error
+
+    def register(self, collector: Collector) -> None:
+        """Add a collector written elsewhere.
+
+        Its metric names are read from `describe()` or, without one, from a first `collect()`.
+        """
+        if id(collector) in self._guards:
+            raise DefinitionError(f"the collector {_name_of(collector)} is registered already; register it once")
+        guard = _Guard(collector)
+        try:
+            self.registry.register(guard)
+        except ValueError as error:
+            raise _definition_error(None, error) from error
+        self._guards[id(collector)] = guard
+
+    def unregister(self, collector: Collector) -> None:
+        """Remove a collector or a metric; its names become free. Raise LookupError if it is not registered."""
+        guard = self._guards.pop(id(collector), None)
+        try:
+            self.registry.unregister(guard or collector)
+        except KeyError:
+            raise LookupError(f"the collector {_name_of(collector)} is not registered") from None
+
+    def render(self, accept: str | None) -> tuple[bytes, str]:
+        """Return the page and its content type: OpenMetrics if the Accept header asks for it, else the text format."""
+        try:
+            encode, content_type = choose_encoder(accept or "")
+        except TypeError:  # a version that is not a number, which prometheus_client compares with one
+            encode, content_type = generate_latest, CONTENT_TYPE_PLAIN_0_0_4
+        return encode(_WithoutCreated(self.registry)), content_type
+
+
+class _WithoutCreated(Collector):
+    """A view of a registry without the `_created` series, which double the page and which few dashboards read.
+
+    prometheus_client only has a process-wide switch for them.
+    """
+
+    def __init__(self, inner: Collector) -> None:
+        self._inner = inner
+
+    @override
+    def collect(self) -> Iterator[Metric]:
+        for family in self._inner.collect():
+            if family.type in {"counter", "histogram", "summary"}:
+                created = f"{family.name}_created"
+                visible = copy(family)  # a foreign collector may keep and reuse its families
+                visible.samples = [sample for sample in family.samples if sample.name != created]
+                yield visible
+            else:
+                yield family
+
+
+class _Families(Collector):
+    """Families already collected."""
+
+    def __init__(self, families: Iterable[Metric]) -> None:
+        self._families = families
+
+    @override
+    def collect(self) -> Iterable[Metric]:
+        return self._families
+
+
+class _Guard(Collector):
+    """A foreign collector that yields nothing when it fails, and says so once until that changes."""
+
+    def __init__(self, inner: Collector) -> None:
+        self._inner = inner
+        self._failure: type[Exception] | None = None
+
+    def describe(self) -> Iterable[Metric]:
+        """Return the families it will produce, for the check of names."""
+        describe = getattr(self._inner, "describe", None)
+        return self.collect() if describe is None else describe()
+
+    @override
+    def collect(self) -> Iterable[Metric]:
+        try:
+            families = list(self._inner.collect())
+            # A malformed sample only shows when it is written, and would then take the whole page with it.
+            for accept in ("text/plain", "application/openmetrics-text"):
+                encode, _ = choose_encoder(accept)
+                encode(_Families(families))
+        except Exception as error:
+            if type(error) is not self._failure:
+                self._failure = type(error)
+                logger.warning("collector %s failed and is left out of /metrics", _name_of(self._inner), exc_info=True)
+            return []
+        if self._failure is not None:
+            self._failure = None
+            logger.info("collector %s is back in /metrics", _name_of(self._inner))
+        return families
+
+
+def _name_of(collector: Collector) -> str:
+    kind = type(collector)
+    return f"{kind.__module__}.{kind.__qualname__}"
+
+
+def _definition_error(name: str | None, error: ValueError) -> DefinitionError:
+    """Name the metric and the cure. `name` is None for a collector, whose names only the error knows."""
+    duplicates: set[str] = getattr(error, "duplicates", set())
+    if duplicates or "Duplicated timeseries" in str(error):
+        taken = name or min(duplicates, key=len, default=str(error))
+        return DefinitionError(f"the metric '{taken}' exists already; {_CURE}")
+    return DefinitionError(f"the metric '{name}' cannot be created: {error}")

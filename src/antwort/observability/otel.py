@@ -1,0 +1,50 @@
+"""Spans that go to OpenTelemetry. Needs the extra `otel`; import it through `antwort.observability.tracing.tracer`."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+from opentelemetry import trace
+from typing_extensions import override
+
+from antwort.observability.redaction import Redactor
+from antwort.observability.tracing import Attribute, Span, Tracer
+
+__all__ = ["OtelTracer"]
+
+
+class OtelTracer(Tracer):
+    """Opens spans at a tracer provider; without one, at the process's own, which the operator sets up."""
+
+    def __init__(self, provider: trace.TracerProvider | None = None, *, redactor: Redactor | None = None) -> None:
+        self._tracer = trace.get_tracer("antwort", tracer_provider=provider)
+        self._redactor = redactor or Redactor()
+
+    @override
+    @contextmanager
+    def span(self, name: str, attributes: Mapping[str, Attribute] | None = None) -> Iterator[Span]:
+        # OpenTelemetry would record messages and tracebacks as they are; ours have their secrets masked.
+        with self._tracer.start_as_current_span(name, record_exception=False, set_status_on_exception=False) as inner:
+            span = _OtelSpan(inner, self._redactor)
+            for key, value in (attributes or {}).items():
+                span.set(key, value)
+            try:
+                yield span
+            except BaseException as error:
+                kind = type(error).__qualname__
+                span.set("error.type", kind)
+                span.fail(f"{kind}: {error}")
+                raise
+
+
+class _OtelSpan(Span):
+    def __init__(self, inner: trace.Span, redactor: Redactor) -> None:
+        self._inner = inner
+        self._redactor = redactor
+
+    @override
+    def set(self, key: str, value: Attribute) -> None:
+        self._inner.set_attribute(key, self._redactor.text(value) if isinstance(value, str) else value)
+
+    @override
+    def fail(self, message: str) -> None:
+        self._inner.set_status(trace.Status(trace.StatusCode.ERROR, self._redactor.text(message)))

@@ -1,0 +1,170 @@
+"""Masks secrets in text and in structured values, before they reach a log, the audit file or a trace.
+
+Every pattern is linear in the length of the text: repetitions are possessive or separated by characters they exclude.
+"""
+
+import functools
+import json
+import math
+import re
+from collections.abc import Iterable, Mapping
+from typing import TypeAlias
+from urllib.parse import quote
+
+__all__ = ["JSON", "MASK", "Redactor", "is_secret_key", "redact"]
+
+JSON: TypeAlias = "str | int | float | bool | list[JSON] | dict[str, JSON] | None"
+
+MASK = "***"
+
+_LARGEST_INT = 4096
+"""Bits of an integer that is written in full; Python refuses to print ones that are much larger."""
+
+_SHORTEST_VALUE = 6
+"""Known values below this length would turn ordinary words into asterisks."""
+
+_DEEPEST_VALUE = 8
+"""Values nested deeper, circular ones among them, are cut."""
+
+# A name is secret-looking by its end: `client_secret` and `accessToken` are, `max_tokens` and `token_usage` are not.
+_NAMES = (
+    r"pass(?:word|wd|phrase)|pwd|secret|token|authorization|(?:api|access|private|secret|signing|encryption)[_-]?key"
+)
+_HINTS = ("pass", "pwd", "secret", "token", "key", "authorization")
+_SECRET_KEY = re.compile(rf"(?:{_NAMES}|cookie|credentials?)$", re.IGNORECASE)
+
+_PAIR = re.compile(
+    rf"""
+    (?P<key> {_NAMES} )
+    (?P<sep> \\*+["']?+ \s*+ (?: => | [=:]{{1,2}}+ ) \s*+ )
+    (?P<value>
+        b?+ " (?: [^"\\]++ | \\. )*+ "?+           # quoted; to the end of a text that was cut
+      | b?+ ' (?: [^'\\]++ | \\. )*+ '?+
+      | \\++ ["'] [^"'\\]*+                        # quoted inside a quoted text
+      | [\[{{] [^\[\]{{}}]*+ [\]}}]
+      | (?! (?: null | none | true | false )\b )
+        (?: (?: bearer | basic | digest | token )\s++ )?+ [^\s&"']++
+    )
+    """,
+    re.IGNORECASE | re.VERBOSE | re.DOTALL,
+)
+_BEARER = re.compile(
+    # Prose such as "bearer token required" is not a credential.
+    r"(?<!\w)(bearer\s++)(?!(?:tokens?|auth\w*+|credentials?|scheme|header|realm)(?![\w~+/-]))[\w.~+/=-]{6,}+",
+    re.IGNORECASE | re.ASCII,
+)
+_API_KEY = re.compile(r"(?<![A-Za-z0-9])(ak_[A-Za-z0-9]++_|sk-)[A-Za-z0-9_-]{8,}+")
+_JWT = re.compile(r"(?<![A-Za-z0-9_-])eyJ[A-Za-z0-9_-]++\.[A-Za-z0-9_-]++\.[A-Za-z0-9_-]*+")
+_USERINFO = re.compile(r"(://[^\s/:@\"'<>]*+:)[^\s/\"'<>]+@")
+
+
+def redact(text: str) -> str:
+    """Mask what looks like a secret: bearer tokens, API keys, JWTs, passwords in URLs, the values of secret names."""
+    # Nearly every line is clean, and looking for a substring costs a fraction of a pattern.
+    lowered = text.lower()
+    if "://" in text:
+        text = _USERINFO.sub(rf"\1{MASK}@", text)
+    if any(hint in lowered for hint in _HINTS):
+        text = _PAIR.sub(_mask_pair, text)
+    if "bearer" in lowered:
+        text = _BEARER.sub(rf"\1{MASK}", text)
+    if "ak_" in text or "sk-" in text:
+        text = _API_KEY.sub(rf"\1{MASK}", text)
+    if "eyJ" in text:
+        text = _JWT.sub(MASK, text)
+    return text
+
+
+@functools.lru_cache(maxsize=1024)  # the names of fields are few and come back with every event
+def is_secret_key(name: str) -> bool:
+    """Tell whether a field of that name holds a secret."""
+    return _SECRET_KEY.search(name) is not None
+
+
+class Redactor:
+    """Masks what looks like a secret and, besides, known secret values wherever they occur.
+
+    Known values shorter than six characters are not looked for.
+    """
+
+    __slots__ = ("_known",)
+
+    def __init__(self, known: Iterable[str] = ()) -> None:
+        # A secret in a URL or in JSON is written differently, and the longest form must win.
+        forms = {
+            form
+            for value in known
+            if len(value) >= _SHORTEST_VALUE
+            for form in (value, json.dumps(value)[1:-1], quote(value, safe=""))
+        }
+        ordered = sorted(forms, key=len, reverse=True)
+        self._known = re.compile("|".join(map(re.escape, ordered))) if ordered else None
+
+    def text(self, text: str) -> str:
+        """Return the text with its secrets masked."""
+        if self._known is not None:
+            text = self._known.sub(MASK, text)
+        return redact(text)
+
+    def field(self, name: str, value: object) -> JSON:
+        """Return a named value as JSON data, masked as a whole if the name is secret-looking."""
+        return MASK if _hides(name, value) else self.value(value)
+
+    def value(self, value: object) -> JSON:
+        """Return any value as JSON data with its secrets masked; what JSON cannot hold becomes its `repr`."""
+        if type(value) is str:  # nearly always
+            return self.text(value)
+        try:
+            return self._value(value, _DEEPEST_VALUE)
+        except Exception as error:  # noqa: BLE001 — a stranger's container must not cost us the line
+            return f"<{type(value).__qualname__} that raised {type(error).__qualname__}>"
+
+    def _value(self, value: object, depth: int) -> JSON:
+        if not isinstance(value, Mapping | list | tuple | set | frozenset):
+            return self._scalar(value)
+        if not depth:
+            return "..."
+        if isinstance(value, Mapping):
+            return self._mapping(value, depth - 1)
+        return [self._value(item, depth - 1) for item in value]
+
+    def _scalar(self, value: object) -> JSON:
+        if value is None or isinstance(value, bool):
+            return value
+        if isinstance(value, int) and value.bit_length() <= _LARGEST_INT:
+            return int(value)
+        if isinstance(value, float) and math.isfinite(value):
+            return float(value)
+        return self.text(str.__str__(value) if isinstance(value, str) else _repr(value))
+
+    def _mapping(self, value: Mapping[object, object], depth: int) -> JSON:
+        result: dict[str, JSON] = {}
+        for key, item in value.items():
+            name = self.text(key if isinstance(key, str) else _repr(key))
+            result[name] = MASK if _hides(name, item) else self._value(item, depth)
+        return result
+
+
+def _hides(name: str, value: object) -> bool:
+    """Tell whether a value is masked for its name; that something is missing, or is so or not so, is no secret."""
+    return value is not None and not isinstance(value, bool) and is_secret_key(name)
+
+
+def _mask_pair(match: re.Match[str]) -> str:
+    key, separator, value = match.group("key", "sep", "value")
+    prefix = key + separator
+    if ":" in separator and key.lower() == "token" and value.isalpha() and len(value) < 20:
+        return match[0]  # prose: "invalid token: expired"
+    quoted = re.match(r"b?(\\*[\"'])", value)
+    if quoted is None:
+        return prefix + MASK
+    opening = quoted[0]
+    closing = quoted[1] if not opening.startswith("\\") and value.endswith(quoted[1]) else ""
+    return f"{prefix}{opening}{MASK}{closing}"
+
+
+def _repr(value: object) -> str:
+    try:
+        return repr(value)
+    except Exception as error:  # noqa: BLE001 — whatever a stranger's repr raises, the line must be written
+        return f"<{type(value).__qualname__} whose repr raised {type(error).__qualname__}>"

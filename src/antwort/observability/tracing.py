@@ -1,0 +1,76 @@
+"""Spans around work, for whoever collects them. Without a tracer they cost next to nothing."""
+
+import importlib
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
+from types import TracebackType
+from typing import Protocol, Self, TypeAlias, cast
+
+from typing_extensions import override
+
+from antwort.errors import ConfigError
+
+__all__ = ["Attribute", "NoTracer", "Span", "Tracer", "tracer"]
+
+Attribute: TypeAlias = str | int | float | bool
+
+
+class Span(Protocol):
+    """One piece of work, open while its context manager is."""
+
+    def set(self, key: str, value: Attribute) -> None:
+        """Add or replace an attribute."""
+
+    def fail(self, message: str) -> None:
+        """Mark the work as failed. An exception that leaves the span does so by itself."""
+
+
+class Tracer(Protocol):
+    """Makes spans. A span opened inside another becomes its child, also across `await`."""
+
+    def span(self, name: str, attributes: Mapping[str, Attribute] = ...) -> AbstractContextManager[Span]:
+        """Open a span for the length of a `with` block."""
+
+
+class _NullSpan(Span):
+    """A span nobody sees, and its own context manager. It holds no state, so that one serves all."""
+
+    @override
+    def set(self, key: str, value: Attribute) -> None:
+        pass
+
+    @override
+    def fail(self, message: str) -> None:
+        pass
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        pass
+
+
+class NoTracer(Tracer):
+    """The tracer of an app that does not trace."""
+
+    def __init__(self) -> None:
+        self._span = _NullSpan()
+
+    @override
+    def span(self, name: str, attributes: Mapping[str, Attribute] | None = None) -> AbstractContextManager[Span]:
+        return self._span
+
+
+def tracer(enabled: bool) -> Tracer:
+    """Return a tracer that reports to OpenTelemetry, or one that does nothing."""
+    if not enabled:
+        return NoTracer()
+    try:
+        otel = importlib.import_module("antwort.observability.otel")
+    except ModuleNotFoundError as error:
+        if not (error.name or "").startswith("opentelemetry"):
+            raise
+        raise ConfigError("tracing needs OpenTelemetry: pip install 'antwort[otel]'") from error
+    return cast("Tracer", otel.OtelTracer())

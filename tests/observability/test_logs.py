@@ -1,0 +1,254 @@
+import asyncio
+import io
+import json
+import logging
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+from typing_extensions import override
+
+from antwort.errors import ConfigError
+from antwort.observability import Redactor, bind_log_context, configure_logging, log_context, reset_logging
+
+log = logging.getLogger("antwort.test")
+
+
+class Terminal(io.StringIO):
+    @override
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.fixture(autouse=True)
+def _restored() -> Iterator[None]:
+    yield
+    reset_logging()
+
+
+@pytest.fixture
+def lines() -> io.StringIO:
+    stream = io.StringIO()
+    configure_logging("info", "json", stream)
+    return stream
+
+
+@pytest.fixture
+def console() -> io.StringIO:
+    stream = io.StringIO()
+    configure_logging("info", "console", stream)
+    return stream
+
+
+def parsed(stream: io.StringIO) -> list[dict[str, object]]:
+    return [json.loads(line) for line in stream.getvalue().splitlines()]
+
+
+def test_importing_configures_nothing() -> None:
+    code = (
+        "import logging, antwort.observability\n"
+        "assert not logging.getLogger().handlers\n"
+        "assert not logging.getLogger('antwort').handlers\n"
+        "assert logging.getLogger('antwort').propagate"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_a_json_line_has_time_level_logger_message_and_extras(lines: io.StringIO) -> None:
+    log.warning("took %d ms", 12, extra={"path": "/x", "count": 3})
+    (line,) = parsed(lines)
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", str(line.pop("ts")))
+    assert line == {
+        "level": "warning",
+        "logger": "antwort.test",
+        "message": "took 12 ms",
+        "path": "/x",
+        "count": 3,
+    }
+
+
+def test_a_console_line_can_be_read_at_a_glance(console: io.StringIO) -> None:
+    with bind_log_context(request_id="req_1"):
+        log.info("took %d ms", 12, extra={"path": "/x", "note": "two words", "empty": "", "size": 3, "none": None})
+    log.error("bare")
+    first, second = console.getvalue().splitlines()
+    extras = 'path=/x note="two words" empty="" size=3 none=null'
+    assert re.fullmatch(rf"\d\d:\d\d:\d\d\.\d{{3}} INFO    took 12 ms  request_id=req_1 {extras}", first)
+    assert re.fullmatch(r"\d\d:\d\d:\d\d\.\d{3} ERROR   bare", second)
+
+
+@pytest.mark.parametrize(("stream", "is_json"), [(io.StringIO(), True), (Terminal(), False)])
+def test_auto_is_console_on_a_terminal_and_json_elsewhere(stream: io.StringIO, is_json: bool) -> None:
+    configure_logging("info", "auto", stream)
+    log.info("hello")
+    assert stream.getvalue().startswith("{") is is_json
+
+
+def test_the_default_stream_is_standard_error_at_the_time_of_the_call(capsys: pytest.CaptureFixture[str]) -> None:
+    configure_logging()
+    log.info("hello")
+    captured = capsys.readouterr()
+    assert json.loads(captured.err)["message"] == "hello"
+    assert captured.out == ""
+
+
+def test_request_id_and_tenant_are_on_every_line_while_bound(lines: io.StringIO) -> None:
+    with bind_log_context(request_id="req_1"):
+        log.info("a")
+        with bind_log_context(tenant="acme"):
+            log.info("b")
+        log.info("c")
+    log.info("d")
+    found = [(line.get("request_id"), line.get("tenant")) for line in parsed(lines)]
+    assert found == [("req_1", None), ("req_1", "acme"), ("req_1", None), (None, None)]
+    assert log_context() == {}
+
+
+async def test_concurrent_requests_do_not_see_each_other(lines: io.StringIO) -> None:
+    barrier = asyncio.Barrier(3)
+
+    async def request(name: str) -> None:
+        with bind_log_context(request_id=name):
+            await barrier.wait()
+            log.info(name)
+            await asyncio.to_thread(log.info, name)
+
+    await asyncio.gather(*(request(f"req_{n}") for n in range(3)))
+    assert len(parsed(lines)) == 6
+    assert all(line["request_id"] == line["message"] for line in parsed(lines))
+
+
+def test_an_exception_in_the_block_unbinds_too() -> None:
+    with pytest.raises(ValueError, match="x"), bind_log_context(tenant="acme"):
+        raise ValueError("x")
+    assert log_context() == {}
+
+
+def test_a_second_call_replaces_the_first_instead_of_doubling_lines(lines: io.StringIO) -> None:
+    other = io.StringIO()
+    configure_logging("info", "json", other)
+    configure_logging("info", "json", other)
+    log.info("once")
+    assert lines.getvalue() == ""
+    assert len(parsed(other)) == 1
+
+
+def test_a_handler_of_the_root_does_not_double_lines_until_reset(lines: io.StringIO) -> None:
+    roots = io.StringIO()
+    handler = logging.StreamHandler(roots)
+    logging.getLogger().addHandler(handler)
+    try:
+        log.warning("ours alone")
+        assert roots.getvalue() == ""
+        reset_logging()
+        log.warning("the root's alone")
+    finally:
+        logging.getLogger().removeHandler(handler)
+    assert roots.getvalue() == "the root's alone\n"
+    assert [line["message"] for line in parsed(lines)] == ["ours alone"]
+
+
+def test_the_level_is_respected(lines: io.StringIO) -> None:
+    stream = io.StringIO()
+    configure_logging("WARNING", "json", stream)
+    log.info("no")
+    log.warning("yes")
+    assert [line["message"] for line in parsed(stream)] == ["yes"]
+
+
+def test_uvicorn_and_asyncio_go_through_the_same_handler(lines: io.StringIO) -> None:
+    logging.getLogger("uvicorn.error").info(
+        "running on %s", "x", extra={"color_message": "\x1b[1mrunning on %s\x1b[0m"}
+    )
+    logging.getLogger("asyncio").error("never retrieved")
+    assert [(line["logger"], line["message"]) for line in parsed(lines)] == [
+        ("uvicorn.error", "running on x"),
+        ("asyncio", "never retrieved"),
+    ]
+    assert "color_message" not in lines.getvalue()
+
+
+def test_a_traceback_is_one_field_of_a_json_line(lines: io.StringIO) -> None:
+    try:
+        raise ValueError("broken")
+    except ValueError:
+        log.exception("failed")
+    (line,) = parsed(lines)
+    assert str(line["exception"]).startswith("Traceback (most recent call last):\n")
+    assert str(line["exception"]).endswith("ValueError: broken")
+
+
+def test_a_logged_text_cannot_pass_for_a_line_of_its_own(console: io.StringIO) -> None:
+    try:
+        raise ValueError("x\n12:00:00.000 INFO    forged\u202812:00:00.000 forged")
+    except ValueError:
+        log.exception("a\r\n12:00:00.000 INFO    forged\x1b[2K", extra={"name_": "b\nforged", "key\nforged": 1})
+    first, *rest = console.getvalue().splitlines()
+    assert "a\\r\\n12:00:00.000 INFO    forged\\x1b[2K" in first
+    assert 'name_="b\\nforged" key\\nforged=1' in first
+    assert len(rest) > 3
+    assert all(line.startswith("    ") for line in rest)
+
+
+@pytest.mark.parametrize("format_", ["json", "console"])
+def test_secrets_are_masked_in_message_extras_and_exceptions(format_: str) -> None:
+    stream = io.StringIO()
+    configure_logging("info", "json" if format_ == "json" else "console", stream, redactor=Redactor(["correct-horse"]))
+    try:
+        raise ValueError("password=hunter2")
+    except ValueError:
+        log.exception(
+            "Bearer %s and %s",
+            "hunter2hunter2",
+            "correct-horse",
+            extra={"api_key": "hunter2", "nested": {"token": "hunter2"}, "url": "http://me:hunter2@host"},
+        )
+    text = stream.getvalue()
+    assert "hunter2" not in text
+    assert "correct-horse" not in text
+    assert text.count("***") >= 6
+
+
+class Strange:
+    @override
+    def __repr__(self) -> str:
+        raise RuntimeError("no")
+
+
+@pytest.mark.parametrize("format_", ["json", "console"])
+def test_a_line_is_written_whatever_is_logged(format_: str, capsys: pytest.CaptureFixture[str]) -> None:
+    stream = io.TextIOWrapper(io.BytesIO(), encoding="utf-8")
+    configure_logging("info", "json" if format_ == "json" else "console", stream)
+    loop: dict[str, object] = {}
+    loop["self"] = loop
+    log.info(
+        "odd \ud800", extra={"a": object(), "b": Strange(), "c": loop, "d": float("inf"), "e": {(1, 2): {3}}, "f": b"x"}
+    )
+    log.info("wrong placeholder %d", "password=hunter2")
+    stream.flush()
+    stream.seek(0)
+    odd, wrong = stream.read().splitlines()
+    assert "<object object at" in odd
+    assert "Strange whose repr raised" in odd
+    assert "wrong placeholder %d" in wrong
+    assert "hunter2" not in wrong
+    assert capsys.readouterr().err == ""
+    if format_ == "json":
+        assert json.loads(odd)["e"] == {"(1, 2)": [3]}
+
+
+def test_an_extra_with_the_name_of_a_part_of_the_line_is_kept_beside_it(lines: io.StringIO) -> None:
+    log.info("hello", extra={"level": 3, "logger": "x", "request_id": "req_2"})
+    (line,) = parsed(lines)
+    assert (line["level"], line["level_"]) == ("info", 3)
+    assert (line["logger"], line["logger_"]) == ("antwort.test", "x")
+    assert line["request_id"] == "req_2"
+
+
+def test_an_unknown_level_or_format_is_refused_with_the_choices() -> None:
+    with pytest.raises(ConfigError, match=r"unknown log level 'warn'; did you mean 'warning'\? \(one of: debug, info"):
+        configure_logging("warn", "json")
+    with pytest.raises(ConfigError, match=r"unknown log format 'xml' \(one of: auto, console, json\)"):
+        configure_logging("info", "xml")  # type: ignore[arg-type]
