@@ -1,0 +1,26 @@
+"""Who is calling: authenticators, the chain of them, API keys and rate limits."""
+
+from antwort.auth.anonymous import Anonymous
+from antwort.auth.base import Authenticator, Chain, credential
+from antwort.auth.build import build_authenticator, check_bind, is_anonymous, keys_file
+from antwort.auth.jwt import JwtAuthenticator
+from antwort.auth.keyfile import ApiKey, KeyFile, hash_key
+from antwort.auth.keys import ApiKeyAuthenticator
+from antwort.auth.limits import RateLimiter
+
+__all__ = [
+    "Anonymous",
+    "ApiKey",
+    "ApiKeyAuthenticator",
+    "Authenticator",
+    "Chain",
+    "JwtAuthenticator",
+    "KeyFile",
+    "RateLimiter",
+    "build_authenticator",
+    "check_bind",
+    "credential",
+    "hash_key",
+    "is_anonymous",
+    "keys_file",
+]

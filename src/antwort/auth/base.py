@@ -1,0 +1,80 @@
+"""The contract of an authenticator, the chain that asks several in turn, and how credentials are read from headers."""
+
+from collections.abc import Sequence
+from contextlib import AsyncExitStack
+from typing import Protocol
+
+from starlette.datastructures import Headers
+
+from antwort.context import Principal
+from antwort.errors import AuthenticationError
+
+__all__ = ["Authenticator", "Chain", "credential"]
+
+HOW_TO = "Send 'Authorization: Bearer <API key>'."
+KEY_HEADERS = ("x-api-key", "api-key")
+"""Where clients of the Anthropic and the Azure kind put the key."""
+
+
+class Authenticator(Protocol):
+    """One way to prove who is calling."""
+
+    async def authenticate(self, headers: Headers, /) -> Principal | None:
+        """Return the caller, or None to abstain because the credentials are not of this kind.
+
+        Raise `AuthenticationError` to reject credentials that are of this kind but not valid.
+        """
+
+    def describe(self) -> str:
+        """Name this way to the operator, in a few words and without secrets."""
+
+    async def close(self) -> None:
+        """Let go of whatever it holds."""
+
+
+class Chain:
+    """Authenticators asked in order: the first principal wins, the first rejection ends it."""
+
+    def __init__(self, authenticators: Sequence[Authenticator]) -> None:
+        self.authenticators = tuple(authenticators)
+
+    async def authenticate(self, headers: Headers) -> Principal:
+        """Return the caller, or raise `AuthenticationError` when nobody accepts the credentials."""
+        for authenticator in self.authenticators:
+            principal = await authenticator.authenticate(headers)
+            if principal is not None:
+                return principal
+        if any(name in headers for name in ("authorization", *KEY_HEADERS)):
+            raise AuthenticationError(f"The credentials are not accepted. {HOW_TO}")
+        raise AuthenticationError(f"Missing credentials. {HOW_TO}")
+
+    def describe(self) -> str:
+        """Name all ways to the operator, such as `API keys (3), JWT (https://issuer.example)`."""
+        return ", ".join(authenticator.describe() for authenticator in self.authenticators)
+
+    async def close(self) -> None:
+        """Close every authenticator, also when one of them fails to."""
+        async with AsyncExitStack() as stack:
+            for authenticator in self.authenticators:
+                stack.push_async_callback(authenticator.close)
+
+
+def credential(headers: Headers) -> str | None:
+    """Return the bearer token or API key of a request, or None when there is none that could be one.
+
+    A header of another scheme counts as none; a malformed one is an `AuthenticationError`, which never repeats it.
+    """
+    values = headers.getlist("authorization")
+    if len(values) > 1:
+        raise AuthenticationError(f"There is more than one Authorization header. {HOW_TO}")
+    if values:
+        scheme, _, rest = values[0].strip().partition(" ")
+        token = rest.strip()
+        if not token or (scheme.lower() == "bearer" and len(token.split()) != 1):
+            raise AuthenticationError(f"The Authorization header is malformed. {HOW_TO}")
+        if scheme.lower() == "bearer":
+            return token
+    for name in KEY_HEADERS:
+        if key := headers.get(name, "").strip():
+            return key
+    return None

@@ -1,0 +1,125 @@
+"""From the configuration to the chain of authenticators, and the check that nobody serves the world by accident."""
+
+import ipaddress
+import socket
+from collections.abc import Callable, Iterable
+from datetime import UTC, datetime
+from pathlib import Path
+
+from antwort.auth.anonymous import Anonymous
+from antwort.auth.base import Authenticator, Chain
+from antwort.auth.jwt import JwtAuthenticator
+from antwort.auth.keyfile import ApiKey, KeyFile, hash_key
+from antwort.auth.keys import ApiKeyAuthenticator
+from antwort.config import ApiKeyConfig, Config
+from antwort.errors import ConfigError
+
+__all__ = ["build_authenticator", "check_bind", "is_anonymous", "keys_file"]
+
+
+def build_authenticator(config: Config) -> Chain:
+    """Return the authenticators the configuration asks for; raise `ConfigError` when it asks for none it has."""
+    if is_anonymous(config):
+        return Chain([Anonymous()])
+    if not _has_source(config):
+        raise ConfigError(
+            "Authentication is required, but there is nothing to authenticate with. "
+            "Create a key with 'antwort keys new', or configure 'auth.api_keys' or 'auth.jwt'.",
+            where="auth.mode",
+        )
+    static = [_record(entry) for entry in config.auth.api_keys]
+    chain: list[Authenticator] = [ApiKeyAuthenticator(static, keys_file(config))]
+    if config.auth.jwt is not None:
+        chain.append(JwtAuthenticator(config.auth.jwt))
+    return Chain(chain)
+
+
+def is_anonymous(config: Config) -> bool:
+    """Tell whether the server takes requests without credentials."""
+    return config.auth.mode == "none" or (config.auth.mode == "auto" and not _has_source(config))
+
+
+def keys_file(config: Config) -> KeyFile:
+    """Return the file that `antwort keys` writes and the server reads."""
+    return KeyFile(config.auth.keys_file or config.data_dir / "keys.json")
+
+
+def _addresses(name: str) -> Iterable[str]:
+    """Return the addresses of a host name; none when it cannot be resolved."""
+    try:
+        return [str(entry[4][0]) for entry in socket.getaddrinfo(name, None)]
+    except (OSError, UnicodeError):
+        return []
+
+
+def check_bind(config: Config, *, resolve: Callable[[str], Iterable[str]] = _addresses) -> None:
+    """Refuse to serve without authentication where other machines can reach it, unless the operator says so."""
+    host = config.server.host
+    if config.server.allow_anonymous or not is_anonymous(config) or _is_loopback(host, resolve):
+        return
+    create = "create an API key with 'antwort keys new'"
+    if config.auth.mode == "none":
+        create = f"set 'auth.mode' to 'auto' and {create}"
+    raise ConfigError(
+        f"Other machines can reach '{host}', and no authentication is configured. "
+        f"Either {create}, or allow it with the flag --allow-anonymous.",
+        where="server.host",
+    )
+
+
+def _has_source(config: Config) -> bool:
+    """Tell whether there is anything to authenticate with. A file without keys counts: revoking must not open up."""
+    return bool(config.auth.api_keys) or config.auth.jwt is not None or _exists(keys_file(config).path)
+
+
+def _exists(path: Path) -> bool:
+    """Tell whether there is a file, or a link to one that is gone. Not being allowed to look is not a no."""
+    try:
+        path.lstat()
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except OSError as error:
+        raise ConfigError(
+            f"Cannot look for the file of API keys ({error.strerror}). Let the server's user enter its folder.",
+            where=str(path),
+        ) from error
+    return True
+
+
+def _record(entry: ApiKeyConfig) -> ApiKey:
+    plaintext = entry.key.get_secret_value() if entry.key is not None else None
+    where = f"auth.api_keys '{entry.id}'"
+    if plaintext is not None and plaintext.split() != [plaintext]:
+        raise ConfigError("The key must not contain blanks: no client could send it.", where=where)
+    try:
+        return ApiKey(
+            id=entry.id,
+            hash=hash_key(plaintext) if plaintext is not None else (entry.hash or "").lower(),
+            tenant=entry.tenant,
+            subject=entry.id if entry.subject is None else entry.subject,
+            scopes=frozenset(entry.scopes),
+            created_at=datetime.now(UTC),
+        )
+    except ValueError as error:
+        raise ConfigError(f"{error}.", where=where) from error
+
+
+def _is_loopback(host: str, resolve: Callable[[str], Iterable[str]]) -> bool:
+    if host.lower() == "localhost":
+        return True
+    name = host.removeprefix("[").removesuffix("]")
+    if not name:
+        return False
+    if (address := _address(name)) is not None:
+        return address.is_loopback
+    found = [_address(text) for text in resolve(name)]
+    return bool(found) and all(address is not None and address.is_loopback for address in found)
+
+
+def _address(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    try:
+        address = ipaddress.ip_address(text)
+    except ValueError:
+        return None
+    # Until Python 3.13 the loopback of IPv4, written as IPv6, is not recognised as one.
+    return getattr(address, "ipv4_mapped", None) or address

@@ -1,0 +1,142 @@
+"""Rate limits: a bucket of requests per credential and one per tenant, refilled steadily."""
+
+import math
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Mapping
+from dataclasses import dataclass
+
+from antwort.config import RateConfig
+from antwort.context import Principal
+from antwort.errors import RateLimitError
+
+__all__ = ["RateLimiter"]
+
+NOTHING: Mapping[str, str] = {}
+MAX_BUCKETS = 100_000
+EPSILON = 1e-6
+"""Seconds given away so that rounding never costs a request."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Outcome:
+    """What a request would make of a bucket."""
+
+    full_at: float
+    """When the bucket would be full again. Nothing else has to be remembered."""
+    remaining: int
+    wait: float
+    """Seconds until the request can be taken; none to wait when negative or zero."""
+
+
+class _Buckets:
+    """Buckets of one kind, by the generic cell rate algorithm: one number each, and none for a bucket that is full."""
+
+    def __init__(self, kind: str, owner: Callable[[Principal], Hashable], rate: int, burst: int, capacity: int) -> None:
+        self.kind = kind
+        self.owner = owner
+        self.rate = rate
+        self._burst = burst
+        self._interval = 60.0 / rate
+        self._capacity = capacity
+        self._full_at: OrderedDict[Hashable, float] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._full_at)
+
+    def peek(self, owner: Hashable, now: float) -> _Outcome:
+        """Tell what a request would do, without taking it."""
+        full_at = max(self._full_at.get(owner, now), now) + self._interval
+        slack = self._burst * self._interval - (full_at - now) + EPSILON
+        return _Outcome(full_at, max(0, int(slack / self._interval)), -slack)
+
+    def take(self, owner: Hashable, full_at: float, now: float) -> None:
+        """Remember a request, and forget buckets that are full again or too many."""
+        self._full_at[owner] = full_at
+        self._full_at.move_to_end(owner)
+        # Two for each that may come: the old ones go faster than new ones arrive.
+        for _ in range(2):
+            oldest, due = next(iter(self._full_at.items()))
+            if due > now and len(self._full_at) <= self._capacity:
+                break
+            del self._full_at[oldest]
+
+    def headers(self, remaining: int, seconds: float) -> dict[str, str]:
+        """Return the headers that clients of OpenAI read; `seconds` are those until the bucket is full."""
+        return {
+            "x-ratelimit-limit-requests": str(self._burst),
+            "x-ratelimit-remaining-requests": str(remaining),
+            "x-ratelimit-reset-requests": _duration(seconds),
+        }
+
+    def refusal(self, outcome: _Outcome, now: float) -> RateLimitError:
+        """Return the error for a request that cannot be taken."""
+        return RateLimitError(
+            f"Rate limit reached for this {self.kind}: {self.rate} requests per minute. "
+            f"Try again in {_duration(outcome.wait)}.",
+            retry_after=outcome.wait,
+            headers=self.headers(0, outcome.full_at - self._interval - now),
+        )
+
+
+class RateLimiter:
+    """Count requests against the limits of their credential and of their tenant; without limits, do nothing.
+
+    A bucket holds `burst` requests, by default as many as a minute brings. Use it from one event loop.
+    """
+
+    def __init__(
+        self,
+        per_key: RateConfig,
+        per_tenant: RateConfig,
+        clock: Callable[[], float] = time.monotonic,
+        *,
+        capacity: int = MAX_BUCKETS,
+    ) -> None:
+        self._clock = clock
+        self._buckets = [
+            _Buckets(kind, owner, config.requests_per_minute, config.burst or config.requests_per_minute, capacity)
+            for kind, owner, config in (("credential", _credential, per_key), ("tenant", _tenant, per_tenant))
+            if config.requests_per_minute is not None
+        ]
+
+    def __len__(self) -> int:
+        """Return the number of buckets that are not full."""
+        return sum(len(buckets) for buckets in self._buckets)
+
+    def check(self, principal: Principal) -> Mapping[str, str]:
+        """Take a request and return the headers for its answer; raise `RateLimitError` when none is left.
+
+        A request that one limit refuses does not count against the other.
+        """
+        if not self._buckets:
+            return NOTHING
+        now = self._clock()
+        outcomes: list[tuple[_Buckets, Hashable, _Outcome]] = []
+        for buckets in self._buckets:
+            owner = buckets.owner(principal)
+            outcome = buckets.peek(owner, now)
+            if outcome.wait > 0:
+                raise buckets.refusal(outcome, now)
+            outcomes.append((buckets, owner, outcome))
+        for buckets, owner, outcome in outcomes:
+            buckets.take(owner, outcome.full_at, now)
+        tightest, _, outcome = min(outcomes, key=lambda item: item[2].remaining)
+        return tightest.headers(outcome.remaining, outcome.full_at - now)
+
+
+def _credential(principal: Principal) -> Hashable:
+    return principal.tenant, principal.method, principal.key_id or principal.subject
+
+
+def _tenant(principal: Principal) -> Hashable:
+    return principal.tenant
+
+
+def _duration(seconds: float) -> str:
+    """Return a span the way OpenAI writes it: `120ms`, `1.5s`, `6m0s`."""
+    milliseconds = max(0, math.ceil(seconds * 1000))
+    if milliseconds < 1000:
+        return f"{milliseconds}ms"
+    minutes, rest = divmod(milliseconds, 60_000)
+    return f"{minutes}m{rest / 1000:g}s" if minutes else f"{rest / 1000:g}s"
