@@ -1,0 +1,179 @@
+"""Checking the arguments a model gave, with messages it can act on."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+import jsonschema_rs
+from pydantic import ValidationError
+from pydantic_core import from_json
+
+from antwort.errors import DefinitionError, InvalidArgumentsError, did_you_mean
+from antwort.functions.schema import JSON, drop_nulls
+from antwort.functions.signature import Signature
+
+__all__ = ["Arguments", "SchemaArguments", "SignatureArguments", "parse_object"]
+
+_SHOWN_ERRORS = 5
+_SHOWN_VALUE = 80
+
+
+class Arguments(Protocol):
+    """The parameters of a function: their schema and their check."""
+
+    @property
+    def schema(self) -> JSON:
+        """The JSON Schema of the parameters, as an object."""
+
+    def validate(self, raw: str | bytes | Mapping[str, Any]) -> dict[str, Any]:
+        """Return the arguments as the handler wants them, or raise InvalidArgumentsError."""
+
+
+def parse_object(raw: str | bytes | Mapping[str, Any]) -> dict[str, Any]:
+    """Read arguments that may be JSON text; models send an empty string for "no arguments"."""
+    if isinstance(raw, Mapping):
+        return dict(raw)
+    if not isinstance(raw, str | bytes):
+        raise InvalidArgumentsError(f"The arguments must be a JSON object, not {type(raw).__name__}.")
+    if not raw.strip():
+        return {}
+    try:
+        value = from_json(raw)
+    except ValueError as error:
+        raise InvalidArgumentsError(f"The arguments are not valid JSON: {error}. Send one JSON object.") from None
+    if not isinstance(value, dict):
+        raise InvalidArgumentsError(f"The arguments must be a JSON object, not {_json_type(value)}.")
+    return value
+
+
+def _json_type(value: Any) -> str:
+    if value is None:
+        return "null"
+    return {bool: "a boolean", int: "a number", float: "a number", str: "a string", list: "an array"}.get(
+        type(value), "this"
+    )
+
+
+class SignatureArguments:
+    """Arguments checked against type hints, and turned into the Python types the handler declares."""
+
+    def __init__(self, signature: Signature, *, strict: bool) -> None:
+        self._signature = signature
+        self._strict = strict
+        self._validate = signature.adapter.validator.validate_python
+
+    @property
+    def schema(self) -> JSON:
+        """The JSON Schema of the parameters."""
+        return self._signature.schema
+
+    def validate(self, raw: str | bytes | Mapping[str, Any]) -> dict[str, Any]:
+        """Return the arguments in the declared types."""
+        values = parse_object(raw)
+        if self._strict:
+            values = drop_nulls(values, self.schema)
+        try:
+            arguments: dict[str, Any] = self._validate(values)
+        except ValidationError as error:
+            problems = [self._problem(found) for found in error.errors(include_url=False, include_context=False)]
+            raise InvalidArgumentsError(_message(problems, self.schema)) from None
+        except RecursionError:
+            raise InvalidArgumentsError("The arguments are nested too deeply.") from None
+        for name, default in self._signature.explicit_defaults.items():
+            arguments.setdefault(name, default)
+        return arguments
+
+    def _problem(self, error: Mapping[str, Any]) -> str:
+        path = ".".join(str(part) for part in error["loc"]) or "arguments"
+        if error["type"] == "missing":
+            return f"{path}: missing"
+        if error["type"] == "extra_forbidden":
+            known = self.schema["properties"] if len(error["loc"]) == 1 else ()
+            return f"{path}: unknown argument{did_you_mean(path, known)}"
+        return f"{path}: {error['msg']} (got {_shown(error['input'])})"
+
+
+class SchemaArguments:
+    """Arguments checked against a JSON Schema and handed on as plain JSON values."""
+
+    def __init__(self, schema: JSON, *, closed: bool, strict: bool, name: str) -> None:
+        self._schema = schema
+        self._closed = closed
+        self._strict = strict
+        self._defaults = {
+            key: part["default"]
+            for key, part in schema.get("properties", {}).items()
+            if isinstance(part, Mapping) and "default" in part
+        }
+        try:
+            self._validator = jsonschema_rs.validator_for(schema, retriever=_refuse)
+        except (jsonschema_rs.ValidationError, jsonschema_rs.ReferencingError, ValueError) as error:
+            cause = str(error).splitlines()[0]
+            raise DefinitionError(f"function '{name}': `parameters` is not a valid JSON Schema: {cause}") from error
+
+    @property
+    def schema(self) -> JSON:
+        """The JSON Schema of the parameters."""
+        return self._schema
+
+    def validate(self, raw: str | bytes | Mapping[str, Any]) -> dict[str, Any]:
+        """Return the arguments with top-level defaults filled in."""
+        arguments = parse_object(raw)
+        if self._strict:
+            arguments = drop_nulls(arguments, self._schema)
+        problems: list[str] = []
+        if self._closed:
+            known = self._schema.get("properties", {})
+            problems += [f"{key}: unknown argument{did_you_mean(key, known)}" for key in arguments if key not in known]
+        try:
+            problems += [_schema_problem(error) for error in self._validator.iter_errors(arguments)]
+        except (ValueError, OverflowError) as error:  # what JSON itself cannot hold, such as NaN given in Python
+            raise InvalidArgumentsError(f"The arguments are not valid JSON: {error}.") from None
+        if problems:
+            raise InvalidArgumentsError(_message(problems, self._schema))
+        return {**self._defaults, **arguments}
+
+
+def _schema_problem(error: jsonschema_rs.ValidationError) -> str:
+    path = ".".join(str(part) for part in error.instance_path)
+    return f"{path}: {error.message}" if path else error.message
+
+
+def _refuse(uri: str) -> Any:
+    """Keep schemas self-contained: nothing is fetched while a function is registered."""
+    raise ValueError(f"the reference {uri} points outside the schema")
+
+
+def _shown(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= _SHOWN_VALUE else text[:_SHOWN_VALUE] + "…"
+
+
+def _message(problems: Sequence[str], schema: JSON) -> str:
+    """Say what is wrong and what is right, in one paragraph a model can act on."""
+    shown = "; ".join(problems[:_SHOWN_ERRORS])
+    if len(problems) > _SHOWN_ERRORS:
+        shown += f"; and {len(problems) - _SHOWN_ERRORS} more"
+    return f"Invalid arguments: {shown}. Expected: {_summary(schema)}."
+
+
+def _summary(schema: JSON) -> str:
+    required = schema.get("required", ())
+    parts = [
+        f"{name} ({_type_name(part)}, {'required' if name in required else 'optional'})"
+        for name, part in schema.get("properties", {}).items()
+    ]
+    return ", ".join(parts) or "no arguments"
+
+
+def _type_name(schema: Any) -> str:
+    if not isinstance(schema, Mapping):
+        return "any"
+    if "enum" in schema:
+        return "one of " + ", ".join(repr(value) for value in schema["enum"][:10])
+    kind = schema.get("type")
+    if isinstance(kind, str):
+        return kind
+    if isinstance(kind, list):
+        return " or ".join(map(str, kind))
+    branches = schema.get("anyOf", ())
+    return " or ".join(dict.fromkeys(_type_name(part) for part in branches)) or "object"

@@ -1,0 +1,196 @@
+"""Finding providers: installed packages, `use:` in the configuration, files in a folder.
+
+Nothing is imported before it is needed.
+"""
+
+import hashlib
+import importlib
+import importlib.util
+import inspect
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from antwort.config import LoadedConfig, ProviderConfig, secret_values
+from antwort.errors import ConfigError, did_you_mean
+from antwort.functions.execution import described
+from antwort.functions.provider import FunctionProvider, Provider, is_function
+from antwort.observability import Redactor
+
+__all__ = ["Catalogue", "Found", "place"]
+
+GROUP = "antwort.providers"
+DEFAULT_GROUP = "antwort.default_providers"
+DISTRIBUTION = "antwort"
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A provider type that can be had, not yet imported."""
+
+    name: str
+    origin: str
+    """Where it comes from, for people: a package and version, a file, a module."""
+    load: Callable[[], Any]
+    """Import it and return a Provider class or a factory."""
+
+
+class Catalogue:
+    """Every provider type within reach: factories given in code, installed packages, the plug-in folder."""
+
+    def __init__(
+        self,
+        *,
+        plugins_dir: Path | None = None,
+        factories: Mapping[str, Callable[[Mapping[str, Any]], Any]] | None = None,
+    ) -> None:
+        self._found: dict[str, Found] = {}
+        self.conflicts: list[str] = []
+        for name, factory in (factories or {}).items():
+            self._add(Found(name, "register_factory", partial(_itself, factory)))
+        for point in sorted(entry_points(group=GROUP), key=_own_first):
+            self._add(Found(point.name, _distribution(point), point.load))
+        self.plugins = tuple(self._add_plugins(plugins_dir)) if plugins_dir is not None else ()
+        self.defaults = tuple(
+            point.name for point in entry_points(group=DEFAULT_GROUP) if _distribution_name(point) == DISTRIBUTION
+        )
+
+    def _add(self, found: Found) -> None:
+        first = self._found.setdefault(found.name, found)
+        if first is not found:
+            self.conflicts.append(
+                f"provider '{found.name}' is brought by {first.origin} and again by {found.origin}; "
+                "the first one is used"
+            )
+
+    def _add_plugins(self, folder: Path) -> list[str]:
+        if not folder.is_dir():
+            raise ConfigError(f"plugins_dir: there is no folder {folder}")
+        names = []
+        for path in sorted(folder.iterdir()):
+            package = path / "__init__.py"
+            file = package if package.is_file() else path
+            name = path.stem if file.suffix == ".py" else ""
+            if name.isidentifier() and not name.startswith("_"):
+                self._add(Found(name, str(path), partial(_from_file, file, name)))
+                names.append(name)
+        return names
+
+    def __iter__(self) -> Iterator[Found]:
+        return iter(self._found.values())
+
+    def find(self, name: str, use: str | None = None) -> Found:
+        """Return a provider type by name, or by the `module:Class` that `use` gives; ConfigError if there is none."""
+        if use is not None:
+            return Found(name, use, partial(_from_module, use))
+        found = self._found.get(name)
+        if found is None:
+            known = ", ".join(sorted(self._found))
+            raise ConfigError(
+                f"providers.{name}: unknown provider type{did_you_mean(name, self._found)} (known: {known}); "
+                "install the package that brings it, or name it with use: 'module:Class'"
+            )
+        return found
+
+    def make(self, name: str, config: ProviderConfig, loaded: LoadedConfig | None = None) -> FunctionProvider:
+        """Import a provider and build it from its settings. Whatever goes wrong is a ConfigError that names it."""
+        where = place(loaded, f"providers.{name}")
+        try:
+            found = self.find(name, config.use)
+        except ConfigError as error:
+            raise ConfigError(error.message, where=where) from None
+        try:
+            target = found.load()
+            if inspect.isclass(target) and issubclass(target, Provider):
+                return target.from_settings(config.settings, name=name, loaded=loaded)
+            provider = target(config.settings)
+        except ConfigError as error:
+            if error.where is not None:
+                raise
+            raise ConfigError(f"providers.{name}: {error.message}", where=where) from error
+        except Exception as error:
+            cause = described(error, Redactor(secret_values(config)))
+            raise ConfigError(f"providers.{name}: {found.origin} cannot be loaded: {cause}", where=where) from error
+        if not isinstance(provider, FunctionProvider):
+            raise ConfigError(
+                f"providers.{name}: {found.origin} gave a {type(provider).__name__}, not a provider", where=where
+            )
+        return provider
+
+
+def place(loaded: LoadedConfig | None, key: str) -> str | None:
+    """Return where a key was given, for an error; None if it was not."""
+    origin = None if loaded is None else loaded.origin(key)
+    return None if origin is None or origin.kind == "default" else str(origin)
+
+
+def _itself(factory: Callable[[Mapping[str, Any]], Any]) -> Any:
+    return factory
+
+
+def _distribution_name(point: EntryPoint) -> str:
+    return point.dist.name if point.dist is not None else ""
+
+
+def _distribution(point: EntryPoint) -> str:
+    return f"{point.dist.name} {point.dist.version}" if point.dist is not None else point.value
+
+
+def _own_first(point: EntryPoint) -> tuple[bool, str, str]:
+    """Order by distribution, ours first: the order of the search path differs between machines."""
+    return _distribution_name(point) != DISTRIBUTION, _distribution_name(point), point.name
+
+
+def _from_module(use: str) -> Any:
+    module_name, _, attribute = use.partition(":")
+    if not module_name or not attribute:
+        raise ConfigError(f"use: '{use}' is not of the form 'module:Class'")
+    try:
+        module = importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        raise ConfigError(f"use: there is no module '{error.name}'; is it installed, and on PYTHONPATH?") from error
+    try:
+        return getattr(module, attribute)
+    except AttributeError:
+        raise ConfigError(
+            f"use: module '{module_name}' has no '{attribute}'{did_you_mean(attribute, vars(module))}"
+        ) from None
+
+
+def _from_file(file: Path, name: str) -> Any:
+    """Import a plug-in file under a name of its own and return what it brings."""
+    file = file.resolve()
+    module_name = f"antwort_plugin_{name}_{hashlib.sha256(str(file).encode()).hexdigest()[:8]}"
+    module = sys.modules.get(module_name)
+    if module is None:
+        locations = [str(file.parent)] if file.name == "__init__.py" else None
+        spec = importlib.util.spec_from_file_location(module_name, file, submodule_search_locations=locations)
+        if spec is None or spec.loader is None:
+            raise ConfigError(f"{file} cannot be imported")
+        module = importlib.util.module_from_spec(spec)
+        sys.modules[module_name] = module
+        try:
+            spec.loader.exec_module(module)
+        except BaseException:
+            del sys.modules[module_name]
+            raise
+    return _provider_in(module, name)
+
+
+def _provider_in(module: ModuleType, name: str) -> Any:
+    own = [value for value in vars(module).values() if getattr(value, "__module__", "").startswith(module.__name__)]
+    classes = [value for value in own if inspect.isclass(value) and issubclass(value, Provider)]
+    if len(classes) > 1:
+        names = ", ".join(found.__name__ for found in classes)
+        raise ConfigError(f"the plug-in '{name}' has several providers ({names}); give each a file of its own")
+    if classes:
+        return classes[0]
+    functions = {value.__name__: staticmethod(value) for value in own if is_function(value)}
+    if not functions:
+        raise ConfigError(f"the plug-in '{name}' has neither a Provider class nor a function marked with @function")
+    return type(name, (Provider,), {"name": name, "__doc__": module.__doc__, **functions})

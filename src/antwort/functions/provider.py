@@ -1,0 +1,273 @@
+"""Providers: bundles of functions, management routes, metrics and state.
+
+`FunctionProvider` is the protocol the registry works with; anything that fits it can be registered. `Provider` is the
+pleasant way to fit it:
+
+    class Weather(Provider[WeatherSettings]):
+        lookups = Counter("lookups_total", "Weather lookups.", ["outcome"])
+
+        @function
+        async def forecast(self, ctx: Context, city: str) -> str:
+            '''Forecast the weather for a city.'''
+            self.lookups.labels("hit").inc()
+            return f"Sunny in {city}."
+
+        @route("GET", "/v1/weather/status")
+        async def status(self) -> dict[str, str]:
+            '''Tell whether the weather service can be reached.'''
+            return {"status": "ok"}
+"""
+
+import contextlib
+import dataclasses
+import inspect
+import re
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from typing import (
+    Any,
+    ClassVar,
+    Generic,
+    Protocol,
+    Self,
+    TypedDict,
+    cast,
+    final,
+    get_args,
+    get_origin,
+    overload,
+    runtime_checkable,
+)
+
+from prometheus_client.registry import Collector
+from typing_extensions import TypeVar, Unpack, override
+
+from antwort.config import LoadedConfig, Settings, validate_settings
+from antwort.context import Context
+from antwort.errors import ConfigError, DefinitionError, FunctionError
+from antwort.functions.collectors import MetricDescriptor
+from antwort.functions.result import ToolCall, ToolResult
+from antwort.functions.routes import Route
+from antwort.functions.spec import FunctionOptions, FunctionSpec
+
+__all__ = ["FunctionProvider", "NoSettings", "Provider", "function", "is_function", "route"]
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+_NAME = re.compile(r"[a-z][a-z0-9_]{0,62}")
+
+
+@runtime_checkable
+class FunctionProvider(Protocol):
+    """What the registry needs of a provider. Each of the three lists may be empty."""
+
+    @property
+    def name(self) -> str:
+        """The provider's name: its key in the configuration and its label in metrics."""
+
+    def tools(self) -> Sequence[FunctionSpec]:
+        """Return the functions. Those with a handler are run by the registry, the others by `execute`."""
+
+    def can_execute(self, name: str) -> bool:
+        """Tell whether a function can be executed now; asked before every call."""
+
+    async def execute(self, ctx: Context, call: ToolCall) -> ToolResult:
+        """Execute a function that has no handler of its own."""
+
+    def routes(self) -> Sequence[Route]:
+        """Return the management routes."""
+
+    def collectors(self) -> Sequence[Collector]:
+        """Return Prometheus collectors, to be shown at `/metrics`."""
+
+    async def close(self) -> None:
+        """Give everything back; called once, when the server stops."""
+
+
+class NoSettings(Settings):
+    """The settings of a provider that has none."""
+
+
+S = TypeVar("S", bound=Settings, default=NoSettings)
+
+_FUNCTION = "__antwort_function__"
+_ROUTE = "__antwort_route__"
+
+
+@overload
+def function(handler: F, /) -> F: ...
+@overload
+def function(**options: Unpack[FunctionOptions]) -> Callable[[F], F]: ...
+def function(handler: F | None = None, /, **options: Unpack[FunctionOptions]) -> F | Callable[[F], F]:
+    """Mark a method of a provider as a function that models may call. The method itself stays as it is."""
+
+    def mark(target: F) -> F:
+        setattr(target, _FUNCTION, options)
+        return target
+
+    return mark if handler is None else mark(handler)
+
+
+def is_function(target: object) -> bool:
+    """Tell whether something was marked with `@function`."""
+    return hasattr(target, _FUNCTION)
+
+
+class RouteOptions(TypedDict, total=False):
+    """What `@route` takes besides method and path."""
+
+    summary: str
+    scope: str
+    status: int
+    media_type: str
+
+
+def route(method: str, path: str, **options: Unpack[RouteOptions]) -> Callable[[F], F]:
+    """Mark a method of a provider as a management route. The registry adds authentication, tenant and metrics."""
+
+    def mark(target: F) -> F:
+        setattr(target, _ROUTE, [*getattr(target, _ROUTE, ()), (method, path, options)])
+        return target
+
+    return mark
+
+
+class Provider(Generic[S]):
+    """The base of providers: functions and routes are marked methods, settings are typed, resources live in `lifespan`.
+
+    `name` defaults to the class name in snake case. `aliases` maps other spellings of settings to their names.
+    """
+
+    name: str
+    aliases: ClassVar[Mapping[str, str]] = {}
+    settings_type: ClassVar[type[Settings]] = NoSettings
+    settings: S
+
+    @override
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if "name" not in cls.__dict__:
+            cls.name = _snake_case(cls.__name__.removesuffix("Provider") or cls.__name__)
+        if not _NAME.fullmatch(cls.name):
+            raise DefinitionError(f"'{cls.name}' is not a provider name; use lower-case letters, digits and '_'")
+        for base in getattr(cls, "__orig_bases__", ()):
+            arguments = get_args(base)
+            if isinstance(get_origin(base), type) and issubclass(get_origin(base), Provider) and arguments:
+                settings = arguments[0]
+                if isinstance(settings, type) and issubclass(settings, Settings):
+                    cls.settings_type = settings
+                elif not isinstance(settings, TypeVar):
+                    raise DefinitionError(
+                        f"provider '{cls.name}': settings must be a subclass of antwort.provider.Settings"
+                    )
+
+    def __init__(self, settings: S | None = None) -> None:
+        self.settings = (
+            settings if settings is not None else cast("S", validate_settings(self.settings_type, {}, key=self.name))
+        )
+        self._exit: contextlib.AsyncExitStack | None = None
+        self._specs: dict[str, FunctionSpec] | None = None
+
+    @classmethod
+    def from_settings(
+        cls, raw: Mapping[str, Any], *, name: str | None = None, loaded: LoadedConfig | None = None
+    ) -> Self:
+        """Build the provider from its raw settings, under another name if given; ConfigError if they do not fit."""
+        key = f"providers.{name or cls.name}.settings"
+        values = dict(raw)
+        for alias, setting in cls.aliases.items():
+            if alias in values:
+                if setting in values:
+                    raise ConfigError(f"{key}: '{alias}' is another name for '{setting}'; keep one of the two")
+                values[setting] = values.pop(alias)
+                if loaded is not None:  # an error about the setting points at the line of its alias
+                    origins = {**loaded.origins, f"{key}.{setting}": loaded.origin(f"{key}.{alias}")}
+                    loaded = dataclasses.replace(loaded, origins=origins)
+        provider = cls(cast("S", validate_settings(cls.settings_type, values, key=key, loaded=loaded)))
+        if name is not None:
+            provider.name = name
+        return provider
+
+    async def lifespan(self) -> AsyncIterator[None]:
+        """Open resources, yield once, close them. Override it; nothing else is needed for a clean stop."""
+        yield
+
+    @final
+    async def start(self) -> None:
+        """Enter `lifespan`; the registry calls this before the first request."""
+        if self._exit is None:
+            stack = contextlib.AsyncExitStack()
+            await stack.enter_async_context(contextlib.asynccontextmanager(self.lifespan)())
+            self._exit = stack
+
+    @final
+    async def close(self) -> None:
+        """Leave `lifespan`; safe to call again."""
+        stack, self._exit = self._exit, None
+        if stack is not None:
+            await stack.aclose()
+
+    @final
+    def tools(self) -> Sequence[FunctionSpec]:
+        """Return the methods marked with `@function`, in the order of their definition."""
+        if self._specs is None:
+            specs = [
+                FunctionSpec.of(getattr(self, name), cast("FunctionOptions", {"scope": "core", **options}))
+                for name, options in _marked(type(self), _FUNCTION)
+            ]
+            self._specs = {spec.name: spec for spec in specs}
+            if len(self._specs) < len(specs):
+                raise DefinitionError(f"provider '{self.name}' has two functions of one name")
+        return tuple(self._specs.values())
+
+    def can_execute(self, name: str) -> bool:
+        """Tell whether a function can be executed now. Override it to take functions away for a while."""
+        return any(spec.name == name for spec in self.tools())
+
+    @final
+    async def execute(self, ctx: Context, call: ToolCall) -> ToolResult:  # noqa: ARG002 - the protocol's signature
+        """Refuse: every function of this class has a handler, which the registry runs itself."""
+        raise FunctionError(f"{call.name} is not a function of {self.name}.")
+
+    @final
+    def routes(self) -> Sequence[Route]:
+        """Return the methods marked with `@route`."""
+        return tuple(
+            Route(method, path, getattr(self, name), **options)
+            for name, marks in _marked(type(self), _ROUTE)
+            for method, path, options in marks
+        )
+
+    @final
+    def collectors(self) -> Sequence[Collector]:
+        """Return the metrics declared on the class, one set per provider object."""
+        return tuple(getattr(self, name) for name, _ in _attributes(type(self), MetricDescriptor))
+
+    @property
+    def started(self) -> bool:
+        """Tell whether `lifespan` is open."""
+        return self._exit is not None
+
+    @property
+    def needs_start(self) -> bool:
+        """Tell whether there is a `lifespan` to open."""
+        return type(self).lifespan is not Provider.lifespan
+
+
+def _snake_case(name: str) -> str:
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", name).lower()
+
+
+def _attributes(cls: type, kind: type | None = None) -> Iterator[tuple[str, Any]]:
+    """Yield the attributes of a class and its bases, bases first, in the order of definition, each name once."""
+    names = dict.fromkeys(name for base in reversed(cls.__mro__) for name in vars(base))
+    for name in names:
+        value = inspect.getattr_static(cls, name)
+        if kind is None or isinstance(value, kind):
+            yield name, value
+
+
+def _marked(cls: type, mark: str) -> Iterator[tuple[str, Any]]:
+    for name, value in _attributes(cls):
+        found = getattr(getattr(value, "__func__", value), mark, None)
+        if found is not None:
+            yield name, found

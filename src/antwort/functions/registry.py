@@ -1,0 +1,345 @@
+"""The registry: every function a model can call, in one place."""
+
+import builtins
+import contextlib
+import inspect
+import logging
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from types import TracebackType
+from typing import Any, Self, cast, overload
+
+from typing_extensions import TypeVar, Unpack, override
+
+from antwort.context import ANONYMOUS_TENANT, Context
+from antwort.errors import DefinitionError, UnknownFunctionError, did_you_mean
+from antwort.functions.definitions import Shape, tool_definition
+from antwort.functions.execution import Entry, Execution, permits
+from antwort.functions.executor import ToolExecutor
+from antwort.functions.http import ProviderRoutes
+from antwort.functions.metrics import FunctionMetrics
+from antwort.functions.provider import FunctionProvider, Provider
+from antwort.functions.registration import CUSTOM, CustomFunctions, Offer, Registration, start_provider
+from antwort.functions.result import ToolResult
+from antwort.functions.routes import Route, clashes
+from antwort.functions.spec import FunctionOptions, FunctionSpec, Scope
+from antwort.observability import AuditLog, Metrics, Redactor, Tracer
+
+__all__ = ["Factory", "FunctionRegistry"]
+
+logger = logging.getLogger(__name__)
+
+F = TypeVar("F", bound=Callable[..., Any])
+Factory = Callable[[Mapping[str, Any]], FunctionProvider]
+
+API = "antwort"
+"""The owner of the API's own routes, in messages."""
+
+
+class FunctionRegistry(ToolExecutor):
+    """Functions and providers, in the order of their registration.
+
+    Of two functions with one name, two wire faces with one tool type, or two routes with one path, the first
+    registered wins and a warning names both; `strict_names` makes it an error. Use it as an async context manager if
+    a provider has a lifespan.
+    """
+
+    def __init__(
+        self,
+        *,
+        metrics: Metrics | None = None,
+        audit: AuditLog | None = None,
+        tracer: Tracer | None = None,
+        redactor: Redactor | None = None,
+        strict_names: bool = False,
+        timeout: float | None = 60.0,
+        max_output: int = 100_000,
+        concurrency: int | None = None,
+        threads: int = 32,
+    ) -> None:
+        self.metrics = metrics if metrics is not None else Metrics("library")
+        self._redactor = redactor or Redactor()
+        self._function_metrics = FunctionMetrics(self.metrics)
+        self._execution = Execution(
+            metrics=self._function_metrics,
+            audit=audit,
+            tracer=tracer,
+            redactor=self._redactor,
+            timeout=timeout,
+            max_output=max_output,
+            concurrency=concurrency,
+            threads=threads,
+        )
+        self._strict_names = strict_names
+        self._factories: dict[str, Factory] = {}
+        self._registrations: dict[str, Registration] = {}
+        self._custom = Registration(CustomFunctions(), (), (), ())
+        self._entries: dict[str, Entry] = {}
+        self._types: dict[str, Entry] = {}
+        self._reserved: tuple[Route, ...] = ()
+        self._http = ProviderRoutes(self._function_metrics)
+
+    # --- registering -------------------------------------------------------------------------------------------------
+
+    @overload
+    def register(self, target: FunctionSpec | Mapping[str, Any], /) -> None: ...
+    @overload
+    def register(self, target: FunctionProvider, /, *, offer: Offer = "always") -> None: ...
+    @overload
+    def register(self, target: F, /, **options: Unpack[FunctionOptions]) -> F: ...
+    @overload
+    def register(self, /, **options: Unpack[FunctionOptions]) -> Callable[[F], F]: ...
+    def register(self, target: Any = None, /, **options: Any) -> Any:
+        """Register a provider, a spec, a mapping that describes one, or a function; without any, return a decorator."""
+        if target is None:
+            return lambda handler: self.register(handler, **options)
+        if isinstance(target, FunctionSpec | Mapping):
+            if options:
+                raise DefinitionError(f"options ({', '.join(options)}) go into the spec itself")
+            self._add_function(target if isinstance(target, FunctionSpec) else FunctionSpec.from_mapping(target))
+            return None
+        if inspect.isclass(target):
+            raise DefinitionError(f"register an object, not the class: {target.__name__}()")
+        if isinstance(target, FunctionProvider):
+            self._add_provider(target, **options)
+            return None
+        if not callable(target):
+            raise DefinitionError(
+                f"a {type(target).__name__} cannot be registered; give a function, a FunctionSpec or a provider"
+            )
+        self._add_function(FunctionSpec.of(target, cast("FunctionOptions", options)))
+        return target
+
+    def register_factory(self, type_name: str, factory: Factory) -> None:
+        """Tell how to make a provider of a type out of its raw settings."""
+        if type_name in self._factories:
+            self._conflict(f"provider type '{type_name}' has two factories; the first one is used")
+            return
+        self._factories[type_name] = factory
+
+    @property
+    def factories(self) -> Mapping[str, Factory]:
+        """The factories by provider type."""
+        return self._factories
+
+    def unregister(self, name: str) -> None:
+        """Remove a function that was registered on its own. A function it had shadowed takes its place."""
+        entry = next((entry for entry in self._custom.entries if entry.spec.name == name), None)
+        if entry is None:
+            raise UnknownFunctionError(self._unknown(name) if name not in self._entries else self._owned(name))
+        entry.enabled = False
+        self._custom.entries = tuple(kept for kept in self._custom.entries if kept is not entry)
+        self._resolve()
+
+    def _owned(self, name: str) -> str:
+        provider = self._entries[name].provider.name
+        return f"Function '{name}' belongs to provider '{provider}'; disable the provider instead."
+
+    def _add_function(self, spec: FunctionSpec) -> None:
+        if spec.handler is None:
+            raise DefinitionError(f"function '{spec.name}' has no handler")
+        spec.check()
+        entry = self._execution.entry(spec, self._custom.provider)
+        self._check_conflicts(self._custom, (entry,), ())
+        self._custom.entries = (*self._custom.entries, entry)
+        self._registrations.setdefault(CUSTOM, self._custom)
+        self._resolve()
+
+    def _add_provider(self, provider: FunctionProvider, offer: Offer = "always") -> None:
+        if provider.name in self._registrations or provider.name == CUSTOM:
+            raise DefinitionError(f"a provider named '{provider.name}' is registered already")
+        entries = tuple(self._execution.entry(spec, provider) for spec in provider.tools())
+        if isinstance(provider, Provider) and provider.needs_start and not provider.started:
+            for entry in entries:
+                entry.ready = False
+        routes = tuple(provider.routes())
+        for route in routes:
+            route.check()
+        registration = Registration(provider, entries, routes, tuple(provider.collectors()), offer)
+        self._check_conflicts(registration, entries, routes)
+        self._collect(registration)
+        self._registrations[provider.name] = registration
+        self._resolve()
+
+    def _collect(self, registration: Registration) -> None:
+        """Show a provider's collectors at /metrics: all of them or, on a clash of names, none."""
+        with contextlib.ExitStack() as undo:
+            for collector in registration.collectors:
+                self.metrics.register(collector)
+                undo.callback(self.metrics.unregister, collector)
+            undo.pop_all()
+
+    def _check_conflicts(self, newcomer: Registration, entries: Iterable[Entry], routes: Iterable[Route]) -> None:
+        for entry in entries:
+            spec = entry.spec
+            if first := self._entries.get(spec.name):
+                self._conflict(_first_wins(f"function '{spec.name}'", first.provider.name, newcomer.name))
+            for tool_type in spec.hosted.types if spec.hosted else ():
+                if first := self._types.get(tool_type):
+                    self._conflict(_first_wins(f"tool type '{tool_type}'", first.provider.name, newcomer.name))
+        for route in routes:
+            for owner, known in self._owned_routes():
+                if owner != newcomer.name and clashes(route, known):
+                    self._conflict(_first_wins(f"route {route}", owner, newcomer.name))
+
+    def _owned_routes(self) -> Iterator[tuple[str, Route]]:
+        for route in self._reserved:
+            yield API, route
+        for registration in self._registrations.values():
+            for route in registration.routes:
+                yield registration.name, route
+
+    def reserve(self, routes: Iterable[Route]) -> None:
+        """Name the routes of the API itself: they stand before those of any provider."""
+        self._reserved = tuple(routes)
+        for registration in self._registrations.values():
+            for route in registration.routes:
+                if any(clashes(route, own) for own in self._reserved):
+                    self._conflict(_first_wins(f"route {route}", API, registration.name))
+
+    def _conflict(self, message: str) -> None:
+        if self._strict_names:
+            raise DefinitionError(f"{message} (strict_names is on)")
+        logger.warning("%s", message)
+
+    def _resolve(self) -> None:
+        """Work out who answers to which name: the first registered, always."""
+        self._entries = {}
+        self._types = {}
+        for registration in self._registrations.values():
+            for entry in registration.entries:
+                winner = self._entries.setdefault(entry.spec.name, entry)
+                entry.shadowed_by = None if winner is entry else winner.provider.name
+                if winner is entry and entry.spec.hosted:
+                    for tool_type in entry.spec.hosted.types:
+                        self._types.setdefault(tool_type, entry)
+        self._http.mount((r.name, r.routes) for r in self._registrations.values() if r.enabled)
+
+    # --- enabling and disabling --------------------------------------------------------------------------------------
+
+    def disable(self, name: str) -> None:
+        """Take a provider, or one function, out of service. Running calls complete; no new one is dispatched."""
+        self._switch(name, enabled=False)
+
+    def enable(self, name: str) -> None:
+        """Put a provider, or one function, back into service."""
+        self._switch(name, enabled=True)
+
+    def _switch(self, name: str, *, enabled: bool) -> None:
+        if registration := self._registrations.get(name):
+            registration.enabled = enabled
+            for entry in registration.entries:
+                entry.enabled = enabled
+        elif name in self._entries:
+            self._entries[name].enabled = enabled
+        else:
+            known = (*self._registrations, *self._entries)
+            raise UnknownFunctionError(f"There is no provider or function '{name}'{did_you_mean(name, known)}")
+        self._resolve()
+
+    # --- looking up --------------------------------------------------------------------------------------------------
+
+    def get(self, name: str) -> FunctionSpec:
+        """Return a function by name, or raise UnknownFunctionError."""
+        entry = self._entries.get(name)
+        if entry is None or not entry.offered:
+            raise UnknownFunctionError(self._unknown(name))
+        return entry.spec
+
+    def list(self, scope: Scope | str | None = None) -> builtins.list[FunctionSpec]:
+        """Return the functions in service, of one scope or all, in the order of registration."""
+        wanted = None if scope is None else Scope(scope)
+        return [e.spec for e in self._entries.values() if e.offered and (wanted is None or e.spec.scope is wanted)]
+
+    def entries(self) -> builtins.list[Entry]:
+        """Return every function with its state, the disabled and shadowed ones included."""
+        return [entry for registration in self._registrations.values() for entry in registration.entries]
+
+    def registrations(self) -> builtins.list[Registration]:
+        """Return the providers in the order of their registration."""
+        return builtins.list(self._registrations.values())
+
+    def for_tool_type(self, tool_type: str) -> FunctionSpec | None:
+        """Return the function that answers a hosted tool type, if one in service does."""
+        entry = self._types.get(tool_type)
+        return entry.spec if entry is not None and entry.offered else None
+
+    def to_tool_definitions(
+        self, shape: Shape = "responses", ctx: Context | None = None
+    ) -> builtins.list[dict[str, Any]]:
+        """Return the definitions of the functions a model is offered."""
+        return [tool_definition(spec, shape) for spec in self.discovered_tools(ctx)]
+
+    @override
+    def discovered_tools(self, ctx: Context | None = None) -> builtins.list[FunctionSpec]:
+        """Return the functions in service that the context's agent may call."""
+        return [spec for spec in self.list() if ctx is None or permits(spec, ctx.agent)]
+
+    def _unknown(self, name: str) -> str:
+        offered = [spec.name for spec in self.list()]
+        hint = did_you_mean(name[:64], offered) or "."
+        return f"There is no function '{name[:64]}'{hint} Available: {', '.join(offered) or 'none'}."
+
+    # --- executing ---------------------------------------------------------------------------------------------------
+
+    @override
+    def can_execute(self, name: str) -> bool:
+        """Tell whether a function of this name is in service and its provider ready for it."""
+        entry = self._entries.get(name)
+        return entry is not None and entry.offered and entry.ready and entry.provider.can_execute(name)
+
+    @override
+    async def execute(
+        self, name: str, params: str | bytes | Mapping[str, Any], ctx: Context | None = None
+    ) -> ToolResult:
+        """Execute a function. A failure of any kind is a result; only the caller's own cancellation is raised."""
+        entry = self._entries.get(name)
+        if entry is None:
+            return ToolResult.error(self._unknown(name), UnknownFunctionError.status)
+        return await self._execution.run(entry, params, ctx if ctx is not None else Context(ANONYMOUS_TENANT))
+
+    def http_handler(self) -> ProviderRoutes:
+        """Return the ASGI app of all provider routes. It serves only requests that carry an authenticated context."""
+        return self._http
+
+    # --- lifetime ----------------------------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Enter the lifespan of every provider; if one fails, those already started are closed again."""
+        for registration in self._registrations.values():
+            if registration.started:
+                continue
+            try:
+                await start_provider(registration.provider, self._redactor)
+            except BaseException:
+                await self.close()
+                raise
+            registration.started = True
+            for entry in registration.entries:
+                entry.ready = True
+
+    @override
+    async def close(self) -> None:
+        """Close every provider, the last registered first. One that fails is logged; the others are still closed."""
+        for registration in reversed(self._registrations.values()):
+            registration.started = False
+            try:
+                await registration.provider.close()
+            except Exception:
+                logger.exception("provider '%s' did not close cleanly", registration.name)
+            if isinstance(registration.provider, Provider) and registration.provider.needs_start:
+                for entry in registration.entries:
+                    entry.ready = False
+        self._execution.close()
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+
+def _first_wins(what: str, first: str, second: str) -> str:
+    return f"{what} is registered by '{first}' and again by '{second}'; the first one, of '{first}', is used"

@@ -1,0 +1,70 @@
+"""What a call is and what it gives back."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from pydantic_core import PydanticSerializationError, to_json
+
+from antwort.errors import FunctionError
+
+__all__ = ["ToolCall", "ToolResult", "as_text", "capped"]
+
+NOTHING = "(no output)"
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCall:
+    """A call as a provider's `execute` receives it: the arguments are already checked."""
+
+    name: str
+    arguments: Mapping[str, Any]
+    id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ToolResult:
+    """The result of a call. An error is a result too: the model reads it and can try something else."""
+
+    output: str
+    """What the model reads."""
+    is_error: bool = False
+    status: str = "success"
+    """`success`, or why not: `error`, `invalid_arguments`, `timeout`, `denied`, `unavailable`, `unknown`."""
+    value: Any = field(default=None, compare=False)
+    """What the handler returned, for callers in Python."""
+
+    @classmethod
+    def of(cls, value: Any) -> "ToolResult":
+        """Make a result out of whatever a handler returned."""
+        return value if isinstance(value, ToolResult) else cls(as_text(value), value=value)
+
+    @classmethod
+    def error(cls, message: str, status: str = "error") -> "ToolResult":
+        """Make an error result."""
+        return cls(message, is_error=True, status=status)
+
+
+def as_text(value: Any) -> str:
+    """Write a handler's value as text for the model: strings as they are, anything else as JSON."""
+    if isinstance(value, str):
+        return value
+    if value is None:
+        return NOTHING
+    try:
+        return to_json(value, inf_nan_mode="strings").decode()
+    except (PydanticSerializationError, RecursionError, UnicodeError) as error:
+        raise FunctionError(
+            f"The function returned a {type(value).__name__}, which cannot be written as JSON: {error}"
+        ) from error
+
+
+def capped(text: str, limit: int) -> str:
+    """Cut the middle out of a text that is too long, keeping head and tail and saying how much is missing."""
+    if len(text) <= limit:
+        return text
+    head = limit * 2 // 3
+    tail = limit - head
+    return (
+        f"{text[:head]}\n[… {len(text) - limit:,} of {len(text):,} characters left out …]\n{text[len(text) - tail :]}"
+    )

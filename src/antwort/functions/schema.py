@@ -1,0 +1,145 @@
+"""JSON Schema for function parameters: from an explicit mapping, made tidy, made strict."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from antwort.errors import DefinitionError
+
+__all__ = ["JSON", "drop_nulls", "object_schema", "strict_schema", "tidy"]
+
+JSON = dict[str, Any]
+
+
+def object_schema(parameters: Mapping[str, Any]) -> tuple[JSON, bool]:
+    """Return a JSON Schema for an explicit `parameters` mapping, and whether it takes no other names.
+
+    Two notations are read: a whole schema (`{"type": "object", "properties": …}`), taken as it is, or a mapping from
+    parameter name to its schema (`{"query": {"type": "string", "description": "…"}}`). In the second every parameter
+    is required unless it has a `default`, or says `"required": false` or `"optional": true`.
+    """
+    if parameters.get("type") == "object":
+        return dict(parameters), parameters.get("additionalProperties") is False
+    properties: JSON = {}
+    required: list[str] = []
+    for name, described in parameters.items():
+        if not isinstance(described, Mapping):
+            raise DefinitionError(
+                f"parameter '{name}' must be a mapping such as {{'type': 'string', 'description': '…'}}"
+            )
+        schema = dict(described)
+        # `required` is a list in JSON Schema (of an object parameter's own properties) and a flag in this notation.
+        flag = schema.pop("required") if isinstance(schema.get("required"), bool) else None
+        optional = schema.pop("optional", False)
+        if flag if flag is not None else not (optional or "default" in schema):
+            required.append(name)
+        properties[name] = schema
+    return {"type": "object", "properties": properties, "required": required}, True
+
+
+def tidy(schema: Any) -> Any:
+    """Drop the titles pydantic makes out of names: they tell a model nothing and cost tokens in every request."""
+    if isinstance(schema, list):
+        return [tidy(part) for part in schema]
+    if not isinstance(schema, dict):
+        return schema
+    clean: JSON = {}
+    for key, value in schema.items():
+        if key == "title" and isinstance(value, str):
+            continue
+        # Under these keys the names are the author's, so a property called "title" must stay.
+        if key in {"properties", "$defs"} and isinstance(value, dict):
+            clean[key] = {name: tidy(part) for name, part in value.items()}
+        elif key in {"default", "const", "enum", "examples"}:
+            clean[key] = value
+        else:
+            clean[key] = tidy(value)
+    return clean
+
+
+def strict_schema(schema: Mapping[str, Any]) -> JSON | None:
+    """Return the schema as OpenAI's strict mode wants it, or None where it cannot be expressed.
+
+    Strict mode needs every object closed and every property required; an optional property becomes nullable, and
+    `drop_nulls` undoes that when the arguments come back. Free-form objects have no strict form.
+    """
+    try:
+        strict = _strict(dict(schema))
+    except _NotStrictError:
+        return None
+    return strict if isinstance(strict, dict) else None
+
+
+class _NotStrictError(Exception):
+    """The schema has a part without a strict form."""
+
+
+_DROPPED = {"default", "title", "examples"}
+
+
+def _strict(schema: Any) -> Any:
+    if isinstance(schema, list):
+        return [_strict(part) for part in schema]
+    if schema is True or schema == {}:
+        raise _NotStrictError
+    if not isinstance(schema, dict):
+        return schema
+    result: JSON = {}
+    for key, value in schema.items():
+        if key in {"properties", "$defs"}:
+            result[key] = {name: _strict(part) for name, part in value.items()}
+        elif key == "oneOf":  # strict mode knows only anyOf
+            result["anyOf"] = _strict(value)
+        elif key in {"const", "enum", "required"}:
+            result[key] = value
+        elif key == "patternProperties":
+            raise _NotStrictError
+        elif key not in _DROPPED and key not in {"additionalProperties", "discriminator"}:
+            result[key] = _strict(value)
+    if schema.get("type") == "object":
+        if schema.get("additionalProperties", False) is not False or "properties" not in schema:
+            raise _NotStrictError
+        _require_all(result, schema.get("required", []))
+    return result
+
+
+def _require_all(schema: JSON, required: list[str]) -> None:
+    """Close an object schema and require each property, making the optional ones nullable."""
+    properties: JSON = schema["properties"]
+    for name in properties:
+        if name not in required and not _takes_null(properties[name]):
+            properties[name] = _nullable(properties[name])
+    schema["required"] = list(properties)
+    schema["additionalProperties"] = False
+
+
+def _takes_null(schema: Any) -> bool:
+    if not isinstance(schema, dict):
+        return True
+    kind = schema.get("type")
+    if kind == "null" or (isinstance(kind, list) and "null" in kind):
+        return True
+    return any(_takes_null(part) for part in [*schema.get("anyOf", ()), *schema.get("oneOf", ())])
+
+
+def _nullable(schema: JSON) -> JSON:
+    described = {"description": schema.pop("description")} if "description" in schema else {}
+    branches = schema["anyOf"] if set(schema) == {"anyOf"} else [schema]
+    return {"anyOf": [*branches, {"type": "null"}], **described}
+
+
+def drop_nulls(value: Any, schema: Mapping[str, Any], definitions: Mapping[str, Any] | None = None) -> Any:
+    """Remove the nulls a strict-mode model sent for optional properties, so that their defaults apply."""
+    definitions = schema.get("$defs", {}) if definitions is None else definitions
+    if "$ref" in schema:
+        schema = definitions.get(str(schema["$ref"]).rpartition("/")[2], {})
+    if isinstance(value, list) and isinstance(schema.get("items"), dict):
+        return [drop_nulls(part, schema["items"], definitions) for part in value]
+    properties = schema.get("properties")
+    if not isinstance(value, dict) or not isinstance(properties, dict):
+        return value
+    required = schema.get("required", ())
+    return {
+        name: drop_nulls(part, properties.get(name, {}), definitions)
+        for name, part in value.items()
+        if part is not None or name in required or name not in properties or _takes_null(properties[name])
+    }

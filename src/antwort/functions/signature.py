@@ -1,0 +1,254 @@
+"""What a Python signature says: the parameters a model may give, where the context goes, how the handler runs."""
+
+import inspect
+import sys
+import types
+import typing
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Annotated, Any, cast, get_args, get_origin
+
+import docstring_parser
+import typing_extensions
+from pydantic import ConfigDict, PydanticUserError, TypeAdapter
+from pydantic.errors import PydanticSchemaGenerationError, PydanticUndefinedAnnotation
+from pydantic.fields import FieldInfo
+from pydantic_core import PydanticSerializationError, PydanticUndefined, to_jsonable_python
+
+from antwort.context import Context
+from antwort.errors import DefinitionError
+from antwort.functions.schema import JSON, tidy
+
+__all__ = [
+    "HandlerKind",
+    "Parameter",
+    "Signature",
+    "context_parameter",
+    "handler_kind",
+    "modern",
+    "read_signature",
+    "type_hints",
+]
+
+
+class HandlerKind(Enum):
+    """How a handler gives its result."""
+
+    SYNC = "sync"
+    """`def`: runs on a worker thread."""
+    ASYNC = "async"
+    """`async def`: runs on the event loop."""
+    STREAM = "stream"
+    """An async generator: what it yields is progress, or a piece of the result."""
+
+
+def handler_kind(handler: Callable[..., Any]) -> HandlerKind:
+    """Tell how to run a callable: a function, a method, a partial, or an object with `__call__`."""
+    target: Any = handler
+    while hasattr(target, "func"):  # functools.partial
+        target = target.func
+    for candidate in (target, getattr(target, "__call__", None)):  # noqa: B004 - it is the method that is inspected
+        if inspect.isasyncgenfunction(candidate):
+            return HandlerKind.STREAM
+        if inspect.iscoroutinefunction(candidate):
+            return HandlerKind.ASYNC
+    return HandlerKind.SYNC
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """One parameter of a handler that the model fills."""
+
+    name: str
+    hint: Any
+    required: bool
+    default: Any = None
+
+
+@dataclass(frozen=True, slots=True)
+class Signature:
+    """A handler's signature, read once when it is registered."""
+
+    description: str
+    parameters: tuple[Parameter, ...]
+    context: str | None
+    """The name of the parameter that takes the context."""
+    adapter: TypeAdapter[dict[str, Any]]
+    schema: JSON = field(repr=False)
+    explicit_defaults: Mapping[str, Any]
+    """Defaults the handler does not apply itself, because they were written as `Field(default)`."""
+
+
+def type_hints(handler: Callable[..., Any], *, name: str) -> dict[str, Any]:
+    """Return the resolved annotations of a callable."""
+    target: Any = handler
+    while hasattr(target, "func"):
+        target = target.func
+    if not inspect.isroutine(target):
+        target = type(target).__call__
+    try:
+        return typing.get_type_hints(target, include_extras=True)
+    except NameError as error:
+        raise DefinitionError(
+            f"function '{name}': a type hint cannot be resolved ({error}); define the type at module level"
+        ) from error
+
+
+def _is_context(hint: Any) -> bool:
+    if get_origin(hint) is Annotated:
+        return _is_context(get_args(hint)[0])
+    if get_origin(hint) in {typing.Union, types.UnionType}:
+        return any(_is_context(part) for part in get_args(hint))
+    return hint is Context
+
+
+def context_parameter(handler: Callable[..., Any], *, name: str) -> str | None:
+    """Return the name of the parameter annotated as `Context`, if there is one."""
+    hints = type_hints(handler, name=name)
+    found = [parameter for parameter in inspect.signature(handler).parameters if _is_context(hints.get(parameter))]
+    if len(found) > 1:
+        raise DefinitionError(f"function '{name}': more than one parameter is a Context ({', '.join(found)})")
+    return found[0] if found else None
+
+
+def read_signature(handler: Callable[..., Any], *, name: str, description: str | None = None) -> Signature:
+    """Derive description, parameters and JSON Schema from a function's docstring and type hints.
+
+    A description given here makes up for a docstring.
+    """
+    docstring, documented = _docstring(handler)
+    description = description or docstring
+    if not description:
+        raise DefinitionError(f"function '{name}' has no docstring; write one that tells the model what it does")
+    hints = type_hints(handler, name=name)
+    context = context_parameter(handler, name=name)
+    parameters: list[Parameter] = []
+    explicit_defaults: dict[str, Any] = {}
+    for raw in inspect.signature(handler).parameters.values():
+        if raw.name == context:
+            continue
+        parameter = _parameter(raw, hints, documented, name)
+        if isinstance(raw.default, FieldInfo) and not parameter.required:
+            explicit_defaults[raw.name] = parameter.default
+        parameters.append(parameter)
+    adapter, schema = _adapter(parameters, name)
+    return Signature(description, tuple(parameters), context, adapter, schema, explicit_defaults)
+
+
+def _docstring(handler: Callable[..., Any]) -> tuple[str, dict[str, str]]:
+    """Split a docstring into what the function does and what its parameters mean (Google, NumPy or Sphinx style)."""
+    text = inspect.getdoc(handler) if inspect.isroutine(handler) or inspect.isclass(handler) else None
+    if text is None and hasattr(handler, "func"):
+        text = inspect.getdoc(handler.func)
+    if text is None and not inspect.isroutine(handler):
+        text = inspect.getdoc(type(handler).__call__) or inspect.getdoc(handler)
+    if not text:
+        return "", {}
+    parsed = docstring_parser.parse(text)
+    description = "\n".join(part for part in (parsed.short_description, parsed.long_description) if part)
+    documented = {found.arg_name: " ".join((found.description or "").split()) for found in parsed.params}
+    return description.strip() or text.strip(), documented
+
+
+def _parameter(raw: inspect.Parameter, hints: Mapping[str, Any], documented: Mapping[str, str], name: str) -> Parameter:
+    if raw.kind in {raw.VAR_POSITIONAL, raw.VAR_KEYWORD}:
+        raise DefinitionError(f"function '{name}': '{raw}' cannot be offered to a model; name each parameter")
+    if raw.kind is raw.POSITIONAL_ONLY:
+        raise DefinitionError(
+            f"function '{name}': parameter '{raw.name}' is positional-only; models name arguments, remove the '/'"
+        )
+    if raw.name not in hints:
+        raise DefinitionError(
+            f"function '{name}': parameter '{raw.name}' has no type hint; a model needs to know its type"
+        )
+    hint = modern(hints[raw.name])
+    default: Any = raw.default
+    if isinstance(default, FieldInfo):  # days: int = Field(1, ge=1)
+        hint = Annotated[hint, default]
+        default = default.get_default(call_default_factory=True, validated_data={})
+        default = raw.empty if default is PydanticUndefined else default
+    if raw.name in documented and not _described(hint):
+        hint = Annotated[hint, FieldInfo(description=documented[raw.name])]
+    return Parameter(
+        raw.name,
+        hint,
+        required=default is raw.empty,
+        default=None if default is raw.empty else default,
+    )
+
+
+def _described(hint: Any) -> bool:
+    return get_origin(hint) is Annotated and any(getattr(part, "description", None) for part in get_args(hint)[1:])
+
+
+def modern(hint: Any) -> Any:
+    """Rebuild `typing.TypedDict` with the backport: before Python 3.12 pydantic cannot read the standard one."""
+    if typing.is_typeddict(hint) and sys.version_info < (3, 12):
+        fields = {
+            key: value if _qualified(value) else _qualify(modern(value), key in hint.__required_keys__)
+            for key, value in typing_extensions.get_type_hints(hint, include_extras=True).items()
+        }
+        rebuilt = typing_extensions.TypedDict(hint.__name__, fields)  # type: ignore[misc]
+        rebuilt.__doc__ = hint.__doc__
+        return rebuilt
+    origin, arguments = get_origin(hint), get_args(hint)
+    if origin is None or origin is typing.Literal:
+        return hint
+    if origin is Annotated:
+        return Annotated[(modern(arguments[0]), *arguments[1:])]
+    modern_arguments = tuple(modern(part) for part in arguments)
+    if modern_arguments == arguments:
+        return hint
+    if origin is types.UnionType:
+        return typing.Union[modern_arguments]  # noqa: UP007 - built from a tuple
+    return origin[modern_arguments]
+
+
+def _qualified(hint: Any) -> bool:
+    return get_origin(hint) in {typing_extensions.Required, typing_extensions.NotRequired}
+
+
+def _qualify(hint: Any, required: bool) -> Any:
+    return hint if required else typing_extensions.NotRequired[hint]
+
+
+def _adapter(parameters: list[Parameter], name: str) -> tuple[TypeAdapter[dict[str, Any]], JSON]:
+    """Build one validator for all parameters: a typed dictionary, in which any parameter name is possible."""
+    fields = {p.name: p.hint if p.required else typing_extensions.NotRequired[p.hint] for p in parameters}
+    shape = typing_extensions.TypedDict(name, fields)  # type: ignore[misc]
+    shape.__pydantic_config__ = ConfigDict(extra="forbid")  # type: ignore[attr-defined]
+    try:
+        adapter: TypeAdapter[dict[str, Any]] = TypeAdapter(cast("Any", shape))
+        schema = tidy(adapter.json_schema())
+    except (PydanticSchemaGenerationError, PydanticUserError, PydanticUndefinedAnnotation) as error:
+        raise DefinitionError(f"function '{name}': {_reason(error, parameters)}") from error
+    # The arguments are closed by validation; saying so to the model is strict mode's business.
+    schema.pop("additionalProperties", None)
+    schema.setdefault("properties", {})
+    schema.setdefault("required", [])
+    for parameter, default in _json_defaults(parameters):
+        schema["properties"][parameter]["default"] = default
+    return adapter, schema
+
+
+def _reason(error: Exception, parameters: list[Parameter]) -> str:
+    for parameter in parameters:
+        try:
+            TypeAdapter(parameter.hint).json_schema()
+        except Exception:  # noqa: BLE001 - only to find which parameter it was; the cause is chained
+            kind = getattr(parameter.hint, "__name__", str(parameter.hint))
+            cure = "use plain types, dataclasses or models"
+            return f"parameter '{parameter.name}' has a type ({kind}) that JSON cannot express; {cure}"
+    return str(error).splitlines()[0]
+
+
+def _json_defaults(parameters: list[Parameter]) -> Iterator[tuple[str, Any]]:
+    """Yield the defaults that JSON can express and that tell the model something."""
+    for parameter in parameters:
+        if parameter.required or parameter.default is None:
+            continue
+        try:
+            yield parameter.name, to_jsonable_python(parameter.default)
+        except PydanticSerializationError:
+            continue  # e.g. a sentinel object: the model simply leaves the parameter out

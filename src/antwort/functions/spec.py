@@ -1,0 +1,241 @@
+"""What a function is: a name, a description, typed parameters, a handler, and how it may be used."""
+
+import functools
+import inspect
+import math
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, TypedDict, TypeVar
+
+from antwort.context import Context
+from antwort.errors import DefinitionError, did_you_mean
+from antwort.functions.arguments import Arguments, SchemaArguments, SignatureArguments
+from antwort.functions.schema import JSON, object_schema, strict_schema
+from antwort.functions.signature import HandlerKind, context_parameter, handler_kind, read_signature
+
+__all__ = ["Effect", "FunctionOptions", "FunctionSpec", "Handler", "Hosted", "Limits", "Scope"]
+
+Handler = Callable[..., Any]
+E = TypeVar("E", bound=StrEnum)
+
+_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
+
+
+class Scope(StrEnum):
+    """Which agents may call a function; checked when it is executed, not only when it is listed."""
+
+    CORE = "core"
+    """Every agent."""
+    AGENT = "agent"
+    """Agents that may spawn others."""
+    USER = "user"
+    """Root agents only: they talk to the human."""
+    CUSTOM = "custom"
+    """Every agent, or the ones named in `agents`."""
+
+
+class Effect(StrEnum):
+    """What a call does to the run beyond giving a result."""
+
+    NONE = "none"
+    SUSPEND = "suspend"
+    """The run waits for somebody; such a function has no timeout."""
+    END_AGENT = "end_agent"
+    END_RUN = "end_run"
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Bounds of one function; None takes the registry's default, `math.inf` lifts a bound."""
+
+    timeout: float | None = None
+    """Seconds, waiting for a free slot included."""
+    max_output: int | None = None
+    """Characters of output that reach the model."""
+    concurrency: int | None = None
+    """Calls that may run at the same time; further ones wait."""
+
+    def __post_init__(self) -> None:
+        for name in ("timeout", "max_output", "concurrency"):
+            value = getattr(self, name)
+            if value is not None and not value > 0:
+                raise DefinitionError(
+                    f"limit '{name}' must be greater than 0, not {value}; leave it out for the default"
+                )
+
+
+@dataclass(frozen=True, slots=True)
+class Hosted:
+    """The wire face of a function: how a hosted tool of the OpenAI API looks from outside."""
+
+    types: tuple[str, ...]
+    """The tool types it answers in a request, such as `web_search` and `web_search_preview`."""
+    item: str | None = None
+    """The type of its output item; None for a function that has no item of its own."""
+    phases: tuple[str, ...] = ()
+    """The events between start and end of a call, in order."""
+    cites: str | None = None
+    """The annotation type that its sources become."""
+
+    def __post_init__(self) -> None:
+        types: object = self.types
+        if not isinstance(types, tuple) or not types:
+            raise DefinitionError("Hosted needs a tuple of tool types, such as types=('name', 'name_preview')")
+
+
+class FunctionOptions(TypedDict, total=False):
+    """What `@function` and `register` take besides the function itself."""
+
+    name: str
+    description: str
+    scope: Scope | str
+    timeout: float
+    max_output: int
+    concurrency: int
+    idempotent: bool
+    effect: Effect | str
+    hosted: Hosted
+    agents: Iterable[str]
+    strict: bool
+
+
+_UNREAD = SchemaArguments({}, closed=True, strict=False, name="")
+
+
+@dataclass(frozen=True)
+class FunctionSpec:
+    """A function that a model can call.
+
+    `parameters` is either a JSON Schema of an object or a mapping from name to schema; it is stored as a JSON Schema.
+    A handler given with `parameters` is called with keyword arguments if its parameters have those names, else with
+    one mapping of them all. A spec without a handler belongs to a provider that executes it itself.
+    """
+
+    name: str
+    description: str
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+    handler: Handler | None = field(default=None, repr=False)
+    scope: Scope = Scope.CUSTOM
+    limits: Limits = field(default_factory=Limits)
+    idempotent: bool = False
+    effect: Effect = Effect.NONE
+    hosted: Hosted | None = None
+    agents: frozenset[str] | None = None
+    """The agents that may call it; None means all that the scope allows."""
+    strict: bool = False
+    """Offer the parameters in strict mode, where the schema allows it."""
+    arguments: Arguments = field(default=_UNREAD, repr=False, compare=False)
+    """How arguments are checked; made from `parameters` unless the signature was read."""
+
+    def __post_init__(self) -> None:
+        if not _NAME.fullmatch(str(self.name)):
+            raise DefinitionError(f"'{self.name}' is not a function name; use 1 to 64 letters, digits, '_' or '-'")
+        if not self.description or not self.description.strip():
+            raise DefinitionError(f"function '{self.name}' has no description; say what it does, for the model")
+        if self.handler is not None and not callable(self.handler):
+            raise DefinitionError(f"function '{self.name}': the handler is not callable")
+        self._set("scope", _member(Scope, self.scope, self.name))
+        self._set("effect", _member(Effect, self.effect, self.name))
+        if self.agents is not None:
+            self._set("agents", frozenset(self.agents))
+        if self.arguments is _UNREAD:
+            schema, closed = object_schema(self.parameters)
+            self._set("arguments", SchemaArguments(schema, closed=closed, strict=self.strict, name=self.name))
+        self._set("parameters", self.arguments.schema)
+
+    def _set(self, name: str, value: object) -> None:
+        object.__setattr__(self, name, value)
+
+    @classmethod
+    def of(cls, handler: Handler, options: FunctionOptions | None = None) -> "FunctionSpec":
+        """Read a plain Python function: its name, docstring and type hints."""
+        options = options or {}
+        name = options.get("name") or str(getattr(handler, "__name__", type(handler).__name__))
+        signature = read_signature(handler, name=name, description=options.get("description"))
+        strict = options.get("strict", False)
+        return cls(
+            name=name,
+            description=signature.description,
+            handler=handler,
+            limits=Limits(options.get("timeout"), options.get("max_output"), options.get("concurrency")),
+            scope=_member(Scope, options.get("scope", Scope.CUSTOM), name),
+            idempotent=options.get("idempotent", False),
+            effect=_member(Effect, options.get("effect", Effect.NONE), name),
+            hosted=options.get("hosted"),
+            agents=frozenset(options["agents"]) if "agents" in options else None,
+            strict=strict,
+            arguments=SignatureArguments(signature, strict=strict),
+        )
+
+    @classmethod
+    def from_mapping(cls, described: Mapping[str, Any]) -> "FunctionSpec":
+        """Read the mapping form: `{"name": …, "description": …, "parameters": {…}, "handler": …, "scope": …}`."""
+        known = ("name", "description", "parameters", "handler", "scope")
+        for key in described:
+            if key not in known:
+                raise DefinitionError(f"unknown key '{key}' in a function{did_you_mean(key, known)}")
+        for key in ("name", "description", "handler"):
+            if described.get(key) is None:
+                raise DefinitionError(f"a function needs '{key}'; got the keys {', '.join(described) or '(none)'}")
+        return cls(**described)
+
+    @functools.cached_property
+    def kind(self) -> HandlerKind:
+        """How the handler runs; a spec without one is executed by its provider, on the event loop."""
+        return HandlerKind.ASYNC if self.handler is None else handler_kind(self.handler)
+
+    @functools.cached_property
+    def strict_parameters(self) -> JSON | None:
+        """The parameters in strict mode; None if not asked for or not possible."""
+        return strict_schema(self.parameters) if self.strict else None
+
+    @property
+    def suspends(self) -> bool:
+        """Tell whether a call waits for somebody."""
+        return self.effect is Effect.SUSPEND
+
+    @functools.cached_property
+    def _calling(self) -> tuple[str | None, bool]:
+        """The name of the handler's context parameter, and whether arguments go by keyword or as one mapping."""
+        if self.handler is None:
+            raise DefinitionError(f"function '{self.name}' has no handler; its provider executes it")
+        context = context_parameter(self.handler, name=self.name)
+        if isinstance(self.arguments, SignatureArguments):
+            return context, True
+        known = self.parameters.get("properties", {})
+        return context, all(
+            parameter.kind is parameter.VAR_KEYWORD
+            or (parameter.name in known and parameter.kind is not parameter.POSITIONAL_ONLY)
+            for parameter in inspect.signature(self.handler).parameters.values()
+            if parameter.name != context
+        )
+
+    def check(self) -> None:
+        """Raise DefinitionError unless the handler can be called."""
+        _ = self.kind, self._calling
+
+    def call(self, ctx: Context, arguments: Mapping[str, Any]) -> Any:
+        """Call the handler with checked arguments; the result is a value, an awaitable or an async generator."""
+        context, by_keyword = self._calling
+        keywords = dict(arguments) if by_keyword else {}
+        if context is not None:
+            keywords[context] = ctx
+        handler: Any = self.handler
+        return handler(**keywords) if by_keyword else handler(arguments, **keywords)
+
+    def effective_timeout(self, default: float | None) -> float | None:
+        """Return the seconds a call may take, None for no limit."""
+        if self.suspends:
+            return None
+        timeout = self.limits.timeout if self.limits.timeout is not None else default
+        return None if timeout is None or math.isinf(timeout) else timeout
+
+
+def _member(kind: type[E], value: E | str, name: str) -> E:
+    try:
+        return kind(value)
+    except ValueError:
+        known = ", ".join(kind)
+        raise DefinitionError(f"function '{name}': {kind.__name__.lower()} '{value}' is not one of {known}") from None

@@ -1,0 +1,15 @@
+"""Code interpreter: named in configurations; the function itself is not part of this release."""
+
+from antwort.provider import ConfigError, Provider, Settings
+
+
+class CodeInterpreterSettings(Settings):
+    """None yet."""
+
+
+class CodeInterpreter(Provider[CodeInterpreterSettings]):
+    """Run programs that a model wrote."""
+
+    def __init__(self, settings: CodeInterpreterSettings | None = None) -> None:
+        super().__init__(settings)
+        raise ConfigError("the code interpreter is not part of this release; set enabled: false, or remove the entry")

@@ -1,0 +1,451 @@
+"""The one path every call takes."""
+
+import asyncio
+import contextlib
+import logging
+import threading
+import time
+from collections.abc import AsyncIterator, Awaitable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+
+from antwort import Agent, Context, FunctionError, FunctionRegistry, FunctionSpec, Progress, ToolResult
+from antwort.errors import DefinitionError
+from antwort.functions import Limits
+from antwort.observability import AuditLog, Metrics
+from antwort.observability.otel import OtelTracer
+
+
+@pytest.fixture
+def registry() -> FunctionRegistry:
+    return FunctionRegistry(timeout=20)
+
+
+async def test_sync_async_and_generator_handlers_run(registry: FunctionRegistry) -> None:
+    @registry.register
+    def on_a_thread() -> str:
+        """Run on a thread."""
+        return threading.current_thread().name
+
+    @registry.register
+    async def on_the_loop() -> str:
+        """Run on the loop."""
+        return threading.current_thread().name
+
+    @registry.register
+    async def in_pieces() -> AsyncIterator[str]:
+        """Stream."""
+        yield "a"
+        yield "b"
+
+    assert (await registry.execute("on_a_thread", {})).output == "antwort-function"
+    assert (await registry.execute("on_the_loop", {})).output == threading.current_thread().name
+    assert (await registry.execute("in_pieces", {})).output == "ab"
+
+
+async def test_a_generator_streams_progress_and_its_values_are_the_result(registry: FunctionRegistry) -> None:
+    @registry.register
+    async def steps() -> AsyncIterator[Progress | dict[str, int]]:
+        """Work in steps."""
+        yield Progress("first", 0.5)
+        yield {"n": 1}
+        yield Progress("second", 1.0)
+
+    @registry.register
+    async def silent() -> AsyncIterator[Progress]:
+        """Only tell progress."""
+        yield Progress("on it")
+
+    @registry.register
+    async def several() -> AsyncIterator[int]:
+        """Yield several values."""
+        yield 1
+        yield 2
+
+    seen: list[Progress] = []
+    ctx = Context("t", emit=seen.append)
+    assert (await registry.execute("steps", {}, ctx)).value == {"n": 1}
+    assert seen == [Progress("first", 0.5), Progress("second", 1.0)]
+    assert (await registry.execute("silent", {}, ctx)).output == "(no output)"
+    assert (await registry.execute("several", {}, ctx)).output == "[1,2]"
+
+
+async def test_a_plain_function_that_returns_an_awaitable_is_awaited(registry: FunctionRegistry) -> None:
+    async def later() -> str:
+        return "later"
+
+    def handler(params: dict[str, Any]) -> Awaitable[str]:
+        return later()
+
+    registry.register(FunctionSpec("f", "Do.", {}, handler))
+    assert (await registry.execute("f", {})).output == "later"
+
+
+async def test_values_become_text(registry: FunctionRegistry) -> None:
+    values: dict[str, Any] = {
+        "text": "x",
+        "number": 1.5,
+        "list": [1, None],
+        "nan": float("nan"),
+        "set": {1},
+        "path": Path("a"),
+    }
+
+    @registry.register
+    async def give(name: str) -> Any:
+        """Give a value."""
+        return values[name]
+
+    outputs = {name: (await registry.execute("give", {"name": name})).output for name in values}
+    assert outputs == {"text": "x", "number": "1.5", "list": "[1,null]", "nan": '"NaN"', "set": "[1]", "path": '"a"'}
+
+
+async def test_a_function_that_returns_none_has_no_output_and_that_is_no_error(registry: FunctionRegistry) -> None:
+    @registry.register
+    async def nothing() -> None:
+        """Return nothing."""
+
+    assert await registry.execute("nothing", {}) == ToolResult("(no output)")
+
+
+async def test_a_value_that_cannot_be_written_is_an_error_result(registry: FunctionRegistry) -> None:
+    loop: list[Any] = []
+    loop.append(loop)
+
+    @registry.register
+    async def give(circular: bool) -> Any:
+        """Give something odd."""
+        return loop if circular else object()
+
+    for circular in (True, False):
+        result = await registry.execute("give", {"circular": circular})
+        assert result.is_error
+        assert "cannot be written as JSON" in result.output
+
+
+async def test_a_tool_result_is_passed_on(registry: FunctionRegistry) -> None:
+    @registry.register
+    async def partly() -> ToolResult:
+        """Return a ready result."""
+        return ToolResult.error("half of it is missing")
+
+    assert (await registry.execute("partly", {})).output == "half of it is missing"
+
+
+async def test_long_output_keeps_head_and_tail(registry: FunctionRegistry) -> None:
+    @registry.register(max_output=100)
+    async def long() -> str:
+        """Return much."""
+        return "a" * 500 + "z" * 500
+
+    output = (await registry.execute("long", {})).output
+    assert output.startswith("a" * 60)
+    assert output.endswith("z" * 30)
+    assert "[… 900 of 1,000 characters left out …]" in output
+    assert len(output) < 160
+
+
+# --- time ------------------------------------------------------------------------------------------------------
+
+
+async def test_a_slow_coroutine_is_cancelled_in_time(registry: FunctionRegistry) -> None:
+    cancelled = asyncio.Event()
+
+    @registry.register(timeout=0.01)
+    async def slow() -> None:
+        """Wait for ever."""
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            cancelled.set()
+            raise
+
+    result = await registry.execute("slow", {})
+    assert (result.status, result.output) == ("timeout", "slow did not finish within 0.01 seconds.")
+    assert cancelled.is_set()
+
+
+async def test_a_handler_that_swallows_its_cancellation_still_timed_out(registry: FunctionRegistry) -> None:
+    @registry.register(timeout=0.01)
+    async def stubborn() -> str:
+        """Ignore the bell."""
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.Event().wait()
+        return "too late"
+
+    assert (await registry.execute("stubborn", {})).status == "timeout"
+
+
+async def test_a_time_out_of_the_handlers_own_is_its_failure_not_ours(registry: FunctionRegistry) -> None:
+    @registry.register
+    async def impatient() -> None:
+        """Give up at once."""
+        raise TimeoutError("the server behind it is slow")
+
+    result = await registry.execute("impatient", {})
+    assert (result.status, result.output) == ("error", "impatient failed: TimeoutError: the server behind it is slow")
+
+
+async def test_a_blocked_thread_times_out_and_keeps_its_slot_until_it_ends(registry: FunctionRegistry) -> None:
+    release, ended = threading.Event(), threading.Event()
+    running = 0
+
+    @registry.register(timeout=0.05, concurrency=1)
+    def block() -> str:
+        """Block a thread."""
+        nonlocal running
+        running += 1
+        release.wait()
+        running -= 1
+        ended.set()
+        return "done"
+
+    assert (await registry.execute("block", {})).status == "timeout"
+    assert running == 1
+    assert (await registry.execute("block", {})).status == "timeout"
+    assert running == 1, "the slot of the first call was given away while its thread was still running"
+    release.set()
+    await asyncio.to_thread(ended.wait)
+    assert (await registry.execute("block", {})).output == "done"
+
+
+async def test_stuck_threads_do_not_stop_functions_that_need_none() -> None:
+    registry = FunctionRegistry(threads=1, timeout=0.05)
+    release = threading.Event()
+
+    @registry.register
+    def block() -> None:
+        """Block the only thread."""
+        release.wait()
+
+    @registry.register
+    def other() -> str:
+        """Need a thread too."""
+        return "done"
+
+    @registry.register
+    async def free() -> str:
+        """Need no thread."""
+        return "fine"
+
+    try:
+        assert (await registry.execute("block", {})).status == "timeout"
+        assert (await registry.execute("other", {})).status == "timeout"
+        assert (await registry.execute("free", {})).output == "fine"
+    finally:
+        release.set()
+
+
+async def test_the_deadline_of_the_context_bounds_the_call(registry: FunctionRegistry) -> None:
+    @registry.register
+    async def slow() -> None:
+        """Wait for ever."""
+        await asyncio.Event().wait()
+
+    assert (await registry.execute("slow", {}, Context("t", deadline=time.monotonic() + 0.01))).status == "timeout"
+
+
+def test_a_function_that_suspends_has_no_timeout() -> None:
+    spec = FunctionSpec("ask", "Ask.", {}, print, effect="suspend", limits=Limits(timeout=1))  # type: ignore[arg-type]
+    assert spec.effective_timeout(5) is None
+    assert FunctionSpec("f", "Do.", {}, print, limits=Limits(timeout=float("inf"))).effective_timeout(5) is None
+    assert FunctionSpec("f", "Do.", {}, print).effective_timeout(5) == 5
+
+
+# --- concurrency ------------------------------------------------------------------------------------------------
+
+
+async def test_the_concurrency_limit_holds_and_waiting_calls_are_served_in_order(registry: FunctionRegistry) -> None:
+    order: list[int] = []
+    peak = now = 0
+
+    @registry.register(concurrency=2)
+    async def work(n: int) -> int:
+        """Work."""
+        nonlocal peak, now
+        now += 1
+        peak = max(peak, now)
+        order.append(n)
+        await asyncio.sleep(0)
+        now -= 1
+        return n
+
+    results = await asyncio.gather(*(registry.execute("work", {"n": n}) for n in range(20)))
+    assert [result.value for result in results] == list(range(20))
+    assert (peak, order) == (2, list(range(20)))
+
+
+async def test_a_call_that_gives_up_waiting_does_not_cost_a_slot(registry: FunctionRegistry) -> None:
+    go_on = asyncio.Event()
+
+    @registry.register(concurrency=1, timeout=0.02)
+    async def work(wait: bool) -> str:
+        """Work."""
+        if wait:
+            with contextlib.suppress(asyncio.CancelledError):
+                await go_on.wait()
+            await go_on.wait()
+        return "done"
+
+    first = asyncio.create_task(registry.execute("work", {"wait": True}))
+    waiting = [asyncio.create_task(registry.execute("work", {"wait": False})) for _ in range(5)]
+    assert {(await call).status for call in waiting} == {"timeout"}
+    go_on.set()
+    await first
+    assert (await registry.execute("work", {"wait": False})).output == "done"
+
+
+def test_one_registry_serves_one_event_loop_after_another() -> None:
+    registry = FunctionRegistry()
+
+    @registry.register(concurrency=1)
+    def work() -> str:
+        """Work on a thread."""
+        return "done"
+
+    async def crowd() -> list[str]:
+        return [r.output for r in await asyncio.gather(*(registry.execute("work", {}) for _ in range(5)))]
+
+    for _ in range(3):
+        assert asyncio.run(crowd()) == ["done"] * 5
+
+
+# --- crashes ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("on_a_thread", [True, False])
+@pytest.mark.parametrize(
+    "error",
+    [
+        ValueError("x"),
+        SystemExit(3),
+        KeyboardInterrupt(),
+        GeneratorExit(),
+        MemoryError(),
+        StopIteration(),
+        asyncio.CancelledError(),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+async def test_whatever_a_handler_raises_is_an_error_result(
+    registry: FunctionRegistry, on_a_thread: bool, error: BaseException
+) -> None:
+    def sync_handler(params: dict[str, Any]) -> None:
+        raise error
+
+    async def async_handler(params: dict[str, Any]) -> None:
+        raise error
+
+    registry.register(FunctionSpec("f", "Fail.", {}, sync_handler if on_a_thread else async_handler))
+    result = await registry.execute("f", {})
+    assert (result.is_error, result.status) == (True, "error")
+    assert result.output.startswith("f ")
+
+
+async def test_a_function_error_reaches_the_model_as_it_is_and_is_not_logged_as_a_crash(
+    registry: FunctionRegistry, caplog: pytest.LogCaptureFixture
+) -> None:
+    @registry.register
+    async def picky() -> None:
+        """Refuse."""
+        raise FunctionError("There is no such city; ask the user.")
+
+    assert (await registry.execute("picky", {})).output == "There is no such city; ask the user."
+    assert not caplog.records
+
+
+async def test_a_crash_is_logged_with_its_traceback_and_the_model_sees_no_secret(
+    registry: FunctionRegistry, caplog: pytest.LogCaptureFixture
+) -> None:
+    @registry.register
+    async def leak() -> None:
+        """Leak."""
+        raise RuntimeError("GET http://user:hunter22@host/ failed\nAuthorization: Bearer abcdefghijklmnop")
+
+    with caplog.at_level(logging.ERROR):
+        output = (await registry.execute("leak", {})).output
+    assert "hunter22" not in output
+    assert "abcdefghijklmnop" not in output
+    assert "\n" not in output
+    assert caplog.records[0].exc_info is not None
+
+
+async def test_the_callers_own_cancellation_passes_through_and_is_counted(registry: FunctionRegistry) -> None:
+    started = asyncio.Event()
+
+    @registry.register
+    async def slow() -> None:
+        """Wait for ever."""
+        started.set()
+        await asyncio.Event().wait()
+
+    call = asyncio.create_task(registry.execute("slow", {}))
+    await started.wait()
+    call.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await call
+    page = registry.metrics.render(None)[0].decode()
+    assert 'antwort_builtin_tool_executions_total{provider="custom",status="cancelled",tool_name="slow"} 1.0' in page
+
+
+async def test_a_crash_in_can_execute_is_an_error_result_too(registry: FunctionRegistry) -> None:
+    @registry.register
+    async def f() -> None:
+        """Do nothing."""
+
+    provider = registry.registrations()[0].provider
+    provider.can_execute = lambda name: 1 / 0 > 0  # type: ignore[method-assign]
+    assert (await registry.execute("f", {})).output == "f failed: ZeroDivisionError: division by zero"
+
+
+# --- what is recorded -------------------------------------------------------------------------------------------
+
+
+async def test_every_call_leaves_an_audit_event_without_its_arguments(tmp_path: Path) -> None:
+    audit = AuditLog(tmp_path / "audit.jsonl")
+    registry = FunctionRegistry(audit=audit)
+
+    @registry.register
+    async def f(secret: str) -> str:
+        """Do something."""
+        return secret
+
+    ctx = Context("acme", "ada", request_id="req_1", call_id="call_1", agent=Agent("planner"))
+    await registry.execute("f", {"secret": "hunter22"}, ctx)
+    audit.close()
+    line = (tmp_path / "audit.jsonl").read_text()
+    assert "hunter22" not in line
+    for expected in ("function.executed", "acme", "ada", "req_1", "call_1", "planner", '"success"'):
+        assert expected in line
+
+
+async def test_every_call_is_a_span(registry: FunctionRegistry) -> None:
+    exporter = InMemorySpanExporter()
+    provider = TracerProvider()
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    registry = FunctionRegistry(metrics=Metrics("test"), tracer=OtelTracer(provider))
+
+    @registry.register
+    async def f(fail: bool) -> None:
+        """Do or fail."""
+        if fail:
+            raise FunctionError("no")
+
+    await registry.execute("f", {"fail": False})
+    await registry.execute("f", {"fail": True})
+    fine, failed = exporter.get_finished_spans()
+    assert fine.name == "execute_tool f"
+    assert fine.attributes is not None
+    assert fine.attributes["gen_ai.tool.name"] == "f"
+    assert (fine.status.is_ok, failed.status.is_ok) == (True, False)
+
+
+def test_limits_must_be_positive() -> None:
+    for name in ("timeout", "max_output", "concurrency"):
+        with pytest.raises(DefinitionError, match=name):
+            Limits(**{name: 0})

@@ -1,0 +1,123 @@
+"""Providers the pleasant way: settings, marks, metrics."""
+
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+from pydantic import SecretStr
+from typing_extensions import override
+
+from antwort.config import load_config
+from antwort.errors import ConfigError, DefinitionError
+from antwort.functions.collectors import MetricDescriptor
+from antwort.provider import Counter, Gauge, Histogram, Provider, Settings, function
+
+
+class MailSettings(Settings):
+    host: str = "localhost"
+    port: int = 25
+    password: SecretStr | None = None
+
+
+class MailProvider(Provider[MailSettings]):
+    aliases: ClassVar = {"server": "host"}
+    sent = Counter("sent_total", "Mails sent.", ["outcome"])
+    queue = Gauge("queue_length", "Mails waiting.")
+    seconds = Histogram(full_name="mail_seconds", documentation="Seconds per mail.", buckets=(1, 2))
+
+    @function(scope="user")
+    async def send(self, to: str) -> str:
+        """Send a mail."""
+        return to
+
+    @staticmethod
+    @function
+    def check(address: str) -> bool:
+        """Check an address."""
+        return "@" in address
+
+
+def test_the_name_comes_from_the_class() -> None:
+    class HTTPProxyProvider(Provider):
+        pass
+
+    class WebSearch2(Provider):
+        pass
+
+    assert (MailProvider.name, HTTPProxyProvider.name, WebSearch2.name) == ("mail", "http_proxy", "web_search2")
+
+
+def test_a_bad_name_is_refused_when_the_class_is_made() -> None:
+    with pytest.raises(DefinitionError, match="'Bad Name' is not a provider name"):
+
+        class Bad(Provider):
+            name = "Bad Name"
+
+
+def test_functions_are_in_the_order_of_definition_and_scoped_core_unless_said_otherwise() -> None:
+    assert [(spec.name, spec.scope) for spec in MailProvider().tools()] == [("send", "user"), ("check", "core")]
+
+
+def test_a_subclass_inherits_functions_and_may_replace_them() -> None:
+    class Louder(MailProvider):
+        @override
+        @function(description="Send it loudly.")
+        async def send(self, to: str) -> str:
+            return to.upper()
+
+        @function
+        async def shout(self) -> str:
+            """Shout."""
+            return "!"
+
+    tools = {spec.name: spec.description for spec in Louder().tools()}
+    assert tools == {"send": "Send it loudly.", "check": "Check an address.", "shout": "Shout."}
+    assert Louder.settings_type is MailSettings
+
+
+def test_settings_are_typed_and_have_defaults() -> None:
+    assert MailProvider().settings == MailSettings()
+    assert MailProvider.from_settings({"port": "2525"}).settings.port == 2525
+
+
+def test_an_alias_is_read_and_both_names_at_once_are_refused() -> None:
+    assert MailProvider.from_settings({"server": "mx"}).settings.host == "mx"
+    with pytest.raises(ConfigError, match="'server' is another name for 'host'; keep one of the two"):
+        MailProvider.from_settings({"server": "a", "host": "b"})
+
+
+def test_an_error_about_a_setting_names_key_and_line_also_through_an_alias(tmp_path: Path) -> None:
+    file = tmp_path / "antwort.yaml"
+    file.write_text("providers:\n  mail:\n    enabled: true\n    settings:\n      port: 25\n      server: [1]\n")
+    loaded = load_config(file, environ={})
+    assert loaded.config.providers is not None
+    with pytest.raises(ConfigError, match=r"antwort\.yaml:6: providers\.mail\.settings\.host"):
+        MailProvider.from_settings(loaded.config.providers["mail"].settings, loaded=loaded)
+
+
+def test_a_secret_never_shows_in_an_error() -> None:
+    with pytest.raises(ConfigError) as caught:
+        MailProvider.from_settings({"password": ["hunter22"]})
+    assert "hunter22" not in str(caught.value)
+
+
+def test_metrics_are_prefixed_and_belong_to_one_object() -> None:
+    one, two = MailProvider(), MailProvider()
+    assert one.sent is one.sent
+    assert one.sent is not two.sent
+    names = {family.name for collector in one.collectors() for family in collector.collect()}
+    assert names == {"antwort_mail_sent", "antwort_mail_queue_length", "mail_seconds"}
+    assert isinstance(MailProvider.sent, MetricDescriptor)
+
+
+@pytest.mark.parametrize("arguments", [{}, {"name": "a", "full_name": "b"}, {"name": "a"}])
+def test_a_metric_needs_one_name_and_a_sentence(arguments: dict[str, Any]) -> None:
+    with pytest.raises(DefinitionError):
+        Counter(**arguments)
+
+
+def test_settings_must_be_settings() -> None:
+    with pytest.raises(DefinitionError, match="settings must be a subclass of"):
+
+        class Wrong(Provider[int]):  # type: ignore[type-var]
+            pass

@@ -1,0 +1,176 @@
+"""Routes: what handlers get, what clients get, which route a path means."""
+
+from typing import Any
+
+import httpx
+import pytest
+from pydantic import BaseModel, Field
+from starlette.exceptions import HTTPException
+
+from antwort import Antwort
+from antwort.errors import DefinitionError, MethodNotAllowedError, NotFoundError
+from antwort.functions import FunctionRegistry, Route
+from antwort.functions.routes import RouteTable
+from antwort.provider import ConflictError, Context, Provider, Request, Response, route
+from antwort.testing import running
+
+
+class Item(BaseModel):
+    name: str = Field(min_length=1)
+    count: int = 1
+
+
+class Shop(Provider):
+    """Every kind of handler."""
+
+    @route("POST", "/v1/shop", status=201)
+    async def create(self, ctx: Context, item: Item) -> dict[str, Any]:
+        """Create an item."""
+        return {"tenant": ctx.tenant, **item.model_dump()}
+
+    @route("GET", "/v1/shop/{number}")
+    async def get(self, number: int) -> Item:
+        """Return an item."""
+        if number == 404:
+            raise HTTPException(404, "gone fishing")
+        if number == 409:
+            raise ConflictError("sold already", param="number")
+        if number == 418:
+            raise HTTPException(418, "short and stout")
+        return Item(name=f"item {number}")
+
+    @route("GET", "/v1/shop/featured")
+    def featured(self) -> list[str]:
+        """List what is featured; literal paths come before patterns, and a plain function will do."""
+        return ["a", "b"]
+
+    @route("DELETE", "/v1/shop/{number}")
+    async def delete(self, number: str) -> None:
+        """Delete an item."""
+
+    @route("PUT", "/v1/shop/{number}", scope="shop:write")
+    async def put(self, request: Request, number: str) -> Response:
+        """Replace an item with whatever is sent."""
+        return Response(await request.body(), media_type="text/plain")
+
+    @route("GET", "/v1/shop/broken/validation")
+    async def broken(self) -> Item:
+        """Have a bug that looks like bad input."""
+        return Item.model_validate({})
+
+
+@pytest.fixture(scope="module")
+def client() -> Any:
+    with running(Antwort(providers=[Shop()])) as server, httpx.Client(base_url=server.url) as client:
+        yield client
+
+
+def test_the_body_is_checked_against_its_model(client: httpx.Client) -> None:
+    created = client.post("/v1/shop", json={"name": "nut"})
+    assert (created.status_code, created.json()) == (201, {"tenant": "default", "name": "nut", "count": 1})
+    missing = client.post("/v1/shop", json={})
+    assert missing.status_code == 400
+    assert missing.json()["error"] == {
+        "message": "name: is required.",
+        "type": "invalid_request_error",
+        "param": "name",
+        "code": "invalid_value",
+    }
+
+
+@pytest.mark.parametrize("body", [b"", b"{", b"[]", b"\xff", b'{"name": ""}', b'{"name": "x", "count": "many"}'])
+def test_a_bad_body_is_a_400_in_the_envelope(client: httpx.Client, body: bytes) -> None:
+    response = client.post("/v1/shop", content=body)
+    assert response.status_code == 400
+    assert response.json()["error"]["type"] == "invalid_request_error"
+
+
+def test_path_parameters_have_the_declared_type(client: httpx.Client) -> None:
+    assert client.get("/v1/shop/7").json() == {"name": "item 7", "count": 1}
+    wrong = client.get("/v1/shop/seven")
+    assert (wrong.status_code, wrong.json()["error"]["param"]) == (400, "number")
+
+
+def test_literal_paths_come_before_patterns_whatever_the_order(client: httpx.Client) -> None:
+    assert client.get("/v1/shop/featured").json() == ["a", "b"]
+
+
+def test_none_is_204_and_responses_pass_as_they_are(client: httpx.Client) -> None:
+    deleted = client.delete("/v1/shop/1")
+    assert (deleted.status_code, deleted.content) == (204, b"")
+    assert client.put("/v1/shop/1", content=b"raw").text == "raw"
+
+
+def test_errors_of_handlers_keep_their_status_in_the_envelope(client: httpx.Client) -> None:
+    for number, message in ((404, "gone fishing"), (409, "sold already"), (418, "short and stout")):
+        response = client.get(f"/v1/shop/{number}")
+        assert (response.status_code, response.json()["error"]["message"]) == (number, message)
+
+
+def test_a_bug_that_looks_like_bad_input_is_a_500_without_details(client: httpx.Client) -> None:
+    response = client.get("/v1/shop/broken/validation")
+    assert response.status_code == 500
+    assert "name" not in response.json()["error"]["message"]
+
+
+def test_the_wrong_method_is_a_405_that_lists_every_right_one(client: httpx.Client) -> None:
+    response = client.patch("/v1/shop/1")
+    assert response.status_code == 405
+    assert response.headers["allow"] == "GET, DELETE, PUT"
+    assert response.json()["error"]["code"] == "method_not_allowed"
+
+
+def test_head_answers_like_get_without_a_body(client: httpx.Client) -> None:
+    response = client.head("/v1/shop/7")
+    assert (response.status_code, response.content) == (200, b"")
+
+
+def test_routes_are_described_with_body_answer_and_parameters(client: httpx.Client) -> None:
+    document = client.get("/openapi.json").json()
+    create = document["paths"]["/v1/shop"]["post"]
+    assert create["tags"] == ["shop"]
+    assert create["requestBody"]["content"]["application/json"]["schema"] == {"$ref": "#/components/schemas/Item"}
+    assert "201" in create["responses"]
+    one = document["paths"]["/v1/shop/{number}"]
+    assert one["get"]["parameters"][0]["name"] == "number"
+    assert "204" in one["delete"]["responses"]
+    assert "shop:write" in one["put"]["description"]
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: Route("FETCH", "/x", lambda: None), "'FETCH' is not one of DELETE, GET"),
+        (lambda: Route("GET", "x", lambda: None), "must start with '/'"),
+        (lambda: Route("GET", "/{a}/{a}", lambda: None).check(), "[Dd]uplicate"),
+        (lambda: Route("GET", "/x", lambda mystery: None).check(), "parameter 'mystery' cannot be filled"),
+    ],
+)
+def test_a_route_that_cannot_be_served_is_refused_at_registration(make: Any, message: str) -> None:
+    with pytest.raises(DefinitionError, match=message):
+        make()
+
+
+def test_a_provider_with_a_bad_route_is_refused_whole() -> None:
+    class Bad(Provider):
+        @route("GET", "/v1/bad")
+        async def bad(self, mystery: int) -> None:
+            """Ask for what nobody has."""
+
+    registry = FunctionRegistry()
+    with pytest.raises(DefinitionError, match="mystery"):
+        registry.register(Bad())
+    assert registry.registrations() == []
+
+
+def test_the_table_finds_routes_by_method_and_path() -> None:
+    table = RouteTable([Route("GET", "/a/{id}", print), Route("POST", "/a/{name}", print), Route("GET", "/a/b", print)])
+    assert table.match("GET", "/a/b").route.path == "/a/b"
+    assert table.match("GET", "/a/c").parameters == {"id": "c"}
+    assert table.match("POST", "/a/b").parameters == {"name": "b"}
+    with pytest.raises(NotFoundError):
+        table.match("GET", "/a/b/c")
+    with pytest.raises(MethodNotAllowedError):
+        table.match("DELETE", "/a/b")
+    assert table.knows("/a/x")
+    assert not table.knows("/b")
