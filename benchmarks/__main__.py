@@ -1,0 +1,38 @@
+"""Run the benchmarks and print one table. Figures are CPU time of this process; ratios are taken within one run."""
+
+import argparse
+import json
+import platform
+import sys
+
+import antwort
+from benchmarks.dispatch import dispatch_rows
+from benchmarks.measure import Row
+
+
+def table(rows: list[Row]) -> str:
+    head = ("what", "figure", "bar", "")
+    lines = [(row.what, row.shown, row.bar_shown, row.verdict) for row in rows]
+    widths = [max(len(line[column]) for line in [head, *lines]) for column in range(4)]
+    return "\n".join(
+        "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
+        for line in [head, *lines]
+    )
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    parser.add_argument("--full", action="store_true", help="more rounds, steadier figures")
+    parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
+    options = parser.parse_args()
+    rows = dispatch_rows(full=options.full)
+    if options.json:
+        print(json.dumps([row.as_json() for row in rows], indent=2))
+    else:
+        print(f"antwort {antwort.__version__}, Python {platform.python_version()}\n")
+        print(table(rows))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

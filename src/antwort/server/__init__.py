@@ -1,0 +1,5 @@
+"""HTTP: the ASGI app, its middleware and its endpoints."""
+
+from antwort.server.asgi import Parts, build_asgi
+
+__all__ = ["Parts", "build_asgi"]

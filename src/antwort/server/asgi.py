@@ -1,0 +1,61 @@
+"""The whole pipeline in one function."""
+
+from dataclasses import dataclass
+
+from starlette.middleware.cors import CORSMiddleware
+from starlette.types import ASGIApp
+
+from antwort.auth import Chain, RateLimiter
+from antwort.config import Config
+from antwort.functions import FunctionRegistry
+from antwort.observability import AuditLog, Metrics
+from antwort.server.endpoints import Endpoints
+from antwort.server.middleware import (
+    AuthMiddleware,
+    BodyLimitMiddleware,
+    ErrorMiddleware,
+    ObservationMiddleware,
+    RequestIdMiddleware,
+)
+from antwort.server.router import Router
+from antwort.server.state import ServerState
+
+__all__ = ["Parts", "build_asgi"]
+
+EXPOSED_HEADERS = ("x-request-id", "retry-after", "x-ratelimit-limit-requests", "x-ratelimit-remaining-requests")
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """What the server is made of."""
+
+    config: Config
+    registry: FunctionRegistry
+    chain: Chain
+    limiter: RateLimiter
+    metrics: Metrics
+    audit: AuditLog
+    state: ServerState
+
+
+def build_asgi(parts: Parts) -> ASGIApp:
+    """Build the HTTP app: request id → metrics → CORS → errors → body limit → auth, tenant, rate limits → route."""
+    server = parts.config.server
+    endpoints = Endpoints(server, parts.registry, parts.metrics, parts.state)
+    routes = endpoints.routes()
+    parts.registry.reserve(routes)
+
+    app: ASGIApp = Router(routes, parts.registry.http_handler())
+    app = AuthMiddleware(app, chain=parts.chain, limiter=parts.limiter, audit=parts.audit, public=endpoints.public)
+    app = BodyLimitMiddleware(app, server.max_body_bytes)
+    app = ErrorMiddleware(app)
+    if server.cors_origins:
+        app = CORSMiddleware(
+            app,
+            allow_origins=server.cors_origins,
+            allow_methods=["GET", "POST", "PUT", "PATCH", "DELETE"],
+            allow_headers=["*"],
+            expose_headers=EXPOSED_HEADERS,
+        )
+    app = ObservationMiddleware(app, parts.metrics, access_log=parts.config.observability.access_log)
+    return RequestIdMiddleware(app)

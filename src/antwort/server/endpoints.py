@@ -1,0 +1,142 @@
+"""The endpoints of the server itself."""
+
+from typing import Any, TypedDict
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+import antwort
+from antwort.config import ServerConfig
+from antwort.errors import ServiceUnavailableError
+from antwort.functions import FunctionRegistry, Route
+from antwort.observability import Metrics
+from antwort.server.openapi import openapi
+from antwort.server.state import ServerState
+
+__all__ = ["Endpoints", "FunctionList", "ProviderList"]
+
+
+class Health(TypedDict):
+    """That the server answers."""
+
+    status: str
+    version: str
+
+
+class FunctionInfo(TypedDict):
+    """A function in service."""
+
+    object: str
+    name: str
+    description: str
+    provider: str
+    scope: str
+    parameters: dict[str, Any]
+    tool_types: list[str]
+
+
+class FunctionList(TypedDict):
+    """The functions in service, in the order of registration."""
+
+    object: str
+    data: list[FunctionInfo]
+
+
+class ProviderInfo(TypedDict):
+    """A provider and what it brings."""
+
+    object: str
+    name: str
+    enabled: bool
+    offer: str
+    functions: list[str]
+    routes: list[str]
+
+
+class ProviderList(TypedDict):
+    """The providers, in the order of registration."""
+
+    object: str
+    data: list[ProviderInfo]
+
+
+class Endpoints:
+    """Handlers and their routes."""
+
+    def __init__(self, config: ServerConfig, registry: FunctionRegistry, metrics: Metrics, state: ServerState) -> None:
+        self._config = config
+        self._registry = registry
+        self._metrics = metrics
+        self._state = state
+
+    @property
+    def public(self) -> frozenset[str]:
+        """The paths that need no credentials: probes and, unless protected, metrics."""
+        return frozenset({"/healthz", "/readyz"} | (set() if self._config.protect_metrics else {"/metrics"}))
+
+    def routes(self) -> list[Route]:
+        """Return the routes."""
+        metrics_scope = "metrics" if self._config.protect_metrics else None
+        return [
+            Route("GET", "/healthz", self.healthz),
+            Route("GET", "/readyz", self.readyz),
+            Route("GET", "/metrics", self.metrics, scope=metrics_scope, media_type="text/plain"),
+            Route("GET", "/openapi.json", self.openapi),
+            Route("GET", "/v1/functions", self.functions),
+            Route("GET", "/v1/providers", self.providers),
+        ]
+
+    async def healthz(self) -> Health:
+        """Tell that the process is alive."""
+        return {"status": "ok", "version": antwort.__version__}
+
+    async def readyz(self) -> Health:
+        """Tell whether the server takes requests: every provider is started and it is not stopping."""
+        if not self._state.ready:
+            raise ServiceUnavailableError(f"The server is {self._state.phase}.")
+        return {"status": "ready", "version": antwort.__version__}
+
+    async def metrics(self, request: Request) -> Response:
+        """Expose the metrics for Prometheus."""
+        body, content_type = self._metrics.render(request.headers.get("accept"))
+        return Response(body, headers={"content-type": content_type})
+
+    async def openapi(self) -> dict[str, Any]:
+        """Describe every endpoint, those of providers included, as OpenAPI 3.1."""
+        groups = [
+            ("antwort", self.routes()),
+            *((r.name, r.routes) for r in self._registry.registrations() if r.enabled),
+        ]
+        return openapi(groups, public=self.public)
+
+    async def functions(self) -> FunctionList:
+        """List the functions in service."""
+        data: list[FunctionInfo] = [
+            {
+                "object": "function",
+                "name": entry.spec.name,
+                "description": entry.spec.description,
+                "provider": entry.provider.name,
+                "scope": entry.spec.scope.value,
+                "parameters": dict(entry.spec.parameters),
+                "tool_types": list(entry.spec.hosted.types) if entry.spec.hosted else [],
+            }
+            for entry in self._registry.entries()
+            if entry.offered
+        ]
+        return {"object": "list", "data": data}
+
+    async def providers(self) -> ProviderList:
+        """List the providers."""
+        data: list[ProviderInfo] = [
+            {
+                "object": "provider",
+                "name": registration.name,
+                "enabled": registration.enabled,
+                "offer": registration.offer,
+                "functions": [entry.spec.name for entry in registration.entries if entry.offered],
+                "routes": [str(route) for route in registration.routes if registration.enabled],
+            }
+            for registration in self._registry.registrations()
+        ]
+        return {"object": "list", "data": data}

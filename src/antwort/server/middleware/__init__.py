@@ -1,0 +1,15 @@
+"""What every request passes through, one class for one thing, each a plain ASGI app around another."""
+
+from antwort.server.middleware.auth import AuthMiddleware
+from antwort.server.middleware.body_limit import BodyLimitMiddleware
+from antwort.server.middleware.errors import ErrorMiddleware
+from antwort.server.middleware.observation import ObservationMiddleware
+from antwort.server.middleware.request_id import RequestIdMiddleware
+
+__all__ = [
+    "AuthMiddleware",
+    "BodyLimitMiddleware",
+    "ErrorMiddleware",
+    "ObservationMiddleware",
+    "RequestIdMiddleware",
+]

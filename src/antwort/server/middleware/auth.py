@@ -1,0 +1,65 @@
+"""Who is calling, and may they: authentication, rate limits, and the context for everything inside."""
+
+from collections.abc import Collection
+
+from starlette.datastructures import Headers
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from antwort.auth import Chain, RateLimiter
+from antwort.context import Context
+from antwort.errors import APIError, AuthenticationError, RateLimitError
+from antwort.functions.http import CONTEXT
+from antwort.observability import AuditLog, bind_log_context
+from antwort.server.middleware.request_id import REQUEST_ID
+
+
+class AuthMiddleware:
+    """Authenticate every request but those to public paths, and leave its context in the scope."""
+
+    def __init__(
+        self, app: ASGIApp, *, chain: Chain, limiter: RateLimiter, audit: AuditLog, public: Collection[str]
+    ) -> None:
+        self.app = app
+        self._chain = chain
+        self._limiter = limiter
+        self._audit = audit
+        self._public = frozenset(public)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request."""
+        if scope["type"] != "http" or scope["path"] in self._public:
+            await self.app(scope, receive, send)
+            return
+        request_id = scope.get(REQUEST_ID)
+        try:
+            principal = await self._chain.authenticate(Headers(scope=scope))
+            headers = self._limiter.check(principal)
+        except (AuthenticationError, RateLimitError) as error:
+            self._refused(scope, error)
+            raise
+        scope[CONTEXT] = Context.of(principal, request_id=request_id)
+        if headers:
+            send = _with_headers(send, [(name.encode(), value.encode()) for name, value in headers.items()])
+        with bind_log_context(request_id=request_id, tenant=principal.tenant):
+            await self.app(scope, receive, send)
+
+    def _refused(self, scope: Scope, error: APIError) -> None:
+        client = scope.get("client")
+        self._audit.record(
+            "request.refused",
+            request_id=scope.get(REQUEST_ID),
+            method=scope["method"],
+            path=scope["path"],
+            client=client[0] if client else None,
+            status=error.status,
+            code=error.code,
+        )
+
+
+def _with_headers(send: Send, headers: list[tuple[bytes, bytes]]) -> Send:
+    async def extended(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            message["headers"] = [*message.get("headers", ()), *headers]
+        await send(message)
+
+    return extended

@@ -1,0 +1,65 @@
+"""Counting and timing every request, and one log line for each."""
+
+import logging
+import time
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from antwort.functions.http import CONTEXT, ROUTE
+from antwort.observability import Metrics
+
+logger = logging.getLogger("antwort.access")
+
+UNMATCHED = "unmatched"
+"""The path label of requests that no route answers: what clients invent must not become a time series."""
+_METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
+
+
+class ObservationMiddleware:
+    """Record `antwort_http_requests_total` and `antwort_http_request_duration_seconds`; path is the route pattern."""
+
+    def __init__(self, app: ASGIApp, metrics: Metrics, *, access_log: bool) -> None:
+        self.app = app
+        self._access_log = access_log
+        self._requests = metrics.counter("antwort_http_requests_total", "HTTP requests.", ["method", "path", "status"])
+        self._durations = metrics.histogram(
+            "antwort_http_request_duration_seconds",
+            "Duration of HTTP requests, streaming included.",
+            ["method", "path"],
+        )
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request."""
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        started = time.perf_counter()
+        status = 0
+
+        async def observed(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+            await send(message)
+
+        try:
+            await self.app(scope, receive, observed)
+        finally:
+            elapsed = time.perf_counter() - started
+            method = scope["method"] if scope["method"] in _METHODS else "OTHER"
+            path = scope.get(ROUTE, UNMATCHED)
+            # Without a status the client left before there was an answer: 499, as proxies call it.
+            self._requests.labels(method, path, str(status or 499)).inc()
+            self._durations.labels(method, path).observe(elapsed)
+            if self._access_log:
+                self._log(scope, status or 499, elapsed)
+
+    def _log(self, scope: Scope, status: int, elapsed: float) -> None:
+        context = scope.get(CONTEXT)
+        logger.info(
+            "%s %s %d",
+            scope["method"],
+            scope["path"],
+            status,
+            extra={"ms": round(elapsed * 1000, 1), **({"tenant": context.tenant} if context is not None else {})},
+        )

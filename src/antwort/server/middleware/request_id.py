@@ -1,0 +1,38 @@
+"""A name for each request, in the logs and in the answer."""
+
+import re
+import uuid
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from antwort.observability import bind_log_context
+
+REQUEST_ID = "antwort.request_id"
+"""The key of the ASGI scope that holds the request id."""
+
+_HEADER = b"x-request-id"
+_ACCEPTABLE = re.compile(rb"[A-Za-z0-9._:-]{1,128}")
+
+
+class RequestIdMiddleware:
+    """Take the client's `x-request-id` if it is a decent one, else make one; log with it and send it back."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request."""
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        given = next((value for name, value in scope["headers"] if name == _HEADER), b"")
+        raw = given if _ACCEPTABLE.fullmatch(given) else f"req_{uuid.uuid4().hex}".encode()
+        request_id = scope[REQUEST_ID] = raw.decode()
+
+        async def named(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                message["headers"] = [*message.get("headers", ()), (_HEADER, raw)]
+            await send(message)
+
+        with bind_log_context(request_id=request_id):
+            await self.app(scope, receive, named)

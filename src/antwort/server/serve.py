@@ -1,0 +1,82 @@
+"""Listening on a socket: uvicorn, set up for an app that starts and stops itself."""
+
+import contextlib
+import socket
+from collections.abc import Callable, Iterator
+
+import uvicorn
+from starlette.types import ASGIApp
+from typing_extensions import override
+
+from antwort.errors import ConfigError
+
+__all__ = ["bind", "running_server", "serve", "url_of"]
+
+
+def bind(host: str, port: int) -> socket.socket:
+    """Open a listening socket; port 0 takes a free one."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    sock = socket.socket(family)
+    try:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        sock.bind((host.strip("[]"), port))
+    except (OSError, OverflowError) as error:
+        sock.close()
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        raise ConfigError(f"cannot listen on {host}:{port}: {reason}; choose another with --host and --port") from error
+    sock.set_inheritable(True)
+    return sock
+
+
+def url_of(sock: socket.socket) -> str:
+    """Return the URL under which a listening socket answers."""
+    host, port = sock.getsockname()[:2]
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+class _Server(uvicorn.Server):
+    """A server that tells when it is listening, and that can be told not to touch signal handlers."""
+
+    def __init__(self, config: uvicorn.Config, *, on_ready: Callable[[], None], signals: bool) -> None:
+        super().__init__(config)
+        self._on_ready = on_ready
+        self._signals = signals
+
+    @override
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets=sockets)
+        if self.started:
+            self._on_ready()
+
+    @override
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        if not self._signals:
+            yield
+            return
+        with super().capture_signals():
+            yield
+
+
+def running_server(
+    app: ASGIApp, *, shutdown_timeout: float, on_ready: Callable[[], None] = lambda: None, signals: bool = True
+) -> uvicorn.Server:
+    """Return a server for an app whose start and stop are somebody else's business; set `should_exit` to end it."""
+    config = uvicorn.Config(
+        app,
+        http="httptools",
+        loop="none",
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        timeout_graceful_shutdown=max(1, round(shutdown_timeout)),
+    )
+    return _Server(config, on_ready=on_ready, signals=signals)
+
+
+async def serve(
+    app: ASGIApp, sock: socket.socket, *, shutdown_timeout: float, on_ready: Callable[[], None] = lambda: None
+) -> None:
+    """Serve until a signal comes, then let running requests finish for a while."""
+    await running_server(app, shutdown_timeout=shutdown_timeout, on_ready=on_ready).serve(sockets=[sock])
