@@ -20,6 +20,7 @@ def bind(host: str, port: int) -> socket.socket:
     try:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         sock.bind((host.strip("[]"), port))
+        sock.listen(2048)  # now, so that a second server on the same port fails here and not later
     except (OSError, OverflowError) as error:
         sock.close()
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)

@@ -1,0 +1,132 @@
+"""`antwort functions`."""
+
+import asyncio
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from typing import TextIO, get_args
+
+import click
+
+from antwort.app import Antwort
+from antwort.cli.describe import description
+from antwort.cli.options import configured, json_option
+from antwort.cli.output import print_json, print_table
+from antwort.config import LoadedConfig
+from antwort.context import ANONYMOUS_TENANT, Context, Progress
+from antwort.functions import FunctionRegistry, Shape, ToolResult, tool_definition
+
+__all__ = ["functions"]
+
+EXIT_ERROR_RESULT = 1
+
+
+@click.group()
+def functions() -> None:
+    """List, show and call functions."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A function with its state."""
+
+    name: str
+    provider: str
+    scope: str
+    state: str
+    description: str
+
+
+@functions.command("list")
+@click.option("--all", "everything", is_flag=True, help="Include those that are disabled or shadowed.")
+@json_option
+@configured
+def list_functions(loaded: LoadedConfig, *, everything: bool, as_json: bool) -> None:
+    """List the functions in service."""
+    rows = list(_rows(Antwort(loaded).registry, everything=everything))
+    if as_json:
+        print_json([asdict(row) for row in rows])
+    elif rows:
+        print_table(
+            ("name", "provider", "scope", "state", "description"),
+            [(row.name, row.provider, row.scope, row.state, row.description.partition("\n")[0]) for row in rows],
+        )
+    else:
+        click.echo("There are no functions. Enable a provider; 'antwort providers list' shows what is within reach.")
+
+
+def _rows(registry: FunctionRegistry, *, everything: bool) -> Iterator[Row]:
+    for registration in registry.registrations():
+        for entry in registration.entries:
+            if entry.shadowed_by is not None:
+                state = f"shadowed by {entry.shadowed_by}"
+            elif not entry.enabled:
+                state = "disabled"
+            else:
+                state = "offered" if registration.offer == "always" else "offered on request"
+            if everything or entry.offered:
+                spec = entry.spec
+                yield Row(spec.name, registration.name, spec.scope.value, state, spec.description)
+
+
+@functions.command()
+@click.argument("name")
+@click.option("--shape", type=click.Choice(get_args(Shape)), help="Print the tool definition of this model API.")
+@json_option
+@configured
+def show(loaded: LoadedConfig, *, name: str, shape: Shape | None, as_json: bool) -> None:
+    """Show what a function takes and does; with --json, its tool definition."""
+    app = Antwort(loaded)
+    spec = app.registry.get(name)
+    if as_json or shape is not None:
+        print_json(tool_definition(spec, shape or "responses"))
+        return
+    provider = next(entry.provider.name for entry in app.registry.entries() if entry.spec is spec)
+    click.echo(description(spec, provider, loaded.config.functions))
+
+
+@functions.command()
+@click.argument("name")
+@click.argument("arguments", required=False)
+@click.option("--tenant", default=ANONYMOUS_TENANT, show_default=True, help="Tenant to call it for.")
+@click.option("--timeout", type=click.FloatRange(min=0, min_open=True), help="Seconds it may take.")
+@json_option
+@configured
+def call(
+    loaded: LoadedConfig, *, name: str, arguments: str | None, tenant: str, timeout: float | None, as_json: bool
+) -> None:
+    """Call a function in this process, as a model would.
+
+    ARGUMENTS is a JSON object; '-' reads it from standard input, as does leaving it out when something is piped in.
+    """
+    ctx = Context(tenant, subject="cli", scopes=frozenset({"*"}), emit=_print_progress)
+    result = asyncio.run(_call(Antwort(loaded), name, _arguments(arguments), ctx, timeout))
+    if as_json:
+        print_json({"status": result.status, "is_error": result.is_error, "output": result.output})
+    else:
+        click.echo(f"antwort: {result.output}" if result.is_error else result.output, err=result.is_error)
+    if result.is_error:
+        click.get_current_context().exit(EXIT_ERROR_RESULT)
+
+
+async def _call(app: Antwort, name: str, arguments: str | bytes, ctx: Context, seconds: float | None) -> ToolResult:
+    async with app:
+        # The time starts here: what the providers need to start is not the function's.
+        deadline = None if seconds is None else time.monotonic() + seconds
+        return await app.registry.execute(name, arguments, ctx.with_(deadline=deadline))
+
+
+def _arguments(given: str | None) -> str | bytes:
+    if given is not None and given != "-":
+        return given
+    stdin: TextIO | None = sys.stdin  # None in a process that was started without
+    if stdin is None or (given is None and stdin.isatty()):
+        return "{}"
+    piped = stdin.buffer.read()
+    return piped if piped.strip() else "{}"
+
+
+def _print_progress(progress: Progress) -> None:
+    share = "" if progress.fraction is None else f" ({progress.fraction:.0%})"
+    click.echo(f"{progress.message}{share}", err=True)

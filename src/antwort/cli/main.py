@@ -1,0 +1,96 @@
+"""`antwort`: the list of commands, and how errors become one line and an exit code."""
+
+import io
+import sys
+import traceback
+from typing import IO, Any
+
+import click
+from typing_extensions import override
+
+import antwort
+from antwort.cli.lazy import Lazy, LazyGroup
+from antwort.errors import ConfigError, FunctionError
+
+__all__ = ["main", "root"]
+
+COMMANDS = {
+    "serve": Lazy("antwort.cli.serve:serve", "Run the server."),
+    "init": Lazy("antwort.cli.init:init", "Write a configuration file with every key and its default."),
+    "check": Lazy("antwort.cli.check:check", "Check that the server would start, without listening."),
+    "config": Lazy("antwort.cli.config:config", "Show the configuration that is in force."),
+    "functions": Lazy("antwort.cli.functions:functions", "List, show and call functions."),
+    "providers": Lazy("antwort.cli.providers:providers", "List what brings functions."),
+    "keys": Lazy("antwort.cli.keys:keys", "Create, list and revoke API keys."),
+    "new": Lazy("antwort.cli.new:new", "Start something of your own from a template."),
+}
+
+EXIT_INTERRUPTED = 130
+
+_DEBUG = "antwort.debug"
+
+
+class Failure(click.ClickException):
+    """Something went wrong; told in one line."""
+
+    exit_code = 1
+
+    @override
+    def show(self, file: IO[Any] | None = None) -> None:
+        click.echo(f"antwort: {' '.join(self.message.split())}", file=file, err=file is None)
+
+
+class Misuse(Failure):
+    """The operator can put it right."""
+
+    exit_code = 2
+
+
+class Root(LazyGroup):
+    """The group that turns what its commands raise into one line on standard error and an exit code."""
+
+    @override
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except (click.ClickException, click.Abort, click.exceptions.Exit, BrokenPipeError):
+            raise  # click knows what to do
+        except KeyboardInterrupt:
+            raise click.exceptions.Exit(EXIT_INTERRUPTED) from None
+        except Exception as error:
+            if ctx.meta.get(_DEBUG):
+                traceback.print_exception(error)
+            raise _failure(error) from error
+
+
+def _failure(error: Exception) -> Failure:
+    if isinstance(error, ConfigError):
+        more = len(error.problems) - 1
+        return Misuse(f"{error} (and {more} more; run 'antwort check')" if more else str(error))
+    if isinstance(error, FunctionError):
+        return Failure(str(error))
+    from antwort.observability import redact
+
+    cause = redact(f"{type(error).__name__}: {error}".rstrip(": "))
+    return Failure(f"unexpected error: {cause} ('antwort --debug …' shows the traceback)")
+
+
+def _remember_debug(ctx: click.Context, _param: click.Parameter, value: bool) -> None:
+    ctx.meta[_DEBUG] = value
+
+
+@click.group(cls=Root, lazy=COMMANDS, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(antwort.__version__, message="%(prog)s %(version)s")
+@click.option(
+    "--debug", is_flag=True, expose_value=False, callback=_remember_debug, help="Show the traceback of an error."
+)
+def root() -> None:
+    """Run and look after antwort, a self-hosted server for agents."""
+
+
+def main() -> None:
+    """Run the command line and exit."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        # A terminal that cannot show a character is no reason to fail.
+        sys.stdout.reconfigure(errors="backslashreplace")
+    root.main(prog_name="antwort")

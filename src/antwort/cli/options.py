@@ -1,0 +1,74 @@
+"""Options that several commands share, and the loading of the configuration they lead to."""
+
+import functools
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Concatenate, ParamSpec, TypeVar
+
+import click
+
+from antwort.config import LoadedConfig, Override, load_config
+from antwort.observability import configure_logging
+
+__all__ = ["config_options", "configured", "json_option", "load", "setting"]
+
+P = ParamSpec("P")
+F = TypeVar("F", bound=Callable[..., Any])
+
+_FILE = "antwort.config.file"
+_OVERRIDES = "antwort.config.overrides"
+
+
+def setting(flag: str, key: str, **attributes: Any) -> Callable[[F], F]:
+    """Return the option that overrides one key of the configuration. The command itself does not receive it."""
+
+    def remember(ctx: click.Context, _param: click.Parameter, value: object) -> None:
+        ctx.meta.setdefault(_OVERRIDES, []).append(Override(key, value, flag))
+
+    return click.option(flag, default=None, expose_value=False, callback=remember, **attributes)
+
+
+def _remember_file(ctx: click.Context, _param: click.Parameter, value: Path | None) -> None:
+    ctx.meta[_FILE] = value
+
+
+def config_options(command: F) -> F:
+    """Add the options of every command that loads the configuration."""
+    folder = click.Path(path_type=Path)
+    options = (
+        click.option(
+            "--config",
+            type=click.Path(path_type=Path),
+            expose_value=False,
+            callback=_remember_file,
+            help="Configuration file; antwort.yaml in this folder if not given.",
+        ),
+        setting("--data-dir", "data_dir", type=folder, help="Folder for everything the server keeps."),
+        setting("--plugins-dir", "plugins_dir", type=folder, help="Folder whose Python files may hold providers."),
+    )
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+
+
+def load(ctx: click.Context) -> LoadedConfig:
+    """Load the configuration as the options say, with its warnings on standard error."""
+    configure_logging("warning", "console")
+    loaded = load_config(ctx.meta.get(_FILE), overrides=ctx.meta.get(_OVERRIDES, ()))
+    for warning in loaded.warnings:
+        click.echo(f"antwort: warning: {warning}", err=True)
+    return loaded
+
+
+def configured(command: Callable[Concatenate[LoadedConfig, P], None]) -> Callable[P, None]:
+    """Add the common options to a command and give it the configuration as its first argument."""
+
+    @config_options
+    @functools.wraps(command)
+    def run(*args: P.args, **kwargs: P.kwargs) -> None:
+        command(load(click.get_current_context()), *args, **kwargs)
+
+    return run

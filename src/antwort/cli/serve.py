@@ -1,0 +1,109 @@
+"""`antwort serve`."""
+
+import asyncio
+import signal
+import socket
+from collections.abc import Callable
+
+import click
+
+import antwort
+from antwort.app import Antwort
+from antwort.auth import check_bind
+from antwort.cli.options import configured, setting
+from antwort.config import LoadedConfig
+from antwort.observability import configure_logging
+from antwort.server.serve import bind, running_server, url_of
+
+__all__ = ["serve"]
+
+
+@click.command()
+@setting("--host", "server.host", help="Address to listen on.")
+@setting("--port", "server.port", type=int, help="Port to listen on; 0 picks a free one.")
+@setting(
+    "--allow-anonymous",
+    "server.allow_anonymous",
+    is_flag=True,
+    help="Serve without authentication on an address other machines can reach.",
+)
+@setting(
+    "--log-level",
+    "observability.log_level",
+    type=click.Choice(["debug", "info", "warning", "error"], case_sensitive=False),
+    help="Least severe messages to log.",
+)
+@setting(
+    "--log-format",
+    "observability.log_format",
+    type=click.Choice(["auto", "console", "json"]),
+    help="Form of the log.",
+)
+@configured
+def serve(loaded: LoadedConfig) -> None:
+    """Run the server.
+
+    It listens only once everything has started, and says so on standard output; the log goes to standard error.
+    """
+    config = loaded.config
+    configure_logging(config.observability.log_level, config.observability.log_format)
+    check_bind(config)
+    app = Antwort(loaded)
+    with (
+        bind(config.server.host, config.server.port) as sock,
+        asyncio.Runner(loop_factory=_fastest_loop()) as runner,
+    ):
+        runner.run(_serve(app, sock))
+
+
+def _fastest_loop() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    try:
+        import uvloop
+    except ImportError:
+        return None
+    return uvloop.new_event_loop
+
+
+async def _serve(app: Antwort, sock: socket.socket) -> None:
+    """Start, serve until a signal comes, and close. A signal while starting ends the start."""
+    loop = asyncio.get_running_loop()
+    server = running_server(
+        app.asgi(),
+        shutdown_timeout=app.config.server.shutdown_timeout,
+        on_ready=lambda: _announce(app, sock),
+        signals=False,
+    )
+    starting = asyncio.ensure_future(app.start())
+
+    def stop(number: int) -> None:
+        server.handle_exit(number, None)
+        starting.cancel()
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stop, number)
+    try:
+        await starting
+    except asyncio.CancelledError:
+        if server.should_exit:
+            return
+        raise
+    try:
+        await server.serve(sockets=[sock])
+    finally:
+        # From here on Ctrl-C interrupts: it is the way out if a provider does not come to its end.
+        loop.remove_signal_handler(signal.SIGINT)
+        await app.close()
+
+
+def _announce(app: Antwort, sock: socket.socket) -> None:
+    providers = [registration.name for registration in app.registry.registrations()]
+    functions = len(app.registry.list())
+    lines = (
+        f"antwort {antwort.__version__}",
+        f"  configuration  {app.loaded.path or 'defaults'}",
+        f"  auth           {app.chain.describe()}",
+        f"  functions      {functions} ({', '.join(providers) or 'no providers'})",
+        f"  data           {app.config.data_dir}",
+        f"Listening on {url_of(sock)}",
+    )
+    click.echo("\n".join(lines))

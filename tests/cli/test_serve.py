@@ -1,0 +1,184 @@
+import json
+import signal
+import socket
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import httpx
+import pytest
+from click.testing import Result
+
+import antwort
+
+Cli = Callable[..., Result]
+Write = Callable[[str], Path]
+Plugin = Callable[[str, str], None]
+Process = Callable[..., subprocess.Popen[str]]
+Listening = Callable[..., tuple[subprocess.Popen[str], list[str]]]
+Refused = Callable[..., str]
+
+
+def _url(banner: list[str]) -> str:
+    return banner[-1].removeprefix("Listening on ")
+
+
+def test_it_tells_where_it_listens_answers_there_and_stops_on_a_signal(listening: Listening) -> None:
+    server, banner = listening()
+    assert banner[:-1] == [
+        f"antwort {antwort.__version__}",
+        "  configuration  defaults",
+        "  auth           none",
+        "  functions      2 (basics)",
+        "  data           .antwort",
+    ]
+    answer = httpx.get(f"{_url(banner)}/healthz")
+    assert (answer.status_code, answer.json()["status"]) == (200, "ok")
+    server.send_signal(signal.SIGTERM)
+    stdout, stderr = server.communicate(timeout=60)
+    assert (server.returncode, stdout, stderr) == (0, "", "")
+    assert not Path(".antwort").exists()
+
+
+def test_an_interrupt_closes_the_providers_and_ends_with_0(listening: Listening, plugin: Plugin) -> None:
+    plugin(
+        "resource",
+        """
+        class Resource(Provider):
+            async def lifespan(self):
+                yield
+                print("closed", flush=True)
+        """,
+    )
+    server, banner = listening("--plugins-dir", "plugins")
+    assert httpx.get(f"{_url(banner)}/readyz").status_code == 200
+    server.send_signal(signal.SIGINT)
+    stdout, stderr = server.communicate(timeout=60)
+    assert (server.returncode, stdout, stderr) == (0, "closed\n", "")
+
+
+def test_a_signal_while_a_provider_starts_ends_the_start(process: Process, plugin: Plugin) -> None:
+    plugin(
+        "slow",
+        """
+        import asyncio
+
+        class Slow(Provider):
+            async def lifespan(self):
+                print("starting", flush=True)
+                await asyncio.Event().wait()
+                yield
+        """,
+    )
+    server = process("serve", "--port", "0", "--plugins-dir", "plugins")
+    assert server.stdout is not None
+    assert server.stdout.readline() == "starting\n"
+    server.send_signal(signal.SIGTERM)
+    stdout, stderr = server.communicate(timeout=60)
+    assert (server.returncode, stdout, stderr) == (0, "", "")
+
+
+def test_keys_made_and_revoked_take_effect_without_restart(cli: Cli, listening: Listening) -> None:
+    first = cli("keys", "new", "--tenant", "acme").stdout.strip()
+    _, banner = listening()
+    assert "  auth           API keys (1)" in banner
+    second = json.loads(cli("keys", "new", "--tenant", "globex", "--json").stdout)
+
+    with httpx.Client(base_url=_url(banner)) as client:
+
+        def status(key: str) -> int:
+            return client.get("/v1/functions", headers={"authorization": f"Bearer {key}"}).status_code
+
+        def becomes(key: str, expected: int) -> bool:
+            # The server looks at the file once a second; each round is a request, and there is an end to them.
+            return any(status(key) == expected for _ in range(20_000))
+
+        assert client.get("/v1/functions").status_code == 401
+        assert status(first) == 200
+        assert becomes(second["key"], 200)
+        assert cli("keys", "revoke", second["id"]).exit_code == 0
+        assert becomes(second["key"], 401)
+        assert status(first) == 200
+
+
+def test_flags_reach_the_server(listening: Listening, config: Write) -> None:
+    config("server:\n  port: 1\ndata_dir: in-file\n")
+    _, banner = listening("--data-dir", "by-flag", "--host", "localhost")
+    assert "  configuration  antwort.yaml" in banner
+    assert "  data           by-flag" in banner
+    assert httpx.get(f"{_url(banner)}/healthz").status_code == 200
+
+
+def test_a_port_in_use_is_one_line(refused: Refused) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        assert refused("serve", "--port", str(port)) == (
+            f"cannot listen on 127.0.0.1:{port}: Address already in use; choose another with --host and --port"
+        )
+
+
+def test_a_port_that_does_not_exist_names_the_flag(refused: Refused) -> None:
+    assert refused("serve", "--port", "70000").startswith("flag --port: server.port: ")
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.1"])
+def test_an_address_others_can_reach_is_refused_without_authentication(refused: Refused, host: str) -> None:
+    line = refused("serve", "--port", "0", "--host", host)
+    assert line.startswith(f"server.host: Other machines can reach '{host}', and no authentication is configured.")
+    assert "--allow-anonymous" in line
+
+
+def test_the_flag_lets_it_try_such_an_address(refused: Refused) -> None:
+    # An address for documentation, which no machine has: it gets as far as binding.
+    line = refused("serve", "--port", "0", "--host", "192.0.2.1", "--allow-anonymous")
+    assert line.startswith("cannot listen on 192.0.2.1:0: ")
+
+
+def test_an_unknown_provider_type_is_one_line_with_the_place(refused: Refused, config: Write) -> None:
+    config("providers:\n  web_serch:\n    enabled: true\n")
+    line = refused("serve", "--port", "0")
+    assert line.startswith(
+        "antwort.yaml:2: providers.web_serch: unknown provider type; did you mean 'web_search'? (known: "
+    )
+
+
+def test_a_constructor_that_fails_is_one_line_that_names_the_provider(process: Process, plugin: Plugin) -> None:
+    plugin(
+        "broken", "class Broken(Provider):\n    def __init__(self, settings):\n        raise ValueError('no luck')\n"
+    )
+    server = process("serve", "--port", "0", "--plugins-dir", "plugins")
+    stdout, stderr = server.communicate(timeout=60)
+    assert (server.returncode, stdout) == (2, "")
+    (line,) = stderr.splitlines()
+    assert line.startswith("antwort: ")
+    assert "providers.broken" in line
+    assert line.endswith("plugins/broken.py cannot be loaded: ValueError: no luck")
+
+
+def test_a_lifespan_that_fails_is_one_line_that_names_the_provider(process: Process, plugin: Plugin) -> None:
+    plugin(
+        "broken",
+        """
+        class Broken(Provider):
+            async def lifespan(self):
+                raise ConnectionError("no database at postgres://me:hunter22@db")
+                yield
+        """,
+    )
+    server = process("serve", "--port", "0", "--plugins-dir", "plugins")
+    stdout, stderr = server.communicate(timeout=60)
+    assert (server.returncode, stdout) == (2, "")
+    (line,) = stderr.splitlines()
+    assert line.startswith("antwort: ")
+    assert "providers.broken" in line
+    assert line.endswith("ConnectionError: no database at postgres://me:***@db")
+
+
+def test_a_bad_setting_of_a_provider_is_one_line_with_the_place(refused: Refused, config: Write) -> None:
+    config("providers:\n  basics:\n    enabled: true\n    colour: red\n")
+    line = refused("serve", "--port", "0")
+    assert line.startswith("antwort.yaml:4: providers.basics.settings.colour: unknown key")
+
+
+def test_a_folder_of_plug_ins_that_is_missing_is_named(refused: Refused) -> None:
+    assert "plugins_dir: there is no folder nowhere" in refused("serve", "--port", "0", "--plugins-dir", "nowhere")
