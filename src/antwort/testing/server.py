@@ -21,6 +21,8 @@ class RunningApp:
 
     app: Antwort
     url: str
+    loop: asyncio.AbstractEventLoop
+    """The loop it runs on, in a thread of its own."""
 
 
 @contextlib.contextmanager
@@ -35,15 +37,15 @@ def running(app: Antwort) -> Iterator[RunningApp]:
     async def main() -> None:
         leave = asyncio.Event()
         stop.set_result((asyncio.get_running_loop(), leave))
-        sock = bind("127.0.0.1", 0)
-        async with app:
-            server = running_server(
-                app.asgi(), shutdown_timeout=1, on_ready=lambda: ready.set_result(url_of(sock)), signals=False
-            )
-            serving = asyncio.ensure_future(server.serve(sockets=[sock]))
-            await leave.wait()
-            server.should_exit = True
-            await serving
+        with bind("127.0.0.1", 0) as sock:
+            async with app:
+                server = running_server(
+                    app.asgi(), shutdown_timeout=1, on_ready=lambda: ready.set_result(url_of(sock)), signals=False
+                )
+                serving = asyncio.ensure_future(server.serve(sockets=[sock]))
+                await leave.wait()
+                server.should_exit = True
+                await serving
 
     def run() -> None:
         try:
@@ -56,7 +58,8 @@ def running(app: Antwort) -> Iterator[RunningApp]:
     thread = threading.Thread(target=run, name="antwort-testing", daemon=True)
     thread.start()
     try:
-        yield RunningApp(app, ready.result(_PATIENCE))
+        url = ready.result(_PATIENCE)
+        yield RunningApp(app, url, stop.result()[0])
     finally:
         with contextlib.suppress(RuntimeError):  # the loop is gone if the start failed
             loop, leave = stop.result(_PATIENCE)
