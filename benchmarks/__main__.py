@@ -1,13 +1,15 @@
-"""Run the benchmarks and print one table. Figures are CPU time of this process; ratios are taken within one run."""
+"""Run the benchmarks and print one table. Figures in µs are CPU time; ratios are taken within one run."""
 
 import argparse
 import json
 import platform
+import signal
 import sys
 
 import antwort
 from benchmarks.dispatch import dispatch_rows
-from benchmarks.measure import Row
+from benchmarks.gateway import gateway_rows
+from benchmarks.measure import BenchmarkError, Row
 
 
 def table(rows: list[Row]) -> str:
@@ -21,11 +23,18 @@ def table(rows: list[Row]) -> str:
 
 
 def main() -> int:
+    parts = {"dispatch": dispatch_rows, "gateway": gateway_rows}
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
-    parser.add_argument("--full", action="store_true", help="more rounds, steadier figures")
+    parser.add_argument("--full", action="store_true", help="more rounds, steadier figures, and the slow measurements")
+    parser.add_argument("--only", choices=parts, help="run one part")
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
     options = parser.parse_args()
-    rows = dispatch_rows(full=options.full)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # the way out ends the servers
+    try:
+        rows = [row for name in parts if options.only in {None, name} for row in parts[name](full=options.full)]
+    except BenchmarkError as error:
+        print(f"benchmarks: {error}", file=sys.stderr)
+        return 1
     if options.json:
         print(json.dumps([row.as_json() for row in rows], indent=2))
     else:

@@ -9,18 +9,24 @@ from dataclasses import dataclass
 from typing import Any
 
 
+class BenchmarkError(Exception):
+    """A measurement could not be taken; the message says why and what helps."""
+
+
 @dataclass(frozen=True)
 class Row:
-    """One line of the table: a figure and the bar it is held against."""
+    """One line of the table: a figure, if there is one, and the bar it is held against."""
 
     what: str
-    value: float
+    value: float | None
     unit: str
     bar: float | None = None
 
     @property
     def shown(self) -> str:
-        return f"{self.value:,.1f} {self.unit}"
+        if self.value is None:
+            return "not available"
+        return f"{self.value:,.{2 if self.value < 10 else 1}f} {self.unit}"
 
     @property
     def bar_shown(self) -> str:
@@ -28,12 +34,13 @@ class Row:
 
     @property
     def verdict(self) -> str:
-        if self.bar is None:
+        if self.bar is None or self.value is None:
             return ""
         return "ok" if self.value <= self.bar else "over"
 
     def as_json(self) -> dict[str, Any]:
-        return {"what": self.what, "value": round(self.value, 3), "unit": self.unit, "bar": self.bar}
+        value = None if self.value is None else round(self.value, 3)
+        return {"what": self.what, "value": value, "unit": self.unit, "bar": self.bar}
 
 
 def cpu_per_call(calls: Mapping[str, Callable[[], Awaitable[Any]]], *, rounds: int, repeat: int) -> dict[str, float]:

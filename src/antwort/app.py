@@ -13,6 +13,9 @@ from antwort.config import Config, LoadedConfig, ProviderConfig, secret_values
 from antwort.errors import ConfigError
 from antwort.functions import Catalogue, FunctionProvider, FunctionRegistry, FunctionSpec
 from antwort.functions.discovery import place
+from antwort.functions.execution import described
+from antwort.functions.registration import Offer
+from antwort.functions.registry import Factory
 from antwort.observability import AuditLog, Metrics, Redactor, tracer
 from antwort.server import Parts, build_asgi
 from antwort.server.state import ServerState
@@ -25,8 +28,9 @@ logger = logging.getLogger(__name__)
 class Antwort:
     """An app: a configuration, its providers, and the server around them. Several can live in one process.
 
-    `functions` and `providers` given in code come before those of the configuration. Use it as an async context
-    manager, or hand `asgi()` to any ASGI server, which starts and stops it through the lifespan protocol.
+    `functions` and `providers` given in code come before those of the configuration, to which `factories` add types.
+    Use it as an async context manager, or hand `asgi()` to any ASGI server, which starts and stops it through the
+    lifespan protocol.
     """
 
     def __init__(
@@ -35,46 +39,83 @@ class Antwort:
         *,
         functions: Iterable[Callable[..., Any] | FunctionSpec | Mapping[str, Any]] = (),
         providers: Iterable[FunctionProvider] = (),
+        factories: Mapping[str, Factory] | None = None,
     ) -> None:
         self.loaded = config if isinstance(config, LoadedConfig) else LoadedConfig(config or Config())
         self.config = self.loaded.config
         self.metrics = Metrics(antwort.__version__)
         self.state = ServerState()
-        self.redactor = Redactor(secret_values(self.config))
-        self._audit = AuditLog(self.config.observability.audit_file, redactor=self.redactor)
-        self.registry = _registry(self.config, self.metrics, self._audit, self.redactor)
-        for function in functions:
-            self.registry.register(function)
-        for provider in providers:
-            self.registry.register(provider)
-        self._register_configured()
+        given = list(providers)
+        configured = self._configured_providers(factories or {})
+        made = [*given, *(provider for provider, _ in configured)]
+        secrets = [*secret_values(self.config), *(s for p in made for s in secret_values(getattr(p, "settings", None)))]
+        self.redactor = Redactor(secrets)
         self.chain = build_authenticator(self.config)
-        limits = self.config.limits
-        self._http = build_asgi(
-            Parts(
-                config=self.config,
-                registry=self.registry,
-                chain=self.chain,
-                limiter=RateLimiter(limits.per_key, limits.per_tenant),
-                metrics=self.metrics,
-                audit=self._audit,
-                state=self.state,
-            )
+        self._tracer = tracer(self.config.observability.tracing, self.redactor)
+        self._audit = AuditLog(self.config.observability.audit_file, redactor=self.redactor)
+        try:
+            self.registry = self._new_registry()
+            for name, factory in (factories or {}).items():
+                self.registry.register_factory(name, factory)
+            for function in functions:
+                self.registry.register(function)
+            for provider in given:
+                self.registry.register(provider)
+            for provider, offer in configured:
+                self._register(provider, offer)
+            self._http = build_asgi(self._parts())
+        except BaseException:
+            self._audit.close()
+            raise
+
+    def _new_registry(self) -> FunctionRegistry:
+        functions = self.config.functions
+        return FunctionRegistry(
+            metrics=self.metrics,
+            audit=self._audit,
+            redactor=self.redactor,
+            tracer=self._tracer,
+            strict_names=self.config.strict_names,
+            timeout=functions.timeout,
+            max_output=functions.max_output,
+            concurrency=functions.concurrency,
+            threads=functions.threads,
         )
 
-    def _register_configured(self) -> None:
-        catalogue = Catalogue(plugins_dir=self.config.plugins_dir)
+    def _configured_providers(self, factories: Mapping[str, Factory]) -> list[tuple[FunctionProvider, Offer]]:
+        """Make the providers that the configuration enables, in its order."""
+        catalogue = Catalogue(plugins_dir=self.config.plugins_dir, factories=factories)
         for conflict in catalogue.conflicts:
             if self.config.strict_names:
                 raise ConfigError(f"{conflict} (strict_names is on)")
             logger.warning("%s", conflict)
-        for name, provider_config in enabled_providers(self.config, catalogue).items():
-            provider = catalogue.make(name, provider_config, self.loaded)
-            try:
-                self.registry.register(provider, offer=provider_config.offer)
-            except ConfigError as error:
-                where = place(self.loaded, f"providers.{name}")
-                raise ConfigError(f"providers.{name}: {error.message}", where=where) from error
+        return [
+            (catalogue.make(name, entry, self.loaded), entry.offer)
+            for name, entry in enabled_providers(self.config, catalogue).items()
+        ]
+
+    def _register(self, provider: FunctionProvider, offer: Offer) -> None:
+        """Register a configured provider; whatever is wrong with it is a ConfigError that says where it was enabled."""
+        where = place(self.loaded, f"providers.{provider.name}")
+        try:
+            self.registry.register(provider, offer=offer)
+        except ConfigError as error:
+            raise ConfigError(f"providers.{provider.name}: {error.message}", where=where) from error
+        except Exception as error:
+            cause = described(error, self.redactor)
+            raise ConfigError(f"providers.{provider.name} cannot be registered: {cause}", where=where) from error
+
+    def _parts(self) -> Parts:
+        limits = self.config.limits
+        return Parts(
+            config=self.config,
+            registry=self.registry,
+            chain=self.chain,
+            limiter=RateLimiter(limits.per_key, limits.per_tenant),
+            metrics=self.metrics,
+            audit=self._audit,
+            state=self.state,
+        )
 
     async def start(self) -> None:
         """Start every provider; one that fails is a ConfigError that names it."""
@@ -87,6 +128,7 @@ class Antwort:
         await self.registry.close()
         await self.chain.close()
         self._audit.close()
+        self._tracer.close()
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -138,17 +180,3 @@ def enabled_providers(config: Config, catalogue: Catalogue) -> dict[str, Provide
     for name in catalogue.plugins:
         chosen.setdefault(name, ProviderConfig(enabled=True))
     return {name: provider for name, provider in chosen.items() if provider.enabled}
-
-
-def _registry(config: Config, metrics: Metrics, audit: AuditLog, redactor: Redactor) -> FunctionRegistry:
-    return FunctionRegistry(
-        metrics=metrics,
-        audit=audit,
-        redactor=redactor,
-        tracer=tracer(config.observability.tracing),
-        strict_names=config.strict_names,
-        timeout=config.functions.timeout,
-        max_output=config.functions.max_output,
-        concurrency=config.functions.concurrency,
-        threads=config.functions.threads,
-    )

@@ -8,7 +8,7 @@ AntwortError
 │   ├── FunctionDeniedError      the calling agent may not use it
 │   ├── InvalidArgumentsError
 │   ├── FunctionTimeoutError
-│   └── FunctionUnavailableError disabled, not started, or no free slot in time
+│   └── FunctionUnavailableError disabled, or not started
 └── APIError                     the client: the OpenAI error envelope with the right status
     ├── BadRequestError          400
     ├── AuthenticationError      401
@@ -119,7 +119,7 @@ class FunctionTimeoutError(FunctionError):
 
 
 class FunctionUnavailableError(FunctionError):
-    """The function cannot run now: its provider is disabled, not started, or has no free slot."""
+    """The function cannot run now: it is disabled, or its provider is not started."""
 
     status = "unavailable"
 

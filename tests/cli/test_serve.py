@@ -182,3 +182,30 @@ def test_a_bad_setting_of_a_provider_is_one_line_with_the_place(refused: Refused
 
 def test_a_folder_of_plug_ins_that_is_missing_is_named(refused: Refused) -> None:
     assert "plugins_dir: there is no folder nowhere" in refused("serve", "--port", "0", "--plugins-dir", "nowhere")
+
+
+def test_the_log_leaves_out_secrets_that_only_a_provider_knows(
+    listening: Listening, plugin: Plugin, config: Write
+) -> None:
+    plugin(
+        "vault",
+        """
+        class VaultSettings(Settings):
+            dsn: SecretStr
+
+        class Vault(Provider[VaultSettings]):
+            @route("GET", "/v1/vault")
+            async def fail(self) -> None:
+                '''Fail.'''
+                raise RuntimeError("cannot use " + self.settings.dsn.get_secret_value())
+        """,
+    )
+    config(
+        "plugins_dir: plugins\nproviders:\n  vault:\n    enabled: true\n    settings:\n      dsn: s3cret-dsn-value\n"
+    )
+    server, banner = listening()
+    assert httpx.get(f"{_url(banner)}/v1/vault").status_code == 500
+    server.send_signal(signal.SIGTERM)
+    _, stderr = server.communicate(timeout=60)
+    assert "cannot use" in stderr
+    assert "s3cret" not in stderr

@@ -13,6 +13,8 @@ import pytest
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from pydantic import Field
+from typing_extensions import override
 
 from antwort import Agent, Context, FunctionError, FunctionRegistry, FunctionSpec, Progress, ToolResult
 from antwort.errors import DefinitionError
@@ -449,3 +451,208 @@ def test_limits_must_be_positive() -> None:
     for name in ("timeout", "max_output", "concurrency"):
         with pytest.raises(DefinitionError, match=name):
             Limits(**{name: 0})
+
+
+# --- what a review found: each of these went wrong once ------------------------------------------------------------
+
+
+@pytest.mark.parametrize("on_a_thread", [True, False])
+async def test_a_call_that_waits_for_a_slot_is_not_dispatched_once_its_function_is_disabled(
+    registry: FunctionRegistry, on_a_thread: bool
+) -> None:
+    ran: list[int] = []
+    started, go_on = asyncio.Event(), threading.Event()
+    loop = asyncio.get_running_loop()
+
+    def sync_handler(n: int) -> int:
+        ran.append(n)
+        loop.call_soon_threadsafe(started.set)
+        go_on.wait()
+        return n
+
+    async def async_handler(n: int) -> int:
+        ran.append(n)
+        started.set()
+        await asyncio.to_thread(go_on.wait)
+        return n
+
+    handler = sync_handler if on_a_thread else async_handler
+    registry.register(handler, name="work", description="Work.", concurrency=1)
+    first = asyncio.create_task(registry.execute("work", {"n": 1}))
+    await started.wait()
+    second = asyncio.create_task(registry.execute("work", {"n": 2}))
+    await asyncio.sleep(0)
+    registry.disable("work")
+    go_on.set()
+    assert (await first).output == "1"
+    assert (await second).status == "unavailable"
+    assert ran == [1]
+
+
+async def test_a_default_factory_is_called_for_each_call(registry: FunctionRegistry) -> None:
+    @registry.register
+    async def remember(item: str, items: list[str] = Field(default_factory=list)) -> list[str]:  # noqa: B008
+        """Remember items."""
+        items.append(item)
+        return items
+
+    registry.register(
+        FunctionSpec(
+            "collect",
+            "Collect.",
+            {"item": {"type": "string"}, "items": {"type": "array", "default": []}},
+            lambda params: params["items"].append(params["item"]) or params["items"],
+        )
+    )
+    for name in ("remember", "collect"):
+        assert (await registry.execute(name, {"item": "a"})).value == ["a"]
+        assert (await registry.execute(name, {"item": "b"})).value == ["b"]
+    assert registry.get("collect").parameters["properties"]["items"]["default"] == []
+
+
+async def test_an_exception_that_cannot_be_written_is_still_an_error_result(registry: FunctionRegistry) -> None:
+    class UnspeakableError(Exception):
+        @override
+        def __str__(self) -> str:
+            raise ValueError
+
+    @registry.register
+    async def f() -> None:
+        """Fail unspeakably."""
+        raise UnspeakableError
+
+    assert (await registry.execute("f", {})).output == "f failed: UnspeakableError"
+
+
+@pytest.mark.parametrize("name", [None, [], 3, {}])
+async def test_a_name_that_is_no_text_is_an_unknown_function(registry: FunctionRegistry, name: Any) -> None:
+    assert (await registry.execute(name, {})).status == "unknown"
+
+
+async def test_a_generator_returned_by_a_plain_function_is_drained_on_its_thread(registry: FunctionRegistry) -> None:
+    threads: list[str] = []
+
+    def numbers(params: dict[str, Any]) -> Any:
+        def generate() -> Any:
+            for n in range(3):
+                threads.append(threading.current_thread().name)
+                yield n
+
+        return generate()
+
+    registry.register(FunctionSpec("numbers", "Count.", {}, numbers))
+    assert (await registry.execute("numbers", {})).output == "[0,1,2]"
+    assert set(threads) == {"antwort-function"}
+
+
+def test_a_plain_generator_function_is_refused(registry: FunctionRegistry) -> None:
+    def count() -> Any:
+        """Count."""
+        yield 1
+
+    with pytest.raises(DefinitionError, match="plain generator; make it `async def`"):
+        registry.register(count)
+
+
+async def test_a_decorated_coroutine_holds_its_slot_until_it_is_done(registry: FunctionRegistry) -> None:
+    now = peak = 0
+
+    async def work() -> None:
+        nonlocal now, peak
+        now += 1
+        peak = max(peak, now)
+        await asyncio.sleep(0)
+        now -= 1
+
+    def decorated(params: dict[str, Any]) -> Awaitable[None]:
+        return work()
+
+    registry.register(FunctionSpec("work", "Work.", {}, decorated, limits=Limits(concurrency=1)))
+    await asyncio.gather(*(registry.execute("work", {}) for _ in range(5)))
+    assert peak == 1
+
+
+async def test_a_handler_cannot_eat_its_callers_cancellation(registry: FunctionRegistry) -> None:
+    started = asyncio.Event()
+
+    @registry.register
+    async def greedy() -> None:
+        """Turn a cancellation into something else."""
+        started.set()
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            raise ValueError("not now") from None
+
+    call = asyncio.create_task(registry.execute("greedy", {}))
+    await started.wait()
+    call.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await call
+
+
+async def test_a_handler_that_fails_because_its_time_is_up_has_timed_out(registry: FunctionRegistry) -> None:
+    @registry.register(timeout=0.01)
+    async def translate() -> None:
+        """Turn the time-out into something else."""
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            raise ValueError("connection lost") from None
+
+    assert (await registry.execute("translate", {})).status == "timeout"
+
+
+async def test_a_result_made_by_hand_cannot_lie_about_its_status(registry: FunctionRegistry) -> None:
+    assert ToolResult("oh no", is_error=True).status == "error"
+    assert ToolResult("fine", status="http_200").status == "success"
+    assert ToolResult({"a": 1}).output == '{"a":1}'  # type: ignore[arg-type]
+
+
+async def test_messages_of_any_size_are_capped(registry: FunctionRegistry) -> None:
+    @registry.register
+    async def verbose() -> None:
+        """Complain at length."""
+        raise FunctionError("x" * 10_000_000)
+
+    assert len((await registry.execute("verbose", {})).output) < 101_000
+    assert len((await registry.execute("verbose", {"k" * 1_000_000: 1})).output) < 1_000
+    assert (await registry.execute("verbose", {"n": 10**6000})).status == "invalid_arguments"
+
+
+async def test_an_endless_generator_is_stopped() -> None:
+    registry = FunctionRegistry(max_output=1000)
+    closed = False
+
+    @registry.register
+    async def endless() -> AsyncIterator[str]:
+        """Never stop."""
+        nonlocal closed
+        try:
+            while True:
+                yield "x" * 100
+        finally:
+            closed = True
+
+    result = await registry.execute("endless", {})
+    assert result.status == "success"
+    assert closed
+    assert len(result.value) <= 8_100
+
+
+async def test_text_that_cannot_be_encoded_is_replaced(registry: FunctionRegistry) -> None:
+    @registry.register
+    async def broken() -> str:
+        """Return half a character."""
+        return "half: \ud83d"
+
+    (await registry.execute("broken", {})).output.encode()
+
+
+async def test_an_unknown_name_does_not_reveal_what_the_agent_may_not_call(registry: FunctionRegistry) -> None:
+    @registry.register(scope="user")
+    async def ask_somebody() -> None:
+        """Ask."""
+
+    sub_agent = Context("t", agent=Agent("worker", depth=1))
+    assert "ask_somebody" not in (await registry.execute("ask_someone", {}, sub_agent)).output

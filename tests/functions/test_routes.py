@@ -8,7 +8,7 @@ from pydantic import BaseModel, Field
 from starlette.exceptions import HTTPException
 
 from antwort import Antwort
-from antwort.errors import DefinitionError, MethodNotAllowedError, NotFoundError
+from antwort.errors import DefinitionError
 from antwort.functions import FunctionRegistry, Route
 from antwort.functions.routes import RouteTable
 from antwort.provider import ConflictError, Context, Provider, Request, Response, route
@@ -165,12 +165,12 @@ def test_a_provider_with_a_bad_route_is_refused_whole() -> None:
 
 def test_the_table_finds_routes_by_method_and_path() -> None:
     table = RouteTable([Route("GET", "/a/{id}", print), Route("POST", "/a/{name}", print), Route("GET", "/a/b", print)])
-    assert table.match("GET", "/a/b").route.path == "/a/b"
-    assert table.match("GET", "/a/c").parameters == {"id": "c"}
-    assert table.match("POST", "/a/b").parameters == {"name": "b"}
-    with pytest.raises(NotFoundError):
-        table.match("GET", "/a/b/c")
-    with pytest.raises(MethodNotAllowedError):
-        table.match("DELETE", "/a/b")
-    assert table.knows("/a/x")
-    assert not table.knows("/b")
+    literal, by_id, by_name = table.find("GET", "/a/b"), table.find("GET", "/a/c"), table.find("POST", "/a/b")
+    assert literal is not None
+    assert by_id is not None
+    assert by_name is not None
+    assert (literal.route.path, by_id.parameters, by_name.parameters) == ("/a/b", {"id": "c"}, {"name": "b"})
+    assert table.find("GET", "/a/b/c") is None
+    assert table.find("DELETE", "/a/b") is None
+    assert table.allowed("/a/b") == ["GET", "POST"]
+    assert table.allowed("/b") == []

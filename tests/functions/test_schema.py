@@ -1,12 +1,12 @@
 """Explicit parameters, strict mode, and the way back from it."""
 
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import jsonschema_rs
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 
 from antwort import FunctionRegistry
 from antwort.functions import FunctionSpec, tool_definition
@@ -133,3 +133,52 @@ def test_what_fits_the_strict_form_fits_the_original_once_nulls_are_dropped(sche
     value = example_of(strict)
     jsonschema_rs.validate(strict, value)
     jsonschema_rs.validate(schema, drop_nulls(value, schema))
+
+
+class Tagged(BaseModel):
+    kind: Literal["tagged"] = "tagged"
+    limit: int = 3
+
+
+class Other(BaseModel):
+    kind: Literal["other"] = "other"
+    name: str = "x"
+
+
+async def test_nulls_inside_unions_become_defaults_too() -> None:
+    registry = FunctionRegistry()
+
+    @registry.register(strict=True)
+    async def f(
+        maybe: Inner | None = None,
+        either: Annotated[Tagged | Other, Field(discriminator="kind")] = Tagged(),  # noqa: B008
+        items: list[Tagged | Other] | None = None,
+    ) -> str:
+        """Do something."""
+        return f"{maybe and maybe.size} {either} {items}"
+
+    definition = registry.to_tool_definitions()[0]
+    assert definition["strict"] is True
+    arguments = {
+        "maybe": {"name": "a", "note": None, "size": None},
+        "either": {"kind": "tagged", "limit": None},
+        "items": [{"kind": "other", "name": None}],
+    }
+    result = await registry.execute("f", arguments)
+    assert result.output == "3 kind='tagged' limit=3 [Other(kind='other', name='x')]"
+
+
+def test_a_set_has_a_strict_form() -> None:
+    def f(tags: set[str]) -> None:
+        """Do something."""
+
+    assert tool_definition(FunctionSpec.of(f, {"strict": True}))["strict"] is True
+
+
+def test_a_definition_can_be_changed_without_changing_the_function() -> None:
+    def f(a: int) -> None:
+        """Do something."""
+
+    spec = FunctionSpec.of(f, {"strict": True})
+    tool_definition(spec)["parameters"]["properties"].clear()
+    assert list(tool_definition(spec)["parameters"]["properties"]) == ["a"]

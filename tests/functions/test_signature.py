@@ -2,8 +2,10 @@
 
 import functools
 from dataclasses import dataclass
+from datetime import datetime
 from enum import Enum
 from typing import Annotated, Any, Literal, NotRequired, Optional, TypedDict, Union
+from unittest.mock import Mock
 
 import pytest
 from pydantic import BaseModel, Field
@@ -241,3 +243,87 @@ def test_partials_and_callable_objects_are_functions_too() -> None:
     assert (spec.name, spec.description, spec.kind) == ("add_two", "Add.", HandlerKind.ASYNC)
     called = FunctionSpec.of(Adder())
     assert (called.name, called.description, called.kind) == ("Adder", "Add one.", HandlerKind.ASYNC)
+
+
+class StrictModel(BaseModel, strict=True):
+    when: datetime
+    colour: Colour
+
+
+def test_a_model_in_strict_mode_can_be_called_with_json() -> None:
+    def f(model: StrictModel) -> None:
+        """Do something."""
+
+    arguments = FunctionSpec.of(f).arguments.validate('{"model": {"when": "2026-01-02T03:04:05Z", "colour": "red"}}')
+    assert arguments["model"].colour is Colour.RED
+
+
+def test_a_parameter_with_an_alias_is_offered_under_it() -> None:
+    def f(from_: Annotated[str, Field(alias="from")] = "x") -> str:
+        """Do something."""
+        return from_
+
+    spec = FunctionSpec.of(f)
+    assert list(spec.parameters["properties"]) == ["from"]
+    assert spec.call(Context("t"), spec.arguments.validate({"from": "y"})) == "y"
+
+
+class Recursive(TypedDict):
+    children: "list[Recursive]"
+
+
+@pytest.mark.parametrize(
+    ("hint", "message"),
+    [
+        ("int |", "cannot be resolved"),
+        ("pytest.nope", "cannot be resolved"),
+        (Annotated[str, Field(pattern="(")], "parameter 'x'"),
+        (Recursive, "parameter 'x'"),
+    ],
+)
+def test_a_hint_that_cannot_be_read_is_a_definition_error(hint: Any, message: str) -> None:
+    def f(x: Any) -> None:
+        """Do something."""
+
+    f.__annotations__["x"] = hint
+    with pytest.raises(DefinitionError, match=message):
+        FunctionSpec.of(f)
+
+
+def test_a_mock_is_no_endless_partial() -> None:
+    with pytest.raises(DefinitionError):
+        FunctionSpec.of(Mock(), {"name": "mock"})
+
+
+async def test_explicit_parameters_fit_handlers_of_every_kind() -> None:
+    parameters = {"q": {"type": "string"}, "limit": {"type": "integer", "default": 5}}
+    ctx = Context("acme")
+
+    def whole(params: dict[str, Any]) -> Any:
+        return params["q"], params["limit"]
+
+    def with_context_first(ctx: Context, params: dict[str, Any]) -> Any:
+        return params["q"], params["limit"]
+
+    def by_name(q: str, limit: int) -> Any:
+        return q, limit
+
+    def by_name_with_default(q: str, limit: int = 10) -> Any:
+        return q, limit
+
+    def anything(**params: Any) -> Any:
+        return params["q"], params["limit"]
+
+    for handler in (whole, with_context_first, by_name, by_name_with_default, anything):
+        spec = FunctionSpec("f", "Do.", parameters, handler)
+        spec.check()
+        assert spec.call(ctx, spec.arguments.validate({"q": "x"})) == ("x", 5), handler.__name__
+
+
+def test_a_handler_that_does_not_fit_its_parameters_is_refused() -> None:
+    def too_few(q: str) -> None: ...
+    def too_many(params: dict[str, Any], more: int) -> None: ...
+
+    for handler in (too_few, too_many):
+        with pytest.raises(DefinitionError, match="does not fit the parameters"):
+            FunctionSpec("f", "Do.", {"q": {}, "limit": {}}, handler).check()

@@ -211,6 +211,16 @@ def test_requests_are_counted_by_route_pattern_and_invented_paths_are_not_labels
     assert 'antwort_http_requests_total{method="OTHER"' in page
     assert 'antwort_http_request_duration_seconds_count{method="GET",path="/healthz"}' in page
     assert "invented" not in page
+
+
+def test_refused_requests_are_counted_where_they_were_refused(client: httpx.Client) -> None:
+    client.get("/v1/probe")
+    page = client.get("/metrics").text
+    assert 'antwort_http_requests_total{method="GET",path="/v1/probe",status="401"}' in page
+
+
+def test_no_path_label_is_invented_by_clients(client: httpx.Client) -> None:
+    page = client.get("/metrics").text
     assert "PROPFIND" not in page
 
 

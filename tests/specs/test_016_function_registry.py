@@ -248,14 +248,14 @@ async def test_edge_disabling_a_provider_lets_running_calls_complete_and_dispatc
     registry.disable("slow")
     assert registry.discovered_tools() == []
     assert not registry.can_execute("wait")
-    assert not registry.http_handler().knows("/v1/slow")
+    assert registry.http_handler().allowed("/v1/slow") == []
     refused = await registry.execute("wait", {})
     assert (refused.is_error, refused.status) == (True, "unavailable")
     go_on.set()
     assert (await call).output == "done"
     registry.enable("slow")
     assert (await registry.execute("wait", {})).output == "done"
-    assert registry.http_handler().knows("/v1/slow")
+    assert registry.http_handler().allowed("/v1/slow") == ["GET"]
 
 
 # --- FunctionProvider interface ---------------------------------------------------------------
@@ -449,14 +449,19 @@ def test_fr_016_a_factory_gets_the_raw_mapping() -> None:
 
     def factory(raw: Any) -> HandWritten:
         seen.append(dict(raw))
-        return HandWritten()
+        return HandWritten("mine")
 
-    registry = FunctionRegistry()
-    registry.register_factory("mine", factory)
-    catalogue = Catalogue(factories=registry.factories)
-    provider = catalogue.make("mine", ProviderConfig(enabled=True, settings={"anything": [1, 2]}))
-    assert isinstance(provider, HandWritten)
+    config = Config(providers={"mine": ProviderConfig(enabled=True, settings={"anything": [1, 2]})})
+    app = Antwort(config, factories={"mine": factory})
     assert seen == [{"anything": [1, 2]}]
+    assert [spec.name for spec in app.registry.list()] == ["echo"]
+
+
+def test_fr_016_the_registry_keeps_factories_by_type() -> None:
+    registry = FunctionRegistry()
+    registry.register_factory("mine", lambda raw: HandWritten("mine"))
+    catalogue = Catalogue(factories=registry.factories)
+    assert isinstance(catalogue.make("mine", ProviderConfig(enabled=True)), HandWritten)
 
 
 def test_fr_017_an_unknown_type_is_a_startup_error_with_line_and_suggestion(tmp_path: Path) -> None:

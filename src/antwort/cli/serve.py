@@ -46,9 +46,11 @@ def serve(loaded: LoadedConfig) -> None:
     It listens only once everything has started, and says so on standard output; the log goes to standard error.
     """
     config = loaded.config
-    configure_logging(config.observability.log_level, config.observability.log_format)
+    logs = config.observability
+    configure_logging(logs.log_level, logs.log_format)
     check_bind(config)
     app = Antwort(loaded)
+    configure_logging(logs.log_level, logs.log_format, redactor=app.redactor)  # now the secrets of providers are known
     with (
         bind(config.server.host, config.server.port) as sock,
         asyncio.Runner(loop_factory=_fastest_loop()) as runner,

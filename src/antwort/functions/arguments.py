@@ -1,11 +1,12 @@
 """Checking the arguments a model gave, with messages it can act on."""
 
+import copy
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 import jsonschema_rs
 from pydantic import ValidationError
-from pydantic_core import from_json
+from pydantic_core import PydanticSerializationError, from_json, to_json
 
 from antwort.errors import DefinitionError, InvalidArgumentsError, did_you_mean
 from antwort.functions.schema import JSON, drop_nulls
@@ -15,6 +16,7 @@ __all__ = ["Arguments", "SchemaArguments", "SignatureArguments", "parse_object"]
 
 _SHOWN_ERRORS = 5
 _SHOWN_VALUE = 80
+_SHOWN_PROBLEM = 300
 
 
 class Arguments(Protocol):
@@ -59,7 +61,7 @@ class SignatureArguments:
     def __init__(self, signature: Signature, *, strict: bool) -> None:
         self._signature = signature
         self._strict = strict
-        self._validate = signature.adapter.validator.validate_python
+        self._adapter = signature.adapter
 
     @property
     def schema(self) -> JSON:
@@ -72,15 +74,26 @@ class SignatureArguments:
         if self._strict:
             values = drop_nulls(values, self.schema)
         try:
-            arguments: dict[str, Any] = self._validate(values)
+            arguments = self._checked(values)
         except ValidationError as error:
             problems = [self._problem(found) for found in error.errors(include_url=False, include_context=False)]
             raise InvalidArgumentsError(_message(problems, self.schema)) from None
         except RecursionError:
             raise InvalidArgumentsError("The arguments are nested too deeply.") from None
-        for name, default in self._signature.explicit_defaults.items():
-            arguments.setdefault(name, default)
+        for name, field in self._signature.field_defaults.items():
+            if name not in arguments:  # made anew for each call: a shared list would carry over to the next caller
+                arguments[name] = field.get_default(call_default_factory=True, validated_data={})
         return arguments
+
+    def _checked(self, values: dict[str, Any]) -> dict[str, Any]:
+        try:
+            return self._adapter.validator.validate_python(values)  # type: ignore[no-any-return]
+        except ValidationError as error:
+            # A model in pydantic's strict mode takes a date only as JSON; that way is slower, so it is the second.
+            try:
+                return self._adapter.validator.validate_json(to_json(values, inf_nan_mode="constants"))  # type: ignore[no-any-return]
+            except (ValidationError, PydanticSerializationError):
+                raise error from None
 
     def _problem(self, error: Mapping[str, Any]) -> str:
         path = ".".join(str(part) for part in error["loc"]) or "arguments"
@@ -88,8 +101,8 @@ class SignatureArguments:
             return f"{path}: missing"
         if error["type"] == "extra_forbidden":
             known = self.schema["properties"] if len(error["loc"]) == 1 else ()
-            return f"{path}: unknown argument{did_you_mean(path, known)}"
-        return f"{path}: {error['msg']} (got {_shown(error['input'])})"
+            return f"{_cut(path)}: unknown argument{did_you_mean(_cut(path), known)}"
+        return f"{_cut(path)}: {_cut(error['msg'], _SHOWN_PROBLEM)} (got {_shown(error['input'])})"
 
 
 class SchemaArguments:
@@ -123,19 +136,21 @@ class SchemaArguments:
         problems: list[str] = []
         if self._closed:
             known = self._schema.get("properties", {})
-            problems += [f"{key}: unknown argument{did_you_mean(key, known)}" for key in arguments if key not in known]
+            unknown = [_cut(str(key)) for key in arguments if key not in known]
+            problems += [f"{key}: unknown argument{did_you_mean(key, known)}" for key in unknown]
         try:
             problems += [_schema_problem(error) for error in self._validator.iter_errors(arguments)]
         except (ValueError, OverflowError) as error:  # what JSON itself cannot hold, such as NaN given in Python
             raise InvalidArgumentsError(f"The arguments are not valid JSON: {error}.") from None
         if problems:
             raise InvalidArgumentsError(_message(problems, self._schema))
-        return {**self._defaults, **arguments}
+        return {**copy.deepcopy(self._defaults), **arguments}
 
 
 def _schema_problem(error: jsonschema_rs.ValidationError) -> str:
     path = ".".join(str(part) for part in error.instance_path)
-    return f"{path}: {error.message}" if path else error.message
+    message = _cut(error.message, _SHOWN_PROBLEM)
+    return f"{_cut(path)}: {message}" if path else message
 
 
 def _refuse(uri: str) -> Any:
@@ -143,9 +158,15 @@ def _refuse(uri: str) -> Any:
     raise ValueError(f"the reference {uri} points outside the schema")
 
 
+def _cut(text: str, limit: int = _SHOWN_VALUE) -> str:
+    return text if len(text) <= limit else text[:limit] + "…"
+
+
 def _shown(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= _SHOWN_VALUE else text[:_SHOWN_VALUE] + "…"
+    try:
+        return _cut(repr(value))
+    except ValueError:  # an integer with more digits than Python writes
+        return f"a very large {type(value).__name__}"
 
 
 def _message(problems: Sequence[str], schema: JSON) -> str:
@@ -153,7 +174,8 @@ def _message(problems: Sequence[str], schema: JSON) -> str:
     shown = "; ".join(problems[:_SHOWN_ERRORS])
     if len(problems) > _SHOWN_ERRORS:
         shown += f"; and {len(problems) - _SHOWN_ERRORS} more"
-    return f"Invalid arguments: {shown}. Expected: {_summary(schema)}."
+    stop = "" if shown.endswith("?") else "."
+    return f"Invalid arguments: {shown}{stop} Expected: {_summary(schema)}."
 
 
 def _summary(schema: JSON) -> str:

@@ -1,5 +1,6 @@
 """Functions as tool definitions, in the three shapes that model APIs read."""
 
+import copy
 from typing import Any, Literal
 
 from antwort.functions.spec import FunctionSpec
@@ -12,7 +13,7 @@ Shape = Literal["responses", "chat", "anthropic"]
 def tool_definition(spec: FunctionSpec, shape: Shape = "responses") -> dict[str, Any]:
     """Return the definition of a function for the Responses API, Chat Completions, or Anthropic's Messages API."""
     strict = spec.strict_parameters
-    parameters = dict(spec.parameters) if strict is None else strict
+    parameters = copy.deepcopy(dict(spec.parameters) if strict is None else strict)
     if shape == "anthropic":
         return {"name": spec.name, "description": spec.description, "input_schema": parameters}
     function = {

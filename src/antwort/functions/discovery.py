@@ -7,6 +7,7 @@ import hashlib
 import importlib
 import importlib.util
 import inspect
+import logging
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -27,6 +28,9 @@ __all__ = ["Catalogue", "Found", "place"]
 GROUP = "antwort.providers"
 DEFAULT_GROUP = "antwort.default_providers"
 DISTRIBUTION = "antwort"
+_MEMBERS = ("name", "tools", "can_execute", "execute", "routes", "collectors", "close")
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +80,11 @@ class Catalogue:
             package = path / "__init__.py"
             file = package if package.is_file() else path
             name = path.stem if file.suffix == ".py" else ""
-            if name.isidentifier() and not name.startswith("_"):
+            if name.startswith(("_", "test_")) or name in {"", "conftest"}:
+                continue
+            if not name.isidentifier():
+                logger.warning("%s is not loaded: a plug-in needs a name that can be a Python name", path)
+            else:
                 self._add(Found(name, str(path), partial(_from_file, file, name)))
                 names.append(name)
         return names
@@ -113,12 +121,19 @@ class Catalogue:
             if error.where is not None:
                 raise
             raise ConfigError(f"providers.{name}: {error.message}", where=where) from error
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             cause = described(error, Redactor(secret_values(config)))
             raise ConfigError(f"providers.{name}: {found.origin} cannot be loaded: {cause}", where=where) from error
         if not isinstance(provider, FunctionProvider):
+            missing = ", ".join(member for member in _MEMBERS if not hasattr(provider, member))
+            kind = type(provider).__name__
             raise ConfigError(
-                f"providers.{name}: {found.origin} gave a {type(provider).__name__}, not a provider", where=where
+                f"providers.{name}: {found.origin} gave a {kind}, not a provider (it lacks {missing})", where=where
+            )
+        if provider.name != name:
+            raise ConfigError(
+                f"providers.{name}: {found.origin} gave a provider called '{provider.name}'; the two must be the same",
+                where=where,
             )
         return provider
 
@@ -184,13 +199,19 @@ def _from_file(file: Path, name: str) -> Any:
 
 def _provider_in(module: ModuleType, name: str) -> Any:
     own = [value for value in vars(module).values() if getattr(value, "__module__", "").startswith(module.__name__)]
-    classes = [value for value in own if inspect.isclass(value) and issubclass(value, Provider)]
+    found = dict.fromkeys(value for value in own if inspect.isclass(value) and issubclass(value, Provider))
+    classes = [one for one in found if not any(other is not one and issubclass(other, one) for other in found)]
+    functions = {value.__name__: staticmethod(value) for value in own if is_function(value)}
     if len(classes) > 1:
-        names = ", ".join(found.__name__ for found in classes)
+        names = ", ".join(one.__name__ for one in classes)
         raise ConfigError(f"the plug-in '{name}' has several providers ({names}); give each a file of its own")
+    if classes and functions:
+        raise ConfigError(
+            f"the plug-in '{name}' has a provider ({classes[0].__name__}) and functions beside it "
+            f"({', '.join(functions)}); put them into the provider, or into a file of their own"
+        )
     if classes:
         return classes[0]
-    functions = {value.__name__: staticmethod(value) for value in own if is_function(value)}
     if not functions:
         raise ConfigError(f"the plug-in '{name}' has neither a Provider class nor a function marked with @function")
     return type(name, (Provider,), {"name": name, "__doc__": module.__doc__, **functions})

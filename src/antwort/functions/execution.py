@@ -2,11 +2,10 @@
 
 import asyncio
 import contextlib
-import functools
 import inspect
 import logging
 import time
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -18,7 +17,7 @@ from antwort.functions.result import ToolCall, ToolResult, capped
 from antwort.functions.signature import HandlerKind
 from antwort.functions.slots import Slots
 from antwort.functions.spec import FunctionSpec, Scope
-from antwort.functions.threads import WorkerThreads
+from antwort.functions.threads import Job, WorkerThreads
 from antwort.observability import AuditLog, NoTracer, Redactor, Tracer
 
 __all__ = ["Entry", "Execution", "described", "permits"]
@@ -26,6 +25,8 @@ __all__ = ["Entry", "Execution", "described", "permits"]
 logger = logging.getLogger(__name__)
 
 _SHOWN_CRASH = 500
+_COLLECTED = 8
+"""How many times the output limit a generator may yield before it is stopped."""
 
 
 @dataclass(slots=True, eq=False)
@@ -37,6 +38,8 @@ class Entry:
     slots: Slots | None
     recorder: Recorder
     enabled: bool = True
+    """False while the function was taken out of service by itself."""
+    provider_enabled: bool = True
     ready: bool = True
     """False while the provider has a lifespan that was not entered yet."""
     shadowed_by: str | None = None
@@ -45,7 +48,12 @@ class Entry:
     @property
     def offered(self) -> bool:
         """Tell whether models may see and call it."""
-        return self.enabled and self.shadowed_by is None
+        return self.in_service and self.shadowed_by is None
+
+    @property
+    def in_service(self) -> bool:
+        """Tell whether neither the function nor its provider is disabled."""
+        return self.enabled and self.provider_enabled
 
 
 def permits(spec: FunctionSpec, agent: Agent) -> bool:
@@ -126,18 +134,21 @@ class Execution:
             )
 
     async def _guarded(self, entry: Entry, raw: str | bytes | Mapping[str, Any], ctx: Context) -> ToolResult:
+        task = asyncio.current_task()
+        cancelling = task.cancelling() if task is not None else 0
         try:
             self._admit(entry, ctx)
             arguments = entry.spec.arguments.validate(raw)
             result = await self._timed(entry, arguments, ctx)
-            return self._capped(entry, result)
         except FunctionError as error:
-            return ToolResult.error(str(error), error.status)
+            result = ToolResult.error(str(error), error.status)
         except BaseException as error:
-            task = asyncio.current_task()
-            if not isinstance(error, Exception) and task is not None and task.cancelling():
+            if isinstance(error, asyncio.CancelledError | KeyboardInterrupt) and _leaving(task, cancelling):
                 raise  # the caller is going away: that is not the function's failure
-            return self._crashed(entry, error)
+            result = self._crashed(entry, error)
+        if _leaving(task, cancelling):
+            raise asyncio.CancelledError  # a handler has swallowed it; the caller must still get it
+        return self._capped(entry, result)
 
     def _admit(self, entry: Entry, ctx: Context) -> None:
         name = entry.spec.name
@@ -147,8 +158,8 @@ class Execution:
             raise FunctionUnavailableError(
                 f"{name} is not available: its provider '{entry.provider.name}' is not started (`async with registry`)."
             )
-        if not entry.enabled or not entry.provider.can_execute(name):
-            raise FunctionUnavailableError(f"{name} is not available at the moment; go on without it.")
+        if not entry.in_service or not entry.provider.can_execute(name):
+            raise _unavailable(entry)
 
     async def _timed(self, entry: Entry, arguments: dict[str, Any], ctx: Context) -> ToolResult:
         limits = (entry.spec.effective_timeout(self._timeout), ctx.remaining())
@@ -157,34 +168,60 @@ class Execution:
         try:
             async with clock:
                 result = await self._invoke(entry, arguments, ctx)
+        except Exception:
+            if not clock.expired():
+                raise  # a failure, or a time-out, of the handler's own making
+        else:
             if not clock.expired():  # a handler may swallow its cancellation and return late
                 return result
-        except TimeoutError:
-            if not clock.expired():
-                raise  # a time-out of the handler's own making
         raise FunctionTimeoutError(f"{entry.spec.name} did not finish within {limit:g} seconds.")
 
     async def _invoke(self, entry: Entry, arguments: dict[str, Any], ctx: Context) -> ToolResult:
-        spec = entry.spec
-        release: Callable[[], None] = _nothing
-        if entry.slots is not None:
-            await entry.slots.acquire()
-            release = entry.slots.release
-        if spec.kind is HandlerKind.SYNC:
-            # A thread cannot be stopped: whoever timed out leaves, and the slot stays taken until the thread ends.
-            value = await self._threads.run(functools.partial(spec.call, ctx, arguments), release)
-            return ToolResult.of(await value if inspect.isawaitable(value) else value)
+        slots = entry.slots
+        if slots is None:
+            return await self._call(entry, arguments, ctx)
+        await slots.acquire()
+        job: Job | None = None
         try:
-            if spec.handler is None:
-                return await _execute(entry.provider, ctx, ToolCall(spec.name, arguments, ctx.call_id))
-            if spec.kind is HandlerKind.STREAM:
-                return ToolResult.of(await _drain(spec.call(ctx, arguments), ctx))
-            return ToolResult.of(await spec.call(ctx, arguments))
+            if not entry.in_service:  # disabled while the call was waiting
+                raise _unavailable(entry)
+            if entry.spec.kind is HandlerKind.SYNC:
+                job = await self._submit(entry, arguments, ctx)
+                return await _outcome(job)
+            return await self._call(entry, arguments, ctx)
         finally:
-            release()
+            if job is None or job.done:
+                slots.release()
+            else:
+                # A thread cannot be stopped: whoever timed out leaves, the slot stays taken until the thread ends.
+                job.on_end = slots.release
+
+    async def _call(self, entry: Entry, arguments: dict[str, Any], ctx: Context) -> ToolResult:
+        spec = entry.spec
+        if spec.handler is None:
+            return await _execute(entry.provider, ctx, ToolCall(spec.name, arguments, ctx.call_id))
+        if spec.kind is HandlerKind.ASYNC:
+            return ToolResult.of(await spec.call(ctx, arguments))
+        if spec.kind is HandlerKind.STREAM:
+            limit = self._limit(entry) * _COLLECTED
+            return ToolResult.of(await _drain(spec.call(ctx, arguments), ctx, limit))
+        return await _outcome(await self._submit(entry, arguments, ctx))
+
+    async def _submit(self, entry: Entry, arguments: dict[str, Any], ctx: Context) -> Job:
+        def call() -> Any:
+            if not entry.in_service:  # disabled while the call was waiting for a thread
+                raise _unavailable(entry)
+            value = entry.spec.call(ctx, arguments)
+            # Written here, so that a large value, or a lazy one, does not hold up the event loop.
+            return value if inspect.isawaitable(value) else ToolResult.of(value)
+
+        return await self._threads.submit(call)
+
+    def _limit(self, entry: Entry) -> int:
+        return entry.spec.limits.max_output or self._max_output
 
     def _capped(self, entry: Entry, result: ToolResult) -> ToolResult:
-        limit = entry.spec.limits.max_output or self._max_output
+        limit = self._limit(entry)
         if len(result.output) <= limit:
             return result
         return replace(result, output=capped(result.output, limit))
@@ -199,12 +236,29 @@ class Execution:
 
 def described(error: BaseException, redactor: Redactor) -> str:
     """Name an exception nobody expected, in one line and without secrets."""
-    text = " ".join(f"{type(error).__name__}: {error}".rstrip(": ").split())
-    return redactor.text(text)[:_SHOWN_CRASH]
+    try:
+        text = " ".join(str(error).split())
+    except Exception:  # noqa: BLE001 - a stranger's __str__ may fail as well
+        text = ""
+    kind = type(error).__name__
+    return redactor.text(f"{kind}: {text}" if text else kind)[:_SHOWN_CRASH]
 
 
-def _nothing() -> None:
-    """Release no slot."""
+def _leaving(task: asyncio.Task[Any] | None, before: int) -> bool:
+    """Tell whether the caller's task was cancelled since."""
+    return task is not None and task.cancelling() > before
+
+
+def _unavailable(entry: Entry) -> FunctionUnavailableError:
+    return FunctionUnavailableError(f"{entry.spec.name} is not available at the moment; go on without it.")
+
+
+async def _outcome(job: Job) -> ToolResult:
+    """Return what a thread returned or raised."""
+    value, error = await job.result
+    if error is not None:
+        raise error
+    return value if isinstance(value, ToolResult) else ToolResult.of(await value)
 
 
 async def _execute(provider: FunctionProvider, ctx: Context, call: ToolCall) -> ToolResult:
@@ -219,15 +273,22 @@ async def _execute(provider: FunctionProvider, ctx: Context, call: ToolCall) -> 
     return ToolResult.of(result)
 
 
-async def _drain(generator: AsyncGenerator[Any, None], ctx: Context) -> Any:
-    """Collect what an async generator yields: progress is emitted, text is joined, other values make a list."""
+async def _drain(generator: AsyncGenerator[Any, None], ctx: Context, limit: int) -> Any:
+    """Collect what an async generator yields: progress is emitted, text is joined, other values make a list.
+
+    A generator that yields far more than the model will see is stopped.
+    """
     pieces: list[Any] = []
+    collected = 0
     async with contextlib.aclosing(generator):
         async for piece in generator:
             if isinstance(piece, Progress):
                 ctx.emit(piece)
-            else:
-                pieces.append(piece)
+                continue
+            pieces.append(piece)
+            collected += len(piece) if isinstance(piece, str) else 1
+            if collected > limit:
+                break
     if len(pieces) == 1:
         return pieces[0]
     if all(isinstance(piece, str) for piece in pieces):

@@ -1,5 +1,6 @@
 """Serving the routes of providers: guarded, measured, isolated."""
 
+import asyncio
 import logging
 import time
 from collections.abc import Iterable
@@ -21,14 +22,25 @@ from antwort.errors import (
     PermissionDeniedError,
 )
 from antwort.functions.metrics import FunctionMetrics
-from antwort.functions.routes import Route, RouteTable
+from antwort.functions.routes import Match, Route, RouteTable, no_route
 
-__all__ = ["CONTEXT", "ROUTE", "ProviderRoutes", "as_api_error", "error_response", "json_response"]
+__all__ = [
+    "CONTEXT",
+    "REQUEST_ID",
+    "ROUTE",
+    "ProviderRoutes",
+    "as_api_error",
+    "authorize",
+    "error_response",
+    "json_response",
+]
 
 logger = logging.getLogger(__name__)
 
 CONTEXT = "antwort.context"
 """The key of the ASGI scope under which authentication leaves the context."""
+REQUEST_ID = "antwort.request_id"
+"""The key of the ASGI scope that holds the request id."""
 ROUTE = "antwort.route"
 """The key of the ASGI scope under which routing leaves the pattern it matched, for metrics."""
 
@@ -37,6 +49,7 @@ ROUTE = "antwort.route"
 class _Mounted:
     provider: str
     route: Route
+    enabled: bool
 
     @property
     def method(self) -> str:
@@ -52,24 +65,37 @@ class ProviderRoutes:
 
     def __init__(self, metrics: FunctionMetrics) -> None:
         self._metrics = metrics
-        self._table: RouteTable[_Mounted] = RouteTable()
+        self._tables: list[RouteTable[_Mounted]] = []
 
-    def mount(self, routes: Iterable[tuple[str, Iterable[Route]]]) -> None:
-        """Replace what is served."""
-        self._table = RouteTable(_Mounted(provider, route) for provider, group in routes for route in group)
+    def mount(self, providers: Iterable[tuple[str, Iterable[Route], bool]]) -> None:
+        """Replace what is served: for each provider its name, its routes, and whether it is enabled.
 
-    def knows(self, path: str) -> bool:
-        """Tell whether a provider has this path, with whatever method."""
-        return self._table.knows(path)
+        Providers are asked in this order: the first wins, also where patterns overlap, and also while it is disabled.
+        """
+        self._tables = [RouteTable(_Mounted(name, route, on) for route in group) for name, group, on in providers]
+
+    def _find(self, method: str, path: str) -> Match[_Mounted] | None:
+        found = next(filter(None, (table.find(method, path) for table in self._tables)), None)
+        return found if found is not None and found.route.enabled else None
+
+    def allowed(self, path: str) -> list[str]:
+        """Return the methods a path can be asked with; none if no provider has it."""
+        methods = dict.fromkeys(method for table in self._tables for method in table.allowed(path))
+        return [method for method in methods if self._find(method, path) is not None]
+
+    def pattern(self, method: str, path: str) -> str | None:
+        """Return the path pattern of the route for a request, if there is one."""
+        found = self._find(method, path)
+        return None if found is None else found.route.path
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one HTTP request."""
         if scope["type"] != "http":
             raise ValueError(f"provider routes speak HTTP, not {scope['type']}")
-        try:
-            found = self._table.match(scope["method"], scope["path"])
-        except APIError as error:
-            await error_response(error)(scope, receive, send)
+        method, path = scope["method"], scope["path"]
+        found = self._find(method, path)
+        if found is None:
+            await error_response(no_route(method, path, self.allowed(path)))(scope, receive, send)
             return
         mounted = found.route
         started = time.perf_counter()
@@ -91,28 +117,37 @@ class ProviderRoutes:
             self._metrics.request(mounted.provider, mounted.method, mounted.path, status, elapsed)
 
     async def _respond(self, mounted: _Mounted, scope: Scope, receive: Receive) -> Response:
+        task = asyncio.current_task()
         try:
-            context = _authorized(scope, mounted.route)
+            context = _authenticated(scope)
+            authorize(context, mounted.route)
             result = await mounted.route.call(context, Request(scope, receive))
             return json_response(result, mounted.route.status)
-        except Exception as error:  # noqa: BLE001 - a provider's bug is an answer like any other
-            return error_response(as_api_error(error, f"route {mounted.route} of provider '{mounted.provider}'"))
+        except BaseException as error:
+            if isinstance(error, asyncio.CancelledError | KeyboardInterrupt) and task is not None and task.cancelling():
+                raise
+            where = f"route {mounted.route} of provider '{mounted.provider}'"
+            return error_response(as_api_error(error, where, scope.get(REQUEST_ID)))
 
 
-def _authorized(scope: Scope, route: Route) -> Context:
+def _authenticated(scope: Scope) -> Context:
     context = scope.get(CONTEXT)
     if not isinstance(context, Context):
         raise AuthenticationError("Missing credentials. Send 'Authorization: Bearer <API key>'.")
-    if route.scope is not None and not context.grants(route.scope):
-        raise PermissionDeniedError(f"The credentials lack the scope '{route.scope}'.")
     return context
+
+
+def authorize(context: Context | None, route: Route) -> None:
+    """Raise PermissionDeniedError unless the caller's credentials carry the scope a route needs."""
+    if route.scope is not None and not (context is not None and context.grants(route.scope)):
+        raise PermissionDeniedError(f"The credentials lack the scope '{route.scope}'.")
 
 
 def json_response(value: Any, status: int = 200) -> Response:
     """Write a handler's value: a Response as it is, None as 204, anything else as JSON."""
     if isinstance(value, Response):
         return value
-    if value is None:
+    if value is None or status == 204:
         return Response(status_code=204)
     return Response(to_json(value), status, media_type="application/json")
 
@@ -122,7 +157,7 @@ def error_response(error: APIError) -> Response:
     return JSONResponse(error.envelope(), error.status, error.headers)
 
 
-def as_api_error(error: Exception, where: str) -> APIError:
+def as_api_error(error: BaseException, where: str, request_id: str | None = None) -> APIError:
     """Turn whatever a handler raised into what the client may see; the rest goes to the log."""
     if isinstance(error, APIError):
         return error
@@ -131,7 +166,8 @@ def as_api_error(error: Exception, where: str) -> APIError:
     if isinstance(error, ClientDisconnect):
         return BadRequestError("The client went away before the body was complete.")
     logger.error("%s failed", where, exc_info=error)
-    return InternalServerError("The server had an error while handling the request; its log has the details.")
+    hint = f" (request id {request_id})" if request_id else ""
+    return InternalServerError(f"The server had an error while handling the request; its log has the details{hint}.")
 
 
 def _from_http(error: HTTPException) -> APIError:

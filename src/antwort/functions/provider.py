@@ -141,6 +141,9 @@ class Provider(Generic[S]):
     aliases: ClassVar[Mapping[str, str]] = {}
     settings_type: ClassVar[type[Settings]] = NoSettings
     settings: S
+    # Here and not in __init__, so that a provider that forgets to call super().__init__() still works.
+    _exit: contextlib.AsyncExitStack | None = None
+    _specs: dict[str, FunctionSpec] | None = None
 
     @override
     def __init_subclass__(cls, **kwargs: Any) -> None:
@@ -149,6 +152,13 @@ class Provider(Generic[S]):
             cls.name = _snake_case(cls.__name__.removesuffix("Provider") or cls.__name__)
         if not _NAME.fullmatch(cls.name):
             raise DefinitionError(f"'{cls.name}' is not a provider name; use lower-case letters, digits and '_'")
+        for name in vars(cls):
+            if hasattr(Provider, name) and (_mark(vars(cls)[name], _FUNCTION) or _mark(vars(cls)[name], _ROUTE)):
+                raise DefinitionError(f"provider '{cls.name}': '{name}' would hide Provider.{name}; rename the method")
+        if not inspect.isasyncgenfunction(cls.lifespan):
+            raise DefinitionError(
+                f"provider '{cls.name}': lifespan must be a plain `async def` that opens, yields once, and closes"
+            )
         for base in getattr(cls, "__orig_bases__", ()):
             arguments = get_args(base)
             if isinstance(get_origin(base), type) and issubclass(get_origin(base), Provider) and arguments:
@@ -164,8 +174,6 @@ class Provider(Generic[S]):
         self.settings = (
             settings if settings is not None else cast("S", validate_settings(self.settings_type, {}, key=self.name))
         )
-        self._exit: contextlib.AsyncExitStack | None = None
-        self._specs: dict[str, FunctionSpec] | None = None
 
     @classmethod
     def from_settings(
@@ -182,9 +190,11 @@ class Provider(Generic[S]):
                 if loaded is not None:  # an error about the setting points at the line of its alias
                     origins = {**loaded.origins, f"{key}.{setting}": loaded.origin(f"{key}.{alias}")}
                     loaded = dataclasses.replace(loaded, origins=origins)
-        provider = cls(cast("S", validate_settings(cls.settings_type, values, key=key, loaded=loaded)))
+        settings = cast("S", validate_settings(cls.settings_type, values, key=key, loaded=loaded))
+        provider = cls.__new__(cls)
         if name is not None:
-            provider.name = name
+            provider.name = name  # before __init__, which may already use a metric, and metrics carry the name
+        provider.__init__(settings)  # type: ignore[misc]
         return provider
 
     async def lifespan(self) -> AsyncIterator[None]:
@@ -268,6 +278,11 @@ def _attributes(cls: type, kind: type | None = None) -> Iterator[tuple[str, Any]
 
 def _marked(cls: type, mark: str) -> Iterator[tuple[str, Any]]:
     for name, value in _attributes(cls):
-        found = getattr(getattr(value, "__func__", value), mark, None)
+        found = _mark(value, mark)
         if found is not None:
             yield name, found
+
+
+def _mark(value: object, mark: str) -> Any:
+    """Return a mark, also through `staticmethod` and `classmethod`, in whichever order the decorators stand."""
+    return getattr(value, mark, getattr(getattr(value, "__func__", None), mark, None))

@@ -1,6 +1,6 @@
 """Providers as the registry holds them."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -8,15 +8,15 @@ from prometheus_client.registry import Collector
 from typing_extensions import override
 
 from antwort.context import Context
-from antwort.errors import ConfigError, FunctionError
+from antwort.errors import ConfigError, DefinitionError, FunctionError
 from antwort.functions.execution import Entry, described
 from antwort.functions.provider import FunctionProvider
 from antwort.functions.result import ToolCall, ToolResult
-from antwort.functions.routes import Route
+from antwort.functions.routes import Route, clashes
 from antwort.functions.spec import FunctionSpec
 from antwort.observability import Redactor
 
-__all__ = ["CUSTOM", "CustomFunctions", "Offer", "Registration", "start_provider"]
+__all__ = ["CUSTOM", "CustomFunctions", "Offer", "Registration", "check_unique", "conflicts", "start_provider"]
 
 Offer = Literal["always", "on_request"]
 
@@ -36,6 +36,7 @@ class Registration:
     """Whether its functions are offered to every request, or only to one that names them."""
     enabled: bool = True
     started: bool = False
+    closed: bool = False
 
     @property
     def name(self) -> str:
@@ -87,3 +88,36 @@ async def start_provider(provider: FunctionProvider, redactor: Redactor) -> None
         raise ConfigError(f"providers.{provider.name}: {error.message}", where=error.where) from error
     except Exception as error:
         raise ConfigError(f"providers.{provider.name} could not be started: {described(error, redactor)}") from error
+
+
+def check_unique(problem: str, names: Sequence[str]) -> None:
+    """Raise DefinitionError if a name stands twice in a list."""
+    twice = {name for name in names if names.count(name) > 1}
+    if twice:
+        raise DefinitionError(f"{problem} called {', '.join(sorted(twice))}")
+
+
+def conflicts(
+    newcomer: str,
+    entries: Iterable[Entry],
+    routes: Iterable[Route],
+    names: Mapping[str, Entry],
+    types: Mapping[str, Entry],
+    *,
+    owned: Sequence[tuple[str, Route]],
+) -> Iterator[str]:
+    """Yield a message, naming both sides, for each name, tool type and route that somebody else has already."""
+    for entry in entries:
+        if first := names.get(entry.spec.name):
+            yield _first_wins(f"function '{entry.spec.name}'", first.provider.name, newcomer)
+        for tool_type in entry.spec.hosted.types if entry.spec.hosted else ():
+            if first := types.get(tool_type):
+                yield _first_wins(f"tool type '{tool_type}'", first.provider.name, newcomer)
+    for route in routes:
+        for owner, known in owned:
+            if owner != newcomer and clashes(route, known):
+                yield _first_wins(f"route {route}", owner, newcomer)
+
+
+def _first_wins(what: str, first: str, second: str) -> str:
+    return f"{what} is registered by '{first}' and again by '{second}'; the first one, of '{first}', is used"

@@ -4,7 +4,7 @@ import builtins
 import contextlib
 import inspect
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from types import TracebackType
 from typing import Any, Self, cast, overload
 
@@ -18,9 +18,17 @@ from antwort.functions.executor import ToolExecutor
 from antwort.functions.http import ProviderRoutes
 from antwort.functions.metrics import FunctionMetrics
 from antwort.functions.provider import FunctionProvider, Provider
-from antwort.functions.registration import CUSTOM, CustomFunctions, Offer, Registration, start_provider
+from antwort.functions.registration import (
+    CUSTOM,
+    CustomFunctions,
+    Offer,
+    Registration,
+    check_unique,
+    conflicts,
+    start_provider,
+)
 from antwort.functions.result import ToolResult
-from antwort.functions.routes import Route, clashes
+from antwort.functions.routes import Route
 from antwort.functions.spec import FunctionOptions, FunctionSpec, Scope
 from antwort.observability import AuditLog, Metrics, Redactor, Tracer
 
@@ -31,6 +39,7 @@ logger = logging.getLogger(__name__)
 F = TypeVar("F", bound=Callable[..., Any])
 Factory = Callable[[Mapping[str, Any]], FunctionProvider]
 
+_SHOWN_NAMES = 30
 API = "antwort"
 """The owner of the API's own routes, in messages."""
 
@@ -125,14 +134,13 @@ class FunctionRegistry(ToolExecutor):
         """Remove a function that was registered on its own. A function it had shadowed takes its place."""
         entry = next((entry for entry in self._custom.entries if entry.spec.name == name), None)
         if entry is None:
-            raise UnknownFunctionError(self._unknown(name) if name not in self._entries else self._owned(name))
+            if name not in self._entries:
+                raise UnknownFunctionError(self._unknown(name))
+            provider = self._entries[name].provider.name
+            raise UnknownFunctionError(f"'{name}' belongs to provider '{provider}'; disable the provider instead.")
         entry.enabled = False
         self._custom.entries = tuple(kept for kept in self._custom.entries if kept is not entry)
         self._resolve()
-
-    def _owned(self, name: str) -> str:
-        provider = self._entries[name].provider.name
-        return f"Function '{name}' belongs to provider '{provider}'; disable the provider instead."
 
     def _add_function(self, spec: FunctionSpec) -> None:
         if spec.handler is None:
@@ -147,13 +155,19 @@ class FunctionRegistry(ToolExecutor):
     def _add_provider(self, provider: FunctionProvider, offer: Offer = "always") -> None:
         if provider.name in self._registrations or provider.name == CUSTOM:
             raise DefinitionError(f"a provider named '{provider.name}' is registered already")
-        entries = tuple(self._execution.entry(spec, provider) for spec in provider.tools())
+        specs = provider.tools()
+        for spec in specs:
+            if spec.handler is not None:
+                spec.check()
+        entries = tuple(self._execution.entry(spec, provider) for spec in specs)
         if isinstance(provider, Provider) and provider.needs_start and not provider.started:
             for entry in entries:
                 entry.ready = False
         routes = tuple(provider.routes())
         for route in routes:
             route.check()
+        check_unique(f"provider '{provider.name}' has two functions", [spec.name for spec in specs])
+        check_unique(f"provider '{provider.name}' has two routes", [route.identity for route in routes])
         registration = Registration(provider, entries, routes, tuple(provider.collectors()), offer)
         self._check_conflicts(registration, entries, routes)
         self._collect(registration)
@@ -169,32 +183,18 @@ class FunctionRegistry(ToolExecutor):
             undo.pop_all()
 
     def _check_conflicts(self, newcomer: Registration, entries: Iterable[Entry], routes: Iterable[Route]) -> None:
-        for entry in entries:
-            spec = entry.spec
-            if first := self._entries.get(spec.name):
-                self._conflict(_first_wins(f"function '{spec.name}'", first.provider.name, newcomer.name))
-            for tool_type in spec.hosted.types if spec.hosted else ():
-                if first := self._types.get(tool_type):
-                    self._conflict(_first_wins(f"tool type '{tool_type}'", first.provider.name, newcomer.name))
-        for route in routes:
-            for owner, known in self._owned_routes():
-                if owner != newcomer.name and clashes(route, known):
-                    self._conflict(_first_wins(f"route {route}", owner, newcomer.name))
-
-    def _owned_routes(self) -> Iterator[tuple[str, Route]]:
-        for route in self._reserved:
-            yield API, route
-        for registration in self._registrations.values():
-            for route in registration.routes:
-                yield registration.name, route
+        owned = [(API, route) for route in self._reserved]
+        owned += [(known.name, route) for known in self._registrations.values() for route in known.routes]
+        for message in conflicts(newcomer.name, entries, routes, self._entries, self._types, owned=owned):
+            self._conflict(message)
 
     def reserve(self, routes: Iterable[Route]) -> None:
         """Name the routes of the API itself: they stand before those of any provider."""
         self._reserved = tuple(routes)
+        owned = [(API, route) for route in self._reserved]
         for registration in self._registrations.values():
-            for route in registration.routes:
-                if any(clashes(route, own) for own in self._reserved):
-                    self._conflict(_first_wins(f"route {route}", API, registration.name))
+            for message in conflicts(registration.name, (), registration.routes, {}, {}, owned=owned):
+                self._conflict(message)
 
     def _conflict(self, message: str) -> None:
         if self._strict_names:
@@ -212,7 +212,7 @@ class FunctionRegistry(ToolExecutor):
                 if winner is entry and entry.spec.hosted:
                     for tool_type in entry.spec.hosted.types:
                         self._types.setdefault(tool_type, entry)
-        self._http.mount((r.name, r.routes) for r in self._registrations.values() if r.enabled)
+        self._http.mount((r.name, r.routes, r.enabled) for r in self._registrations.values())
 
     # --- enabling and disabling --------------------------------------------------------------------------------------
 
@@ -228,7 +228,7 @@ class FunctionRegistry(ToolExecutor):
         if registration := self._registrations.get(name):
             registration.enabled = enabled
             for entry in registration.entries:
-                entry.enabled = enabled
+                entry.provider_enabled = enabled
         elif name in self._entries:
             self._entries[name].enabled = enabled
         else:
@@ -271,13 +271,17 @@ class FunctionRegistry(ToolExecutor):
 
     @override
     def discovered_tools(self, ctx: Context | None = None) -> builtins.list[FunctionSpec]:
-        """Return the functions in service that the context's agent may call."""
+        """Return the functions in service that the context's agent may call.
+
+        Those of providers that are offered on request are among them; whoever asks a model decides which to show it.
+        """
         return [spec for spec in self.list() if ctx is None or permits(spec, ctx.agent)]
 
-    def _unknown(self, name: str) -> str:
-        offered = [spec.name for spec in self.list()]
+    def _unknown(self, name: str, ctx: Context | None = None) -> str:
+        offered = [spec.name for spec in self.discovered_tools(ctx)]
         hint = did_you_mean(name[:64], offered) or "."
-        return f"There is no function '{name[:64]}'{hint} Available: {', '.join(offered) or 'none'}."
+        shown = ", ".join(offered[:_SHOWN_NAMES]) + (", …" if len(offered) > _SHOWN_NAMES else "")
+        return f"There is no function '{name[:64]}'{hint} Available: {shown or 'none'}."
 
     # --- executing ---------------------------------------------------------------------------------------------------
 
@@ -292,10 +296,11 @@ class FunctionRegistry(ToolExecutor):
         self, name: str, params: str | bytes | Mapping[str, Any], ctx: Context | None = None
     ) -> ToolResult:
         """Execute a function. A failure of any kind is a result; only the caller's own cancellation is raised."""
-        entry = self._entries.get(name)
+        context = ctx if ctx is not None else Context(ANONYMOUS_TENANT)
+        entry = self._entries.get(str(name))
         if entry is None:
-            return ToolResult.error(self._unknown(name), UnknownFunctionError.status)
-        return await self._execution.run(entry, params, ctx if ctx is not None else Context(ANONYMOUS_TENANT))
+            return ToolResult.error(self._unknown(str(name), context), UnknownFunctionError.status)
+        return await self._execution.run(entry, params, context)
 
     def http_handler(self) -> ProviderRoutes:
         """Return the ASGI app of all provider routes. It serves only requests that carry an authenticated context."""
@@ -308,12 +313,13 @@ class FunctionRegistry(ToolExecutor):
         for registration in self._registrations.values():
             if registration.started:
                 continue
+            registration.started, registration.closed = True, False
             try:
                 await start_provider(registration.provider, self._redactor)
             except BaseException:
+                registration.started = False
                 await self.close()
                 raise
-            registration.started = True
             for entry in registration.entries:
                 entry.ready = True
 
@@ -321,10 +327,12 @@ class FunctionRegistry(ToolExecutor):
     async def close(self) -> None:
         """Close every provider, the last registered first. One that fails is logged; the others are still closed."""
         for registration in reversed(self._registrations.values()):
-            registration.started = False
+            if registration.closed:
+                continue
+            registration.started, registration.closed = False, True
             try:
                 await registration.provider.close()
-            except Exception:
+            except (Exception, SystemExit):
                 logger.exception("provider '%s' did not close cleanly", registration.name)
             if isinstance(registration.provider, Provider) and registration.provider.needs_start:
                 for entry in registration.entries:
@@ -339,7 +347,3 @@ class FunctionRegistry(ToolExecutor):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self.close()
-
-
-def _first_wins(what: str, first: str, second: str) -> str:
-    return f"{what} is registered by '{first}' and again by '{second}'; the first one, of '{first}', is used"

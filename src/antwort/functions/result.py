@@ -11,6 +11,9 @@ from antwort.errors import FunctionError
 __all__ = ["ToolCall", "ToolResult", "as_text", "capped"]
 
 NOTHING = "(no output)"
+STATUSES = frozenset(
+    {"success", "error", "invalid_arguments", "timeout", "denied", "unavailable", "unknown", "cancelled"}
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,9 +33,16 @@ class ToolResult:
     """What the model reads."""
     is_error: bool = False
     status: str = "success"
-    """`success`, or why not: `error`, `invalid_arguments`, `timeout`, `denied`, `unavailable`, `unknown`."""
+    """One of `STATUSES`, which label metrics; anything else becomes `error` or `success`."""
     value: Any = field(default=None, compare=False)
     """What the handler returned, for callers in Python."""
+
+    def __post_init__(self) -> None:
+        output: object = self.output
+        if not isinstance(output, str):
+            object.__setattr__(self, "output", as_text(output))
+        if self.status not in STATUSES or (self.is_error and self.status == "success"):
+            object.__setattr__(self, "status", "error" if self.is_error else "success")
 
     @classmethod
     def of(cls, value: Any) -> "ToolResult":
@@ -48,7 +58,8 @@ class ToolResult:
 def as_text(value: Any) -> str:
     """Write a handler's value as text for the model: strings as they are, anything else as JSON."""
     if isinstance(value, str):
-        return value
+        # A lone surrogate is text that nobody downstream can encode.
+        return value if value.isascii() else value.encode(errors="replace").decode()
     if value is None:
         return NOTHING
     try:

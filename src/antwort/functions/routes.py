@@ -2,7 +2,7 @@
 
 import inspect
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from types import NoneType
@@ -10,16 +10,17 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from pydantic import BaseModel, PydanticUserError, TypeAdapter, ValidationError
 from pydantic.errors import PydanticSchemaGenerationError
+from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import compile_path
 from typing_extensions import override
 
 from antwort.context import Context
-from antwort.errors import BadRequestError, DefinitionError, MethodNotAllowedError, NotFoundError
-from antwort.functions.signature import modern, type_hints
+from antwort.errors import APIError, BadRequestError, DefinitionError, MethodNotAllowedError, NotFoundError
+from antwort.functions.signature import HandlerKind, handler_kind, is_context, modern, type_hints
 
-__all__ = ["Match", "Route", "RouteTable", "clashes"]
+__all__ = ["Match", "Route", "RouteTable", "clashes", "no_route"]
 
 RouteHandler = Callable[..., Any]
 _Source = Callable[[Context | None, Request, Any], Any]
@@ -80,7 +81,7 @@ class Route:
         return {name: self._source(name, self._hints.get(name)) for name in inspect.signature(self.handler).parameters}
 
     def _source(self, name: str, hint: Any) -> _Source:
-        if hint is Context:
+        if is_context(hint):
             return lambda ctx, _request, _body: ctx
         if hint is Request:
             return lambda _ctx, request, _body: request
@@ -119,16 +120,29 @@ class Route:
         """Tell whether the handler is declared to return None, which becomes 204."""
         return self._hints.get("return") is NoneType
 
+    @property
+    def identity(self) -> str:
+        """The requests it answers: its method and path without the names in braces."""
+        return f"{self.method} {_shape(self.path)}"
+
     def check(self) -> None:
-        """Raise DefinitionError unless the route can be served."""
-        _ = self.pattern, self.body, self._plan
+        """Raise DefinitionError unless the route can be served and described."""
+        _ = self.pattern, self._plan
+        if self.body is not None:
+            try:
+                self.body.model_json_schema()
+            except PydanticUserError as error:
+                raise DefinitionError(f"route {self}: the body has no JSON Schema: {error.message}") from error
 
     async def call(self, ctx: Context | None, request: Request) -> Any:
         """Fill the handler's parameters and call it."""
         model = self.body
         body = None if model is None else await _read_body(request, model)
         arguments = {name: source(ctx, request, body) for name, source in self._plan.items()}
-        result = self.handler(**arguments)
+        if handler_kind(self.handler) is HandlerKind.SYNC:  # on a thread, so that it cannot hold up other requests
+            result = await run_in_threadpool(self.handler, **arguments)
+        else:
+            result = self.handler(**arguments)
         return await result if inspect.isawaitable(result) else result
 
 
@@ -210,12 +224,6 @@ class RouteTable(Generic[R]):
         for route in routes:
             self.add(route)
 
-    def __iter__(self) -> Iterator[R]:
-        for methods in self._literal.values():
-            yield from methods.values()
-        for path in self._patterns.values():
-            yield from (route for route, _ in path.methods.values())
-
     def add(self, route: R) -> None:
         """Add a route; of two with the same method and path the first stays."""
         if "{" in route.path:
@@ -225,38 +233,50 @@ class RouteTable(Generic[R]):
         else:
             self._literal.setdefault(route.path, {}).setdefault(route.method, route)
 
-    def knows(self, path: str) -> bool:
-        """Tell whether some route has this path, with whatever method."""
-        return path in self._literal or any(known.pattern.match(path) for known in self._patterns.values())
-
-    def match(self, method: str, path: str) -> Match[R]:
-        """Find the route for a request, or raise the API error that says why there is none."""
+    def find(self, method: str, path: str) -> Match[R] | None:
+        """Return the route for a request, if there is one."""
         method = "GET" if method == "HEAD" else method
-        allowed: list[str] = []
         literal = self._literal.get(path)
-        if literal is not None:
-            if method in literal:
-                return Match(literal[method], {})
-            allowed += literal
+        if literal is not None and method in literal:
+            return Match(literal[method], {})
         for known in self._patterns.values():
-            found = known.pattern.match(path)
-            if found is None:
-                continue
-            if method in known.methods:
+            if method in known.methods and (found := known.pattern.match(path)):
                 route, names = known.methods[method]
-                return Match(route, dict(zip(names, found.groups(), strict=True)))
-            allowed += known.methods
-        if not allowed:
-            raise NotFoundError(f"There is no {path} here. GET /openapi.json lists every endpoint.")
-        methods = ", ".join(dict.fromkeys(allowed))
-        raise MethodNotAllowedError(f"{method} is not possible on {path}; use {methods}.", headers={"allow": methods})
+                return Match(route, dict(zip(names, found.groupdict().values(), strict=True)))
+        return None
+
+    def allowed(self, path: str) -> list[str]:
+        """Return the methods a path can be asked with; none if there is no such path."""
+        methods = list(self._literal.get(path, ()))
+        for known in self._patterns.values():
+            if known.pattern.match(path):
+                methods += known.methods
+        return list(dict.fromkeys(methods))
+
+
+def no_route(method: str, path: str, allowed: Iterable[str]) -> APIError:
+    """Return the error for a request that no route answers: 405 if other methods are possible, else 404."""
+    methods = ", ".join(dict.fromkeys(allowed))
+    if not methods:
+        return NotFoundError(f"There is no {path} here. GET /openapi.json lists every endpoint.")
+    return MethodNotAllowedError(f"{method} is not possible on {path}; use {methods}.", headers={"allow": methods})
 
 
 def _shape(path: str) -> str:
     """Reduce a pattern to what it matches, so that `/a/{id}` and `/a/{name}` are the same path."""
-    return re.sub(r"\{[^}:]+(:[^}]*)?\}", r"{\1}", path)
+    return re.sub(r"\{[^}:]+(?::str)?(:[^}]*)?\}", r"{\1}", path)
 
 
 def clashes(one: Routed, other: Routed) -> bool:
-    """Tell whether two routes answer the same requests."""
-    return one.method == other.method and _shape(one.path) == _shape(other.path)
+    """Tell whether there are requests that two routes would both answer."""
+    return one.method == other.method and _overlap(one.path.split("/"), other.path.split("/"))
+
+
+def _overlap(one: list[str], other: list[str]) -> bool:
+    """Compare two patterns part by part; a part in braces fits any other, a `:path` all that follow."""
+    for mine, theirs in zip(one, other, strict=False):
+        if mine.endswith(":path}") or theirs.endswith(":path}"):
+            return True
+        if mine != theirs and "{" not in mine and "{" not in theirs:
+            return False
+    return len(one) == len(other)

@@ -73,28 +73,27 @@ class _NotStrictError(Exception):
     """The schema has a part without a strict form."""
 
 
-_DROPPED = {"default", "title", "examples"}
+_DROPPED = {"default", "title", "examples", "additionalProperties", "discriminator", "uniqueItems"}
+_FREE_FORM = {"patternProperties", "propertyNames"}
 
 
 def _strict(schema: Any) -> Any:
-    if isinstance(schema, list):
-        return [_strict(part) for part in schema]
-    if schema is True or schema == {}:
+    if not isinstance(schema, dict) or not schema:  # `true` and `{}` allow anything
         raise _NotStrictError
-    if not isinstance(schema, dict):
-        return schema
     result: JSON = {}
     for key, value in schema.items():
         if key in {"properties", "$defs"}:
             result[key] = {name: _strict(part) for name, part in value.items()}
-        elif key == "oneOf":  # strict mode knows only anyOf
-            result["anyOf"] = _strict(value)
-        elif key in {"const", "enum", "required"}:
-            result[key] = value
-        elif key == "patternProperties":
-            raise _NotStrictError
-        elif key not in _DROPPED and key not in {"additionalProperties", "discriminator"}:
+        elif key in {"anyOf", "oneOf"}:  # strict mode knows only anyOf
+            result["anyOf"] = [_strict(part) for part in value]
+        elif key in {"items", "not"}:
             result[key] = _strict(value)
+        elif key in {"prefixItems", "allOf"}:
+            result[key] = [_strict(part) for part in value]
+        elif key in _FREE_FORM:
+            raise _NotStrictError
+        elif key not in _DROPPED:
+            result[key] = value
     if schema.get("type") == "object":
         if schema.get("additionalProperties", False) is not False or "properties" not in schema:
             raise _NotStrictError
@@ -127,11 +126,27 @@ def _nullable(schema: JSON) -> JSON:
     return {"anyOf": [*branches, {"type": "null"}], **described}
 
 
+def _branch(value: Any, schema: Mapping[str, Any], definitions: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Follow references, and of alternatives choose the one that is meant: the first that knows all the keys."""
+    if "$ref" in schema:
+        return _branch(value, definitions.get(str(schema["$ref"]).rpartition("/")[2], {}), definitions)
+    alternatives = [*schema.get("anyOf", ()), *schema.get("oneOf", ())]
+    for alternative in alternatives:
+        found = _branch(value, alternative, definitions)
+        properties = found.get("properties")
+        if isinstance(value, list) and "items" in found:
+            return found
+        if isinstance(value, dict) and isinstance(properties, dict) and value.keys() <= properties.keys():
+            tags = ((name, part) for name, part in properties.items() if isinstance(part, Mapping) and "const" in part)
+            if all(value.get(name) == part["const"] for name, part in tags):
+                return found
+    return schema
+
+
 def drop_nulls(value: Any, schema: Mapping[str, Any], definitions: Mapping[str, Any] | None = None) -> Any:
     """Remove the nulls a strict-mode model sent for optional properties, so that their defaults apply."""
     definitions = schema.get("$defs", {}) if definitions is None else definitions
-    if "$ref" in schema:
-        schema = definitions.get(str(schema["$ref"]).rpartition("/")[2], {})
+    schema = _branch(value, schema, definitions)
     if isinstance(value, list) and isinstance(schema.get("items"), dict):
         return [drop_nulls(part, schema["items"], definitions) for part in value]
     properties = schema.get("properties")

@@ -1,5 +1,6 @@
 """What a Python signature says: the parameters a model may give, where the context goes, how the handler runs."""
 
+import functools
 import inspect
 import sys
 import types
@@ -12,7 +13,7 @@ from typing import Annotated, Any, cast, get_args, get_origin
 import docstring_parser
 import typing_extensions
 from pydantic import ConfigDict, PydanticUserError, TypeAdapter
-from pydantic.errors import PydanticSchemaGenerationError, PydanticUndefinedAnnotation
+from pydantic.errors import PydanticSchemaGenerationError
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticSerializationError, PydanticUndefined, to_jsonable_python
 
@@ -26,6 +27,7 @@ __all__ = [
     "Signature",
     "context_parameter",
     "handler_kind",
+    "is_context",
     "modern",
     "read_signature",
     "type_hints",
@@ -45,9 +47,7 @@ class HandlerKind(Enum):
 
 def handler_kind(handler: Callable[..., Any]) -> HandlerKind:
     """Tell how to run a callable: a function, a method, a partial, or an object with `__call__`."""
-    target: Any = handler
-    while hasattr(target, "func"):  # functools.partial
-        target = target.func
+    target = _unwrapped(handler)
     for candidate in (target, getattr(target, "__call__", None)):  # noqa: B004 - it is the method that is inspected
         if inspect.isasyncgenfunction(candidate):
             return HandlerKind.STREAM
@@ -76,39 +76,47 @@ class Signature:
     """The name of the parameter that takes the context."""
     adapter: TypeAdapter[dict[str, Any]]
     schema: JSON = field(repr=False)
-    explicit_defaults: Mapping[str, Any]
+    field_defaults: Mapping[str, FieldInfo]
     """Defaults the handler does not apply itself, because they were written as `Field(default)`."""
 
 
 def type_hints(handler: Callable[..., Any], *, name: str) -> dict[str, Any]:
     """Return the resolved annotations of a callable."""
-    target: Any = handler
-    while hasattr(target, "func"):
-        target = target.func
+    target = _unwrapped(handler)
     if not inspect.isroutine(target):
         target = type(target).__call__
     try:
         return typing.get_type_hints(target, include_extras=True)
-    except NameError as error:
+    except (NameError, AttributeError, SyntaxError, TypeError) as error:
         raise DefinitionError(
             f"function '{name}': a type hint cannot be resolved ({error}); define the type at module level"
         ) from error
 
 
-def _is_context(hint: Any) -> bool:
+def _unwrapped(handler: Callable[..., Any]) -> Any:
+    """Return the callable inside partials."""
+    while isinstance(handler, functools.partial):
+        handler = handler.func
+    return handler
+
+
+def is_context(hint: Any) -> bool:
+    """Tell whether an annotation asks for the context."""
     if get_origin(hint) is Annotated:
-        return _is_context(get_args(hint)[0])
+        return is_context(get_args(hint)[0])
     if get_origin(hint) in {typing.Union, types.UnionType}:
-        return any(_is_context(part) for part in get_args(hint))
+        return any(is_context(part) for part in get_args(hint))
     return hint is Context
 
 
 def context_parameter(handler: Callable[..., Any], *, name: str) -> str | None:
     """Return the name of the parameter annotated as `Context`, if there is one."""
     hints = type_hints(handler, name=name)
-    found = [parameter for parameter in inspect.signature(handler).parameters if _is_context(hints.get(parameter))]
+    found = [parameter for parameter in inspect.signature(handler).parameters if is_context(hints.get(parameter))]
     if len(found) > 1:
         raise DefinitionError(f"function '{name}': more than one parameter is a Context ({', '.join(found)})")
+    if found and inspect.signature(handler).parameters[found[0]].kind is inspect.Parameter.POSITIONAL_ONLY:
+        raise DefinitionError(f"function '{name}': the context '{found[0]}' is positional-only; remove the '/'")
     return found[0] if found else None
 
 
@@ -124,23 +132,23 @@ def read_signature(handler: Callable[..., Any], *, name: str, description: str |
     hints = type_hints(handler, name=name)
     context = context_parameter(handler, name=name)
     parameters: list[Parameter] = []
-    explicit_defaults: dict[str, Any] = {}
+    field_defaults: dict[str, FieldInfo] = {}
     for raw in inspect.signature(handler).parameters.values():
         if raw.name == context:
             continue
         parameter = _parameter(raw, hints, documented, name)
         if isinstance(raw.default, FieldInfo) and not parameter.required:
-            explicit_defaults[raw.name] = parameter.default
+            field_defaults[raw.name] = raw.default
         parameters.append(parameter)
     adapter, schema = _adapter(parameters, name)
-    return Signature(description, tuple(parameters), context, adapter, schema, explicit_defaults)
+    return Signature(description, tuple(parameters), context, adapter, schema, field_defaults)
 
 
 def _docstring(handler: Callable[..., Any]) -> tuple[str, dict[str, str]]:
     """Split a docstring into what the function does and what its parameters mean (Google, NumPy or Sphinx style)."""
     text = inspect.getdoc(handler) if inspect.isroutine(handler) or inspect.isclass(handler) else None
-    if text is None and hasattr(handler, "func"):
-        text = inspect.getdoc(handler.func)
+    if text is None and isinstance(handler, functools.partial):
+        text = inspect.getdoc(_unwrapped(handler))
     if text is None and not inspect.isroutine(handler):
         text = inspect.getdoc(type(handler).__call__) or inspect.getdoc(handler)
     if not text:
@@ -162,7 +170,12 @@ def _parameter(raw: inspect.Parameter, hints: Mapping[str, Any], documented: Map
         raise DefinitionError(
             f"function '{name}': parameter '{raw.name}' has no type hint; a model needs to know its type"
         )
-    hint = modern(hints[raw.name])
+    try:
+        hint = modern(hints[raw.name])
+    except RecursionError:
+        raise DefinitionError(
+            f"function '{name}': parameter '{raw.name}' has a type that contains itself; use a pydantic model for it"
+        ) from None
     default: Any = raw.default
     if isinstance(default, FieldInfo):  # days: int = Field(1, ge=1)
         hint = Annotated[hint, default]
@@ -221,14 +234,15 @@ def _adapter(parameters: list[Parameter], name: str) -> tuple[TypeAdapter[dict[s
     try:
         adapter: TypeAdapter[dict[str, Any]] = TypeAdapter(cast("Any", shape))
         schema = tidy(adapter.json_schema())
-    except (PydanticSchemaGenerationError, PydanticUserError, PydanticUndefinedAnnotation) as error:
+    except Exception as error:  # whatever pydantic, or an author's own type, makes of a type it cannot read
         raise DefinitionError(f"function '{name}': {_reason(error, parameters)}") from error
     # The arguments are closed by validation; saying so to the model is strict mode's business.
     schema.pop("additionalProperties", None)
     schema.setdefault("properties", {})
     schema.setdefault("required", [])
     for parameter, default in _json_defaults(parameters):
-        schema["properties"][parameter]["default"] = default
+        if parameter in schema["properties"]:  # not if the field has an alias
+            schema["properties"][parameter]["default"] = default
     return adapter, schema
 
 
@@ -236,11 +250,15 @@ def _reason(error: Exception, parameters: list[Parameter]) -> str:
     for parameter in parameters:
         try:
             TypeAdapter(parameter.hint).json_schema()
-        except Exception:  # noqa: BLE001 - only to find which parameter it was; the cause is chained
+        except PydanticSchemaGenerationError:
             kind = getattr(parameter.hint, "__name__", str(parameter.hint))
             cure = "use plain types, dataclasses or models"
             return f"parameter '{parameter.name}' has a type ({kind}) that JSON cannot express; {cure}"
-    return str(error).splitlines()[0]
+        except PydanticUserError as cause:
+            return f"parameter '{parameter.name}': {str(cause).splitlines()[0]}"
+        except Exception as cause:  # noqa: BLE001 - only to find which parameter it was
+            return f"parameter '{parameter.name}' has a type that cannot be read: {type(cause).__name__}"
+    return next(iter(str(error).splitlines()), type(error).__name__)
 
 
 def _json_defaults(parameters: list[Parameter]) -> Iterator[tuple[str, Any]]:

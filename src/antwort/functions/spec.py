@@ -48,14 +48,14 @@ class Effect(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Bounds of one function; None takes the registry's default, `math.inf` lifts a bound."""
+    """Bounds of one function; None takes the registry's default."""
 
     timeout: float | None = None
-    """Seconds, waiting for a free slot included."""
+    """Seconds, waiting for a free slot included; `math.inf` for no limit."""
     max_output: int | None = None
     """Characters of output that reach the model."""
     concurrency: int | None = None
-    """Calls that may run at the same time; further ones wait."""
+    """Calls that may run at the same time; further ones wait. A function that calls itself needs more than one."""
 
     def __post_init__(self) -> None:
         for name in ("timeout", "max_output", "concurrency"):
@@ -104,7 +104,7 @@ class FunctionOptions(TypedDict, total=False):
 _UNREAD = SchemaArguments({}, closed=True, strict=False, name="")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class FunctionSpec:
     """A function that a model can call.
 
@@ -141,7 +141,7 @@ class FunctionSpec:
         if self.agents is not None:
             self._set("agents", frozenset(self.agents))
         if self.arguments is _UNREAD:
-            schema, closed = object_schema(self.parameters)
+            schema, closed = object_schema(self.parameters or {})
             self._set("arguments", SchemaArguments(schema, closed=closed, strict=self.strict, name=self.name))
         self._set("parameters", self.arguments.schema)
 
@@ -197,33 +197,48 @@ class FunctionSpec:
         return self.effect is Effect.SUSPEND
 
     @functools.cached_property
-    def _calling(self) -> tuple[str | None, bool]:
-        """The name of the handler's context parameter, and whether arguments go by keyword or as one mapping."""
+    def _calling(self) -> tuple[str | None, str | None]:
+        """The names of the handler's context parameter, and of the one that takes all arguments as a mapping.
+
+        Without the latter arguments go by keyword; an empty name stands for one that can only be given by position.
+        """
         if self.handler is None:
             raise DefinitionError(f"function '{self.name}' has no handler; its provider executes it")
         context = context_parameter(self.handler, name=self.name)
-        if isinstance(self.arguments, SignatureArguments):
-            return context, True
+        given = [p for p in inspect.signature(self.handler).parameters.values() if p.name != context]
+        by_name = {p.name for p in given if p.kind in {p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY}}
         known = self.parameters.get("properties", {})
-        return context, all(
-            parameter.kind is parameter.VAR_KEYWORD
-            or (parameter.name in known and parameter.kind is not parameter.POSITIONAL_ONLY)
-            for parameter in inspect.signature(self.handler).parameters.values()
-            if parameter.name != context
-        )
+        if isinstance(self.arguments, SignatureArguments) or not given or by_name & known.keys():
+            return context, None
+        first = given[0]
+        if first.kind is first.VAR_KEYWORD:
+            return context, None
+        return context, first.name if first.name in by_name else ""
 
     def check(self) -> None:
-        """Raise DefinitionError unless the handler can be called."""
-        _ = self.kind, self._calling
+        """Raise DefinitionError unless the handler can be called with what the parameters say."""
+        if inspect.isgeneratorfunction(self.handler):
+            raise DefinitionError(f"function '{self.name}' is a plain generator; make it `async def`, or return a list")
+        positional, keywords = self._arguments(None, dict.fromkeys(self.parameters.get("properties", {})))
+        if isinstance(self.arguments, SignatureArguments) or self.handler is None:
+            return  # its parameters are those of the handler
+        try:
+            inspect.signature(self.handler).bind(*positional, **keywords)
+        except TypeError as error:
+            raise DefinitionError(f"function '{self.name}': the handler does not fit the parameters: {error}") from None
 
     def call(self, ctx: Context, arguments: Mapping[str, Any]) -> Any:
         """Call the handler with checked arguments; the result is a value, an awaitable or an async generator."""
-        context, by_keyword = self._calling
-        keywords = dict(arguments) if by_keyword else {}
+        positional, keywords = self._arguments(ctx, arguments)
+        handler: Any = self.handler
+        return handler(*positional, **keywords)
+
+    def _arguments(self, ctx: Context | None, arguments: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        context, whole = self._calling
+        keywords: dict[str, Any] = dict(arguments) if whole is None else {whole: arguments} if whole else {}
         if context is not None:
             keywords[context] = ctx
-        handler: Any = self.handler
-        return handler(**keywords) if by_keyword else handler(arguments, **keywords)
+        return ((arguments,) if whole == "" else ()), keywords
 
     def effective_timeout(self, default: float | None) -> float | None:
         """Return the seconds a call may take, None for no limit."""

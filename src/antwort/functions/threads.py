@@ -4,28 +4,37 @@ import asyncio
 import contextvars
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
 from queue import SimpleQueue
 from typing import Any
 
 from antwort.functions.slots import Slots
 
-__all__ = ["WorkerThreads"]
+__all__ = ["Job", "WorkerThreads"]
 
 
-@dataclass(slots=True)
-class _Job:
-    call: Callable[[], Any]
-    future: "asyncio.Future[tuple[Any, BaseException | None]]"
-    on_end: Callable[[], None]
+class Job:
+    """A call on a thread. Await `result`; `done` tells whether the thread has left it."""
+
+    __slots__ = ("call", "done", "on_end", "result")
+
+    def __init__(self, call: Callable[[], Any]) -> None:
+        self.call = call
+        self.result: asyncio.Future[tuple[Any, BaseException | None]] = asyncio.get_running_loop().create_future()
+        self.done = False
+        self.on_end: Callable[[], None] | None = None
+
+    def end(self) -> None:
+        """Take note that the thread is done, and tell whoever had to leave before."""
+        self.done = True
+        if self.on_end is not None:
+            self.on_end()
 
 
 class WorkerThreads:
     """A bounded pool of daemon threads.
 
-    The standard pool joins its threads when the interpreter exits, so one stuck call would keep a stopped server
-    alive; these do not. A call that is abandoned (its caller timed out) keeps its thread and its place until it
-    really ends.
+    The standard pool joins its threads when the interpreter exits, so one stuck call would keep a stopped server alive;
+    these do not. A call that is abandoned (its caller timed out) keeps its thread and its place until it really ends.
     """
 
     def __init__(self, limit: int) -> None:
@@ -33,37 +42,34 @@ class WorkerThreads:
         self._idle: list[_Worker] = []
         self._closed = False
 
-    async def run(self, call: Callable[[], Any], on_end: Callable[[], None]) -> Any:
-        """Run a call on a thread; `on_end` is called, on the loop, when the thread is done with it."""
-        try:
-            await self._slots.acquire()
-        except BaseException:
-            on_end()
-            raise
+    async def submit(self, call: Callable[[], Any]) -> Job:
+        """Wait for a free thread and hand it a call."""
+        await self._slots.acquire()
         self._closed = False
-        worker = self._idle.pop() if self._idle else _Worker(self)
-        job = _Job(call, asyncio.get_running_loop().create_future(), on_end)
+        job = Job(call)
+        try:
+            worker = self._idle.pop() if self._idle else _Worker(self)
+        except BaseException:  # the system has no more threads
+            self._slots.release()
+            raise
         worker.submit(job)
-        value, error = await job.future
-        if error is not None:
-            raise error
-        return value
+        return job
 
-    def finished(self, worker: "_Worker", job: _Job, value: Any, error: BaseException | None) -> None:
+    def finished(self, worker: "_Worker", job: Job, value: Any, error: BaseException | None) -> None:
         """Take a worker back; called on the loop that submitted the job."""
         if self._closed:
             worker.stop()
         else:
             self._idle.append(worker)
         self._slots.release()
-        job.on_end()
-        if not job.future.done():
-            job.future.set_result((value, error))
+        job.end()
+        if not job.result.done():
+            job.result.set_result((value, error))
 
-    def lost(self, job: _Job) -> None:
+    def lost(self, job: Job) -> None:
         """Free the places of a job whose loop is gone; its worker ends."""
         self._slots.release()
-        job.on_end()
+        job.end()
 
     def close(self) -> None:
         """Let the idle threads end; busy ones end with their call."""
@@ -77,10 +83,10 @@ class _Worker:
 
     def __init__(self, pool: WorkerThreads) -> None:
         self._pool = pool
-        self._jobs: SimpleQueue[tuple[_Job, contextvars.Context] | None] = SimpleQueue()
+        self._jobs: SimpleQueue[tuple[Job, contextvars.Context] | None] = SimpleQueue()
         threading.Thread(target=self._run, name="antwort-function", daemon=True).start()
 
-    def submit(self, job: _Job) -> None:
+    def submit(self, job: Job) -> None:
         self._jobs.put((job, contextvars.copy_context()))
 
     def stop(self) -> None:
@@ -96,7 +102,7 @@ class _Worker:
             except BaseException as raised:  # noqa: BLE001 - handed to the caller, SystemExit included
                 error = raised
             try:
-                job.future.get_loop().call_soon_threadsafe(self._pool.finished, self, job, value, error)
+                job.result.get_loop().call_soon_threadsafe(self._pool.finished, self, job, value, error)
             except RuntimeError:  # the loop was closed meanwhile
                 self._pool.lost(job)
                 return

@@ -4,6 +4,10 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 from opentelemetry import trace
+from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+from opentelemetry.sdk.resources import Resource
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import BatchSpanProcessor
 from typing_extensions import override
 
 from antwort.observability.redaction import Redactor
@@ -13,11 +17,27 @@ __all__ = ["OtelTracer"]
 
 
 class OtelTracer(Tracer):
-    """Opens spans at a tracer provider; without one, at the process's own, which the operator sets up."""
+    """Opens spans at a tracer provider.
+
+    Without one it takes the process's own, if something has set one up (such as `opentelemetry-instrument`), and else
+    makes one that exports over OTLP to where the standard `OTEL_EXPORTER_OTLP_*` variables say.
+    """
 
     def __init__(self, provider: trace.TracerProvider | None = None, *, redactor: Redactor | None = None) -> None:
+        self._own: TracerProvider | None = None
+        if provider is None:
+            provider = trace.get_tracer_provider()
+            if isinstance(provider, trace.ProxyTracerProvider):  # nobody has set one up
+                provider = self._own = TracerProvider(resource=Resource.create({"service.name": "antwort"}))
+                self._own.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
         self._tracer = trace.get_tracer("antwort", tracer_provider=provider)
         self._redactor = redactor or Redactor()
+
+    @override
+    def close(self) -> None:
+        """Send what is left and stop the exporter, if it is ours."""
+        if self._own is not None:
+            self._own.shutdown()
 
     @override
     @contextmanager

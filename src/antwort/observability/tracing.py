@@ -9,6 +9,7 @@ from typing import Protocol, Self, TypeAlias, cast
 from typing_extensions import override
 
 from antwort.errors import ConfigError
+from antwort.observability.redaction import Redactor
 
 __all__ = ["Attribute", "NoTracer", "Span", "Tracer", "tracer"]
 
@@ -30,6 +31,9 @@ class Tracer(Protocol):
 
     def span(self, name: str, attributes: Mapping[str, Attribute] = ...) -> AbstractContextManager[Span]:
         """Open a span for the length of a `with` block."""
+
+    def close(self) -> None:
+        """Send what is left."""
 
 
 class _NullSpan(Span):
@@ -62,8 +66,12 @@ class NoTracer(Tracer):
     def span(self, name: str, attributes: Mapping[str, Attribute] | None = None) -> AbstractContextManager[Span]:
         return self._span
 
+    @override
+    def close(self) -> None:
+        pass
 
-def tracer(enabled: bool) -> Tracer:
+
+def tracer(enabled: bool, redactor: Redactor | None = None) -> Tracer:
     """Return a tracer that reports to OpenTelemetry, or one that does nothing."""
     if not enabled:
         return NoTracer()
@@ -73,4 +81,4 @@ def tracer(enabled: bool) -> Tracer:
         if not (error.name or "").startswith("opentelemetry"):
             raise
         raise ConfigError("tracing needs OpenTelemetry: pip install 'antwort[otel]'") from error
-    return cast("Tracer", otel.OtelTracer())
+    return cast("Tracer", otel.OtelTracer(redactor=redactor))

@@ -45,8 +45,15 @@ def build_asgi(parts: Parts) -> ASGIApp:
     routes = endpoints.routes()
     parts.registry.reserve(routes)
 
-    app: ASGIApp = Router(routes, parts.registry.http_handler())
-    app = AuthMiddleware(app, chain=parts.chain, limiter=parts.limiter, audit=parts.audit, public=endpoints.public)
+    router = Router(routes, parts.registry.http_handler())
+    app: ASGIApp = AuthMiddleware(
+        router,
+        chain=parts.chain,
+        limiter=parts.limiter,
+        audit=parts.audit,
+        public=endpoints.public,
+        pattern=router.pattern,
+    )
     app = BodyLimitMiddleware(app, server.max_body_bytes)
     app = ErrorMiddleware(app)
     if server.cors_origins:

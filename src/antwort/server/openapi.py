@@ -1,6 +1,7 @@
 """The description of the API, made from the routes themselves."""
 
 import inspect
+import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any
 
@@ -26,6 +27,7 @@ __all__ = ["openapi"]
 
 JSON = dict[str, Any]
 
+ENVELOPE = "ErrorEnvelope"
 _ERROR_SCHEMA: JSON = {
     "type": "object",
     "description": "The error envelope of the OpenAI API.",
@@ -64,7 +66,7 @@ def openapi(groups: Iterable[tuple[str, Sequence[Route]]], *, public: Collection
         },
         "paths": paths,
         "components": {
-            "schemas": {**components, "Error": _ERROR_SCHEMA},
+            "schemas": {**components, ENVELOPE: _ERROR_SCHEMA},
             "securitySchemes": {"bearer": {"type": "http", "scheme": "bearer"}},
         },
     }
@@ -84,7 +86,7 @@ def _schemas(routes: Sequence[Route]) -> tuple[dict[tuple[Route, str], JSON], JS
 
 def _operation(tag: str, route: Route, schemas: dict[tuple[Route, str], JSON], *, secured: bool) -> JSON:
     operation: JSON = {
-        "operationId": f"{tag}_{getattr(route.handler, '__name__', 'handler')}",
+        "operationId": re.sub(r"\W+", "_", f"{route.method.lower()}{route.path}").strip("_"),
         "tags": [tag],
         "summary": route.summary,
         "description": inspect.getdoc(route.handler) or route.summary,
@@ -121,7 +123,10 @@ def _responses(route: Route, schemas: dict[tuple[Route, str], JSON], *, secured:
         summary = (inspect.getdoc(kind) or "").partition(": ")[2].partition("\n")[0]
         yield (
             status,
-            {"description": summary.capitalize(), "content": _json_content({"$ref": "#/components/schemas/Error"})},
+            {
+                "description": summary.capitalize(),
+                "content": _json_content({"$ref": f"#/components/schemas/{ENVELOPE}"}),
+            },
         )
 
 

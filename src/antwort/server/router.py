@@ -5,9 +5,8 @@ from collections.abc import Iterable
 from starlette.requests import Request
 from starlette.types import Receive, Scope, Send
 
-from antwort.errors import MethodNotAllowedError, NotFoundError, PermissionDeniedError
-from antwort.functions.http import CONTEXT, ROUTE, ProviderRoutes, json_response
-from antwort.functions.routes import Route, RouteTable
+from antwort.functions.http import CONTEXT, ROUTE, ProviderRoutes, authorize, json_response
+from antwort.functions.routes import Route, RouteTable, no_route
 
 __all__ = ["Router"]
 
@@ -19,20 +18,25 @@ class Router:
         self._table = RouteTable(routes)
         self._providers = providers
 
+    def pattern(self, method: str, path: str) -> str | None:
+        """Return the path pattern of the route for a request, if there is one."""
+        found = self._table.find(method, path)
+        return self._providers.pattern(method, path) if found is None else found.route.path
+
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one HTTP request."""
-        try:
-            found = self._table.match(scope["method"], scope["path"])
-        except (NotFoundError, MethodNotAllowedError) as error:
-            if isinstance(error, MethodNotAllowedError) and not self._providers.knows(scope["path"]):
-                raise
+        method, path = scope["method"], scope["path"]
+        found = self._table.find(method, path)
+        if found is None:
+            allowed = [*self._table.allowed(path), *self._providers.allowed(path)]
+            if allowed and method not in allowed and not (method == "HEAD" and "GET" in allowed):
+                raise no_route(method, path, allowed)
             await self._providers(scope, receive, send)
             return
         route = found.route
         scope[ROUTE] = route.path
         scope["path_params"] = found.parameters
         context = scope.get(CONTEXT)
-        if route.scope is not None and not (context is not None and context.grants(route.scope)):
-            raise PermissionDeniedError(f"The credentials lack the scope '{route.scope}'.")
+        authorize(context, route)
         result = await route.call(context, Request(scope, receive))
         await json_response(result, route.status)(scope, receive, send)

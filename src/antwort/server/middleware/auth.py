@@ -1,6 +1,6 @@
 """Who is calling, and may they: authentication, rate limits, and the context for everything inside."""
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -8,22 +8,29 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from antwort.auth import Chain, RateLimiter
 from antwort.context import Context
 from antwort.errors import APIError, AuthenticationError, RateLimitError
-from antwort.functions.http import CONTEXT
+from antwort.functions.http import CONTEXT, REQUEST_ID, ROUTE
 from antwort.observability import AuditLog, bind_log_context
-from antwort.server.middleware.request_id import REQUEST_ID
 
 
 class AuthMiddleware:
     """Authenticate every request but those to public paths, and leave its context in the scope."""
 
     def __init__(
-        self, app: ASGIApp, *, chain: Chain, limiter: RateLimiter, audit: AuditLog, public: Collection[str]
+        self,
+        app: ASGIApp,
+        *,
+        chain: Chain,
+        limiter: RateLimiter,
+        audit: AuditLog,
+        public: Collection[str],
+        pattern: Callable[[str, str], str | None],
     ) -> None:
         self.app = app
         self._chain = chain
         self._limiter = limiter
         self._audit = audit
         self._public = frozenset(public)
+        self._pattern = pattern
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
@@ -44,6 +51,9 @@ class AuthMiddleware:
             await self.app(scope, receive, send)
 
     def _refused(self, scope: Scope, error: APIError) -> None:
+        pattern = self._pattern(scope["method"], scope["path"])
+        if pattern is not None:  # so that metrics show where callers are refused
+            scope[ROUTE] = pattern
         client = scope.get("client")
         self._audit.record(
             "request.refused",

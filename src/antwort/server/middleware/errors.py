@@ -2,9 +2,7 @@
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from antwort.errors import APIError, InternalServerError
-from antwort.functions.http import as_api_error, error_response
-from antwort.server.middleware.request_id import REQUEST_ID
+from antwort.functions.http import REQUEST_ID, as_api_error, error_response
 
 
 class ErrorMiddleware:
@@ -28,13 +26,7 @@ class ErrorMiddleware:
         try:
             await self.app(scope, receive, watched)
         except Exception as error:
-            api_error = as_api_error(error, f"{scope['method']} {scope['path']}")
+            api_error = as_api_error(error, f"{scope['method']} {scope['path']}", scope.get(REQUEST_ID))
             if begun:
                 raise  # the answer cannot be taken back; the server closes the connection
-            await error_response(_with_request_id(api_error, scope))(scope, receive, send)
-
-
-def _with_request_id(error: APIError, scope: Scope) -> APIError:
-    if isinstance(error, InternalServerError) and REQUEST_ID in scope:
-        return InternalServerError(f"{error.message} (request id {scope[REQUEST_ID]})")
-    return error
+            await error_response(api_error)(scope, receive, send)

@@ -5,10 +5,8 @@ import uuid
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from antwort.functions.http import REQUEST_ID
 from antwort.observability import bind_log_context
-
-REQUEST_ID = "antwort.request_id"
-"""The key of the ASGI scope that holds the request id."""
 
 _HEADER = b"x-request-id"
 _ACCEPTABLE = re.compile(rb"[A-Za-z0-9._:-]{1,128}")

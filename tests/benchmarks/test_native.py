@@ -1,0 +1,82 @@
+"""The mock backend and the load generator keep the books that the figures rest on."""
+
+import json
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from benchmarks.build import build
+from benchmarks.gateway import Bench
+from benchmarks.measure import BenchmarkError
+
+COMPLETIONS = "/v1/chat/completions"
+
+
+def load(place: Bench, body: dict[str, Any], *options: str, path: str = COMPLETIONS) -> tuple[int, dict[str, Any]]:
+    file = place.folder / "body.json"
+    file.write_text(json.dumps(body))
+    command = [str(place.load), str(place.mock.port), path, str(file), *options]
+    done = subprocess.run(command, capture_output=True, timeout=60, check=False)
+    return done.returncode, json.loads(done.stdout)
+
+
+@pytest.mark.parametrize("model", ["burst-20", "paced-20"])
+def test_every_frame_of_every_stream_is_counted(place: Bench, model: str) -> None:
+    body = {"model": model, "stream": True, "messages": []}
+    code, report = load(place, body, "--connections", "3", "--requests", "7")
+    frames = 1 + 20 + 1 + 1  # the role, the contents, the finish, the end mark
+    assert (code, report["requests"], report["errors"], report["problem"]) == (0, 7, 0, "")
+    assert report["events"] == 7 * frames
+
+
+def test_a_whole_answer_has_no_events(place: Bench) -> None:
+    code, report = load(place, {"model": "json", "messages": []}, "--connections", "4", "--requests", "9")
+    assert (code, report["requests"], report["events"], report["errors"]) == (0, 9, 0, 0)
+    assert report["bytes"] > 9 * 100
+
+
+def test_another_status_than_200_is_an_error(place: Bench) -> None:
+    code, report = load(place, {}, "--requests", "3", path="/nowhere")
+    assert (code, report["requests"], report["errors"], report["problem"]) == (1, 3, 3, "status 404")
+
+
+def test_the_time_limit_ends_the_load(place: Bench) -> None:
+    body = {"model": "paced-5-600000", "stream": True, "messages": []}
+    code, report = load(place, body, "--connections", "2", "--requests", "2", "--seconds", "0.2")
+    assert (code, report["errors"], report["problem"]) == (1, 2, "the time limit was reached")
+
+
+def test_the_mock_streams_in_the_shape_of_chat_completions(place: Bench) -> None:
+    body = {"model": "burst-2", "stream": True, "stream_options": {"include_usage": True}, "messages": []}
+    frames = httpx.post(f"{place.mock_url}/chat/completions", json=body).text.split("\n\n")
+    assert frames[-2:] == ["data: [DONE]", ""]
+    chunks = [json.loads(frame.removeprefix("data: ")) for frame in frames[:-2]]
+    assert {(chunk["object"], chunk["model"]) for chunk in chunks} == {("chat.completion.chunk", "burst-2")}
+    assert [choice for chunk in chunks for choice in chunk["choices"]] == [
+        {"index": 0, "delta": {"role": "assistant", "content": ""}, "finish_reason": None},
+        {"index": 0, "delta": {"content": " word1"}, "finish_reason": None},
+        {"index": 0, "delta": {"content": " word2"}, "finish_reason": None},
+        {"index": 0, "delta": {}, "finish_reason": "stop"},
+    ]
+    assert chunks[-1]["choices"] == []
+    assert chunks[-1]["usage"] == {"prompt_tokens": 12, "completion_tokens": 2, "total_tokens": 14}
+
+
+def test_the_mock_refuses_to_stream_from_a_model_it_does_not_know(place: Bench) -> None:
+    answer = httpx.post(f"{place.mock_url}/chat/completions", json={"model": "json", "stream": True})
+    assert (answer.status_code, answer.json()["error"]["code"]) == (404, "model_not_found")
+
+
+def test_the_mock_lists_its_models(place: Bench) -> None:
+    listed = httpx.get(f"{place.mock_url}/models").json()
+    assert [model["id"] for model in listed["data"]] == ["json", "burst-100", "paced-100"]
+
+
+def test_a_missing_compiler_is_named_with_its_cure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("benchmarks.build.BUILD", tmp_path)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(BenchmarkError, match="apt-get install gcc"):
+        build("mock")

@@ -1,0 +1,99 @@
+"""The code in the pages works, and prints what it says it prints."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from scripts import docs
+
+from antwort.config import load_config
+
+PAGES = docs.pages()
+RUNNER = Path(__file__).with_name("run_page.py")
+CHECKED = {"python", "yaml", "console"}
+SHOWN_ONLY = {"sh", "text", "json", "toml", ""}
+
+
+def blocks_of(page: Path, language: str) -> list[docs.Block]:
+    return [block for block in docs.blocks(page.read_text()) if block.language == language and block.reason is None]
+
+
+def python(*arguments: str | Path, folder: Path) -> subprocess.CompletedProcess[str]:
+    """Run Python in a process of its own: what a page does to it concerns nobody else."""
+    environ = {name: value for name, value in os.environ.items() if not name.startswith(("ANTWORT_", "PYTEST_"))}
+    return subprocess.run(
+        [sys.executable, "-W", "error", *arguments],
+        cwd=folder,
+        env={**environ, "PYTHONPATH": str(docs.ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if blocks_of(page, "python")], ids=lambda page: page.name)
+def test_python_blocks_run(page: Path, tmp_path: Path) -> None:
+    done = python(RUNNER, page, folder=tmp_path)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("code", "passes"),
+    [
+        ("print(1)  # 1", True),
+        ("print('a\\nü')\n# a\n# ü", True),
+        ("import asyncio\nprint(await asyncio.sleep(0, 2))  # 2", True),
+        ("print(1)  # 2", False),
+        ("print(1)", False),
+        ("for i in (1, 2):\n    print(i)\n# 1", False),
+        ("raise ValueError", False),
+    ],
+)
+def test_what_is_printed_is_compared(code: str, passes: bool, tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text(f"```python\nvalue = 1\n```\n\n```python\nassert value\n{code}\n```\n", encoding="utf-8")
+    done = python(RUNNER, page, folder=tmp_path)
+    assert (done.returncode == 0) is passes, done.stderr
+    assert passes or "page.md" in done.stderr
+
+
+def test_the_tests_in_the_pages_pass(tmp_path: Path) -> None:
+    pages = [page for page in PAGES if any("test_" in (block.path or "") for block in docs.blocks(page.read_text()))]
+    assert pages
+    for page in pages:
+        folder = tmp_path / page.stem
+        folder.mkdir()
+        for block in docs.blocks(page.read_text()):
+            docs.write_file(block, folder)
+        done = python("-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:asyncio", folder=folder)
+        assert done.returncode == 0, done.stdout + done.stderr
+
+
+YAML = [(page, block) for page in PAGES for block in blocks_of(page, "yaml")]
+
+
+@pytest.mark.parametrize(("page", "block"), YAML, ids=[f"{page.name}:{block.line}" for page, block in YAML])
+def test_yaml_blocks_load(page: Path, block: docs.Block, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for path in re.findall(r"key_file: (\S+)", block.text):
+        Path(path).parent.mkdir(parents=True, exist_ok=True)
+        Path(path).write_text("a secret\n")
+    environ = {name: f"the content of {name}" for name in re.findall(r"(?<!\$)\$\{(\w+)\}", block.text)}
+    file = Path("page.yaml")
+    file.write_text(block.text)
+    assert load_config(file, environ=environ).warnings == ()
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_block_is_of_a_known_kind(page: Path) -> None:
+    text = page.read_text()
+    found = docs.blocks(text)
+    assert len(found) * 2 == len(re.findall(r"^ *```", text, re.MULTILINE)), "a block is not closed, or is indented"
+    for block in found:
+        assert block.language in CHECKED | SHOWN_ONLY, f"line {block.line}"
+        if block.language in SHOWN_ONLY:
+            assert not re.search(r"^\$ ", block.text, re.MULTILINE), f"line {block.line}: a session is a console block"
