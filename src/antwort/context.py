@@ -1,18 +1,19 @@
 """Who is calling, on whose behalf, and until when: the argument that every function and route handler may ask for."""
 
 import time
-from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping
 from typing import Any
 
-__all__ = ["ANONYMOUS_TENANT", "Agent", "Context", "Principal", "Progress"]
+from msgspec import Struct, field
+from msgspec.structs import replace
+
+__all__ = ["ANONYMOUS_TENANT", "Agent", "Context", "Principal", "Progress", "Source", "Sources"]
 
 ANONYMOUS_TENANT = "default"
 """The one tenant of a server that runs without authentication."""
 
 
-@dataclass(frozen=True, slots=True)
-class Principal:
+class Principal(Struct, frozen=True):
     """An authenticated caller. `scopes` are what the credentials grant; `*` grants everything."""
 
     tenant: str
@@ -28,8 +29,7 @@ class Principal:
         return scope in self.scopes or "*" in self.scopes
 
 
-@dataclass(frozen=True, slots=True)
-class Agent:
+class Agent(Struct, frozen=True):
     """The agent on whose behalf a function runs. The default is a root agent that may do everything."""
 
     name: str = "root"
@@ -42,8 +42,30 @@ class Agent:
         return self.depth == 0
 
 
-@dataclass(frozen=True, slots=True)
-class Progress:
+class Source(Struct, frozen=True):
+    """Something a function found and an answer may cite: a page by its URL, or a file by its id."""
+
+    title: str
+    url: str | None = None
+    file_id: str | None = None
+
+
+class Sources:
+    """The sources of one response, numbered from 1 in the order they were found; the same one keeps its number."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[Source, int] = {}
+
+    def add(self, source: Source) -> int:
+        """Return the number under which a function shows a source to the model, as in `[3]`."""
+        return self._numbers.setdefault(source, len(self._numbers) + 1)
+
+    def numbered(self) -> dict[int, Source]:
+        """Return the sources by number."""
+        return {number: source for source, number in self._numbers.items()}
+
+
+class Progress(Struct, frozen=True):
     """A sign of life from a running function: what it is doing and, where known, how far it got."""
 
     message: str
@@ -54,8 +76,7 @@ def _discard(_progress: Progress) -> None:
     """Drop progress nobody listens to."""
 
 
-@dataclass(frozen=True, slots=True)
-class Context:
+class Context(Struct, frozen=True):
     """Passed to handlers that declare a parameter of this type; never a global.
 
     The tenant has no default: whoever builds a context must say for whom.
@@ -72,6 +93,10 @@ class Context:
     """When the work must be done, on the clock of `time.monotonic()`."""
     emit: Callable[[Progress], None] = _discard
     """Where progress goes."""
+    options: Mapping[str, Any] = field(default_factory=dict)
+    """The hosted tool as the request named it, with its settings; empty if the request did not name it."""
+    sources: Sources = field(default_factory=Sources)
+    """Where a function notes what an answer may cite."""
 
     @classmethod
     def of(cls, principal: Principal, *, request_id: str | None = None) -> "Context":

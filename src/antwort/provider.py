@@ -10,7 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from antwort.config import Settings
-from antwort.context import Agent, Context, Principal, Progress
+from antwort.context import Agent, Context, Principal, Progress, Source
 from antwort.errors import (
     APIError,
     BadRequestError,
@@ -68,6 +68,7 @@ __all__ = [
     "Scope",
     "SecretStr",
     "Settings",
+    "Source",
     "ToolCall",
     "ToolResult",
     "function",

@@ -265,3 +265,15 @@ async def test_handlers_may_ask_for_the_context_or_not() -> None:
 
     assert (await registry.execute("who", {})).output == "default"
     assert (await registry.execute("who", {}, Context("acme"))).output == "acme"
+
+
+def test_a_function_that_was_marked_keeps_its_options_when_it_is_registered_on_its_own() -> None:
+    @function(idempotent=True, timeout=3)
+    def marked() -> str:
+        """Do something."""
+        return "x"
+
+    registry = FunctionRegistry()
+    registry.register(marked, timeout=5)
+    spec = registry.get("marked")
+    assert (spec.idempotent, spec.limits.timeout) == (True, 5)

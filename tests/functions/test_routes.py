@@ -8,6 +8,7 @@ from pydantic import BaseModel, Field
 from starlette.exceptions import HTTPException
 
 from antwort import Antwort
+from antwort.config import Config
 from antwort.errors import DefinitionError
 from antwort.functions import FunctionRegistry, Route
 from antwort.functions.routes import RouteTable
@@ -60,8 +61,9 @@ class Shop(Provider):
 
 
 @pytest.fixture(scope="module")
-def client() -> Any:
-    with running(Antwort(providers=[Shop()])) as server, httpx.Client(base_url=server.url) as client:
+def client(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    config = Config(data_dir=tmp_path_factory.mktemp("data"))
+    with running(Antwort(config, providers=[Shop()])) as server, httpx.Client(base_url=server.url) as client:
         yield client
 
 

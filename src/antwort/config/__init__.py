@@ -1,5 +1,6 @@
 """Typed settings, loaded from a file, the environment and flags, each value with its origin."""
 
+from antwort.config.engine import AgentConfig, BackendConfig, EngineConfig, StorageConfig
 from antwort.config.load import LoadedConfig, load_config, validate_settings
 from antwort.config.masking import MASK, is_secret_name, mask_urls
 from antwort.config.model import (
@@ -24,9 +25,12 @@ from antwort.config.template import commented_config
 
 __all__ = [
     "MASK",
+    "AgentConfig",
     "ApiKeyConfig",
     "AuthConfig",
+    "BackendConfig",
     "Config",
+    "EngineConfig",
     "Entry",
     "FunctionsConfig",
     "JwtConfig",
@@ -39,6 +43,7 @@ __all__ = [
     "RateConfig",
     "ServerConfig",
     "Settings",
+    "StorageConfig",
     "commented_config",
     "is_secret_name",
     "load_config",

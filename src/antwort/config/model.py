@@ -15,6 +15,7 @@ from pydantic import (
     model_validator,
 )
 
+from antwort.config.engine import AgentConfig, BackendConfig, EngineConfig, StorageConfig
 from antwort.config.settings import Settings
 from antwort.errors import did_you_mean
 
@@ -192,7 +193,7 @@ class ObservabilityConfig(Settings):
     log_format: Literal["auto", "console", "json"] = Field(
         default="auto", description="Form of the log; `auto`: console on a terminal, else json."
     )
-    access_log: bool = Field(default=True, description="Log every request.")
+    access_log: bool = Field(default=False, description="Log every request.")
     audit_file: UserPath | None = Field(default=None, description="File that the audit log is appended to.")
     tracing: bool = Field(default=False, description="Send OpenTelemetry traces; needs the extra `otel`.")
 
@@ -248,6 +249,12 @@ class Config(Settings):
     functions: FunctionsConfig = Field(
         default_factory=FunctionsConfig, description="Defaults for functions that do not set their own."
     )
+    backends: dict[str, BackendConfig] = Field(
+        default_factory=dict, description="Model servers by name; the first one is asked for models nobody claims."
+    )
+    agents: dict[str, AgentConfig] = Field(default_factory=dict, description="Agents by name.")
+    engine: EngineConfig = Field(default_factory=EngineConfig, description="Limits of the agentic loop.")
+    storage: StorageConfig = Field(default_factory=StorageConfig, description="Where responses are kept.")
     observability: ObservabilityConfig = Field(
         default_factory=ObservabilityConfig, description="What the server tells about itself."
     )

@@ -49,7 +49,7 @@ from antwort.functions.result import ToolCall, ToolResult
 from antwort.functions.routes import Route
 from antwort.functions.spec import FunctionOptions, FunctionSpec
 
-__all__ = ["FunctionProvider", "NoSettings", "Provider", "function", "is_function", "route"]
+__all__ = ["FunctionProvider", "NoSettings", "Provider", "function", "is_function", "marked_options", "route"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -110,6 +110,11 @@ def function(handler: F | None = None, /, **options: Unpack[FunctionOptions]) ->
 def is_function(target: object) -> bool:
     """Tell whether something was marked with `@function`."""
     return hasattr(target, _FUNCTION)
+
+
+def marked_options(target: object) -> FunctionOptions:
+    """Return the options a function was marked with; none if it was not."""
+    return cast("FunctionOptions", getattr(target, _FUNCTION, {}))
 
 
 class RouteOptions(TypedDict, total=False):

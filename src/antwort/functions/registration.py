@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 from prometheus_client.registry import Collector
 from typing_extensions import override
@@ -12,13 +11,11 @@ from antwort.errors import ConfigError, DefinitionError, FunctionError
 from antwort.functions.execution import Entry, described
 from antwort.functions.provider import FunctionProvider
 from antwort.functions.result import ToolCall, ToolResult
-from antwort.functions.routes import Route, clashes
-from antwort.functions.spec import FunctionSpec
+from antwort.functions.routes import Route, Routed, clashes
+from antwort.functions.spec import FunctionSpec, Offer
 from antwort.observability import Redactor
 
 __all__ = ["CUSTOM", "CustomFunctions", "Offer", "Registration", "check_unique", "conflicts", "start_provider"]
-
-Offer = Literal["always", "on_request"]
 
 CUSTOM = "custom"
 """The provider that functions registered on their own belong to."""
@@ -104,7 +101,7 @@ def conflicts(
     names: Mapping[str, Entry],
     types: Mapping[str, Entry],
     *,
-    owned: Sequence[tuple[str, Route]],
+    owned: Sequence[tuple[str, Routed]],
 ) -> Iterator[str]:
     """Yield a message, naming both sides, for each name, tool type and route that somebody else has already."""
     for entry in entries:

@@ -5,6 +5,7 @@ import contextlib
 import inspect
 import logging
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from types import TracebackType
 from typing import Any, Self, cast, overload
 
@@ -17,7 +18,7 @@ from antwort.functions.execution import Entry, Execution, permits
 from antwort.functions.executor import ToolExecutor
 from antwort.functions.http import ProviderRoutes
 from antwort.functions.metrics import FunctionMetrics
-from antwort.functions.provider import FunctionProvider, Provider
+from antwort.functions.provider import FunctionProvider, Provider, marked_options
 from antwort.functions.registration import (
     CUSTOM,
     CustomFunctions,
@@ -28,7 +29,7 @@ from antwort.functions.registration import (
     start_provider,
 )
 from antwort.functions.result import ToolResult
-from antwort.functions.routes import Route
+from antwort.functions.routes import Route, Routed
 from antwort.functions.spec import FunctionOptions, FunctionSpec, Scope
 from antwort.observability import AuditLog, Metrics, Redactor, Tracer
 
@@ -84,7 +85,8 @@ class FunctionRegistry(ToolExecutor):
         self._custom = Registration(CustomFunctions(), (), (), ())
         self._entries: dict[str, Entry] = {}
         self._types: dict[str, Entry] = {}
-        self._reserved: tuple[Route, ...] = ()
+        self._offered: builtins.list[FunctionSpec] = []
+        self._reserved: tuple[Routed, ...] = ()
         self._http = ProviderRoutes(self._function_metrics)
 
     # --- registering -------------------------------------------------------------------------------------------------
@@ -115,7 +117,7 @@ class FunctionRegistry(ToolExecutor):
             raise DefinitionError(
                 f"a {type(target).__name__} cannot be registered; give a function, a FunctionSpec or a provider"
             )
-        self._add_function(FunctionSpec.of(target, cast("FunctionOptions", options)))
+        self._add_function(FunctionSpec.of(target, cast("FunctionOptions", {**marked_options(target), **options})))
         return target
 
     def register_factory(self, type_name: str, factory: Factory) -> None:
@@ -155,10 +157,9 @@ class FunctionRegistry(ToolExecutor):
     def _add_provider(self, provider: FunctionProvider, offer: Offer = "always") -> None:
         if provider.name in self._registrations or provider.name == CUSTOM:
             raise DefinitionError(f"a provider named '{provider.name}' is registered already")
-        specs = provider.tools()
-        for spec in specs:
-            if spec.handler is not None:
-                spec.check()
+        specs = [replace(spec, offer=offer) if offer != spec.offer else spec for spec in provider.tools()]
+        for spec in (spec for spec in specs if spec.handler is not None):
+            spec.check()
         entries = tuple(self._execution.entry(spec, provider) for spec in specs)
         if isinstance(provider, Provider) and provider.needs_start and not provider.started:
             for entry in entries:
@@ -188,7 +189,7 @@ class FunctionRegistry(ToolExecutor):
         for message in conflicts(newcomer.name, entries, routes, self._entries, self._types, owned=owned):
             self._conflict(message)
 
-    def reserve(self, routes: Iterable[Route]) -> None:
+    def reserve(self, routes: Iterable[Routed]) -> None:
         """Name the routes of the API itself: they stand before those of any provider."""
         self._reserved = tuple(routes)
         owned = [(API, route) for route in self._reserved]
@@ -212,6 +213,7 @@ class FunctionRegistry(ToolExecutor):
                 if winner is entry and entry.spec.hosted:
                     for tool_type in entry.spec.hosted.types:
                         self._types.setdefault(tool_type, entry)
+        self._offered = [entry.spec for entry in self._entries.values() if entry.offered]
         self._http.mount((r.name, r.routes, r.enabled) for r in self._registrations.values())
 
     # --- enabling and disabling --------------------------------------------------------------------------------------
@@ -247,8 +249,10 @@ class FunctionRegistry(ToolExecutor):
 
     def list(self, scope: Scope | str | None = None) -> builtins.list[FunctionSpec]:
         """Return the functions in service, of one scope or all, in the order of registration."""
-        wanted = None if scope is None else Scope(scope)
-        return [e.spec for e in self._entries.values() if e.offered and (wanted is None or e.spec.scope is wanted)]
+        if scope is None:
+            return self._offered.copy()
+        wanted = Scope(scope)
+        return [spec for spec in self._offered if spec.scope is wanted]
 
     def entries(self) -> builtins.list[Entry]:
         """Return every function with its state, the disabled and shadowed ones included."""
@@ -271,11 +275,8 @@ class FunctionRegistry(ToolExecutor):
 
     @override
     def discovered_tools(self, ctx: Context | None = None) -> builtins.list[FunctionSpec]:
-        """Return the functions in service that the context's agent may call.
-
-        Those of providers that are offered on request are among them; whoever asks a model decides which to show it.
-        """
-        return [spec for spec in self.list() if ctx is None or permits(spec, ctx.agent)]
+        """Return the functions in service that the context's agent may call, the ones on request included."""
+        return [spec for spec in self._offered if ctx is None or permits(spec, ctx.agent)]
 
     def _unknown(self, name: str, ctx: Context | None = None) -> str:
         offered = [spec.name for spec in self.discovered_tools(ctx)]

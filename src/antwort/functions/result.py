@@ -37,6 +37,9 @@ class ToolResult:
     value: Any = field(default=None, compare=False)
     """What the handler returned, for callers in Python."""
 
+    item: Mapping[str, Any] = field(default_factory=dict, compare=False)
+    """Fields for the output item of a hosted function, such as its results."""
+
     def __post_init__(self) -> None:
         output: object = self.output
         if not isinstance(output, str):

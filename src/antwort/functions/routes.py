@@ -20,7 +20,7 @@ from antwort.context import Context
 from antwort.errors import APIError, BadRequestError, DefinitionError, MethodNotAllowedError, NotFoundError
 from antwort.functions.signature import HandlerKind, handler_kind, is_context, modern, type_hints
 
-__all__ = ["Match", "Route", "RouteTable", "clashes", "no_route"]
+__all__ = ["Match", "Route", "RouteTable", "Routed", "clashes", "no_route"]
 
 RouteHandler = Callable[..., Any]
 _Source = Callable[[Context | None, Request, Any], Any]

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, TypedDict, TypeVar
+from typing import Any, Literal, TypedDict, TypeVar
 
 from antwort.context import Context
 from antwort.errors import DefinitionError, did_you_mean
@@ -15,9 +15,10 @@ from antwort.functions.arguments import Arguments, SchemaArguments, SignatureArg
 from antwort.functions.schema import JSON, object_schema, strict_schema
 from antwort.functions.signature import HandlerKind, context_parameter, handler_kind, read_signature
 
-__all__ = ["Effect", "FunctionOptions", "FunctionSpec", "Handler", "Hosted", "Limits", "Scope"]
+__all__ = ["Effect", "FunctionOptions", "FunctionSpec", "Handler", "Hosted", "Limits", "Offer", "Scope"]
 
 Handler = Callable[..., Any]
+Offer = Literal["always", "on_request"]
 E = TypeVar("E", bound=StrEnum)
 
 _NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
@@ -74,10 +75,14 @@ class Hosted:
     """The tool types it answers in a request, such as `web_search` and `web_search_preview`."""
     item: str | None = None
     """The type of its output item; None for a function that has no item of its own."""
+    describe: Callable[[Mapping[str, Any]], Mapping[str, Any]] | None = None
+    """Makes the item's own fields out of the arguments, for the moment the call starts."""
     phases: tuple[str, ...] = ()
-    """The events between start and end of a call, in order."""
-    cites: str | None = None
-    """The annotation type that its sources become."""
+    """The events `response.<item>.<phase>` before the call runs, in order; `completed` follows by itself."""
+    includes: Mapping[str, str] = field(default_factory=dict)
+    """Fields of the item that only a request sees that asks for them: the value in `include`, and the field."""
+    tool_defaults: Mapping[str, Any] = field(default_factory=dict)
+    """What the echo of the tool has besides what the request said."""
 
     def __post_init__(self) -> None:
         types: object = self.types
@@ -126,6 +131,8 @@ class FunctionSpec:
     """The agents that may call it; None means all that the scope allows."""
     strict: bool = False
     """Offer the parameters in strict mode, where the schema allows it."""
+    offer: Offer = "always"
+    """Whether models see it in every request, or only in one that names it."""
     arguments: Arguments = field(default=_UNREAD, repr=False, compare=False)
     """How arguments are checked; made from `parameters` unless the signature was read."""
 

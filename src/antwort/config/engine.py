@@ -1,0 +1,68 @@
+"""Settings of the engine and of what it talks to: model servers, agents, storage."""
+
+from typing import Any, Literal
+
+from pydantic import Field, PositiveFloat, PositiveInt, SecretStr
+
+from antwort.config.settings import Settings
+
+__all__ = ["AgentConfig", "BackendConfig", "EngineConfig", "StorageConfig"]
+
+
+class BackendConfig(Settings):
+    """A model server."""
+
+    url: str = Field(description="Its base URL, such as http://localhost:8000/v1.", pattern=r"^https?://")
+    api_key: SecretStr | None = Field(default=None, description="The key it wants.")
+    headers: dict[str, str] = Field(default_factory=dict, description="Further headers to send.")
+    models: list[str] = Field(
+        default_factory=list, description="Models to ask it for; it is asked what it has if none are given."
+    )
+    aliases: dict[str, str] = Field(default_factory=dict, description="Other names for its models: alias to model.")
+    fallback: str | None = Field(default=None, description="The backend to ask when this one cannot be reached.")
+    fallback_model: str | None = Field(default=None, description="The model to ask the fallback for; the same if none.")
+    connect_timeout: PositiveFloat = Field(default=5.0, description="Seconds to connect.")
+    first_byte_timeout: PositiveFloat = Field(default=300.0, description="Seconds until the answer begins.")
+    chunk_timeout: PositiveFloat = Field(default=60.0, description="Seconds between two pieces of a streamed answer.")
+    retries: int = Field(default=2, ge=0, le=10, description="Tries after a failure, before the answer has begun.")
+    max_connections: PositiveInt = Field(default=1000, description="Connections at the same time.")
+    pdf: bool = Field(default=False, description="Whether it takes PDF files as they are.")
+    extra_body: dict[str, Any] = Field(default_factory=dict, description="Further fields for every request.")
+
+
+class AgentConfig(Settings):
+    """An agent: a name for instructions, a model, functions and limits."""
+
+    description: str = Field(default="", description="What it is for.")
+    instructions: str | None = Field(default=None, description="Its system message; a request's own come after it.")
+    model: str | None = Field(default=None, description="The model it uses; the request's if none.")
+    functions: list[str] | None = Field(
+        default=None, description="The functions it is offered; those of every request if not given."
+    )
+    max_turns: PositiveInt | None = Field(default=None, description="Model turns in one response.")
+    max_tool_calls: PositiveInt | None = Field(default=None, description="Calls of hosted functions in one response.")
+    max_output_tokens: PositiveInt | None = Field(default=None, description="Tokens it may write in one response.")
+    temperature: float | None = Field(default=None, ge=0, le=2, description="Sampling temperature.")
+
+
+class EngineConfig(Settings):
+    """Limits of the agentic loop."""
+
+    max_turns: PositiveInt = Field(default=50, description="Model turns in one response.")
+    deadline: PositiveFloat | None = Field(default=3600.0, description="Seconds a response may take.")
+    parallel_calls: PositiveInt = Field(default=16, description="Function calls of one turn that run at the same time.")
+    default_model: str | None = Field(default=None, description="The model of requests that name none.")
+    heartbeat: PositiveFloat = Field(default=15.0, description="Seconds of silence before a stream sends a comment.")
+    show_calls: bool = Field(
+        default=False,
+        description="Show calls of functions that have no item of their own as `antwort:function_call` items.",
+    )
+
+
+class StorageConfig(Settings):
+    """Where responses are kept."""
+
+    url: str | None = Field(default=None, description="A database URL; SQLite below the data folder if none.")
+    synchronous: Literal["normal", "full"] = Field(
+        default="normal", description="SQLite: survive a crash of the process (normal) or of the machine (full)."
+    )

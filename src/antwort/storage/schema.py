@@ -1,0 +1,72 @@
+"""The tables, once for SQLite and PostgreSQL. The migrations lead to exactly this; the stores' statements rely on it.
+
+JSON is kept as text that is read and written as a whole, since nobody queries inside it.
+"""
+
+from sqlalchemy import BigInteger, Boolean, Column, ForeignKey, Index, Integer, LargeBinary, MetaData, Table, Text, text
+
+__all__ = ["entries", "events", "metadata", "responses"]
+
+_UNFINISHED = text("background AND status IN ('queued', 'in_progress')")
+_CONTINUES = text("previous_response_id IS NOT NULL")
+
+metadata = MetaData(
+    naming_convention={
+        "pk": "pk_%(table_name)s",
+        "uq": "uq_%(table_name)s_%(column_0_name)s",
+        "fk": "fk_%(table_name)s_%(column_0_name)s",
+    }
+)
+
+responses = Table(
+    "responses",
+    metadata,
+    # The order of insertion, which tells responses of the same second apart. In SQLite it is the rowid.
+    Column("number", BigInteger().with_variant(Integer, "sqlite"), primary_key=True),
+    Column("id", Text, nullable=False, unique=True),
+    Column("tenant", Text, nullable=False),
+    Column("created_at", BigInteger, nullable=False),
+    Column("status", Text, nullable=False),
+    Column("model", Text, nullable=False),
+    Column("previous_response_id", Text),
+    Column("background", Boolean, nullable=False),
+    Column("epoch", Integer, nullable=False),
+    Column("subject", Text, nullable=False),
+    Column("body", Text, nullable=False),
+    Column("request", Text, nullable=False),
+    Column("extra", Text, nullable=False),
+    Index("ix_responses_list", "tenant", "created_at", "number"),
+    # Partial, so that a response that is not concerned does not pay for them.
+    Index("ix_responses_unfinished", "created_at", sqlite_where=_UNFINISHED, postgresql_where=_UNFINISHED),
+    Index(
+        "ix_responses_previous",
+        "tenant",
+        "previous_response_id",
+        sqlite_where=_CONTINUES,
+        postgresql_where=_CONTINUES,
+    ),
+)
+
+entries = Table(
+    "entries",
+    metadata,
+    Column("response_id", Text, ForeignKey("responses.id", ondelete="CASCADE"), primary_key=True),
+    Column("position", Integer, primary_key=True),
+    Column("tenant", Text, nullable=False),
+    Column("item_id", Text, nullable=False),
+    Column("direction", Text, nullable=False),
+    Column("visible", Boolean, nullable=False),
+    Column("item", Text, nullable=False),
+    Column("call", Text),
+    Index("ix_entries_item", "tenant", "item_id"),
+)
+
+events = Table(
+    "events",
+    metadata,
+    Column("response_id", Text, ForeignKey("responses.id", ondelete="CASCADE"), primary_key=True),
+    Column("sequence", Integer, primary_key=True),
+    Column("tenant", Text, nullable=False),
+    Column("type", Text, nullable=False),
+    Column("data", LargeBinary, nullable=False),
+)

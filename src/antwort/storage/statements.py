@@ -1,0 +1,205 @@
+"""The statements on a SQLite database, each function one transaction or a part of one.
+
+Every statement names the tenant. The driver compiles a text once and keeps it, as long as the text is the same.
+"""
+
+import sqlite3
+from collections.abc import Sequence
+from typing import Any
+
+from antwort.errors import NotFoundError
+from antwort.storage.base import FencedError, JournalEntry, Page, ResponseRecord, StoredEvent
+from antwort.storage.rows import ENTRY, RECORD, encoded, entry_of, record_of
+
+__all__ = [
+    "append",
+    "claim",
+    "create",
+    "delete",
+    "events",
+    "find_item",
+    "get",
+    "history",
+    "journal",
+    "page",
+    "request_cancel",
+    "unfinished",
+    "update",
+]
+
+Row = tuple[Any, ...]
+
+_INSERT_RESPONSE = f"INSERT INTO responses ({RECORD}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"  # noqa: S608
+_UPDATE_RESPONSE = """
+    UPDATE responses SET status = ?, body = ?, extra = ? WHERE id = ? AND tenant = ? AND epoch = ?"""
+_PUT_ENTRY = f"""
+    INSERT INTO entries (response_id, position, tenant, item_id, {ENTRY}) VALUES (?, ?, ?, ?, ?, ?, ?, ?)
+    ON CONFLICT (response_id, position) DO UPDATE SET item_id = excluded.item_id, direction = excluded.direction,
+        item = excluded.item, visible = excluded.visible, call = excluded.call"""  # noqa: S608
+_INSERT_EVENT = "INSERT INTO events (response_id, sequence, tenant, type, data) VALUES (?, ?, ?, ?, ?)"
+_EPOCH = "SELECT epoch FROM responses WHERE id = ? AND tenant = ?"
+_GET = f"SELECT {RECORD} FROM responses WHERE id = ? AND tenant = ?"  # noqa: S608
+_JOURNAL = f"SELECT {ENTRY} FROM entries WHERE response_id = ? AND tenant = ? ORDER BY position"  # noqa: S608
+# A response comes after the one it continues, so that following ever smaller numbers comes to an end. The plus keeps
+# SQLite from searching all entries of the tenant by the index on items.
+_HISTORY = f"""
+    WITH RECURSIVE chain (number, id, previous) AS (
+        SELECT number, id, previous_response_id FROM responses WHERE id = :id AND tenant = :tenant
+        UNION ALL
+        SELECT earlier.number, earlier.id, earlier.previous_response_id
+        FROM chain JOIN responses AS earlier
+            ON earlier.id = chain.previous AND earlier.tenant = :tenant AND earlier.number < chain.number
+    )
+    SELECT {ENTRY} FROM chain LEFT JOIN entries ON entries.response_id = chain.id AND +entries.tenant = :tenant
+    ORDER BY chain.number, entries.position"""  # noqa: S608
+_EVENTS = """
+    SELECT sequence, type, data FROM events WHERE response_id = ? AND tenant = ? AND sequence > ?
+    ORDER BY sequence LIMIT ?"""
+_DELETE = "DELETE FROM responses WHERE id = ? AND tenant = ?"
+_RELINK = """
+    UPDATE responses SET previous_response_id = (
+        SELECT previous_response_id FROM responses WHERE id = :id AND tenant = :tenant
+    ) WHERE tenant = :tenant AND previous_response_id = :id"""
+# What the server wrote wins over what a client sent back under the same id, and the newest over older ones.
+_FIND_ITEM = f"""
+    SELECT {ENTRY} FROM entries WHERE tenant = ? AND item_id = ?
+    ORDER BY direction DESC, rowid DESC LIMIT 1"""  # noqa: S608
+_CLAIM = """
+    UPDATE responses SET epoch = epoch + 1
+    WHERE id = ? AND tenant = ? AND status IN ('queued', 'in_progress')"""
+_UNFINISHED = """
+    SELECT tenant, id FROM responses WHERE background AND status IN ('queued', 'in_progress')
+    ORDER BY created_at, number"""
+_PLACE = "SELECT created_at, number FROM responses WHERE id = ? AND tenant = ?"
+_FIRST, _LAST = (-(2**63), 0), (2**63 - 1, 2**63 - 1)
+_BETWEEN = f"""
+    SELECT {RECORD} FROM responses
+    WHERE tenant = ? AND (created_at, number) > (?, ?) AND (created_at, number) < (?, ?)"""  # noqa: S608
+_ASCENDING = f"{_BETWEEN} ORDER BY created_at, number LIMIT ?"
+_DESCENDING = f"{_BETWEEN} ORDER BY created_at DESC, number DESC LIMIT ?"
+
+
+def create(database: sqlite3.Connection, record: Row, entries: Sequence[Row]) -> None:
+    """Insert a response and its first entries."""
+    database.execute(_INSERT_RESPONSE, record)
+    if entries:
+        database.executemany(_PUT_ENTRY, entries)
+
+
+def append(
+    database: sqlite3.Connection,
+    tenant: str,
+    response_id: str,
+    epoch: int,
+    *,
+    entries: Sequence[Row] = (),
+    events: Sequence[Row] = (),
+) -> None:
+    """Put entries at their positions and add events, if the epoch is the current one."""
+    row = database.execute(_EPOCH, (response_id, tenant)).fetchone()
+    if row is None or row[0] != epoch:
+        raise FencedError(f"epoch {epoch} of {response_id} is over")
+    _put(database, entries, events)
+
+
+def update(database: sqlite3.Connection, change: Row, entries: Sequence[Row] = (), events: Sequence[Row] = ()) -> None:
+    """Change status, body and extra of a response with entries and events, if the epoch is the current one."""
+    if database.execute(_UPDATE_RESPONSE, change).rowcount == 0:
+        raise FencedError(f"epoch {change[5]} of {change[3]} is over")
+    _put(database, entries, events)
+
+
+def _put(database: sqlite3.Connection, entries: Sequence[Row], events: Sequence[Row]) -> None:
+    if entries:
+        database.executemany(_PUT_ENTRY, entries)
+    if events:
+        database.executemany(_INSERT_EVENT, events)
+
+
+def get(database: sqlite3.Connection, tenant: str, response_id: str) -> ResponseRecord | None:
+    """Return a response, None if there is none."""
+    row = database.execute(_GET, (response_id, tenant)).fetchone()
+    return None if row is None else record_of(row)
+
+
+def journal(database: sqlite3.Connection, tenant: str, response_id: str) -> list[JournalEntry]:
+    """Return the entries of a response."""
+    return [entry_of(row) for row in database.execute(_JOURNAL, (response_id, tenant))]
+
+
+def history(database: sqlite3.Connection, tenant: str, response_id: str) -> list[JournalEntry] | None:
+    """Return the entries of a response and of all before it, None if there is no such response."""
+    rows = database.execute(_HISTORY, {"id": response_id, "tenant": tenant}).fetchall()
+    # A response without entries gives one row of nothing.
+    return [entry_of(row) for row in rows if row[0] is not None] if rows else None
+
+
+def events(database: sqlite3.Connection, tenant: str, response_id: str, after: int, limit: int) -> list[StoredEvent]:
+    """Return events after a sequence number."""
+    return [StoredEvent(*row) for row in database.execute(_EVENTS, (response_id, tenant, after, limit))]
+
+
+def delete(database: sqlite3.Connection, tenant: str, response_id: str) -> bool:
+    """Delete a response with all that belongs to it; those that continue it continue the one before it."""
+    if database.execute(_EPOCH, (response_id, tenant)).fetchone() is None:
+        return False
+    database.execute(_RELINK, {"id": response_id, "tenant": tenant})
+    database.execute(_DELETE, (response_id, tenant))
+    return True
+
+
+def find_item(database: sqlite3.Connection, tenant: str, item_id: str) -> JournalEntry | None:
+    """Return an entry by the id of its item."""
+    row = database.execute(_FIND_ITEM, (tenant, item_id)).fetchone()
+    return None if row is None else entry_of(row)
+
+
+def claim(database: sqlite3.Connection, tenant: str, response_id: str) -> ResponseRecord | None:
+    """Raise the epoch of a response that is not over and return it; None if it is over or unknown."""
+    claimed = database.execute(_CLAIM, (response_id, tenant)).rowcount
+    return get(database, tenant, response_id) if claimed else None
+
+
+def request_cancel(database: sqlite3.Connection, tenant: str, response_id: str) -> ResponseRecord | None:
+    """Claim a response and mark it as cancelled; return it, also if it was over, or None if there is none."""
+    record = claim(database, tenant, response_id)
+    if record is None:
+        return get(database, tenant, response_id)
+    record.status = "cancelled"
+    record.body["status"] = "cancelled"
+    change = (record.status, encoded(record.body), encoded(record.extra), response_id, tenant, record.epoch)
+    update(database, change)
+    return record
+
+
+def unfinished(database: sqlite3.Connection) -> list[tuple[str, str]]:
+    """Return tenant and id of every background response that is not over, oldest first."""
+    return database.execute(_UNFINISHED).fetchall()
+
+
+def page(
+    database: sqlite3.Connection, tenant: str, *, limit: int, after: str | None, before: str | None, ascending: bool
+) -> Page:
+    """Return responses in order: those right after `after`, or those right before `before`, or the first."""
+    database.execute("BEGIN")  # the cursors and the list are read from one state
+    try:
+        start = None if after is None else _place(database, tenant, after, "after")
+        end = None if before is None else _place(database, tenant, before, "before")
+        low, high = (start, end) if ascending else (end, start)
+        backwards = start is None and end is not None
+        statement = _ASCENDING if ascending != backwards else _DESCENDING
+        bounds = (*(low or _FIRST), *(high or _LAST))
+        rows = database.execute(statement, (tenant, *bounds, limit + 1)).fetchall()
+    finally:
+        database.execute("ROLLBACK")
+    records = [record_of(row) for row in rows[:limit]]
+    if backwards:
+        records.reverse()
+    return Page(records, has_more=len(rows) > limit)
+
+
+def _place(database: sqlite3.Connection, tenant: str, response_id: str, param: str) -> tuple[int, int]:
+    place: tuple[int, int] | None = database.execute(_PLACE, (response_id, tenant)).fetchone()
+    if place is None:
+        raise NotFoundError(f"There is no response '{response_id}' to list from.", param=param)
+    return place

@@ -1,0 +1,1 @@
+"""What travels: requests, items, responses, events. No behaviour."""

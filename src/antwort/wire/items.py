@@ -1,0 +1,85 @@
+"""Items: what a response is made of. Those we write are structs; those we only pass on stay JSON."""
+
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+
+from msgspec import UNSET, Struct, UnsetType, field
+
+__all__ = [
+    "FunctionCall",
+    "HostedCall",
+    "Item",
+    "Message",
+    "OutputText",
+    "Reasoning",
+    "ReasoningText",
+    "Refusal",
+    "SummaryText",
+]
+
+JSON = dict[str, Any]
+Status = Literal["in_progress", "completed", "incomplete"]
+
+
+class OutputText(Struct, tag="output_text", tag_field="type"):
+    """Text of the answer."""
+
+    text: str = ""
+    annotations: list[JSON] = field(default_factory=list)
+    logprobs: list[JSON] = field(default_factory=list)
+
+
+class Refusal(Struct, tag="refusal", tag_field="type"):
+    """The model declined."""
+
+    refusal: str = ""
+
+
+class Message(Struct, tag="message", tag_field="type"):
+    """A message of the assistant."""
+
+    id: str
+    status: Status = "in_progress"
+    role: Literal["assistant"] = "assistant"
+    content: list[OutputText | Refusal] = field(default_factory=list)
+    phase: Literal["commentary", "final_answer"] | UnsetType = UNSET
+
+
+class SummaryText(Struct, tag="summary_text", tag_field="type"):
+    """A summary of the model's thoughts."""
+
+    text: str = ""
+
+
+class ReasoningText(Struct, tag="reasoning_text", tag_field="type"):
+    """The model's thoughts."""
+
+    text: str = ""
+
+
+class Reasoning(Struct, tag="reasoning", tag_field="type"):
+    """What the model thought before it answered."""
+
+    id: str
+    status: Status = "in_progress"
+    summary: list[SummaryText] = field(default_factory=list)
+    content: list[ReasoningText] | UnsetType = UNSET
+    encrypted_content: str | UnsetType = UNSET
+
+
+class FunctionCall(Struct, tag="function_call", tag_field="type"):
+    """A call of a function that the client executes."""
+
+    id: str
+    call_id: str
+    name: str
+    arguments: str = ""
+    status: Status = "in_progress"
+
+
+HostedCall = JSON
+"""The receipt of a hosted tool; its shape is declared by the function's wire face."""
+
+if TYPE_CHECKING:
+    Item: TypeAlias = Message | Reasoning | FunctionCall | HostedCall
+else:
+    Item = Any  # items are only written, never read; msgspec cannot tell such a union apart

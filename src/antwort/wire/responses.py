@@ -1,0 +1,71 @@
+"""The response resource: every key always present, as both contracts want it."""
+
+from typing import Any, Literal
+
+from msgspec import UNSET, Struct, UnsetType, field
+
+from antwort.wire.items import Item, Message, OutputText
+from antwort.wire.usage import Usage
+
+__all__ = ["IncompleteDetails", "ResponseError", "ResponseObject", "Status"]
+
+JSON = dict[str, Any]
+Status = Literal["queued", "in_progress", "completed", "failed", "incomplete", "cancelled"]
+
+
+class ResponseError(Struct):
+    """Why a response failed; `code` is one of those the SDKs know."""
+
+    code: str
+    message: str
+
+
+class IncompleteDetails(Struct):
+    """Why a response ended early, truthfully."""
+
+    reason: str
+
+
+class ResponseObject(Struct, kw_only=True):
+    """A response, at any moment of its life."""
+
+    id: str
+    object: Literal["response"] = "response"
+    created_at: int
+    completed_at: int | None = None
+    status: Status = "in_progress"
+    background: bool = False
+    error: ResponseError | None = None
+    incomplete_details: IncompleteDetails | None = None
+    instructions: str | None = None
+    max_output_tokens: int | None = None
+    max_tool_calls: int | None = None
+    model: str
+    output: list[Item] = field(default_factory=list)
+    parallel_tool_calls: bool = True
+    previous_response_id: str | None = None
+    prompt_cache_key: str | None = None
+    reasoning: JSON | None = None
+    safety_identifier: str | None = None
+    service_tier: str = "default"
+    store: bool = True
+    temperature: float = 1.0
+    text: JSON = field(default_factory=lambda: {"format": {"type": "text"}})
+    tool_choice: str | JSON = "auto"
+    tools: list[JSON] = field(default_factory=list)
+    top_logprobs: int = 0
+    top_p: float = 1.0
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    truncation: str = "disabled"
+    usage: Usage | None = None
+    user: str | None = None
+    metadata: dict[str, str] = field(default_factory=dict)
+    agent: str | UnsetType = UNSET
+    """The agent profile that answered, if one was asked for; ours."""
+
+    @property
+    def output_text(self) -> str:
+        """The text of all messages."""
+        parts = [part for item in self.output if isinstance(item, Message) for part in item.content]
+        return "".join(part.text for part in parts if isinstance(part, OutputText))

@@ -1,0 +1,188 @@
+"""Writes that share a commit: all of them are stored, a failing one alone is not, and errors of the disk are told."""
+
+import asyncio
+import sqlite3
+import threading
+from collections.abc import AsyncIterator, Iterator
+from contextlib import closing, contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.storage.samples import TENANT, entry, event, record
+
+from antwort.errors import ConflictError, ServiceUnavailableError
+from antwort.storage import FencedError, SqliteStore, connections
+
+
+@pytest.fixture
+async def store(path: Path) -> AsyncIterator[SqliteStore]:
+    store = SqliteStore.open(path)
+    yield store
+    await store.close()
+
+
+@contextmanager
+def writer_held(store: SqliteStore) -> Iterator[None]:
+    """Keep the thread that writes from going on, so that everything written meanwhile shares the next commit."""
+    reached, released = threading.Event(), threading.Event()
+
+    def hold(_database: sqlite3.Connection) -> None:
+        reached.set()
+        released.wait(60)
+
+    store._writer.run(hold)
+    assert reached.wait(60)
+    yield
+    released.set()
+
+
+async def together(store: SqliteStore, *writes: Any) -> list[Any]:
+    """Make writes in one group and return what became of each."""
+    with writer_held(store):
+        tasks = [asyncio.ensure_future(write) for write in writes]
+        await asyncio.sleep(0)  # now each of them is queued
+    return await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def test_of_two_hundred_writes_at_once_only_those_that_fail_are_missing(store: SqliteStore) -> None:
+    await store.create(record("taken"))
+    await store.create(record("run"))
+    await store.claim(TENANT, "run")
+    writes = []
+    for n in range(200):
+        if n % 10 == 3:
+            writes.append(store.create(record("taken", model="other"), [entry(f"msg_{n}")]))
+        elif n % 10 == 6:
+            writes.append(store.append(TENANT, "run", 0, [entry(f"msg_{n}")], start=n))
+        elif n % 10 == 9:
+            # The response goes in, then one of its events is refused: all of it has to go again.
+            writes.append(store.update(record("run", epoch=1, status="failed"), events=[event(n), event(n)]))
+        else:
+            writes.append(store.create(record(f"resp_{n}"), [entry(f"msg_{n}")]))
+    ends = await together(store, *writes)
+    expected: list[Any] = [{3: ConflictError, 6: FencedError, 9: ConflictError}.get(n % 10) for n in range(200)]
+    assert [None if end is None else type(end) for end in ends] == expected
+    for n in range(200):
+        kept = [entry(f"msg_{n}")] if expected[n] is None else []
+        assert await store.journal(TENANT, f"resp_{n}") == kept
+        assert await store.find_item(TENANT, f"msg_{n}") == (kept[0] if kept else None)
+    assert await store.get(TENANT, "run") == record("run", epoch=1)
+    assert await store.events(TENANT, "run") == []
+    assert await store.get(TENANT, "taken") == record("taken")
+
+
+async def test_what_is_queued_while_a_commit_runs_shares_the_next_one(store: SqliteStore) -> None:
+    transactions: list[str] = []
+    await store._writer.run(
+        lambda database: database.set_trace_callback(lambda sql: transactions.append(sql.split()[0]))
+    )
+    transactions.clear()
+    await together(store, *(store.create(record(f"resp_{n}")) for n in range(50)))
+    assert transactions.count("COMMIT") == 2  # the one that was held, and the group
+
+
+async def test_a_write_sees_those_before_it_in_the_same_group(store: SqliteStore) -> None:
+    made = record("resp_1", background=True)
+    ends = await together(
+        store,
+        store.create(made),
+        store.update(made, entries=[entry("msg_1")]),
+        store.claim(TENANT, "resp_1"),
+        store.update(replace(made, status="completed")),
+        store.update(replace(made, status="incomplete", epoch=1)),
+        store.claim(TENANT, "resp_1"),
+    )
+    assert isinstance(ends[3], FencedError)
+    assert [*ends[:3], *ends[4:]] == [None, None, replace(made, epoch=1), None, None]
+    assert await store.get(TENANT, "resp_1") == replace(made, status="incomplete", epoch=1)
+
+
+async def test_a_write_whose_caller_gave_up_is_stored_and_hurts_nobody(store: SqliteStore) -> None:
+    with writer_held(store):
+        given_up = asyncio.ensure_future(store.create(record("resp_1")))
+        waiting = asyncio.ensure_future(store.create(record("resp_2")))
+        await asyncio.sleep(0)
+        given_up.cancel()
+        await asyncio.sleep(0)
+    await waiting
+    assert given_up.cancelled()
+    assert await store.get(TENANT, "resp_1") == record("resp_1")
+
+
+async def test_a_full_disk_fails_the_write_that_does_not_fit_and_no_other(
+    store: SqliteStore, caplog: pytest.LogCaptureFixture
+) -> None:
+    def nearly_full(database: sqlite3.Connection) -> None:
+        (pages,) = database.execute("PRAGMA page_count").fetchone()
+        database.execute(f"PRAGMA max_page_count = {pages + 20}")
+
+    await store._writer.run(nearly_full)
+    ends = await together(
+        store,
+        store.create(record("resp_1"), [entry("msg_1")]),
+        store.create(record("large", request={"input": "x" * 1_000_000})),
+        store.create(record("resp_2"), [entry("msg_2")]),
+    )
+    assert [ends[0], ends[2]] == [None, None]
+    assert isinstance(ends[1], ServiceUnavailableError)
+    assert "the disk is full" in ends[1].message
+    assert "the disk is full" in caplog.text
+    assert await store.get(TENANT, "large") is None
+    assert await store.journal(TENANT, "resp_1") == [entry("msg_1")]
+    assert await store.journal(TENANT, "resp_2") == [entry("msg_2")]
+
+
+async def test_when_sqlite_undoes_the_whole_transaction_the_other_writes_are_made_again(store: SqliteStore) -> None:
+    """As it does with some errors of the disk; here the transaction is ended by hand."""
+
+    def undo(database: sqlite3.Connection) -> None:
+        if database.in_transaction:
+            database.execute("ROLLBACK")
+        raise sqlite3.OperationalError("the disk is gone")
+
+    async def broken() -> None:
+        await store._writer.run(undo)
+
+    writes = [store.create(record(f"resp_{n}"), [entry(f"msg_{n}")]) for n in range(6)]
+    ends = await together(store, *writes[:3], broken(), *writes[3:])
+    assert isinstance(ends.pop(3), sqlite3.OperationalError)
+    assert ends == [None] * 6
+    for n in range(6):
+        assert await store.journal(TENANT, f"resp_{n}") == [entry(f"msg_{n}")]
+
+
+async def test_a_database_that_became_read_only_still_reads(
+    store: SqliteStore, caplog: pytest.LogCaptureFixture
+) -> None:
+    await store.create(record("resp_1"))
+    await store._writer.run(lambda database: database.execute("PRAGMA query_only = ON"))
+    with pytest.raises(ServiceUnavailableError, match="it is read-only"):
+        await store.create(record("resp_2"))
+    assert "read-only" in caplog.text
+    assert await store.get(TENANT, "resp_1") == record("resp_1")
+
+
+async def test_a_database_that_another_process_holds_is_told_and_used_again_when_it_is_free(
+    monkeypatch: pytest.MonkeyPatch, path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(connections, "BUSY_SECONDS", 0)
+    store = SqliteStore.open(path)
+    with closing(sqlite3.connect(path, isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        creations = (store.create(record(f"resp_{n}")) for n in range(3))
+        ends = await asyncio.gather(*creations, return_exceptions=True)
+        assert [type(end) for end in ends] == [ServiceUnavailableError] * 3
+        assert len({id(end) for end in ends}) == 3
+        assert "another process holds it" in caplog.text
+        other.execute("ROLLBACK")
+    await store.create(record("resp_1"))
+    assert await store.get(TENANT, "resp_1") == record("resp_1")
+    await store.close()
+
+
+async def test_a_value_that_is_no_json_is_refused_before_anything_is_queued(store: SqliteStore) -> None:
+    with pytest.raises(TypeError):
+        await store.create(record("resp_1", extra={"what": object()}))
+    assert await store.get(TENANT, "resp_1") is None

@@ -1,0 +1,59 @@
+"""Reading the body of a request: what is taken, and what is refused by name."""
+
+import contextlib
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from antwort.errors import BadRequestError
+from antwort.wire.requests import CreateResponse, decode_create
+
+
+def refused(body: dict[str, Any] | bytes) -> BadRequestError:
+    with pytest.raises(BadRequestError) as caught:
+        decode_create(body if isinstance(body, bytes) else msgspec.json.encode(body))
+    return caught.value
+
+
+def test_a_plain_request_is_read() -> None:
+    create = decode_create(b'{"model": "m", "input": "hi", "stream": true, "temperature": 1}')
+    assert (create.model, create.input, create.stream, create.temperature) == ("m", "hi", True, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("body", "param", "code"),
+    [
+        ({"inptu": "x"}, "inptu", "unknown_parameter"),
+        ({"text": {"fromat": {}}}, "text.fromat", "unknown_parameter"),
+        ({"model": 3}, "model", "invalid_value"),
+        ({"temperature": 3}, "temperature", "invalid_value"),
+        ({"max_output_tokens": 1}, "max_output_tokens", "invalid_value"),
+        ({"max_tool_calls": 0}, "max_tool_calls", "invalid_value"),
+        ({"top_logprobs": 21}, "top_logprobs", "invalid_value"),
+        ({"metadata": {"a": "x" * 513}}, "metadata[...]", "invalid_value"),
+        ({"metadata": {str(n): "x" for n in range(17)}}, "metadata", "invalid_value"),
+        ({"tools": [3]}, "tools[0]", "invalid_value"),
+        ({"truncation": "maybe"}, "truncation", "invalid_value"),
+    ],
+)
+def test_what_does_not_fit_is_named(body: dict[str, Any], param: str, code: str) -> None:
+    error = refused(body)
+    assert (error.status, error.param, error.code) == (400, param, code)
+
+
+def test_a_mistyped_parameter_gets_a_suggestion() -> None:
+    assert "did you mean 'input'?" in refused({"inptu": "x"}).message
+
+
+@pytest.mark.parametrize("body", [b"", b"{", b"[]", b"3", b'"x"', b"\xff\xfe", b'{"input": "\\ud800"}x'])
+def test_what_is_not_a_json_object_is_refused(body: bytes) -> None:
+    assert refused(body).status == 400
+
+
+@given(st.binary() | st.text().map(str.encode))
+def test_any_bytes_are_a_request_or_a_bad_request(body: bytes) -> None:
+    with contextlib.suppress(BadRequestError):  # whatever else it raises fails the test
+        assert isinstance(decode_create(body), CreateResponse)
