@@ -1,0 +1,100 @@
+"""The seam between the engine and model servers: what a turn asks for, and what comes back while it runs."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from antwort.wire.usage import Usage
+
+__all__ = ["ModelBackend", "ModelInfo", "ModelRequest", "TurnSink"]
+
+JSON = dict[str, Any]
+
+
+@dataclass(slots=True)
+class ModelRequest:
+    """One model turn. Items are wire items in order; tools are function definitions in the Responses shape."""
+
+    model: str
+    items: Sequence[JSON]
+    instructions: str | None = None
+    tools: Sequence[JSON] = ()
+    tool_choice: str | JSON | None = None
+    """`auto`, `none`, `required`, or `{"type": "function", "name": …}`; None leaves it to the model server."""
+    parallel_tool_calls: bool | None = None
+    stream: bool = False
+    temperature: float | None = None
+    top_p: float | None = None
+    presence_penalty: float | None = None
+    frequency_penalty: float | None = None
+    max_output_tokens: int | None = None
+    top_logprobs: int | None = None
+    """Asked for log probabilities with so many alternatives; None for none."""
+    effort: str | None = None
+    """How much to think."""
+    text_format: JSON | None = None
+    """`text.format` of the request: text, json_object or json_schema."""
+    verbosity: str | None = None
+    user: str | None = None
+    service_tier: str | None = None
+    prompt_cache_key: str | None = None
+    tenant: str = ""
+    deadline: float | None = None
+    """When the answer must be complete, on the clock of `time.monotonic()`."""
+    extra: JSON = field(default_factory=dict)
+    """Further fields for the model server, from the operator's configuration."""
+
+
+class TurnSink(Protocol):
+    """Takes a turn as it arrives. All methods but `flush` only take note; `flush` passes on what came in one read."""
+
+    def text(self, delta: str, logprobs: list[JSON] | None = None) -> None:
+        """Take a piece of the answer; `logprobs` in the Responses shape (token, logprob, bytes, top_logprobs)."""
+
+    def reasoning(self, delta: str) -> None:
+        """Take a piece of the model's thoughts."""
+
+    def refusal(self, delta: str) -> None:
+        """Take a piece of a refusal."""
+
+    def tool_call(
+        self, index: int, *, call_id: str | None = None, name: str | None = None, arguments: str = ""
+    ) -> None:
+        """Take a piece of a function call. `index` tells calls of one turn apart; the first piece has the name."""
+
+    def usage(self, usage: Usage) -> None:
+        """Take the tokens used."""
+
+    def finish(self, reason: str) -> None:
+        """Take why the model stopped: `stop`, `length`, `tool_calls`, `content_filter`."""
+
+    async def flush(self) -> None:
+        """Pass on what was taken since the last flush. It waits while the client does not read: the backpressure."""
+
+
+@dataclass(frozen=True, slots=True)
+class ModelInfo:
+    """A model that can be asked."""
+
+    id: str
+    owned_by: str
+    created: int = 0
+
+
+class ModelBackend(Protocol):
+    """A model server.
+
+    `run` performs one turn and feeds the sink. Failures are API errors (502, 503, 504, 429, 400) that name the backend;
+    after the first piece was fed nothing is retried.
+    """
+
+    name: str
+
+    async def run(self, request: ModelRequest, sink: TurnSink) -> None:
+        """Perform one turn."""
+
+    async def models(self) -> Sequence[ModelInfo]:
+        """List the models it serves."""
+
+    async def close(self) -> None:
+        """Give connections back."""

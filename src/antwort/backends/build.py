@@ -1,0 +1,57 @@
+"""From the configuration to backends."""
+
+from collections.abc import Mapping
+
+from antwort.backends.base import ModelBackend
+from antwort.backends.chat import ChatCompletions
+from antwort.backends.resilience import CircuitBreaker, Fallback, Guarded, Retrying
+from antwort.backends.router import ModelRouter, Route
+from antwort.backends.watch import Observed, Observer
+from antwort.config import BackendConfig, Config
+from antwort.errors import ConfigError, did_you_mean
+
+__all__ = ["build_router", "build_routes"]
+
+
+def build_router(config: Config, *, observer: Observer | None = None) -> ModelRouter:
+    """Build all backends of the configuration, behind one router."""
+    routes = build_routes(config.backends, observer=observer)
+    return ModelRouter(routes, default_model=config.engine.default_model)
+
+
+def build_routes(configs: Mapping[str, BackendConfig], *, observer: Observer | None = None) -> list[Route]:
+    """Build backends, each with retries, a breaker of its own and its fallback, in the order of the configuration."""
+    servers = {name: ChatCompletions(name, config) for name, config in configs.items()}
+    guarded = {name: _guarded(server, configs[name], observer) for name, server in servers.items()}
+    return [
+        Route(
+            _with_fallbacks(name, configs, guarded),
+            tuple(config.models),
+            config.aliases,
+            servers[name].transport,
+        )
+        for name, config in configs.items()
+    ]
+
+
+def _guarded(server: ModelBackend, config: BackendConfig, observer: Observer | None) -> ModelBackend:
+    observed = server if observer is None else Observed(server, observer)
+    return Guarded(Retrying(observed, config.retries), CircuitBreaker())
+
+
+def _with_fallbacks(
+    name: str, configs: Mapping[str, BackendConfig], guarded: Mapping[str, ModelBackend], above: tuple[str, ...] = ()
+) -> ModelBackend:
+    config = configs[name]
+    other = config.fallback
+    if other is None:
+        return guarded[name]
+    where = f"backends.{name}.fallback"
+    if other not in configs:
+        raise ConfigError(f"There is no backend '{other}'{did_you_mean(other, configs) or '.'}", where=where)
+    if other in {*above, name}:
+        raise ConfigError(f"The backend '{other}' would be its own fallback.", where=where)
+    model = config.fallback_model
+    if model is not None:
+        model = configs[other].aliases.get(model, model)
+    return Fallback(guarded[name], _with_fallbacks(other, configs, guarded, (*above, name)), model)

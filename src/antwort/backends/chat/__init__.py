@@ -1,0 +1,5 @@
+"""Model servers that speak Chat Completions: vLLM, Ollama, llama.cpp, LM Studio, LiteLLM, OpenAI and many more."""
+
+from antwort.backends.chat.backend import ChatCompletions
+
+__all__ = ["ChatCompletions"]

@@ -1,0 +1,118 @@
+"""Function calls, put together from the pieces of every dialect."""
+
+from typing import Any
+
+import msgspec
+
+from antwort.backends.base import TurnSink
+from antwort.backends.chat.chunk import CallDelta, FunctionDelta
+from antwort.backends.failures import BROKEN
+from antwort.errors import BadGatewayError
+
+__all__ = ["Calls"]
+
+
+class _Call:
+    """One call as far as it is known."""
+
+    __slots__ = ("arguments", "id", "index", "name")
+
+    def __init__(self, index: int, call_id: str | None) -> None:
+        self.index = index
+        self.id = call_id
+        self.name: str | None = None
+        self.arguments: list[str] = []
+
+    def is_whole(self) -> bool:
+        """Tell whether the arguments are a JSON object already."""
+        try:
+            msgspec.json.decode("".join(self.arguments), type=dict[str, msgspec.Raw])
+        except (msgspec.MsgspecError, UnicodeError):
+            return False
+        return True
+
+
+class Calls:
+    """The calls of one turn, fed to the sink under indexes of our own, from 0 on.
+
+    Servers tell calls apart by `index`, by `id` or only by their order, and some give every call the index 0. So a
+    piece belongs to the call with its index or id, else to the last one; but a name that comes with a new id, another
+    name, or the same name with whole arguments after whole arguments begins a call of its own.
+    """
+
+    __slots__ = ("_backend", "_by_id", "_by_index", "_calls", "_sink")
+
+    def __init__(self, backend: str, sink: TurnSink) -> None:
+        self._backend = backend
+        self._sink = sink
+        self._calls: list[_Call] = []
+        self._by_index: dict[int, _Call] = {}
+        self._by_id: dict[str, _Call] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._calls)
+
+    def take(self, delta: CallDelta) -> None:
+        """Take a piece of a call."""
+        function = delta.function or FunctionDelta()
+        call_id = None if delta.id is None or delta.id == "" else str(delta.id)
+        self._feed(delta.index, call_id, function.name or None, _as_json(function.arguments))
+
+    def take_legacy(self, function: FunctionDelta) -> None:
+        """Take a piece of the one call of the dialect before `tool_calls`."""
+        self._feed(0, None, function.name or None, _as_json(function.arguments))
+
+    def end(self) -> None:
+        """Give calls without arguments empty ones; a call that never got a name is a BadGatewayError."""
+        for call in self._calls:
+            if call.name is None:
+                raise BadGatewayError(
+                    f"The backend '{self._backend}' sent a function call without a name.", code=BROKEN
+                )
+            if not any(call.arguments):
+                self._sink.tool_call(call.index, arguments="{}")
+
+    def _feed(self, index: int | None, call_id: str | None, name: str | None, arguments: str) -> None:
+        call = self._find(index, call_id)
+        if call is None or (name is not None and call.name is not None and _begins(call, call_id, name, arguments)):
+            call = self._begin(index, call_id)
+        if arguments:
+            call.arguments.append(arguments)
+        if call.name is not None:
+            if arguments:
+                self._sink.tool_call(call.index, arguments=arguments)
+        elif name is not None:
+            call.name = name
+            # What came before the name was held back.
+            self._sink.tool_call(call.index, call_id=call.id or call_id, name=name, arguments="".join(call.arguments))
+
+    def _find(self, index: int | None, call_id: str | None) -> _Call | None:
+        if index is not None:
+            return self._by_index.get(index)
+        if call_id is not None:
+            return self._by_id.get(call_id)
+        return self._calls[-1] if self._calls else None
+
+    def _begin(self, index: int | None, call_id: str | None) -> _Call:
+        call = _Call(len(self._calls), call_id)
+        self._calls.append(call)
+        if index is not None:
+            self._by_index[index] = call
+        if call_id is not None:
+            self._by_id[call_id] = call
+        return call
+
+
+def _begins(call: _Call, call_id: str | None, name: str, arguments: str) -> bool:
+    """Tell whether a piece that has a name is the beginning of another call."""
+    if call_id is not None and call.id is not None:
+        return call_id != call.id
+    if name != call.name:
+        return True
+    return arguments.lstrip().startswith("{") and call.is_whole()
+
+
+def _as_json(arguments: Any) -> str:
+    if isinstance(arguments, str):
+        return arguments
+    return "" if arguments is None else msgspec.json.encode(arguments).decode()

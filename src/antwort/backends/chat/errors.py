@@ -1,0 +1,199 @@
+"""Errors that a Chat Completions server reports, as the errors our clients get."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from typing import Any
+
+import msgspec
+
+from antwort.backends.failures import FAILED, TIMEOUT, UNAUTHORIZED, UNAVAILABLE, UNSUITABLE
+from antwort.errors import (
+    APIError,
+    BadGatewayError,
+    BadRequestError,
+    GatewayTimeoutError,
+    NotFoundError,
+    PayloadTooLargeError,
+    RateLimitError,
+    ServiceUnavailableError,
+)
+
+__all__ = ["excerpt", "reply_error", "reported_error"]
+
+_SHOWN = 500
+_RETRY_AFTER = 1.0
+"""Seconds to wait for a server that takes no more requests and does not say until when."""
+
+_TITLE = re.compile(r"<title[^>]*>(.*?)</title>", re.IGNORECASE | re.DOTALL)
+_UNSEEN = re.compile(r"<(script|style)\b.*?</\1\s*>|<[^>]*>", re.IGNORECASE | re.DOTALL)
+_TOO_LONG = re.compile(
+    r"context[ _](length|window|size)|maximum (context|sequence|prompt) length|prompt is too long|max_model_len",
+    re.IGNORECASE,
+)
+_STATUS_BY_WORD = (
+    (429, ("rate_limit", "ratelimit", "too_many_requests", "quota")),
+    (404, ("not_found", "notfound")),
+    (503, ("overloaded", "unavailable")),
+    (504, ("timeout",)),
+    (401, ("authentication", "permission", "invalid_api_key")),
+    (400, ("invalid", "badrequest", "bad_request", "context_length", "context_size", "validation")),
+)
+
+_OTHERS: dict[int, tuple[type[APIError], str | None, str]] = {
+    408: (GatewayTimeoutError, TIMEOUT, "ran out of time"),
+    413: (PayloadTooLargeError, None, "takes no request as large as this"),
+    502: (BadGatewayError, UNAVAILABLE, "failed"),
+    503: (ServiceUnavailableError, UNAVAILABLE, "is not available"),
+    504: (GatewayTimeoutError, TIMEOUT, "ran out of time"),
+    529: (ServiceUnavailableError, UNAVAILABLE, "is not available"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class _Report:
+    """What a server says went wrong."""
+
+    message: str
+    code: str = ""
+    type: str = ""
+    param: str | None = None
+    is_json: bool = True
+
+    @property
+    def status(self) -> int:
+        """The HTTP status the report stands for; 500 if it does not say."""
+        if self.code.isdecimal() and 400 <= int(self.code) < 600:
+            return int(self.code)
+        words = f"{self.code} {self.type}".lower()
+        return next((status for status, marks in _STATUS_BY_WORD if any(mark in words for mark in marks)), 500)
+
+    @property
+    def is_too_long(self) -> bool:
+        """Tell whether the conversation does not fit into the model's context."""
+        return bool(_TOO_LONG.search(f"{self.code} {self.type} {self.message}"))
+
+
+def excerpt(body: bytes) -> str:
+    """Return the gist of a body that is not what it should be, in one line; of HTML its title or words."""
+    text = body[: 16 * 1024].decode(errors="replace")
+    if title := _TITLE.search(text):
+        text = title.group(1)
+    elif text.lstrip().startswith("<"):
+        text = _UNSEEN.sub(" ", text)
+    return _one_line(text) or "(empty)"
+
+
+def reply_error(backend: str, model: str, status: int, headers: Mapping[str, str], body: bytes) -> APIError:
+    """Return the error for an answer with another status than 200."""
+    if 300 <= status < 400:
+        return BadGatewayError(
+            f"The backend '{backend}' answers with a redirect, which is not followed; check its url.", code=UNSUITABLE
+        )
+    return _error(backend, model, status, _parsed(body), _retry_after(headers))
+
+
+def reported_error(backend: str, value: Any) -> APIError:
+    """Return the error for an error object in the place of an answer."""
+    report = _report(value)
+    return _error(backend, "", report.status, report, None)
+
+
+def _error(backend: str, model: str, status: int, report: _Report, retry_after: float | None) -> APIError:
+    if status in {400, 413, 422, 500} and report.is_too_long:
+        return BadRequestError(
+            f"The conversation is too long for the model: {report.message}",
+            param="input",
+            code="context_length_exceeded",
+        )
+    match status:
+        case 400 | 422:
+            code = report.code if report.code and not report.code.isdecimal() else None
+            message = f"The backend '{backend}' refused the request: {report.message}"
+            return BadRequestError(message, param=report.param, code=code)
+        case 401 | 403:
+            # Its message may hold parts of the key.
+            message = f"The backend '{backend}' does not let this server in ({status}); check its api_key."
+            return BadGatewayError(message, code=UNAUTHORIZED)
+        case 404:
+            return _not_found(backend, model, report)
+        case 429:
+            message = f"The backend '{backend}' takes no more requests at the moment: {report.message}"
+            return RateLimitError(message, retry_after=_RETRY_AFTER if retry_after is None else retry_after)
+    kind, code, phrase = _OTHERS.get(status) or (
+        (BadGatewayError, FAILED, "failed") if status >= 500 else (BadGatewayError, UNSUITABLE, f"answered {status}")
+    )
+    headers = {} if retry_after is None else {"retry-after": str(max(1, round(retry_after)))}
+    return kind(f"The backend '{backend}' {phrase}: {report.message}", code=code, headers=headers)
+
+
+def _not_found(backend: str, model: str, report: _Report) -> APIError:
+    if report.is_json and "model" in f"{report.code} {report.message}".lower():
+        name = f"the model '{model}'" if model else "the model"
+        return NotFoundError(
+            f"The backend '{backend}' does not have {name}: {report.message}", param="model", code="model_not_found"
+        )
+    return BadGatewayError(
+        f"The backend '{backend}' has no such endpoint (404: {report.message}); check its url.", code=UNSUITABLE
+    )
+
+
+def _parsed(body: bytes) -> _Report:
+    try:
+        return _report(msgspec.json.decode(body))
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return _Report(excerpt(body), is_json=False)
+
+
+def _report(value: Any) -> _Report:
+    """Read an error in any of the shapes: `{"error": {…}}`, `{"error": "…"}`, `{"detail": …}`, `{"message": …}`."""
+    inner = value[0] if isinstance(value, list) and len(value) == 1 else value
+    if isinstance(inner, dict) and inner.get("error"):
+        inner = inner["error"]
+    if not isinstance(inner, dict):
+        return _Report(_one_line(_words(inner)))
+    message = next((inner[key] for key in ("message", "detail", "msg", "error") if inner.get(key)), inner)
+    param = inner.get("param")
+    return _Report(
+        _one_line(_words(message)),
+        _name(inner.get("code")),
+        _name(inner.get("type")),
+        param if isinstance(param, str) else None,
+    )
+
+
+def _words(message: Any) -> str:
+    """Return a message as text; lists are what web frameworks write about invalid fields."""
+    if isinstance(message, str):
+        return message
+    if isinstance(message, list):
+        return "; ".join(_words(entry) for entry in message)
+    if isinstance(message, dict) and isinstance(message.get("msg"), str):
+        place = ".".join(str(step) for step in message.get("loc") or ())
+        return f"{place}: {message['msg']}" if place else str(message["msg"])
+    return msgspec.json.encode(message).decode()
+
+
+def _name(value: Any) -> str:
+    return str(value) if isinstance(value, str | int) else ""
+
+
+def _one_line(text: str) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= _SHOWN else f"{line[:_SHOWN]}…"
+
+
+def _retry_after(headers: Mapping[str, str]) -> float | None:
+    """Return the seconds a server asks to wait, given as a number or as a date."""
+    value = headers.get("retry-after")
+    if value is None:
+        return None
+    if value.replace(".", "", 1).isdecimal():
+        return float(value)
+    try:
+        then = parsedate_to_datetime(value)
+    except ValueError:
+        return None
+    return max(0.0, (then.astimezone(UTC) - datetime.now(UTC)).total_seconds())

@@ -1,0 +1,230 @@
+"""One answer, streamed or whole, fed to a sink."""
+
+from typing import Any
+
+import msgspec
+
+from antwort.backends.base import TurnSink
+from antwort.backends.chat.calls import Calls
+from antwort.backends.chat.chunk import Chunk, Delta, decode_chunk, decode_leniently, logprobs_of, usage_of
+from antwort.backends.chat.errors import excerpt, reported_error
+from antwort.backends.chat.thoughts import ThinkTags, text_in_details, texts_in_parts
+from antwort.backends.failures import BROKEN, FAILED
+from antwort.errors import BadGatewayError
+
+__all__ = ["Turn"]
+
+JSON = dict[str, Any]
+
+REASONS = {
+    "length": "length",
+    "max_tokens": "length",
+    "model_length": "length",
+    "tool_calls": "tool_calls",
+    "function_call": "tool_calls",
+    "tool_use": "tool_calls",
+    "content_filter": "content_filter",
+    "safety": "content_filter",
+}
+"""Why models stop; everything else (`stop`, `eos`, `end_turn`, …) is `stop`."""
+
+_DONE = b"[DONE]"
+_UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
+
+
+class Turn:
+    """Reads the chunks of one answer in any dialect and feeds the sink.
+
+    Tokens used and the reason to stop are fed at the end, in this order and once: some servers count with every chunk,
+    others only after the reason.
+    """
+
+    __slots__ = (
+        "_backend",
+        "_calls",
+        "_logprobs",
+        "_plain",
+        "_reason",
+        "_sink",
+        "_tags",
+        "_text",
+        "_usage",
+        "begun",
+        "done",
+    )
+
+    def __init__(self, backend: str, sink: TurnSink) -> None:
+        self.begun = False
+        """Whether the model has said anything yet."""
+        self.done = False
+        """Whether the server said that nothing follows."""
+        self._backend = backend
+        self._sink = sink
+        self._text = sink.text
+        self._calls = Calls(backend, sink)
+        self._tags = ThinkTags()
+        self._plain = False
+        self._logprobs: list[JSON] = []
+        self._reason: str | None = None
+        self._usage: Any = None
+
+    def take(self, payload: bytes) -> None:
+        """Take a chunk. An error in it is raised as the API error it stands for."""
+        try:
+            chunk = decode_chunk(payload)
+        except _UNREADABLE:
+            self._take_odd(payload)
+        else:
+            self._take_chunk(chunk)
+
+    def take_whole(self, body: bytes) -> None:
+        """Take an answer that came as a whole."""
+        try:
+            chunk = decode_leniently(body)
+        except _UNREADABLE:
+            raise BadGatewayError(
+                f"The backend '{self._backend}' answered with something that is no answer: {excerpt(body)} "
+                "(check its url)",
+                code=BROKEN,
+            ) from None
+        self._take_chunk(chunk)
+
+    def end(self) -> None:
+        """Feed what is known only at the end. An answer that never began is a BadGatewayError."""
+        thought, text = self._tags.end()
+        self._think(thought)
+        if text or self._logprobs:
+            self._say(text, None)
+        if not self.begun and self._reason is None:
+            raise BadGatewayError(f"The answer of the backend '{self._backend}' ended before it began.", code=BROKEN)
+        self._calls.end()
+        usage = usage_of(self._usage)
+        if usage is not None:
+            self._sink.usage(usage)
+        self._sink.finish(self._finish_reason())
+
+    def _take_chunk(self, chunk: Chunk) -> None:
+        if chunk.usage is not None:
+            self._usage = chunk.usage
+        choices = chunk.choices
+        if chunk.error or not choices:
+            self._take_aside(chunk)
+            return
+        choice = choices[0]
+        delta = choice.delta
+        if delta is None:
+            delta = choice.message
+        if choice.finish_reason:
+            self._reason = choice.finish_reason
+        if delta is None:
+            return
+        if delta.reasoning_content or delta.reasoning or delta.reasoning_details:
+            self._take_reasoning(delta)
+        content = delta.content
+        if content:
+            if self._plain and choice.logprobs is None and content.__class__ is str:
+                self._text(content)
+            else:
+                self._take_content(content, choice.logprobs)
+        elif choice.logprobs is not None:
+            self._logprobs += logprobs_of(choice.logprobs) or ()
+        if delta.refusal:
+            self.begun = True
+            self._sink.refusal(delta.refusal)
+        if delta.tool_calls is not None or delta.function_call is not None:
+            self._take_calls(delta)
+
+    def _take_aside(self, chunk: Chunk) -> None:
+        """Take a chunk without an answer: tokens used, a sign of life, or an error."""
+        if chunk.error:
+            raise reported_error(self._backend, chunk.error)
+        message = chunk.detail or chunk.message
+        if message:
+            report = {"message": message, "code": chunk.code, "type": chunk.type, "param": chunk.param}
+            raise reported_error(self._backend, report)
+
+    def _take_reasoning(self, delta: Delta) -> None:
+        # Servers that renamed the field send both; the details repeat it.
+        for value in (delta.reasoning_content, delta.reasoning, delta.reasoning_details):
+            text = value if isinstance(value, str) else text_in_details(value)
+            if text:
+                self._leave_tags()  # what has a field of its own is not tagged in the text
+                self._think(text)
+                return
+
+    def _take_content(self, content: Any, logprobs: Any) -> None:
+        thought, text = texts_in_parts(content) if isinstance(content, list) else ("", content)
+        self._think(thought)
+        if not isinstance(text, str) or not text:
+            return
+        if not self._plain:
+            thought, text = self._tags.take(text)
+            self._think(thought)
+            self._plain = self._tags.passed
+        if text:
+            self._say(text, logprobs_of(logprobs))
+        elif self._tags.undecided:
+            self._logprobs += logprobs_of(logprobs) or ()
+
+    def _take_calls(self, delta: Delta) -> None:
+        if delta.function_call is not None:
+            self._calls.take_legacy(delta.function_call)
+        for call in delta.tool_calls or ():
+            self._leave_tags()
+            self._calls.take(call)
+        self.begun = self.begun or bool(self._calls)
+
+    def _take_odd(self, payload: bytes) -> None:
+        """Take what is not a chunk at first sight."""
+        if payload == _DONE:
+            self.done = True
+            return
+        lines = payload.split(b"\n")
+        if len(lines) > 1:  # events without blank lines between them
+            for line in lines:
+                if line.strip():
+                    self.take(line.strip())
+            return
+        try:
+            chunk = decode_leniently(payload.decode(errors="replace"))
+        except _UNREADABLE:
+            raise BadGatewayError(
+                f"The backend '{self._backend}' sent something that is no part of an answer: {excerpt(payload)}",
+                code=BROKEN,
+            ) from None
+        self._take_chunk(chunk)
+
+    def _leave_tags(self) -> None:
+        """Stop looking for tags. What was held back goes first, unless it is blank: then it is no answer."""
+        if self._plain:
+            return
+        self._plain = True
+        thought, text = self._tags.end()
+        self._think(thought)
+        if text.strip():
+            self._say(text, None)
+        self._logprobs = []
+
+    def _think(self, thought: str) -> None:
+        if thought:
+            self.begun = True
+            self._sink.reasoning(thought)
+
+    def _say(self, text: str, logprobs: list[JSON] | None) -> None:
+        self.begun = True
+        if self._logprobs:
+            logprobs, self._logprobs = [*self._logprobs, *(logprobs or ())], []
+        if logprobs is None:
+            self._text(text)
+        else:
+            self._text(text, logprobs)
+
+    def _finish_reason(self) -> str:
+        reason = (self._reason or "stop").lower()
+        if reason in {"error", "abort"}:
+            raise BadGatewayError(f"The backend '{self._backend}' gave up on its answer.", code=FAILED)
+        known = REASONS.get(reason, "stop")
+        # Some servers report `stop` beside calls, or calls where none came.
+        if known in {"stop", "tool_calls"}:
+            return "tool_calls" if self._calls else "stop"
+        return known

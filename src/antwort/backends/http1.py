@@ -1,0 +1,307 @@
+"""A small HTTP/1.1 client for the one thing the hot path does: a POST to a server that is near, over a kept connection.
+
+Measured, it costs a fraction of a general client (see the benchmarks). What it does not do, such as proxies, redirects,
+cookies and compression, is not needed there, or left to the general client behind the same seam.
+"""
+
+import asyncio
+import ssl
+import zlib
+from collections.abc import Mapping
+from typing import Any, cast
+
+import httptools
+from typing_extensions import override
+
+from antwort.functions.slots import Slots
+
+__all__ = ["ClosedError", "ConnectTimeoutError", "DirectReply", "Http1Client", "ProtocolError"]
+
+
+MAX_IDLE = 50.0
+"""Seconds a connection is kept; servers close theirs after a minute or more."""
+HIGH_WATER = 256 * 1024
+"""Bytes that wait to be read before the server is made to pause."""
+
+
+class ClosedError(OSError):
+    """The server closed the connection before its answer ended."""
+
+
+class ConnectTimeoutError(TimeoutError):
+    """No connection came about in time."""
+
+
+class ProtocolError(ValueError):
+    """What came back is not HTTP."""
+
+
+class _Connection(asyncio.Protocol):
+    """One connection, used for one exchange after the other. The parser calls its `on_…` methods."""
+
+    def __init__(self, client: "Http1Client") -> None:
+        self._client = client
+        self._loop = asyncio.get_running_loop()
+        self.transport: asyncio.Transport | None = None
+        self.used = False
+        self.closed = False
+        self.idle_since = 0.0
+        self.reset()
+
+    def reset(self) -> None:
+        """Get ready for the next exchange."""
+        self._parser = httptools.HttpResponseParser(self)
+        self.status = 0
+        self.headers: dict[str, str] = {}
+        self.begun = False
+        self.complete = False
+        self._head_complete = False
+        self._reusable = False
+        self._inflate: Any = None
+        self._body: list[bytes] = []
+        self._size = 0
+        self._paused = False
+        self._error: Exception | None = None
+        self._waiter: asyncio.Future[None] | None = None
+        self._silence = 0.0
+        self._heard = 0.0
+        self._timer: asyncio.TimerHandle | None = None
+
+    # --- what asyncio calls ------------------------------------------------------------------------------------------
+
+    @override
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = cast("asyncio.Transport", transport)  # uvloop's is none by inheritance
+
+    @override
+    def data_received(self, data: bytes) -> None:
+        self.begun = True
+        self._heard = self._loop.time()
+        try:
+            self._parser.feed_data(data)
+        except (httptools.HttpParserError, UnicodeDecodeError, zlib.error) as error:
+            self._fail(ProtocolError(str(error)))
+            return
+        self._wake()
+
+    @override
+    def eof_received(self) -> bool:
+        return False
+
+    @override
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.closed = True
+        self._client.forget(self)
+        if self._head_complete and not {"content-length", "transfer-encoding"} & self.headers.keys():
+            self.complete = True  # an answer without a length ends with the connection
+        if not self.complete:
+            self._error = self._error or ClosedError(str(exc or "closed"))
+        self._wake()
+
+    # --- what the parser calls ---------------------------------------------------------------------------------------
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        self.headers[name.decode("latin-1").lower()] = value.decode("latin-1")
+
+    def on_headers_complete(self) -> None:
+        self.status = self._parser.get_status_code()
+        if self.status < 200:  # an interim answer; the real one follows
+            self.headers.clear()
+            return
+        self._head_complete = True
+        if self.headers.get("content-encoding", "identity") in {"gzip", "deflate", "x-gzip"}:
+            self._inflate = zlib.decompressobj(zlib.MAX_WBITS | 32)  # a server that compresses unasked
+
+    def on_body(self, data: bytes) -> None:
+        if self._inflate is not None:
+            data = self._inflate.decompress(data)
+        self._body.append(data)
+        self._size += len(data)
+        if self._size > HIGH_WATER and not self._paused and self.transport is not None:
+            self._paused = True
+            self.transport.pause_reading()
+
+    def on_message_complete(self) -> None:
+        if self.status >= 200:
+            self.complete = True
+            self._reusable = self._parser.should_keep_alive()
+
+    # --- what the client calls ---------------------------------------------------------------------------------------
+
+    def limit_silence(self, seconds: float) -> None:
+        """Let the server be silent for so long; one timer looks after it, whatever comes."""
+        self._silence = seconds
+        self._heard = self._loop.time()
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = self._loop.call_later(seconds, self._check_silence)
+
+    def _check_silence(self) -> None:
+        left = self._heard + self._silence - self._loop.time()
+        if self._paused or left > 0:
+            # While we do not read, silence is not the server's.
+            wait = self._silence if self._paused else max(left, 0.01)
+            self._timer = self._loop.call_later(wait, self._check_silence)
+            return
+        self._timer = None
+        self._fail(TimeoutError("silent for too long"))
+
+    async def head(self) -> None:
+        """Wait until status and headers are there."""
+        while not self._head_complete:
+            await self._news()
+
+    async def chunk(self) -> bytes:
+        """Return what arrived since the last call, or wait for it; empty at the end."""
+        while not self._body:
+            if self.complete:
+                return b""
+            await self._news()
+        body = self._body
+        self._body, self._size = [], 0
+        if self._paused and self.transport is not None:
+            self._paused = False
+            self._heard = self._loop.time()
+            self.transport.resume_reading()
+        return body[0] if len(body) == 1 else b"".join(body)
+
+    def rest(self) -> None:
+        """Stop watching for silence."""
+        self.idle_since = self._loop.time()
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def leave(self) -> None:
+        """End the exchange: a connection whose answer was read to its end is kept, any other is closed."""
+        self.rest()
+        keep = self.complete and not self.closed and not self._body and self._reusable
+        if not keep and self.transport is not None:
+            self.transport.abort()
+        self._client.give_back(self, keep=keep)
+
+    async def _news(self) -> None:
+        if self._error is not None:
+            raise self._error
+        self._waiter = self._loop.create_future()
+        try:
+            await self._waiter
+        finally:
+            self._waiter = None
+
+    def _wake(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+    def _fail(self, error: Exception) -> None:
+        self._error = self._error or error
+        if self.transport is not None:
+            self.transport.abort()
+        self._wake()
+
+
+class DirectReply:
+    """An answer whose head has arrived. Whoever got it reads it to the end or aborts it."""
+
+    __slots__ = ("_connection", "_left", "chunk", "headers", "limit_silence", "status")
+
+    def __init__(self, connection: _Connection) -> None:
+        self._connection = connection
+        self._left = False
+        self.status = connection.status
+        self.headers: Mapping[str, str] = connection.headers
+        self.chunk = connection.chunk
+        self.limit_silence = connection.limit_silence
+
+    def abort(self) -> None:
+        """Give the connection back; close it if the answer was not read to its end."""
+        if not self._left:
+            self._left = True
+            self._connection.leave()
+
+
+class Http1Client:
+    """Connections to one server. They are opened when needed, and kept."""
+
+    def __init__(self, host: str, port: int, *, tls: bool, limit: int) -> None:
+        self._host = host
+        self._port = port
+        self._tls = tls
+        self._context: ssl.SSLContext | None = None
+        self._slots = Slots(limit)
+        self._idle: list[_Connection] = []
+
+    async def exchange(self, request: bytes, *, connect_timeout: float, silence: float) -> DirectReply:
+        """Send a request, head and body, and return the answer as soon as its head is there.
+
+        A kept connection that the server closed in the very moment is replaced once; nothing was answered on it.
+        """
+        await self._slots.acquire()
+        connection: _Connection | None = None
+        try:
+            while True:
+                connection = self._kept() or await self._connect(connect_timeout)
+                reused, connection.used = connection.used, True
+                connection.reset()
+                connection.limit_silence(silence)
+                assert connection.transport is not None  # noqa: S101 - it is connected
+                connection.transport.write(request)
+                try:
+                    await connection.head()
+                except ClosedError:
+                    if not reused or connection.begun:
+                        raise
+                    connection.rest()
+                    continue
+                return DirectReply(connection)
+        except BaseException:
+            if connection is not None:
+                connection.leave()
+            else:
+                self._slots.release()
+            raise
+
+    def _kept(self) -> _Connection | None:
+        """Return an idle connection that has not rested so long that the server may be about to close it."""
+        oldest = asyncio.get_running_loop().time() - MAX_IDLE
+        while self._idle:
+            connection = self._idle.pop()
+            if connection.idle_since >= oldest:
+                return connection
+            if connection.transport is not None:
+                connection.transport.abort()
+        return None
+
+    async def _connect(self, seconds: float) -> _Connection:
+        if self._tls and self._context is None:
+            self._context = ssl.create_default_context()
+        loop = asyncio.get_running_loop()
+        clock = asyncio.timeout(seconds)
+        try:
+            async with clock:
+                _, connection = await loop.create_connection(
+                    lambda: _Connection(self), self._host, self._port, ssl=self._context if self._tls else None
+                )
+        except TimeoutError:
+            if clock.expired():
+                raise ConnectTimeoutError from None
+            raise
+        return connection
+
+    def give_back(self, connection: _Connection, *, keep: bool) -> None:
+        """Take a connection back after an exchange."""
+        if keep:
+            self._idle.append(connection)
+        self._slots.release()
+
+    def forget(self, connection: _Connection) -> None:
+        """Drop a connection that was closed."""
+        if connection in self._idle:
+            self._idle.remove(connection)
+
+    async def close(self) -> None:
+        """Close the idle connections; the others are closed with their exchanges."""
+        while self._idle:
+            transport = self._idle.pop().transport
+            if transport is not None:
+                transport.close()

@@ -1,0 +1,145 @@
+"""Look for a model server when none is configured: in the environment, then on the usual loopback ports."""
+
+import asyncio
+import json
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlsplit
+
+import aiohttp
+from pydantic import SecretStr
+
+from antwort.backends.demo import DEMO_MODEL
+from antwort.config.engine import BackendConfig
+from antwort.errors import ConfigError
+
+__all__ = ["USUAL_SERVERS", "FoundBackend", "LoopbackServer", "find_backend"]
+
+logger = logging.getLogger(__name__)
+
+OPENAI = "https://api.openai.com/v1"
+
+_LONGEST_LIST = 4 * 1024 * 1024
+_LOOPBACK_HOSTS = frozenset({"localhost", "127.0.0.1", "::1", "0.0.0.0"})  # noqa: S104 — compared, not bound
+
+
+@dataclass(frozen=True, slots=True)
+class LoopbackServer:
+    """A model server people run on their own machine, and the port it listens on by default."""
+
+    label: str
+    port: int
+
+
+USUAL_SERVERS = (
+    LoopbackServer("Ollama", 11434),
+    LoopbackServer("vLLM", 8000),
+    LoopbackServer("LM Studio", 1234),
+    LoopbackServer("llama.cpp", 8080),
+)
+"""Where to look, in the order of preference."""
+
+
+@dataclass(frozen=True, slots=True)
+class FoundBackend:
+    """A model server that was found, and how to speak of it."""
+
+    config: BackendConfig
+    label: str
+    """For people, such as `Ollama at http://127.0.0.1:11434/v1, 3 models`; without credentials."""
+
+
+async def find_backend(
+    environ: Mapping[str, str],
+    *,
+    timeout: float = 0.3,  # noqa: ASYNC109 — of each server, not of the call
+    ports: Sequence[LoopbackServer] = USUAL_SERVERS,
+    own_port: int | None = None,
+) -> FoundBackend | None:
+    """Return the model server to use: `OPENAI_BASE_URL` and `OPENAI_API_KEY`, else the first that answers on loopback.
+
+    Servers are asked for their models at the same time. One that is missing, slow or something else is passed over, and
+    so is a server of ours: `own_port` is the one this process will listen on.
+    """
+    url, key = (environ.get(name, "").strip() for name in ("OPENAI_BASE_URL", "OPENAI_API_KEY"))
+    if url and _is_own(url, own_port):
+        # Clients of this server set the variable to its address; the key beside it is one of ours.
+        logger.warning("OPENAI_BASE_URL is the address of this server itself and is not used as a backend.")
+    elif url or key:
+        return _from_environment(url, key)
+    candidates = [server for server in ports if server.port != own_port]
+    async with aiohttp.ClientSession(trust_env=False) as session:
+        found = await asyncio.gather(*(_ask(session, server, timeout) for server in candidates))
+    return next((backend for backend in found if backend is not None), None)
+
+
+def _from_environment(url: str, key: str) -> FoundBackend:
+    config_key = SecretStr(key) if key else None
+    if not url:
+        return FoundBackend(BackendConfig(url=OPENAI, api_key=config_key), f"OpenAI at {OPENAI}")
+    scheme, host, port = _address(url)
+    if scheme not in {"http", "https"} or not host:
+        raise ConfigError("it is not an http:// or https:// URL; correct it or unset it.", where="OPENAI_BASE_URL")
+    at = host if port is None else f"{host}:{port}"
+    return FoundBackend(BackendConfig(url=url, api_key=config_key), f"OPENAI_BASE_URL, at {at}")
+
+
+async def _ask(session: aiohttp.ClientSession, server: LoopbackServer, seconds: float) -> FoundBackend | None:
+    """Ask a server for its models; None if there is no such server."""
+    origin = f"http://127.0.0.1:{server.port}"
+    try:
+        async with asyncio.timeout(seconds):
+            models = _models(await _get(session, f"{origin}/v1/models"))
+            if not models or DEMO_MODEL in models or _is_ours(await _get(session, f"{origin}/healthz")):
+                return None
+    except (aiohttp.ClientError, OSError, TimeoutError, ValueError, RecursionError) as error:
+        logger.debug("No model server at %s: %s", origin, str(error) or type(error).__name__)
+        return None
+    count = "1 model" if len(models) == 1 else f"{len(models)} models"
+    return FoundBackend(BackendConfig(url=f"{origin}/v1"), f"{server.label} at {origin}/v1, {count}")
+
+
+async def _get(session: aiohttp.ClientSession, url: str) -> Any:
+    """Return the JSON of an answer; None if it is something else."""
+    async with session.get(url, allow_redirects=False) as response:
+        if response.status != 200:
+            return None
+        body = bytearray()
+        async for chunk in response.content.iter_any():
+            body += chunk
+            if len(body) > _LONGEST_LIST:
+                return None
+    try:
+        return json.loads(body)
+    except ValueError:
+        return None
+
+
+def _models(answer: Any) -> list[str]:
+    """Return the ids of a model list; none if the answer is not one."""
+    data = answer.get("data") if isinstance(answer, dict) else None
+    if not isinstance(data, list) or not all(isinstance(model, dict) for model in data):
+        return []
+    return [model["id"] for model in data if isinstance(model.get("id"), str)]
+
+
+def _is_ours(health: Any) -> bool:
+    """Recognise the health check of this project's servers, which model servers do not have."""
+    return isinstance(health, dict) and health.keys() >= {"status", "version"}
+
+
+def _is_own(url: str, own_port: int | None) -> bool:
+    _, host, port = _address(url)
+    return own_port is not None and port == own_port and host in _LOOPBACK_HOSTS
+
+
+def _address(url: str) -> tuple[str, str, int | None]:
+    """Return scheme, host and port of a URL, which leaves credentials behind; empty for what is no URL."""
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+    except ValueError:
+        return "", "", None
+    return parts.scheme, parts.hostname or "", port

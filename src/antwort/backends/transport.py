@@ -1,0 +1,300 @@
+"""HTTP to one model server: the seam behind which the client library could be replaced."""
+
+import base64
+import os
+import re
+import socket
+import ssl
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Protocol
+from urllib.parse import SplitResult, quote, unquote, urlsplit
+from urllib.request import getproxies, proxy_bypass
+
+import aiohttp
+from aiohttp.http_exceptions import HttpProcessingError
+
+from antwort import __version__
+from antwort.backends.failures import BROKEN, TIMEOUT, UNREACHABLE
+from antwort.backends.http1 import ClosedError, ConnectTimeoutError, Http1Client, ProtocolError
+from antwort.config import BackendConfig
+from antwort.errors import APIError, BadGatewayError, ConfigError, GatewayTimeoutError, ServiceUnavailableError
+
+__all__ = ["Reply", "Timeouts", "Transport"]
+
+MAX_REPLY = 64 * 1024 * 1024
+"""Bytes of an answer that is read as a whole."""
+
+_HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9a-z-]+")
+
+NO_HEADERS: Mapping[str, str] = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True)
+class Timeouts:
+    """Seconds to wait for a server."""
+
+    connect: float
+    first_byte: float
+    chunk: float
+
+    @classmethod
+    def of(cls, config: BackendConfig) -> "Timeouts":
+        """Take them from the configuration."""
+        return cls(config.connect_timeout, config.first_byte_timeout, config.chunk_timeout)
+
+
+class Exchange(Protocol):
+    """An answer, as a client gives it."""
+
+    @property
+    def status(self) -> int:
+        """The status."""
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        """The headers, by lower-case name or without regard to case."""
+
+    async def chunk(self) -> bytes:
+        """Return what arrived since the last call, or wait for it; empty at the end."""
+
+    def limit_silence(self, seconds: float) -> None:
+        """Let the server be silent for so long from now on."""
+
+    def abort(self) -> None:
+        """End it; a connection whose answer was not read to its end is closed."""
+
+
+class _GeneralExchange:
+    """An answer that came through aiohttp."""
+
+    def __init__(self, response: aiohttp.ClientResponse) -> None:
+        self._response = response
+        self.status = response.status
+        self.headers: Mapping[str, str] = response.headers
+        self.chunk = response.content.readany
+
+    def limit_silence(self, seconds: float) -> None:
+        connection = self._response.connection
+        if connection is not None and connection.protocol is not None:
+            connection.protocol.read_timeout = seconds
+            connection.protocol.start_timeout()
+
+    def abort(self) -> None:
+        self._response.close()
+
+
+class Reply:
+    """An answer whose head has arrived. Whoever got it reads it to the end or aborts it."""
+
+    __slots__ = ("_chunk", "_exchange", "_name", "headers", "status")
+
+    def __init__(self, name: str, exchange: Exchange) -> None:
+        self._name = name
+        self._exchange = exchange
+        self._chunk = exchange.chunk
+        self.status = exchange.status
+        self.headers = exchange.headers
+
+    async def read(self, limit: int = MAX_REPLY) -> bytes:
+        """Read the answer to its end; a longer one than the limit is a BadGatewayError."""
+        parts: list[bytes] = []
+        size = 0
+        while part := await self.chunk():
+            size += len(part)
+            if size > limit:
+                self.abort()
+                raise BadGatewayError(
+                    f"The answer of the backend '{self._name}' is larger than {limit:,} bytes.", code=BROKEN
+                )
+            parts.append(part)
+        return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    async def head(self, limit: int) -> bytes:
+        """Read at most so many bytes and drop the rest."""
+        parts = b""
+        while len(parts) < limit and (part := await self.chunk()):
+            parts += part
+        self.abort()
+        return parts[:limit]
+
+    async def chunk(self) -> bytes:
+        """Return what arrived since the last call, or wait for it; empty at the end."""
+        try:
+            return await self._chunk()
+        except _FAILURES as error:
+            raise _failure(self._name, error) from error
+
+    def limit_silence(self, seconds: float) -> None:
+        """Let the server be silent for so long from now on."""
+        self._exchange.limit_silence(seconds)
+
+    def abort(self) -> None:
+        """Close the connection at once if the answer was not read to its end; without effect otherwise."""
+        self._exchange.abort()
+
+
+_FAILURES = (aiohttp.ClientError, TimeoutError, OSError, HttpProcessingError, ProtocolError)
+
+
+class Transport:
+    """One pool of connections to one server, opened when it is first needed.
+
+    Proxies come from the environment (`HTTPS_PROXY`, `NO_PROXY`, …), looked up once. Redirects are not followed: a key
+    is sent nowhere but to the configured place. No cookies are kept.
+    """
+
+    def __init__(self, name: str, config: BackendConfig) -> None:
+        self.name = name
+        self.timeouts = Timeouts.of(config)
+        self._limit = config.max_connections
+        parts = urlsplit(config.url)
+        self.host = parts.hostname or ""
+        self._origin = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path.rstrip('/')}"
+        self._query = f"?{parts.query}" if parts.query else ""
+        self._proxy = _proxy_for(parts)
+        self._headers = _headers(name, config, parts)
+        self._session: aiohttp.ClientSession | None = None
+        self._path = quote(parts.path.rstrip("/"), safe="/%:@!$&'()*+,;=~")
+        self._fixed_head = "".join(
+            f"{key}: {value}\r\n"
+            for key, value in {
+                "host": parts.netloc.rpartition("@")[2],
+                "accept-encoding": "identity",
+                **self._headers,
+            }.items()
+        )
+        self._direct: Http1Client | None = None
+        if self._proxy is None:  # a proxy wants a general client
+            tls = parts.scheme == "https"
+            port = parts.port or (443 if tls else 80)
+            self._direct = Http1Client(self.host, port, tls=tls, limit=config.max_connections)
+
+    async def post(
+        self, path: str, body: bytes, headers: Mapping[str, str] = NO_HEADERS, timeouts: Timeouts | None = None
+    ) -> Reply:
+        """Send a JSON body and return the answer as soon as its head is there."""
+        return await self._send("POST", path, body, {"content-type": "application/json", **headers}, timeouts)
+
+    async def get(self, path: str, headers: Mapping[str, str] = NO_HEADERS, timeouts: Timeouts | None = None) -> Reply:
+        """Ask for something."""
+        return await self._send("GET", path, None, dict(headers), timeouts)
+
+    async def close(self) -> None:
+        """Close all connections; a later call opens new ones."""
+        if self._direct is not None:
+            await self._direct.close()
+        session, self._session = self._session, None
+        if session is not None:
+            await session.close()
+
+    async def _send(
+        self, method: str, path: str, body: bytes | None, headers: dict[str, str], timeouts: Timeouts | None
+    ) -> Reply:
+        times = timeouts or self.timeouts
+        if self._direct is not None:
+            try:
+                exchange = await self._direct.exchange(
+                    self._message(method, path, body, headers), connect_timeout=times.connect, silence=times.first_byte
+                )
+            except ConnectTimeoutError as error:
+                raise GatewayTimeoutError(
+                    f"The backend '{self.name}' could not be connected to in time.", code=TIMEOUT
+                ) from error
+            except _FAILURES as error:
+                raise _failure(self.name, error) from error
+            return Reply(self.name, exchange)
+        # `connect` includes the wait for a free connection, which may take as long as the answer.
+        timeout = aiohttp.ClientTimeout(
+            connect=times.first_byte, sock_connect=times.connect, sock_read=times.first_byte
+        )
+        try:
+            response = await self._open().request(
+                method,
+                f"{self._origin}{path}{self._query}",
+                data=body,
+                headers=headers,
+                timeout=timeout,
+                allow_redirects=False,
+            )
+        except _FAILURES as error:
+            raise _failure(self.name, error) from error
+        return Reply(self.name, _GeneralExchange(response))
+
+    def _message(self, method: str, path: str, body: bytes | None, headers: Mapping[str, str]) -> bytes:
+        """Write a request for the direct client; what is the same every time is written once."""
+        lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
+        head = f"{method} {self._path}{path}{self._query} HTTP/1.1\r\n{self._fixed_head}{lines}"
+        return f"{head}content-length: {len(body or b'')}\r\n\r\n".encode("latin-1") + (body or b"")
+
+    def _open(self) -> aiohttp.ClientSession:
+        if self._session is None:
+            self._session = aiohttp.ClientSession(
+                connector=aiohttp.TCPConnector(limit=self._limit),
+                cookie_jar=aiohttp.DummyCookieJar(),
+                headers=self._headers,
+                proxy=self._proxy,
+            )
+        return self._session
+
+
+def _headers(name: str, config: BackendConfig, parts: SplitResult) -> dict[str, str]:
+    headers = {"user-agent": f"antwort/{__version__}"}
+    if parts.username is not None:
+        pair = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
+        headers["authorization"] = f"Basic {base64.b64encode(pair.encode()).decode()}"
+    if config.api_key is not None:
+        headers["authorization"] = f"Bearer {config.api_key.get_secret_value().strip()}"
+    headers |= {key.lower(): value for key, value in config.headers.items()}
+    for key, value in headers.items():
+        if not (_HEADER_NAME.fullmatch(key) and value.isascii() and value.isprintable()):
+            raise ConfigError(
+                f"The header '{key}' cannot be sent: names and values must be plain ASCII, without line breaks.",
+                where=f"backends.{name}",
+            )
+    return headers
+
+
+def _proxy_for(parts: SplitResult) -> str | None:
+    # The library would look in the environment and in ~/.netrc anew for each request, on two threads.
+    host = parts.hostname or ""
+    if proxy_bypass(host if parts.port is None else f"{host}:{parts.port}"):
+        return None
+    proxy = getproxies().get(parts.scheme)
+    if proxy is not None and urlsplit(proxy).scheme not in {"http", "https"}:
+        raise ConfigError(f"{parts.scheme.upper()}_PROXY must be the URL of an HTTP proxy, such as http://proxy:3128")
+    return proxy
+
+
+def _failure(name: str, error: Exception) -> APIError:
+    """Say what went wrong, without addresses: they may hold credentials, and are the operator's business."""
+    if isinstance(error, aiohttp.ConnectionTimeoutError):
+        return GatewayTimeoutError(f"The backend '{name}' could not be connected to in time.", code=TIMEOUT)
+    if isinstance(error, TimeoutError):
+        return GatewayTimeoutError(f"The backend '{name}' was silent for too long.", code=TIMEOUT)
+    reason = _unreachable(error)
+    if reason is not None:
+        return ServiceUnavailableError(f"The backend '{name}' cannot be reached: {reason}.", code=UNREACHABLE)
+    if isinstance(error, aiohttp.InvalidURL):
+        return BadGatewayError(f"The URL of the backend '{name}' is not valid.", code=BROKEN)
+    if isinstance(error, aiohttp.ClientPayloadError | aiohttp.ServerDisconnectedError | ClosedError):
+        return BadGatewayError(f"The backend '{name}' closed the connection before its answer ended.", code=BROKEN)
+    return BadGatewayError(f"The backend '{name}' does not answer in HTTP as it should.", code=BROKEN)
+
+
+def _unreachable(error: Exception) -> str | None:
+    """Return why no connection came about, or None if one did."""
+    if isinstance(error, aiohttp.ClientConnectorDNSError | socket.gaierror):
+        return "its host name is not known"
+    if isinstance(error, aiohttp.ClientProxyConnectionError | aiohttp.ClientHttpProxyError):
+        return "the proxy does not let us through"
+    if isinstance(error, aiohttp.ClientConnectorCertificateError | ssl.SSLCertVerificationError):
+        return "its TLS certificate is not trusted"
+    if isinstance(error, aiohttp.ClientSSLError | ssl.SSLError):
+        return "TLS could not be agreed on"
+    if isinstance(error, aiohttp.ClientConnectorError) or (
+        isinstance(error, OSError) and not isinstance(error, aiohttp.ClientError | ClosedError | TimeoutError)
+    ):
+        return os.strerror(error.errno).lower() if error.errno else "no connection came about"
+    return None

@@ -1,0 +1,122 @@
+"""From the configuration to answers: all wrappers at once, against servers on sockets."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from tests.backends.conftest import ANSWER, HELLO, ModelServer, Notes, a_request, reply, stream
+
+from antwort.backends import ModelRouter, build_router
+from antwort.config import Config
+from antwort.errors import ConfigError, ServiceUnavailableError
+from antwort.wire.usage import Usage
+
+
+class Log:
+    def __init__(self) -> None:
+        self.lines: list[tuple[str, str]] = []
+
+    def request_started(self, backend: str, model: str) -> None:
+        self.lines.append((backend, model))
+
+    def first_token(self, backend: str, model: str, seconds: float) -> None:
+        self.lines.append((backend, "begun"))
+
+    def finished(
+        self, backend: str, model: str, seconds: float, usage: Usage | None, error: BaseException | None
+    ) -> None:
+        self.lines.append((backend, type(error).__name__))
+
+
+@pytest.fixture
+async def spare() -> AsyncIterator[ModelServer]:
+    model = ModelServer()
+    listener = await asyncio.start_server(model.serve, "127.0.0.1", 0)
+    model.url = f"http://127.0.0.1:{listener.sockets[0].getsockname()[1]}/v1"
+    async with listener:
+        yield model
+        await model.stop()
+
+
+def config(**backends: Any) -> Config:
+    return Config.model_validate({"backends": backends})
+
+
+async def run(router: ModelRouter, notes: Notes, **request: Any) -> None:
+    try:
+        await router.run(a_request(**request), notes)
+    finally:
+        await router.close()
+
+
+async def test_a_server_that_is_down_is_replaced_by_its_fallback(
+    server: ModelServer, spare: ModelServer, notes: Notes
+) -> None:
+    server.scripts.append(reply({"error": "restarting"}, 503))
+    spare.scripts.append(stream(*HELLO))
+    log = Log()
+    settings = config(
+        main={"url": server.url, "fallback": "spare", "fallback_model": "small", "retries": 1},
+        spare={"url": spare.url, "aliases": {"small": "tiny"}},
+    )
+    await run(build_router(settings, observer=log), notes, model="main/big", stream=True)
+    assert notes.said() == "Hello"
+    assert [exchange.json()["model"] for exchange in server.exchanges] == ["big", "big"]
+    assert [exchange.json()["model"] for exchange in spare.exchanges] == ["tiny"]
+    failed = ("main", "ServiceUnavailableError")
+    assert log.lines == [
+        ("main", "big"),
+        failed,
+        ("main", "big"),
+        failed,
+        ("spare", "tiny"),
+        ("spare", "begun"),
+        ("spare", "NoneType"),
+    ]
+
+
+async def test_a_server_that_stays_down_is_left_alone(server: ModelServer) -> None:
+    server.scripts.append(reply({"error": "restarting"}, 503))
+    router = build_router(config(main={"url": server.url, "retries": 0}))
+    for _ in range(7):
+        with pytest.raises(ServiceUnavailableError, match="'main'"):
+            await router.run(a_request(), Notes())
+    await router.close()
+    assert len(server.exchanges) == 5
+
+
+async def test_settings_of_a_backend_reach_its_requests(server: ModelServer, notes: Notes) -> None:
+    server.scripts.append(reply(ANSWER))
+    router = build_router(config(main={"url": server.url, "extra_body": {"top_k": 5}, "aliases": {"fast": "llama"}}))
+    target = await router.resolve("fast")
+    assert target.route.transport is not None
+    await run(router, notes, model="fast")
+    sent = server.exchanges[0].json()
+    assert (sent["model"], sent["top_k"]) == ("llama", 5)
+
+
+@pytest.mark.parametrize(
+    ("backends", "reason"),
+    [
+        (
+            {"a": {"fallback": "bee"}, "bees": {}},
+            "backends.a.fallback: There is no backend 'bee'; did you mean 'bees'?",
+        ),
+        ({"a": {"fallback": "a"}}, "backends.a.fallback: The backend 'a' would be its own fallback."),
+        (
+            {"a": {"fallback": "b"}, "b": {"fallback": "a"}},
+            "backends.b.fallback: The backend 'a' would be its own fallback.",
+        ),
+    ],
+)
+def test_a_fallback_that_leads_nowhere_is_a_configuration_error(backends: dict[str, Any], reason: str) -> None:
+    entries = {name: {"url": "http://localhost", **entry} for name, entry in backends.items()}
+    with pytest.raises(ConfigError) as caught:
+        build_router(config(**entries))
+    assert str(caught.value) == reason
+
+
+async def test_a_router_without_backends_says_so(notes: Notes) -> None:
+    with pytest.raises(ServiceUnavailableError, match="No backend is configured"):
+        await run(build_router(Config()), notes)

@@ -1,0 +1,182 @@
+"""What a server says went wrong, and what our client is told."""
+
+import json
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
+from typing import Any
+
+import pytest
+
+from antwort.backends.chat.errors import excerpt, reply_error
+from antwort.backends.failures import (
+    BROKEN,
+    DEADLINE,
+    FAILED,
+    TIMEOUT,
+    UNAUTHORIZED,
+    UNAVAILABLE,
+    UNREACHABLE,
+    UNSUITABLE,
+    counts_against,
+    worth_another_backend,
+    worth_another_try,
+)
+from antwort.errors import (
+    APIError,
+    BadGatewayError,
+    BadRequestError,
+    GatewayTimeoutError,
+    InternalServerError,
+    NotFoundError,
+    PayloadTooLargeError,
+    RateLimitError,
+    ServiceUnavailableError,
+)
+
+
+def error(status: int, body: Any = None, headers: dict[str, str] | None = None) -> APIError:
+    raw = body if isinstance(body, bytes) else json.dumps(body or {"error": {"message": "boom"}}).encode()
+    return reply_error("local", "llama", status, headers or {}, raw)
+
+
+@pytest.mark.parametrize(
+    ("status", "kind", "code"),
+    [
+        (400, BadRequestError, None),
+        (422, BadRequestError, None),
+        (401, BadGatewayError, UNAUTHORIZED),
+        (403, BadGatewayError, UNAUTHORIZED),
+        (402, BadGatewayError, UNSUITABLE),
+        (405, BadGatewayError, UNSUITABLE),
+        (408, GatewayTimeoutError, TIMEOUT),
+        (413, PayloadTooLargeError, "request_too_large"),
+        (429, RateLimitError, "rate_limit_exceeded"),
+        (500, BadGatewayError, FAILED),
+        (501, BadGatewayError, FAILED),
+        (502, BadGatewayError, UNAVAILABLE),
+        (503, ServiceUnavailableError, UNAVAILABLE),
+        (529, ServiceUnavailableError, UNAVAILABLE),
+        (504, GatewayTimeoutError, TIMEOUT),
+        (302, BadGatewayError, UNSUITABLE),
+        (204, BadGatewayError, UNSUITABLE),
+    ],
+)
+def test_a_status_becomes_the_right_error_that_names_the_backend(
+    status: int, kind: type[APIError], code: str | None
+) -> None:
+    found = error(status)
+    assert type(found) is kind
+    assert found.code == code
+    assert "'local'" in found.message
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        ({"error": {"message": "boom", "type": "x", "param": None, "code": None}}, "boom"),
+        ({"object": "error", "message": "boom", "type": "BadRequestError", "param": None, "code": 400}, "boom"),
+        ({"error": "boom"}, "boom"),
+        ({"detail": "boom"}, "boom"),
+        ({"detail": [{"loc": ["body", "n"], "msg": "too big"}, {"msg": "bad"}]}, "body.n: too big; bad"),
+        ({"message": "boom\n  twice"}, "boom twice"),
+        ([{"error": {"code": 400, "message": "boom", "status": "INVALID_ARGUMENT"}}], "boom"),
+        ({"strange": 1}, '{"strange":1}'),
+        (b"plain words", "plain words"),
+        (b"<html><head><title>400 Bad\nRequest</title></head><body>x</body></html>", "400 Bad Request"),
+        (b"<html><style>p {}</style><body><p>No</p> <b>way</b></body></html>", "No way"),
+        (b"", "(empty)"),
+        (b"x" * 900, "x" * 500 + "…"),
+    ],
+)
+def test_the_message_is_found_in_every_shape(body: Any, message: str) -> None:
+    assert error(400, body).message == f"The backend 'local' refused the request: {message}"
+
+
+def test_param_and_code_are_passed_on() -> None:
+    found = error(400, {"error": {"message": "boom", "param": "top_p", "code": "out_of_range"}})
+    assert (found.param, found.code) == ("top_p", "out_of_range")
+    assert error(400, {"error": {"message": "boom", "param": 3, "code": 400}}).code is None
+
+
+@pytest.mark.parametrize("status", [401, 403])
+def test_a_refused_key_is_not_the_clients_fault_and_is_not_shown(status: int) -> None:
+    found = error(status, {"error": {"message": "Incorrect API key provided: sk-secret", "code": "invalid_api_key"}})
+    assert found.status == 502
+    assert "api_key" in found.message
+    assert "sk-secret" not in found.message
+
+
+@pytest.mark.parametrize(
+    ("body", "kind"),
+    [
+        ({"error": {"message": "The model `llama` does not exist.", "code": 404}}, NotFoundError),
+        ({"error": {"message": "nope", "code": "model_not_found"}}, NotFoundError),
+        ({"error": {"message": 'model "llama" not found, try pulling it first'}}, NotFoundError),
+        ({"detail": "Not Found"}, BadGatewayError),
+        (b"<html><title>No model here</title></html>", BadGatewayError),
+    ],
+)
+def test_a_missing_model_is_told_from_a_missing_endpoint(body: Any, kind: type[APIError]) -> None:
+    found = error(404, body)
+    assert type(found) is kind
+    if kind is NotFoundError:
+        assert (found.code, found.param) == ("model_not_found", "model")
+        assert "'llama'" in found.message
+    else:
+        assert "check its url" in found.message
+
+
+@pytest.mark.parametrize(
+    ("status", "report"),
+    [
+        (400, {"code": "context_length_exceeded", "message": "too much"}),
+        (400, {"message": "This model's maximum context length is 4096 tokens."}),
+        (400, {"type": "exceed_context_size_error", "message": "too much", "n_ctx": 4096}),
+        (413, {"message": "prompt is too long: 210000 tokens > 200000 maximum"}),
+        (500, {"message": "the request exceeds the available context size"}),
+    ],
+)
+def test_a_conversation_that_is_too_long_is_told_by_its_code(status: int, report: dict[str, Any]) -> None:
+    found = error(status, {"error": report})
+    assert isinstance(found, BadRequestError)
+    assert found.code == "context_length_exceeded"
+
+
+@pytest.mark.parametrize(("sent", "kept"), [("7", "7"), ("0.2", "1"), ("2.5", "3"), ("soon", "1"), (None, "1")])
+def test_the_time_to_wait_is_passed_on(sent: str | None, kept: str) -> None:
+    found = error(429, headers={} if sent is None else {"retry-after": sent})
+    assert found.headers["retry-after"] == kept
+
+
+def test_the_time_to_wait_may_be_a_date() -> None:
+    then = datetime.now(UTC) + timedelta(hours=1)
+    found = error(503, headers={"retry-after": format_datetime(then, usegmt=True)})
+    assert 3500 < int(found.headers["retry-after"]) <= 3600
+
+
+def test_an_excerpt_of_anything_is_one_line() -> None:
+    assert excerpt(b"a\n\xff\tb") == "a \ufffd b"
+
+
+@pytest.mark.parametrize(
+    ("failure", "again", "elsewhere", "counts"),
+    [
+        (ServiceUnavailableError("x", code=UNREACHABLE), True, True, True),
+        (ServiceUnavailableError("x"), True, True, True),
+        (GatewayTimeoutError("x", code=TIMEOUT), True, True, True),
+        (BadGatewayError("x", code=BROKEN), True, True, True),
+        (BadGatewayError("x", code=UNAVAILABLE), True, True, True),
+        (BadGatewayError("x", code=FAILED), False, True, True),
+        (BadGatewayError("x", code=UNAUTHORIZED), False, True, False),
+        (BadGatewayError("x", code=UNSUITABLE), False, True, False),
+        (GatewayTimeoutError("x", code=DEADLINE), False, False, False),
+        (RateLimitError("x", retry_after=1), True, True, False),
+        (BadRequestError("x"), False, False, False),
+        (NotFoundError("x"), False, False, False),
+        (InternalServerError("x"), False, False, False),
+    ],
+)
+def test_what_follows_from_a_failure(failure: APIError, again: bool, elsewhere: bool, counts: bool) -> None:
+    assert worth_another_try(failure) is again
+    assert worth_another_backend(failure) is elsewhere
+    assert counts_against(failure) is counts

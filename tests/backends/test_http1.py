@@ -1,0 +1,234 @@
+"""The small HTTP client of the hot path, against real sockets."""
+
+import asyncio
+import contextlib
+import gzip
+from collections.abc import AsyncIterator, Awaitable, Callable
+
+import pytest
+
+from antwort.backends.http1 import HIGH_WATER, ClosedError, ConnectTimeoutError, DirectReply, Http1Client, ProtocolError
+
+REQUEST = b"POST /x HTTP/1.1\r\nhost: h\r\ncontent-length: 2\r\n\r\n{}"
+OK = b"HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nhello"
+Handler = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+
+
+class Server:
+    def __init__(self) -> None:
+        self.connections = 0
+        self.requests = 0
+
+
+@contextlib.asynccontextmanager
+async def serving(
+    handler: Callable[[Server, asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]], *, limit: int = 10
+) -> AsyncIterator[tuple[Http1Client, Server]]:
+    state = Server()
+
+    tasks: set[asyncio.Task[None]] = set()
+
+    async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        tasks.add(task)
+        state.connections += 1
+        try:
+            with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError, asyncio.CancelledError):
+                await handler(state, reader, writer)
+        finally:
+            writer.close()
+            with contextlib.suppress(ConnectionError):
+                await writer.wait_closed()
+
+    server = await asyncio.start_server(connected, "127.0.0.1", 0)
+    client = Http1Client("127.0.0.1", server.sockets[0].getsockname()[1], tls=False, limit=limit)
+    try:
+        yield client, state
+    finally:
+        await client.close()
+        server.close()
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
+
+
+async def one_request(state: Server, reader: asyncio.StreamReader) -> None:
+    await reader.readexactly(len(REQUEST))
+    state.requests += 1
+
+
+async def read_all(reply: DirectReply) -> bytes:
+    body = b""
+    while part := await reply.chunk():
+        body += part
+    reply.abort()
+    return body
+
+
+async def exchange(client: Http1Client, *, silence: float = 20) -> bytes:
+    return await read_all(await client.exchange(REQUEST, connect_timeout=5, silence=silence))
+
+
+def answering(*answers: bytes) -> Callable[[Server, asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]:
+    async def handler(state: Server, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        for answer in answers:
+            await one_request(state, reader)
+            writer.write(answer)
+            await writer.drain()
+
+    return handler
+
+
+async def test_a_connection_is_kept_and_used_again() -> None:
+    async with serving(answering(OK, OK, OK)) as (client, state):
+        assert [await exchange(client) for _ in range(3)] == [b"hello"] * 3
+        assert (state.connections, state.requests) == (1, 3)
+
+
+async def test_a_kept_connection_that_the_server_closed_is_replaced() -> None:
+    async with serving(answering(OK)) as (client, state):
+        assert await exchange(client) == b"hello"
+        assert await exchange(client) == b"hello"
+        assert state.connections == 2
+
+
+async def test_a_new_connection_that_is_closed_without_an_answer_is_an_error() -> None:
+    async with serving(answering()) as (client, _):
+        with pytest.raises(ClosedError):
+            await exchange(client)
+
+
+async def test_an_answer_that_is_cut_off_is_an_error() -> None:
+    async with serving(answering(b"HTTP/1.1 200 OK\r\ncontent-length: 50\r\n\r\nhello")) as (client, _):
+        reply = await client.exchange(REQUEST, connect_timeout=5, silence=20)
+        assert await reply.chunk() == b"hello"
+        with pytest.raises(ClosedError):
+            await reply.chunk()
+        reply.abort()
+
+
+async def test_an_answer_without_a_length_ends_with_the_connection() -> None:
+    async with serving(answering(b"HTTP/1.1 200 OK\r\nconnection: close\r\n\r\nhello")) as (client, _):
+        assert await exchange(client) == b"hello"
+
+
+async def test_an_interim_answer_is_passed_over() -> None:
+    async with serving(answering(b"HTTP/1.1 100 Continue\r\n\r\n" + OK)) as (client, _):
+        reply = await client.exchange(REQUEST, connect_timeout=5, silence=20)
+        assert reply.status == 200
+        assert await read_all(reply) == b"hello"
+
+
+async def test_chunks_and_compression_are_undone() -> None:
+    packed = gzip.compress(b"hello")
+    head = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\ncontent-encoding: gzip\r\n\r\n"
+    body = b"".join(b"1\r\n%c\r\n" % byte for byte in packed) + b"0\r\n\r\n"
+    async with serving(answering(head + body)) as (client, _):
+        assert await exchange(client) == b"hello"
+
+
+@pytest.mark.parametrize("answer", [b"SSH-2.0-OpenSSH\r\n", b"HTTP/1.1 200 OK\r\ncontent-length: x\r\n\r\n"])
+async def test_what_is_not_http_is_said_to_be_so(answer: bytes) -> None:
+    async with serving(answering(answer)) as (client, _):
+        with pytest.raises((ProtocolError, ClosedError)):
+            await exchange(client)
+
+
+async def test_silence_is_limited_and_the_limit_can_be_changed() -> None:
+    async def handler(state: Server, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await one_request(state, reader)
+        writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 50\r\n\r\nhello")
+        await reader.read()
+
+    async with serving(handler) as (client, _):
+        reply = await client.exchange(REQUEST, connect_timeout=5, silence=20)
+        assert await reply.chunk() == b"hello"
+        reply.limit_silence(0.01)
+        with pytest.raises(TimeoutError):
+            await reply.chunk()
+        reply.abort()
+
+
+async def test_a_server_that_never_answers_times_out() -> None:
+    async def handler(state: Server, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read()
+
+    async with serving(handler) as (client, _):
+        with pytest.raises(TimeoutError):
+            await exchange(client, silence=0.01)
+
+
+async def test_a_connection_that_does_not_come_about_in_time_is_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def never(*args: object, **kwargs: object) -> None:
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(asyncio.get_running_loop(), "create_connection", never)
+    client = Http1Client("127.0.0.1", 1, tls=False, limit=1)
+    with pytest.raises(ConnectTimeoutError):
+        await client.exchange(REQUEST, connect_timeout=0.01, silence=20)
+
+
+async def test_an_abandoned_answer_closes_its_connection() -> None:
+    gone = asyncio.Event()
+
+    async def handler(state: Server, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await one_request(state, reader)
+        writer.write(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n5\r\nhello\r\n")
+        with contextlib.suppress(ConnectionError):
+            await reader.read()
+        gone.set()
+
+    async with serving(handler) as (client, _):
+        reply = await client.exchange(REQUEST, connect_timeout=5, silence=20)
+        await reply.chunk()
+        reply.abort()
+        reply.abort()
+        await asyncio.wait_for(gone.wait(), 10)
+
+
+async def test_a_reader_that_pauses_makes_the_server_pause() -> None:
+    sent = 0
+    stuck = asyncio.Event()
+
+    async def handler(state: Server, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal sent
+        await one_request(state, reader)
+        piece = b"x" * 65_536
+        total = 400
+        writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n" % (total * len(piece)))
+        for _ in range(total):
+            writer.write(piece)
+            try:
+                await asyncio.wait_for(writer.drain(), 0.5)
+            except TimeoutError:
+                stuck.set()
+                await writer.drain()
+            sent += 1
+
+    async with serving(handler) as (client, _):
+        reply = await client.exchange(REQUEST, connect_timeout=5, silence=20)
+        await asyncio.wait_for(stuck.wait(), 20)
+        assert sent * 65_536 > HIGH_WATER
+        assert sent < 400
+        assert len(await read_all(reply)) == 400 * 65_536
+
+
+async def test_no_more_connections_than_allowed() -> None:
+    now = peak = 0
+
+    async def handler(state: Server, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal now, peak
+        while True:
+            await one_request(state, reader)
+            now += 1
+            peak = max(peak, now)
+            await asyncio.sleep(0.001)
+            now -= 1
+            writer.write(OK)
+
+    async with serving(handler, limit=3) as (client, state):
+        assert await asyncio.gather(*(exchange(client) for _ in range(12))) == [b"hello"] * 12
+        assert peak <= 3
+        assert state.connections <= 3

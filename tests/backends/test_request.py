@@ -1,0 +1,128 @@
+"""A turn as the body of a Chat Completions request."""
+
+import json
+from typing import Any
+
+import pytest
+from tests.backends.conftest import a_request
+
+from antwort.backends import Transport
+from antwort.backends.chat.dialect import Dialect
+from antwort.backends.chat.request import chat_body, encode_body
+from antwort.config import BackendConfig
+from antwort.errors import BadRequestError
+
+JSON = dict[str, Any]
+
+TOOL = {"type": "function", "name": "add", "description": "Adds.", "parameters": {"type": "object"}, "strict": True}
+
+
+def body(dialect: Dialect | None = None, **request: Any) -> JSON:
+    built = chat_body(a_request(**request), dialect or Dialect(), "local", {})
+    decoded: JSON = json.loads(encode_body(built))
+    return decoded
+
+
+def added(**request: Any) -> JSON:
+    """Return what a request adds to the least body."""
+    return {key: value for key, value in body(**request).items() if key not in {"model", "messages"}}
+
+
+def test_only_what_was_asked_for_is_sent() -> None:
+    assert body() == {"model": "m", "messages": [{"role": "user", "content": "Hi"}]}
+
+
+@pytest.mark.parametrize(
+    ("request_", "fields"),
+    [
+        ({"temperature": 0.0}, {"temperature": 0.0}),
+        ({"top_p": 0.5}, {"top_p": 0.5}),
+        ({"presence_penalty": 1.0, "frequency_penalty": 0.0}, {"presence_penalty": 1.0, "frequency_penalty": 0.0}),
+        ({"max_output_tokens": 99}, {"max_tokens": 99}),
+        ({"top_logprobs": 0}, {"logprobs": True, "top_logprobs": 0}),
+        ({"top_logprobs": 3}, {"logprobs": True, "top_logprobs": 3}),
+        ({"effort": "low"}, {"reasoning_effort": "low"}),
+        ({"verbosity": "low", "user": "u"}, {"verbosity": "low", "user": "u"}),
+        ({"service_tier": "flex", "prompt_cache_key": "k"}, {"service_tier": "flex", "prompt_cache_key": "k"}),
+        ({"stream": True}, {"stream": True, "stream_options": {"include_usage": True}}),
+        ({"text_format": {"type": "text"}}, {}),
+        ({"text_format": {"type": "json_object"}}, {"response_format": {"type": "json_object"}}),
+        (
+            {"text_format": {"type": "json_schema", "name": "n", "schema": {}, "strict": False, "description": None}},
+            {"response_format": {"type": "json_schema", "json_schema": {"name": "n", "schema": {}, "strict": False}}},
+        ),
+        ({"tool_choice": "auto", "parallel_tool_calls": True}, {}),
+    ],
+)
+def test_a_field_is_sent_under_its_name(request_: JSON, fields: JSON) -> None:
+    assert added(**request_) == fields
+
+
+def test_tools_have_the_shape_of_chat_completions() -> None:
+    function = {"name": "add", "description": "Adds.", "parameters": {"type": "object"}, "strict": True}
+    assert added(tools=[TOOL]) == {"tools": [{"type": "function", "function": function}]}
+    bare = added(tools=[{"type": "function", "name": "now", "description": None, "parameters": None, "strict": None}])
+    assert bare["tools"][0]["function"] == {"name": "now", "parameters": {"type": "object", "properties": {}}}
+
+
+@pytest.mark.parametrize(
+    ("choice", "sent"),
+    [
+        ("auto", "auto"),
+        ("none", "none"),
+        ("required", "required"),
+        ({"type": "function", "name": "add"}, {"type": "function", "function": {"name": "add"}}),
+    ],
+)
+def test_the_choice_of_a_tool_is_sent_with_the_tools(choice: Any, sent: Any) -> None:
+    fields = added(tools=[TOOL], tool_choice=choice, parallel_tool_calls=False)
+    assert fields["tool_choice"] == sent
+    assert fields["parallel_tool_calls"] is False
+
+
+def test_a_choice_that_names_no_function_is_refused() -> None:
+    with pytest.raises(BadRequestError, match="names no function"):
+        body(tools=[TOOL], tool_choice={"type": "shop"})
+
+
+def test_an_unknown_text_format_is_refused() -> None:
+    with pytest.raises(BadRequestError, match="'xml'"):
+        body(text_format={"type": "xml"})
+
+
+def test_fields_of_the_operator_replace_ours_and_null_leaves_one_out() -> None:
+    sent = chat_body(
+        a_request(stream=True, temperature=1.0, extra={"seed": 2}),
+        Dialect(),
+        "local",
+        {"stream_options": None, "top_k": 5, "seed": 1, "temperature": 0.2},
+    )
+    assert {key: sent.get(key) for key in ("stream", "stream_options", "top_k", "seed", "temperature")} == {
+        "stream": True,
+        "stream_options": None,
+        "top_k": 5,
+        "seed": 2,
+        "temperature": 0.2,
+    }
+    assert "stream_options" not in sent
+
+
+def test_text_that_is_no_unicode_is_refused() -> None:
+    with pytest.raises(BadRequestError, match="not valid Unicode"):
+        body(instructions="\ud800")
+
+
+@pytest.mark.parametrize(
+    ("url", "field", "role"),
+    [
+        ("https://api.openai.com/v1", "max_completion_tokens", "developer"),
+        ("http://localhost:8000/v1", "max_tokens", "system"),
+        ("https://api.openai.com.example.org/v1", "max_tokens", "system"),
+    ],
+)
+def test_the_dialect_is_told_by_the_host(url: str, field: str, role: str) -> None:
+    config = BackendConfig(url=url)
+    dialect = Dialect.of(config, Transport("local", config))
+    sent = body(dialect, max_output_tokens=99, items=[{"role": "developer", "content": "Hi"}])
+    assert sent[field] == 99
+    assert sent["messages"][0]["role"] == role

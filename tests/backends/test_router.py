@@ -1,0 +1,217 @@
+"""Models, aliases and backends: who gets a request."""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pytest
+from tests.backends.conftest import Notes, a_request
+
+from antwort.backends import ModelInfo, ModelRequest, ModelRouter, Route, TurnSink
+from antwort.errors import NotFoundError, ServiceUnavailableError
+
+
+class Server:
+    """A backend with some models, or with a reason not to list them."""
+
+    def __init__(self, name: str, *models: str, problem: bool = False) -> None:
+        self.name = name
+        self.names = models
+        self.problem = problem
+        self.listed = 0
+        self.asked: list[str] = []
+        self.gate = asyncio.Event()
+        self.gate.set()
+        self.asked_for_list = asyncio.Event()
+        self.gave_list = asyncio.Event()
+        self.closed = False
+
+    async def run(self, request: ModelRequest, sink: TurnSink) -> None:
+        self.asked.append(request.model)
+        sink.text(self.name)
+
+    async def models(self) -> Sequence[ModelInfo]:
+        self.listed += 1
+        self.asked_for_list.set()
+        await self.gate.wait()
+        self.gave_list.set()
+        if self.problem:
+            raise ServiceUnavailableError(f"The backend '{self.name}' cannot be reached.")
+        return [ModelInfo(model, "them") for model in self.names]
+
+    async def close(self) -> None:
+        self.closed = True
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def route(server: Server, *models: str, aliases: Mapping[str, str] | None = None) -> Route:
+    return Route(server, models, aliases or {})
+
+
+async def resolved(router: ModelRouter, name: str | None) -> tuple[str, str]:
+    target = await router.resolve(name)
+    return target.backend.name, target.model
+
+
+ROUTES: dict[str, tuple[str, str]] = {
+    "fast": ("near", "llama-8b"),
+    "big": ("near", "llama-70b"),
+    "far/x": ("far", "x"),
+    "far/best": ("far", "gpt"),
+    "meta/llama": ("far", "meta/llama"),
+    "only-there": ("far", "only-there"),
+    "nobody-knows": ("open", "nobody-knows"),
+    "in-both": ("open", "in-both"),
+}
+
+
+@pytest.mark.parametrize(("name", "expected"), ROUTES.items())
+async def test_a_name_finds_its_backend(name: str, expected: tuple[str, str]) -> None:
+    router = ModelRouter(
+        [
+            route(Server("near"), "llama-8b", "llama-70b", aliases={"fast": "llama-8b", "big": "llama-70b"}),
+            route(Server("open", "in-both", "big")),
+            route(Server("far", "only-there", "in-both", "meta/llama"), aliases={"best": "gpt"}),
+        ]
+    )
+    assert await resolved(router, name) == expected
+
+
+async def test_an_alias_wins_over_a_model_of_the_same_name() -> None:
+    first, second = Server("first"), Server("second")
+    router = ModelRouter([route(first, "small"), route(second, "large", aliases={"small": "large"})])
+    assert await resolved(router, "small") == ("second", "large")
+
+
+async def test_a_turn_is_run_with_the_models_real_name(notes: Notes) -> None:
+    server = Server("near")
+    await ModelRouter([route(server, aliases={"fast": "llama"})]).run(a_request(model="fast"), notes)
+    assert server.asked == ["llama"]
+    assert notes.said() == "near"
+
+
+async def test_one_backend_gets_everything_without_being_asked_for_its_list() -> None:
+    server = Server("near", "llama")
+    assert await resolved(ModelRouter([route(server)]), "whatever/you-say") == ("near", "whatever/you-say")
+    assert server.listed == 0
+
+
+@pytest.mark.parametrize("name", ["lama-8b", "near/lama-8b"])
+async def test_a_name_that_cannot_be_anywhere_is_not_found(name: str) -> None:
+    router = ModelRouter([route(Server("near"), "llama-8b", "qwen")])
+    with pytest.raises(NotFoundError, match=f"'{name}' does not exist.*'llama-8b'") as caught:
+        await router.resolve(name)
+    assert (caught.value.code, caught.value.param) == ("model_not_found", "model")
+
+
+async def test_without_a_name_the_default_model_is_used() -> None:
+    router = ModelRouter([route(Server("near"), "a"), route(Server("far"), "b")], default_model="b")
+    assert await resolved(router, None) == ("far", "b")
+    assert await resolved(router, "") == ("far", "b")
+
+
+async def test_without_a_default_the_first_model_of_the_first_backend_is_used() -> None:
+    assert await resolved(ModelRouter([route(Server("near"), "a", "b")]), None) == ("near", "a")
+    assert await resolved(ModelRouter([route(Server("near", "x", "y"))]), None) == ("near", "x")
+
+
+@pytest.mark.parametrize(
+    ("routes", "error", "reason"),
+    [
+        ([], ServiceUnavailableError, "No backend is configured"),
+        ([route(Server("near"))], NotFoundError, "'near' has none"),
+        ([route(Server("near", problem=True))], ServiceUnavailableError, "'near' cannot be reached"),
+    ],
+)
+async def test_without_any_model_the_reason_is_told(routes: list[Route], error: Any, reason: str) -> None:
+    with pytest.raises(error, match=reason):
+        await ModelRouter(routes).resolve(None)
+
+
+async def test_all_models_and_aliases_are_listed_once() -> None:
+    router = ModelRouter(
+        [
+            route(Server("near"), "a", "b", aliases={"fast": "a"}),
+            route(Server("down", problem=True)),
+            route(Server("far", "b", "c"), aliases={"best": "c"}),
+        ]
+    )
+    listed = await router.models()
+    assert [(info.id, info.owned_by) for info in listed] == [
+        ("a", "near"),
+        ("b", "near"),
+        ("fast", "near"),
+        ("c", "them"),
+        ("best", "far"),
+    ]
+
+
+async def test_a_backend_that_gives_no_list_does_not_stop_the_others() -> None:
+    down, far = Server("down", problem=True), Server("far", "c")
+    router = ModelRouter([route(down), route(far)])
+    assert await resolved(router, "c") == ("far", "c")
+    assert await resolved(router, "d") == ("down", "d")
+    assert down.listed == 1
+
+
+async def test_the_list_is_asked_for_once_however_many_wait() -> None:
+    near, far = Server("near"), Server("far", "c")
+    far.gate.clear()
+    router = ModelRouter([route(near), route(far)])
+    waiting = [asyncio.create_task(resolved(router, "c")) for _ in range(5)]
+    await far.asked_for_list.wait()
+    waiting[0].cancel()
+    far.gate.set()
+    assert await asyncio.gather(*waiting[1:]) == [("far", "c")] * 4
+    assert far.listed == 1
+
+
+async def test_the_list_is_kept_for_a_while_and_refreshed_without_waiting() -> None:
+    clock, near, far = Clock(), Server("near"), Server("far", "c")
+    router = ModelRouter([route(near), route(far)], clock=clock)
+    assert await resolved(router, "c") == ("far", "c")
+    clock.now += 59
+    await resolved(router, "c")
+    assert far.listed == 1
+    clock.now += 1
+    far.names = ("d",)
+    far.gate.clear()
+    assert await resolved(router, "c") == ("far", "c")  # the old list, while the new one is fetched
+    far.gave_list.clear()
+    far.gate.set()
+    await far.gave_list.wait()
+    assert await resolved(router, "d") == ("far", "d")
+    assert far.listed == 2
+
+
+async def test_what_was_known_stays_when_a_list_cannot_be_refreshed() -> None:
+    clock, near, far = Clock(), Server("near"), Server("far", "c")
+    router = ModelRouter([route(near), route(far)], clock=clock)
+    await router.resolve("c")
+    far.problem = True
+    clock.now += 60
+    far.gave_list.clear()
+    await router.models()
+    await far.gave_list.wait()
+    assert far.listed == 2
+    assert await resolved(router, "c") == ("far", "c")
+
+
+async def test_closing_gives_everything_back() -> None:
+    near, far = Server("near"), Server("far")
+    far.gate.clear()
+    router = ModelRouter([route(near), route(far)])
+    task = asyncio.create_task(router.models())
+    await far.asked_for_list.wait()
+    await router.close()
+    assert near.closed
+    assert far.closed
+    with pytest.raises(asyncio.CancelledError):
+        await task

@@ -1,0 +1,329 @@
+"""Streams and whole answers in every dialect, cut anywhere."""
+
+import json
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.backends.conftest import DONE, Notes, delta, event
+from tests.backends.dialects import DIALECTS, Calls
+
+from antwort.backends.chat.chunk import logprobs_of, usage_of
+from antwort.backends.chat.sse import MAX_EVENT, EventStream
+from antwort.backends.chat.stream import Turn
+from antwort.backends.chat.thoughts import ThinkTags
+from antwort.errors import (
+    APIError,
+    BadGatewayError,
+    BadRequestError,
+    GatewayTimeoutError,
+    NotFoundError,
+    RateLimitError,
+    ServiceUnavailableError,
+)
+from antwort.wire.usage import InputTokensDetails, OutputTokensDetails, Usage
+
+
+def understood(*reads: bytes) -> Calls:
+    """Read a stream that arrives in these pieces."""
+    notes = Notes()
+    turn, events = Turn("local", notes), EventStream("local")
+    for read in reads:
+        for payload in events.feed(read):
+            turn.take(payload)
+    for payload in events.end():
+        turn.take(payload)
+    turn.end()
+    return notes.calls
+
+
+def understood_whole(answer: Any) -> Calls:
+    notes = Notes()
+    turn = Turn("local", notes)
+    turn.take_whole(answer if isinstance(answer, bytes) else json.dumps(answer).encode())
+    turn.end()
+    return notes.calls
+
+
+def a_message(finish_reason: str | None = "stop", **message: Any) -> dict[str, Any]:
+    return {"choices": [{"index": 0, "message": {"role": "assistant", **message}, "finish_reason": finish_reason}]}
+
+
+@pytest.mark.parametrize(("script", "expected"), DIALECTS.values(), ids=DIALECTS)
+def test_a_dialect_is_understood(script: bytes, expected: Calls) -> None:
+    assert understood(script) == expected
+
+
+@pytest.mark.parametrize(("script", "expected"), DIALECTS.values(), ids=DIALECTS)
+def test_a_dialect_is_understood_wherever_it_is_cut_in_two(script: bytes, expected: Calls) -> None:
+    for cut in range(len(script) + 1):
+        assert understood(script[:cut], script[cut:]) == expected, cut
+
+
+@given(st.data())
+def test_a_dialect_is_understood_in_any_pieces(data: st.DataObject) -> None:
+    script, expected = data.draw(st.sampled_from(list(DIALECTS.values())))
+    cuts = data.draw(st.lists(st.integers(0, len(script)), max_size=20))
+    places = sorted({0, len(script), *cuts})
+    assert understood(*(script[start:end] for start, end in pairwise(places))) == expected
+
+
+@pytest.mark.parametrize(("script", "expected"), DIALECTS.values(), ids=DIALECTS)
+def test_line_ends_may_be_those_of_windows(script: bytes, expected: Calls) -> None:
+    assert understood(script.replace(b"\r\n", b"\n").replace(b"\n", b"\r\n")) == expected
+
+
+def test_characters_cut_between_reads_arrive_whole() -> None:
+    script = event(json.dumps({"choices": [{"delta": {"content": "ö€🙂"}}]}, ensure_ascii=False).encode())
+    for cut in range(len(script)):
+        assert understood(script[:cut], script[cut:])[0] == ("text", "ö€🙂")
+
+
+def test_bytes_that_are_no_characters_are_replaced() -> None:
+    assert understood(event(b'{"choices":[{"delta":{"content":"a\xffb"}}]}'))[0] == ("text", "a\ufffdb")
+
+
+def test_an_event_without_end_is_refused() -> None:
+    events = EventStream("local")
+    part = b"x" * (1024 * 1024)
+    with pytest.raises(BadGatewayError, match="'local' sent an event of more than"):
+        for _ in range(MAX_EVENT // len(part) + 1):
+            events.feed(part)
+
+
+def test_what_follows_the_first_choice_is_not_read() -> None:
+    two = event({"choices": [{"index": 0, "delta": {"content": "a"}}, {"index": 1, "delta": {"content": "b"}}]})
+    assert understood(two, DONE) == [("text", "a"), ("finish", "stop")]
+
+
+# --- why it stopped -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("reason", "expected"),
+    [
+        ("stop", "stop"),
+        ("eos", "stop"),
+        ("end_turn", "stop"),
+        ("", "stop"),
+        (None, "stop"),
+        ("length", "length"),
+        ("max_tokens", "length"),
+        ("tool_calls", "stop"),
+        ("content_filter", "content_filter"),
+        ("SAFETY", "content_filter"),
+    ],
+)
+def test_reasons_to_stop_are_those_of_the_engine(reason: str | None, expected: str) -> None:
+    assert understood(delta(reason, content="a"), DONE)[-1] == ("finish", expected)
+    assert understood_whole(a_message(reason, content="a"))[-1] == ("finish", expected)
+
+
+def test_calls_that_were_cut_off_end_with_length() -> None:
+    script = delta("length", tool_calls=[{"index": 0, "id": "c", "function": {"name": "add", "arguments": '{"a'}}])
+    assert understood(script)[-1] == ("finish", "length")
+
+
+def test_an_empty_answer_that_was_finished_is_one() -> None:
+    assert understood(delta(role="assistant", content=""), delta("stop"), DONE) == [("finish", "stop")]
+
+
+@pytest.mark.parametrize("script", [b"", DONE, b": ping\n\n", event({"choices": []}), delta(content="")])
+def test_a_stream_that_ends_before_it_began_is_a_bad_gateway(script: bytes) -> None:
+    with pytest.raises(BadGatewayError, match="'local' ended before it began"):
+        understood(script)
+
+
+@pytest.mark.parametrize("reason", ["error", "abort"])
+def test_an_answer_the_server_gave_up_is_a_bad_gateway(reason: str) -> None:
+    with pytest.raises(BadGatewayError, match="'local' gave up"):
+        understood(delta(reason, content="a"), DONE)
+
+
+def test_a_call_without_a_name_is_a_bad_gateway() -> None:
+    with pytest.raises(BadGatewayError, match="without a name"):
+        understood(delta("tool_calls", tool_calls=[{"index": 0, "id": "c", "function": {"arguments": "{}"}}]))
+
+
+# --- errors in the stream -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("value", "kind"),
+    [
+        ({"error": {"message": "boom", "type": "server_error", "code": None}}, BadGatewayError),
+        ({"error": {"message": "boom", "code": 429}}, RateLimitError),
+        ({"error": {"message": "boom", "type": "rate_limit_error"}}, RateLimitError),
+        ({"error": {"message": "boom", "code": "400"}}, BadRequestError),
+        ({"error": {"message": "boom", "type": "BadRequestError", "code": 400}}, BadRequestError),
+        ({"error": {"message": "boom", "type": "invalid_request_error"}}, BadRequestError),
+        ({"error": {"message": "boom", "type": "overloaded_error"}}, ServiceUnavailableError),
+        ({"error": {"message": "boom", "code": 503}}, ServiceUnavailableError),
+        ({"error": {"message": "boom", "type": "timeout"}}, GatewayTimeoutError),
+        ({"error": {"message": "no model boom", "code": "model_not_found"}}, NotFoundError),
+        ({"error": "boom"}, BadGatewayError),
+        (
+            {"object": "error", "message": "boom", "type": "BadRequestError", "param": None, "code": 400},
+            BadRequestError,
+        ),
+        ({"detail": "boom"}, BadGatewayError),
+        (
+            {"error": {"message": "boom", "code": 502}, "choices": [{"delta": {}, "finish_reason": "error"}]},
+            BadGatewayError,
+        ),
+    ],
+)
+def test_an_error_in_the_stream_is_the_error_it_stands_for(value: Any, kind: type[APIError]) -> None:
+    for script in (event(value), b"event: error\n" + event(value), delta(content="a") + event(value)):
+        with pytest.raises(kind, match="boom") as caught:
+            understood(script)
+        assert type(caught.value) is kind
+        assert "'local'" in caught.value.message
+    with pytest.raises(kind):
+        understood_whole(value)
+
+
+def test_a_context_that_is_too_long_is_told_by_its_code() -> None:
+    message = "the request exceeds the available context size, try increasing it"
+    with pytest.raises(BadRequestError) as caught:
+        understood(event({"error": {"code": 400, "message": message, "type": "exceed_context_size_error"}}))
+    assert caught.value.code == "context_length_exceeded"
+
+
+# --- thoughts -------------------------------------------------------------------------------------------------------
+
+
+def parted(*pieces: str) -> tuple[str, str]:
+    tags = ThinkTags()
+    found = [*(tags.take(piece) for piece in pieces), tags.end()]
+    return "".join(thought for thought, _ in found), "".join(answer for _, answer in found)
+
+
+TAGGED = [
+    ("<think>a</think>b", ("a", "b")),
+    ("\n <think>\na\n</think>\n\nb\n", ("a\n", "b\n")),
+    ("<think>\n\n</think>\n\nb", ("", "b")),
+    ("<think>a", ("a", "")),
+    ("<think>a</thin", ("a</thin", "")),
+    ("<think>a</thinly</think>b", ("a</thinly", "b")),
+    ("<thin", ("", "<thin")),
+    ("<thinking>b", ("", "<thinking>b")),
+    (" \n ", ("", " \n ")),
+    ("b <think>c</think>", ("", "b <think>c</think>")),
+    ("<think>a</think>b</think><think>c", ("a", "b</think><think>c")),
+    ("", ("", "")),
+]
+
+
+@pytest.mark.parametrize(("text", "expected"), TAGGED)
+def test_tagged_thoughts_are_parted_from_the_answer(text: str, expected: tuple[str, str]) -> None:
+    assert parted(text) == expected
+    assert parted(*text) == expected
+    for cut in range(len(text)):
+        assert parted(text[:cut], text[cut:]) == expected
+
+
+@given(st.lists(st.sampled_from(["<think>", "</think>", "<", "th", "ink>", "a", "\n", "/"])))
+def test_tags_do_not_depend_on_how_the_text_was_cut(pieces: list[str]) -> None:
+    assert parted(*pieces) == parted("".join(pieces)) == parted(*"".join(pieces))
+
+
+def test_text_that_only_looks_like_thoughts_is_left_alone_beside_real_ones() -> None:
+    script = delta(reasoning_content="hm") + delta(content="<think>is a tag</think>") + delta("stop")
+    assert understood(script) == [("reasoning", "hm"), ("text", "<think>is a tag</think>"), ("finish", "stop")]
+
+
+# --- numbers --------------------------------------------------------------------------------------------------------
+
+
+def test_tokens_are_counted_with_their_details() -> None:
+    counted = usage_of(
+        {
+            "prompt_tokens": 10,
+            "completion_tokens": 20,
+            "total_tokens": 30,
+            "prompt_tokens_details": {"cached_tokens": 4, "cache_write_tokens": 2},
+            "completion_tokens_details": {"reasoning_tokens": 15, "audio_tokens": None},
+        }
+    )
+    assert counted == Usage(10, InputTokensDetails(4, 2), 20, OutputTokensDetails(15), 30)
+    cached = usage_of({"prompt_tokens": 10.0, "completion_tokens": None, "prompt_cache_hit_tokens": 8})
+    assert cached == Usage(10, InputTokensDetails(8), 0, OutputTokensDetails(), 10)
+
+
+def test_log_probabilities_have_the_shape_of_responses() -> None:
+    entry = {
+        "token": "ö",
+        "logprob": -0.5,
+        "bytes": None,
+        "top_logprobs": [{"token": "o", "logprob": -1, "bytes": [111]}],
+    }
+    shaped = {
+        "token": "ö",
+        "bytes": [195, 182],
+        "logprob": -0.5,
+        "top_logprobs": [{"token": "o", "bytes": [111], "logprob": -1}],
+    }
+    assert logprobs_of({"content": [entry]}) == [shaped]
+    first, second = (
+        {"choices": [{"delta": {"content": text}, "logprobs": {"content": [entry]}}]} for text in ("", "ö")
+    )
+    script = event(first) + event(second) + delta("stop", content=" end")
+    assert understood(script) == [("text", "ö", [shaped, shaped]), ("text", " end"), ("finish", "stop")]
+
+
+@pytest.mark.parametrize("value", [None, {}, {"content": None}, {"content": []}, {"tokens": ["a"]}, "x"])
+def test_no_log_probabilities_are_none(value: Any) -> None:
+    assert logprobs_of(value) is None
+
+
+# --- whole answers --------------------------------------------------------------------------------------------------
+
+
+def test_a_whole_answer_is_understood() -> None:
+    answer = a_message(
+        "tool_calls",
+        content="Let me see.",
+        reasoning_content="Well",
+        tool_calls=[
+            {"id": "call_1", "type": "function", "function": {"name": "add", "arguments": '{"a":1}'}},
+            {"id": "call_2", "type": "function", "function": {"name": "add", "arguments": {"a": 2}}},
+            {"function": {"name": "now", "arguments": ""}},
+        ],
+    )
+    assert understood_whole({**answer, "usage": {"prompt_tokens": 1, "completion_tokens": 2}}) == [
+        ("reasoning", "Well"),
+        ("text", "Let me see."),
+        ("call", 0, "call_1", "add", '{"a":1}'),
+        ("call", 1, "call_2", "add", '{"a":2}'),
+        ("call", 2, None, "now", ""),
+        ("call", 2, None, None, "{}"),
+        ("usage", 1, 2, 3),
+        ("finish", "tool_calls"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("message", "expected"),
+    [
+        ({"content": "<think>a</think>\n\nb"}, [("reasoning", "a"), ("text", "b")]),
+        ({"content": [{"type": "text", "text": "b"}]}, [("text", "b")]),
+        ({"content": None, "refusal": "no"}, [("refusal", "no")]),
+        ({"content": "b", "tool_calls": [], "function_call": None}, [("text", "b")]),
+        ({"content": None, "function_call": {"name": "f", "arguments": "{}"}}, [("call", 0, None, "f", "{}")]),
+    ],
+)
+def test_a_whole_message_is_understood_in_every_dialect(message: Any, expected: Calls) -> None:
+    assert understood_whole(a_message(**message))[:-1] == expected
+
+
+def test_an_indented_answer_is_understood() -> None:
+    assert understood_whole(json.dumps(a_message(content="b"), indent=2).encode())[0] == ("text", "b")
+
+
+def test_an_answer_that_is_a_page_is_summed_up_in_a_line() -> None:
+    page = b"<!doctype html>\n<html><head>\n<title>Open\n WebUI</title></head></html>"
+    with pytest.raises(BadGatewayError, match=r"'local' answered with something that is no answer: Open WebUI \(check"):
+        understood_whole(page)
