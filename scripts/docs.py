@@ -104,6 +104,7 @@ import argparse, sys, urllib.error, urllib.request
 parser = argparse.ArgumentParser()
 parser.add_argument("url")
 parser.add_argument("-s", action="store_true")
+parser.add_argument("-N", action="store_true")
 parser.add_argument("-X", dest="method")
 parser.add_argument("-H", dest="headers", action="append", default=[])
 parser.add_argument("-d", dest="data")
@@ -133,6 +134,7 @@ class Session:
             "HOME": str(folder),
             "LC_ALL": "C.UTF-8",
             "COLUMNS": str(COLUMNS),
+            "ANTWORT_NO_PROBE": "1",  # a model server on this machine is none of a page's business
         }
         self._server: subprocess.Popen[str] | None = None
         self._port = str(SHOWN_PORT)
@@ -283,13 +285,18 @@ class Sample(Provider):
         """Answer nothing at all."""
 
 
+_OWN_METRICS = ("antwort_", "gen_ai_")
+
+
 def metrics() -> str:
     """Return the table of the server's own metrics."""
     with _app(Sample()) as app:
         app.call("sample")
         app.get("/v1/sample")
+        app.request("POST", "/v1/responses", body={"input": "Hello!", "stream": True})
+        app.request("POST", "/v1/embeddings", body={"input": "Hello!"})  # refused, and counted
         app.get("/healthz")  # an answer is counted after it was sent, so in any case before the next one
-        families = [found for found in app.app.metrics.registry.collect() if found.name.startswith("antwort_")]
+        families = [found for found in app.app.metrics.registry.collect() if found.name.startswith(_OWN_METRICS)]
     rows = []
     for family in families:
         if not family.samples:

@@ -1,24 +1,35 @@
 """The composition root: from a configuration to a running app."""
 
+import asyncio
 import logging
 from collections.abc import Callable, Iterable, Mapping
 from types import TracebackType
 from typing import Any, Self
 
-from starlette.types import Receive, Scope, Send
+import msgspec
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 import antwort
 from antwort.auth import RateLimiter, build_authenticator
-from antwort.config import Config, LoadedConfig, ProviderConfig, secret_values
-from antwort.errors import ConfigError
-from antwort.functions import Catalogue, FunctionProvider, FunctionRegistry, FunctionSpec
+from antwort.backends import ModelBackend, ModelRouter, build_router
+from antwort.backends.demo import DEMO_MODEL, DemoBackend
+from antwort.backends.router import Route as ModelRoute
+from antwort.config import BackendConfig, Config, LoadedConfig, ProviderConfig, mask_urls, secret_values
+from antwort.context import ANONYMOUS_TENANT, Context
+from antwort.engine.engine import Engine
+from antwort.errors import ConfigError, did_you_mean
+from antwort.functions import Catalogue, FunctionProvider, FunctionRegistry, FunctionSpec, ToolExecutor
 from antwort.functions.discovery import place
 from antwort.functions.execution import described
 from antwort.functions.registration import Offer
 from antwort.functions.registry import Factory
 from antwort.observability import AuditLog, Metrics, Redactor, tracer
+from antwort.runs.local import LocalRuns
 from antwort.server import Parts, build_asgi
 from antwort.server.state import ServerState
+from antwort.storage import open_store
+from antwort.wire.requests import decode_create
+from antwort.wire.responses import ResponseObject
 
 __all__ = ["Antwort"]
 
@@ -40,11 +51,16 @@ class Antwort:
         functions: Iterable[Callable[..., Any] | FunctionSpec | Mapping[str, Any]] = (),
         providers: Iterable[FunctionProvider] = (),
         factories: Mapping[str, Factory] | None = None,
+        backend: str | ModelBackend | None = None,
+        executors: Iterable[ToolExecutor] = (),
     ) -> None:
         self.loaded = config if isinstance(config, LoadedConfig) else LoadedConfig(config or Config())
         self.config = self.loaded.config
         self.metrics = Metrics(antwort.__version__)
         self.state = ServerState()
+        self.router, self.state.model = choose_models(self.config, backend)
+        self._executors = tuple(executors)
+        self._http: ASGIApp | None = None
         given = list(providers)
         configured = self._configured_providers(factories or {})
         made = [*given, *(provider for provider, _ in configured)]
@@ -63,7 +79,7 @@ class Antwort:
                 self.registry.register(provider)
             for provider, offer in configured:
                 self._register(provider, offer)
-            self._http = build_asgi(self._parts())
+            self._check_agents()
         except BaseException:
             self._audit.close()
             raise
@@ -105,6 +121,43 @@ class Antwort:
             cause = described(error, self.redactor)
             raise ConfigError(f"providers.{provider.name} cannot be registered: {cause}", where=where) from error
 
+    def _check_agents(self) -> None:
+        """Refuse an agent that names a function nobody has."""
+        known = [spec.name for spec in self.registry.list()]
+        for name, agent in self.config.agents.items():
+            for function in agent.functions or ():
+                if function not in known and not self._executors:
+                    key = f"agents.{name}.functions"
+                    hint = did_you_mean(function, known)
+                    raise ConfigError(f"{key}: there is no function '{function}'{hint}", where=place(self.loaded, key))
+
+    async def start(self, *, recover: bool = True) -> None:
+        """Open the store, start every provider, and take up what was left undone; what fails is a ConfigError.
+
+        Whoever opens the store of another process for a moment must not recover: it would take that one's runs away.
+        """
+        store = await asyncio.to_thread(open_store, self.config)
+        try:
+            await self.registry.start()
+            self.engine = Engine.build(
+                executors=[self.registry, *self._executors],
+                models=self.router,
+                store=store,
+                settings=self.config.engine,
+                agents=self.config.agents,
+                metrics=self.metrics,
+            )
+            self.runs = LocalRuns(self.engine)
+            self._http = build_asgi(self._parts())
+            recovered = await self.runs.recover() if recover else 0
+        except BaseException:
+            await self.registry.close()
+            await store.close()
+            raise
+        if recovered:
+            logger.info("taking up %d background responses", recovered)
+        self.state.phase = "running"
+
     def _parts(self) -> Parts:
         limits = self.config.limits
         return Parts(
@@ -115,20 +168,39 @@ class Antwort:
             metrics=self.metrics,
             audit=self._audit,
             state=self.state,
+            engine=self.engine,
+            runs=self.runs,
+            router=self.router,
         )
 
-    async def start(self) -> None:
-        """Start every provider; one that fails is a ConfigError that names it."""
-        await self.registry.start()
-        self.state.phase = "running"
+    def stopping(self) -> None:
+        """Take note that the server is about to stop: whoever waits for a background run is told to come back."""
+        if self.state.phase == "running":
+            self.runs.send_away()
 
     async def close(self) -> None:
         """Stop taking requests and give everything back."""
+        started = self.state.phase == "running"
         self.state.phase = "stopping"
+        if started:
+            await self.runs.close()
         await self.registry.close()
+        for executor in self._executors:
+            await executor.close()
+        await self.router.close()
         await self.chain.close()
+        if started:
+            await self.engine.store.close()
         self._audit.close()
         self._tracer.close()
+
+    async def run(
+        self, text: str | list[dict[str, Any]], *, tenant: str = ANONYMOUS_TENANT, **options: Any
+    ) -> ResponseObject:
+        """Make a response in this process; `options` are those of a request, such as `model`, `tools` or `agent`."""
+        create = decode_create(msgspec.json.encode({"input": text, **options}))
+        plan = await self.engine.plan(create, Context(tenant, scopes=frozenset({"*"})))
+        return await self.engine.respond(plan)
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -147,7 +219,7 @@ class Antwort:
         """Serve one ASGI connection."""
         if scope["type"] == "lifespan":
             await self._lifespan(receive, send)
-        elif scope["type"] == "http":
+        elif scope["type"] == "http" and self._http is not None:
             await self._http(scope, receive, send)
         else:
             await send({"type": "websocket.close", "code": 1000, "reason": "There is no WebSocket endpoint here."})
@@ -180,3 +252,17 @@ def enabled_providers(config: Config, catalogue: Catalogue) -> dict[str, Provide
     for name in catalogue.plugins:
         chosen.setdefault(name, ProviderConfig(enabled=True))
     return {name: provider for name, provider in chosen.items() if provider.enabled}
+
+
+def choose_models(config: Config, backend: str | ModelBackend | None) -> tuple[ModelRouter, str]:
+    """Return who answers, and a sentence about it: the backend given, those of the configuration, or the demo model."""
+    if isinstance(backend, str):
+        config = config.model_copy(update={"backends": {"default": BackendConfig(url=backend)}})
+    elif backend is not None:
+        return ModelRouter([ModelRoute(backend)], default_model=config.engine.default_model), backend.name
+    if not config.backends:
+        demo = DemoBackend()
+        described = f"the built-in demo model ({DEMO_MODEL}); connect a real one with --backend URL"
+        return ModelRouter([ModelRoute(demo)]), described
+    described = ", ".join(f"{name} ({mask_urls(entry.url)})" for name, entry in config.backends.items())
+    return build_router(config), described

@@ -1,8 +1,12 @@
+import contextlib
 import json
+import sqlite3
 from collections.abc import Callable
 from pathlib import Path
 
 from click.testing import Result
+
+from antwort.testing import ScriptServer
 
 Cli = Callable[..., Result]
 Write = Callable[[str], Path]
@@ -16,8 +20,11 @@ def test_every_part_that_works_has_its_line(cli: Cli, config: Write) -> None:
     assert result.stdout.splitlines() == [
         "ok  configuration: antwort.yaml",
         "ok  authentication: none",
+        "ok  storage: .antwort/antwort.db, to be created at the next start",
         "ok  provider basics: calculate, current_time",
+        "ok  model: one that is found at the start, else the built-in demo model (antwort-demo)",
     ]
+    assert not Path(".antwort").exists()
 
 
 def test_as_json_it_is_one_object(cli: Cli) -> None:
@@ -26,7 +33,9 @@ def test_as_json_it_is_one_object(cli: Cli) -> None:
         "parts": {
             "configuration": "defaults",
             "authentication": "none",
+            "storage": ".antwort/antwort.db, to be created at the next start",
             "provider basics": "calculate, current_time",
+            "model": "one that is found at the start, else the built-in demo model (antwort-demo)",
         },
         "problems": [],
     }
@@ -122,3 +131,67 @@ def test_required_authentication_without_a_key_is_a_problem(cli: Cli, config: Wr
     assert result.exit_code == 2
     assert len(result.stderr.splitlines()) == 1
     assert "antwort keys new" in result.stderr
+
+
+def test_each_backend_is_asked_for_its_models(cli: Cli, config: Write) -> None:
+    with ScriptServer([], models=["small", "large"]) as first, ScriptServer([]) as second:
+        config(f"backends:\n  one:\n    url: {first.url}\n  two:\n    url: {second.url}\n")
+        result = cli("check")
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert result.stdout.splitlines()[-2:] == [
+        f"ok  backend one: {first.url}, 2 models",
+        f"ok  backend two: {second.url}, 1 model",
+    ]
+
+
+def test_a_backend_that_cannot_be_reached_is_a_problem_in_one_line_with_its_place(cli: Cli, config: Write) -> None:
+    config("backends:\n  lost:\n    url: http://me:hunter22@127.0.0.1:1/v1\n")
+    result = cli("check")
+    assert result.exit_code == 2
+    assert result.stderr == (
+        "antwort: antwort.yaml:2: backends.lost: The backend 'lost' cannot be reached: connection refused.\n"
+    )
+    assert "hunter22" not in result.output
+
+
+def test_a_provider_and_a_backend_that_fail_are_both_told(cli: Cli, config: Write, plugin: Plugin) -> None:
+    config("plugins_dir: plugins\nbackends:\n  lost:\n    url: http://127.0.0.1:1/v1\n")
+    plugin(
+        "broken",
+        "class Broken(Provider):\n    async def lifespan(self):\n        raise ValueError('no')\n        yield\n",
+    )
+    result = cli("check")
+    assert result.exit_code == 2
+    first, second = result.stderr.splitlines()
+    assert "broken" in first
+    assert "'lost' cannot be reached" in second
+
+
+def test_a_database_that_is_there_is_looked_at(cli: Cli) -> None:
+    assert cli("db", "upgrade").exit_code == 0
+    assert "ok  storage: .antwort/antwort.db, up to date" in cli("check").stdout.splitlines()
+
+
+def test_a_database_of_another_program_is_a_problem(cli: Cli) -> None:
+    with contextlib.closing(sqlite3.connect("other.db")) as database:
+        database.execute("CREATE TABLE sheep (name TEXT)")
+    Path("antwort.yaml").write_text("storage:\n  url: sqlite:///other.db\n", encoding="utf-8")
+    result = cli("check")
+    assert result.exit_code == 2
+    assert result.stderr.startswith("antwort: other.db: The database belongs to another program")
+
+
+def test_a_data_folder_that_cannot_be_one_is_a_problem(cli: Cli) -> None:
+    Path("file").touch()
+    result = cli("check", "--data-dir", "file/below")
+    assert result.exit_code == 2
+    (line,) = result.stderr.splitlines()
+    assert line.endswith("/file is no folder one may write to")
+
+
+def test_a_database_that_is_not_supported_is_a_problem_without_its_password(cli: Cli, config: Write) -> None:
+    config("storage:\n  url: mysql://me:hunter22@db/antwort\n")
+    result = cli("check")
+    assert (result.exit_code, len(result.stderr.splitlines())) == (2, 1)
+    assert "sqlite:///" in result.stderr
+    assert "hunter22" not in result.output

@@ -207,3 +207,17 @@ def test_an_unknown_function_is_told_with_a_suggestion(cli: Cli) -> None:
     result = cli("functions", "show", "calcualte")
     assert (result.exit_code, result.stdout) == (1, "")
     assert result.stderr.startswith("antwort: There is no function 'calcualte'; did you mean 'calculate'?")
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("functions", "list"),
+        ("functions", "show", "calculate"),
+        ("functions", "call", "calculate", '{"expression": "1+1"}'),
+        ("providers", "list"),
+    ],
+)
+def test_what_needs_only_functions_leaves_no_trace_on_the_disk(cli: Cli, command: tuple[str, ...]) -> None:
+    assert cli(*command).exit_code == 0
+    assert list(Path().iterdir()) == []

@@ -10,6 +10,7 @@ import pytest
 from click.testing import Result
 
 import antwort
+from antwort.testing import ScriptServer
 
 Cli = Callable[..., Result]
 Write = Callable[[str], Path]
@@ -28,16 +29,18 @@ def test_it_tells_where_it_listens_answers_there_and_stops_on_a_signal(listening
     assert banner[:-1] == [
         f"antwort {antwort.__version__}",
         "  configuration  defaults",
+        "  model          the built-in demo model (antwort-demo); connect a real one with --backend URL",
         "  auth           none",
         "  functions      2 (basics)",
         "  data           .antwort",
     ]
     answer = httpx.get(f"{_url(banner)}/healthz")
     assert (answer.status_code, answer.json()["status"]) == (200, "ok")
+    assert answer.json()["model"].startswith("the built-in demo model")
     server.send_signal(signal.SIGTERM)
     stdout, stderr = server.communicate(timeout=60)
     assert (server.returncode, stdout, stderr) == (0, "", "")
-    assert not Path(".antwort").exists()
+    assert [file.name for file in Path(".antwort").iterdir()] == ["antwort.db"]
 
 
 def test_an_interrupt_closes_the_providers_and_ends_with_0(listening: Listening, plugin: Plugin) -> None:
@@ -99,6 +102,77 @@ def test_keys_made_and_revoked_take_effect_without_restart(cli: Cli, listening: 
         assert cli("keys", "revoke", second["id"]).exit_code == 0
         assert becomes(second["key"], 401)
         assert status(first) == 200
+
+
+def _ask(banner: list[str], **request: object) -> str:
+    """Create a response and return its text."""
+    response = httpx.post(f"{_url(banner)}/v1/responses", json={"input": "hi", **request}, timeout=60).json()
+    return str(response["output"][0]["content"][0]["text"])
+
+
+def test_a_model_server_is_named_by_a_flag(listening: Listening) -> None:
+    with ScriptServer(["Hello."], models=["small", "large"]) as model:
+        _, banner = listening("--backend", model.url, "--model", "large")
+        assert f"  model          default ({model.url})" in banner
+        assert httpx.get(f"{_url(banner)}/healthz").json()["model"] == f"default ({model.url})"
+        assert _ask(banner) == "Hello."
+        assert model.requests[0]["model"] == "large"
+
+
+def test_the_model_server_of_the_flag_comes_before_those_of_the_file(listening: Listening, config: Write) -> None:
+    with ScriptServer(["From the flag."]) as model:
+        config("backends:\n  other:\n    url: http://127.0.0.1:1/v1\n    models: [theirs]\n")
+        _, banner = listening("--backend", model.url)
+        assert f"  model          default ({model.url}), other (http://127.0.0.1:1/v1)" in banner
+        assert _ask(banner) == "From the flag."
+
+
+def test_the_key_of_the_flags_model_server_comes_from_the_environment(
+    listening: Listening, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ANTWORT_BACKENDS__DEFAULT__API_KEY", "s3cret")
+    with ScriptServer(["Hello."]) as model:
+        _, banner = listening("--backend", model.url)
+        assert _ask(banner) == "Hello."
+        assert model.headers[0]["authorization"] == "Bearer s3cret"
+
+
+def test_a_model_server_that_the_environment_names_is_found(
+    listening: Listening, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("ANTWORT_NO_PROBE")
+    with ScriptServer(["Hello."]) as model:
+        monkeypatch.setenv("OPENAI_BASE_URL", model.url)
+        monkeypatch.setenv("OPENAI_API_KEY", "s3cret")
+        _, banner = listening()
+        (line,) = (line for line in banner if line.startswith("  model  "))
+        assert line == f"  model          OPENAI_BASE_URL, at {model.url.removeprefix('http://').removesuffix('/v1')}"
+        assert _ask(banner) == "Hello."
+        assert model.headers[0]["authorization"] == "Bearer s3cret"
+
+
+@pytest.mark.parametrize("configured", [False, True])
+def test_a_model_server_of_the_environment_is_not_used_when_told_so_or_when_there_is_another(
+    listening: Listening, monkeypatch: pytest.MonkeyPatch, configured: bool
+) -> None:
+    monkeypatch.delenv("ANTWORT_NO_PROBE")
+    monkeypatch.setenv("OPENAI_BASE_URL", "http://127.0.0.1:1/v1")
+    _, banner = listening(*(["--backend", "http://127.0.0.1:2/v1"] if configured else ["--no-probe"]))
+    (line,) = (line for line in banner if line.startswith("  model  "))
+    assert ("127.0.0.1:2/v1" if configured else "demo") in line
+
+
+def test_an_address_of_the_environment_that_is_none_is_one_line(
+    refused: Refused, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("ANTWORT_NO_PROBE")
+    monkeypatch.setenv("OPENAI_BASE_URL", "localhost:8000")
+    assert refused("serve", "--port", "0").startswith("OPENAI_BASE_URL: ")
+
+
+def test_a_model_server_without_a_scheme_names_the_flag(refused: Refused) -> None:
+    line = refused("serve", "--port", "0", "--backend", "localhost:8000")
+    assert line.startswith("flag --backend: backends.default.url: ")
 
 
 def test_flags_reach_the_server(listening: Listening, config: Write) -> None:

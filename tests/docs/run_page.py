@@ -2,6 +2,7 @@
 
 The blocks run in their order, in one namespace, inside a coroutine. Whatever a top-level statement prints must stand in
 the comment behind it. The page's files (see `scripts/docs.py`) lie in the working folder; its tests are left out.
+Blocks that speak to the address that pages show speak to an app with the defaults.
 """
 
 import ast
@@ -11,18 +12,31 @@ import inspect
 import io
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from scripts import docs
 
+from antwort import Antwort
+from antwort.config import Config
+from antwort.testing import running
+
+SHOWN = f"http://127.0.0.1:{docs.SHOWN_PORT}"
+
 
 async def run_page(page: str, text: str, folder: Path) -> None:
     """Run a page in this very module, so that everything a block defines belongs to an importable one."""
-    for block in docs.blocks(text):
-        path = docs.write_file(block, folder)
-        if block.language == "python" and block.reason is None and not (path and path.name.startswith("test_")):
-            await run(block, page, vars(sys.modules[__name__]))
+    with contextlib.ExitStack() as stack:
+        address = ""
+        for block in docs.blocks(text):
+            path = docs.write_file(block, folder)
+            if block.language == "python" and block.reason is None and not (path and path.name.startswith("test_")):
+                if SHOWN in block.text and not address:
+                    app = Antwort(Config(data_dir=folder / "data-of-the-shown-server"))
+                    address = stack.enter_context(running(app)).url
+                code = replace(block, text=block.text.replace(SHOWN, address)) if address else block
+                await run(code, page, vars(sys.modules[__name__]))
 
 
 async def run(block: docs.Block, page: str, namespace: dict[str, Any]) -> None:

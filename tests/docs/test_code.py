@@ -47,6 +47,7 @@ def test_python_blocks_run(page: Path, tmp_path: Path) -> None:
         ("print(1)  # 1", True),
         ("print('a\\nü')\n# a\n# ü", True),
         ("import asyncio\nprint(await asyncio.sleep(0, 2))  # 2", True),
+        ("from urllib.request import urlopen\nprint(urlopen('http://127.0.0.1:8080/readyz').status)  # 200", True),
         ("print(1)  # 2", False),
         ("print(1)", False),
         ("for i in (1, 2):\n    print(i)\n# 1", False),

@@ -65,8 +65,13 @@ class Probe(Provider):
 
 
 @pytest.fixture(scope="module")
-def client() -> Iterator[httpx.Client]:
-    config = Config(auth=KEYS, server=ServerConfig(max_body_bytes=ByteSize(1000), cors_origins=["https://app.example"]))
+def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
+    folder = tmp_path_factory.mktemp("data")
+    config = Config(
+        data_dir=folder,
+        auth=KEYS,
+        server=ServerConfig(max_body_bytes=ByteSize(1000), cors_origins=["https://app.example"]),
+    )
     with running(Antwort(config, providers=[Probe()])) as server, httpx.Client(base_url=server.url) as client:
         yield client
 

@@ -1,6 +1,7 @@
 """`antwort check`."""
 
 import asyncio
+import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
@@ -9,15 +10,23 @@ import click
 
 from antwort.app import Antwort, enabled_providers
 from antwort.auth import build_authenticator, check_bind
+from antwort.backends import ChatCompletions
+from antwort.backends.demo import DEMO_MODEL
 from antwort.cli.options import config_options, json_option, load
 from antwort.cli.output import print_json
-from antwort.config import LoadedConfig
-from antwort.errors import ConfigError
+from antwort.config import BackendConfig, Config, LoadedConfig, mask_urls
+from antwort.errors import APIError, ConfigError
 from antwort.functions import Catalogue
+from antwort.functions.discovery import place
+from antwort.storage import database_url
+from antwort.storage.locations import sqlite_path
+from antwort.storage.upgrade import current, needs_upgrade
 
 __all__ = ["check"]
 
 EXIT_PROBLEMS = 2
+PATIENCE = 5.0
+"""Seconds a backend gets to answer."""
 
 
 @dataclass(slots=True)
@@ -47,7 +56,8 @@ class Report:
 def check(ctx: click.Context, *, as_json: bool) -> None:
     """Check that the server would start, without listening.
 
-    Every provider is started and closed again. All problems are shown, one line each.
+    Every provider is started and closed again, and every configured backend is asked for its models. All problems are
+    shown, one line each.
     """
     report = Report()
     try:
@@ -77,14 +87,63 @@ async def _examine(loaded: LoadedConfig, report: Report) -> None:
         report.add(error)
         _examine_apart(loaded, report)
         return
+    report.parts["authentication"] = app.chain.describe()
+    report.attempt(partial(_examine_storage, loaded.config, report))
     try:
-        async with app:
-            report.parts["authentication"] = app.chain.describe()
+        await _examine_providers(app, report)
+        await _examine_models(loaded, report)
+    finally:
+        await app.close()
+
+
+async def _examine_providers(app: Antwort, report: Report) -> None:
+    try:
+        async with app.registry:  # not the app: that would create the database
             for registration in app.registry.registrations():
                 functions = ", ".join(entry.spec.name for entry in registration.entries)
                 report.parts[f"provider {registration.name}"] = functions or "no functions"
     except ConfigError as error:
         report.add(error)
+
+
+def _examine_storage(config: Config, report: Report) -> None:
+    """Look at the database, or at the place where it would be created."""
+    url = database_url(config)
+    path, revision = sqlite_path(url), current(url)
+    if revision is not None:
+        old = needs_upgrade(revision, embedded=True, where=str(path))
+        report.parts["storage"] = f"{path}, {'to be upgraded at the next start' if old else 'up to date'}"
+        return
+    folder = next(parent for parent in path.absolute().parents if parent.exists())
+    if not folder.is_dir() or not os.access(folder, os.W_OK | os.X_OK):
+        raise ConfigError(f"the database cannot be created: {folder} is no folder one may write to", where=str(path))
+    report.parts["storage"] = f"{path}, to be created at the next start"
+
+
+async def _examine_models(loaded: LoadedConfig, report: Report) -> None:
+    backends = loaded.config.backends
+    if not backends:
+        report.parts["model"] = f"one that is found at the start, else the built-in demo model ({DEMO_MODEL})"
+        return
+    answers = await asyncio.gather(*(_ask(name, config) for name, config in backends.items()))
+    for name, answer in zip(backends, answers, strict=True):
+        if isinstance(answer, APIError):
+            report.add(ConfigError(f"backends.{name}: {answer.message}", where=place(loaded, f"backends.{name}")))
+        else:
+            report.parts[f"backend {name}"] = answer
+
+
+async def _ask(name: str, config: BackendConfig) -> str | APIError:
+    """Ask a backend for its models, without much patience."""
+    times = {key: min(PATIENCE, getattr(config, key)) for key in ("connect_timeout", "first_byte_timeout")}
+    backend = ChatCompletions(name, config.model_copy(update=times))
+    try:
+        count = len(await backend.models())
+    except APIError as error:
+        return error
+    finally:
+        await backend.close()
+    return f"{mask_urls(config.url)}, {count} {'model' if count == 1 else 'models'}"
 
 
 def _examine_apart(loaded: LoadedConfig, report: Report) -> None:

@@ -111,10 +111,13 @@ def call(
 
 
 async def _call(app: Antwort, name: str, arguments: str | bytes, ctx: Context, seconds: float | None) -> ToolResult:
-    async with app:
-        # The time starts here: what the providers need to start is not the function's.
-        deadline = None if seconds is None else time.monotonic() + seconds
-        return await app.registry.execute(name, arguments, ctx.with_(deadline=deadline))
+    try:
+        async with app.registry:  # not the app: nothing is stored, so no database is needed
+            # The time starts here: what the providers need to start is not the function's.
+            deadline = None if seconds is None else time.monotonic() + seconds
+            return await app.registry.execute(name, arguments, ctx.with_(deadline=deadline))
+    finally:
+        await app.close()
 
 
 def _arguments(given: str | None) -> str | bytes:

@@ -1,49 +1,36 @@
-"""`antwort`: the list of commands, and how errors become one line and an exit code."""
+"""`antwort`: the list of commands."""
 
 import io
 import sys
 import traceback
-from typing import IO, Any
+from typing import Any
 
 import click
 from typing_extensions import override
 
 import antwort
+from antwort.cli.failures import failure_of
 from antwort.cli.lazy import Lazy, LazyGroup
-from antwort.errors import ConfigError, FunctionError
 
 __all__ = ["main", "root"]
 
 COMMANDS = {
     "serve": Lazy("antwort.cli.serve:serve", "Run the server."),
+    "run": Lazy("antwort.cli.run:run", "Ask a question and print the answer; without a question, chat."),
     "init": Lazy("antwort.cli.init:init", "Write a configuration file with every key and its default."),
     "check": Lazy("antwort.cli.check:check", "Check that the server would start, without listening."),
     "config": Lazy("antwort.cli.config:config", "Show the configuration that is in force."),
     "functions": Lazy("antwort.cli.functions:functions", "List, show and call functions."),
     "providers": Lazy("antwort.cli.providers:providers", "List what brings functions."),
     "keys": Lazy("antwort.cli.keys:keys", "Create, list and revoke API keys."),
+    "db": Lazy("antwort.cli.db:db", "Look after the database."),
     "new": Lazy("antwort.cli.new:new", "Start something of your own from a template."),
+    "testing": Lazy("antwort.cli.testing:testing", "Help with tests."),
 }
 
 EXIT_INTERRUPTED = 130
 
 _DEBUG = "antwort.debug"
-
-
-class Failure(click.ClickException):
-    """Something went wrong; told in one line."""
-
-    exit_code = 1
-
-    @override
-    def show(self, file: IO[Any] | None = None) -> None:
-        click.echo(f"antwort: {' '.join(self.message.split())}", file=file, err=file is None)
-
-
-class Misuse(Failure):
-    """The operator can put it right."""
-
-    exit_code = 2
 
 
 class Root(LazyGroup):
@@ -60,19 +47,7 @@ class Root(LazyGroup):
         except Exception as error:
             if ctx.meta.get(_DEBUG):
                 traceback.print_exception(error)
-            raise _failure(error) from error
-
-
-def _failure(error: Exception) -> Failure:
-    if isinstance(error, ConfigError):
-        more = len(error.problems) - 1
-        return Misuse(f"{error} (and {more} more; run 'antwort check')" if more else str(error))
-    if isinstance(error, FunctionError):
-        return Failure(str(error))
-    from antwort.observability import redact
-
-    cause = redact(f"{type(error).__name__}: {error}".rstrip(": "))
-    return Failure(f"unexpected error: {cause} ('antwort --debug …' shows the traceback)")
+            raise failure_of(error) from error
 
 
 def _remember_debug(ctx: click.Context, _param: click.Parameter, value: bool) -> None:

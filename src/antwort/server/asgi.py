@@ -6,9 +6,12 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.types import ASGIApp
 
 from antwort.auth import Chain, RateLimiter
+from antwort.backends import ModelRouter
 from antwort.config import Config
+from antwort.engine.engine import Engine
 from antwort.functions import FunctionRegistry
 from antwort.observability import AuditLog, Metrics
+from antwort.runs.local import LocalRuns
 from antwort.server.endpoints import Endpoints
 from antwort.server.middleware import (
     AuthMiddleware,
@@ -17,6 +20,9 @@ from antwort.server.middleware import (
     ObservationMiddleware,
     RequestIdMiddleware,
 )
+from antwort.server.models import Models
+from antwort.server.passthrough import Passthrough
+from antwort.server.responses import Responses
 from antwort.server.router import Router
 from antwort.server.state import ServerState
 
@@ -36,12 +42,20 @@ class Parts:
     metrics: Metrics
     audit: AuditLog
     state: ServerState
+    engine: Engine
+    runs: LocalRuns
+    router: ModelRouter
 
 
 def build_asgi(parts: Parts) -> ASGIApp:
     """Build the HTTP app: request id → metrics → CORS → errors → body limit → auth, tenant, rate limits → route."""
     server = parts.config.server
-    endpoints = Endpoints(server, parts.registry, parts.metrics, parts.state)
+    api = [
+        *Responses(parts.engine, parts.runs).routes(),
+        *Models(parts.router).routes(),
+        *Passthrough(parts.router, parts.metrics).routes(),
+    ]
+    endpoints = Endpoints(server, parts.registry, parts.metrics, parts.state, api)
     routes = endpoints.routes()
     parts.registry.reserve(routes)
 

@@ -1,5 +1,6 @@
 """The endpoints of the server itself."""
 
+from collections.abc import Sequence
 from typing import Any, TypedDict
 
 from starlette.requests import Request
@@ -11,6 +12,7 @@ from antwort.errors import ServiceUnavailableError
 from antwort.functions import FunctionRegistry, Route
 from antwort.observability import Metrics
 from antwort.server.openapi import openapi
+from antwort.server.raw import RawRoute
 from antwort.server.state import ServerState
 
 __all__ = ["Endpoints", "FunctionList", "ProviderList"]
@@ -21,6 +23,8 @@ class Health(TypedDict):
 
     status: str
     version: str
+    model: str
+    """What answers: the backends, or that it is only the demo model."""
 
 
 class FunctionInfo(TypedDict):
@@ -63,18 +67,26 @@ class ProviderList(TypedDict):
 class Endpoints:
     """Handlers and their routes."""
 
-    def __init__(self, config: ServerConfig, registry: FunctionRegistry, metrics: Metrics, state: ServerState) -> None:
+    def __init__(
+        self,
+        config: ServerConfig,
+        registry: FunctionRegistry,
+        metrics: Metrics,
+        state: ServerState,
+        api: Sequence[Route | RawRoute] = (),
+    ) -> None:
         self._config = config
         self._registry = registry
         self._metrics = metrics
         self._state = state
+        self._api = api
 
     @property
     def public(self) -> frozenset[str]:
         """The paths that need no credentials: probes and, unless protected, metrics."""
         return frozenset({"/healthz", "/readyz"} | (set() if self._config.protect_metrics else {"/metrics"}))
 
-    def routes(self) -> list[Route]:
+    def routes(self) -> list[Route | RawRoute]:
         """Return the routes."""
         metrics_scope = "metrics" if self._config.protect_metrics else None
         return [
@@ -84,17 +96,18 @@ class Endpoints:
             Route("GET", "/openapi.json", self.openapi),
             Route("GET", "/v1/functions", self.functions),
             Route("GET", "/v1/providers", self.providers),
+            *self._api,
         ]
 
     async def healthz(self) -> Health:
         """Tell that the process is alive."""
-        return {"status": "ok", "version": antwort.__version__}
+        return {"status": "ok", "version": antwort.__version__, "model": self._state.model}
 
     async def readyz(self) -> Health:
         """Tell whether the server takes requests: every provider is started and it is not stopping."""
         if not self._state.ready:
             raise ServiceUnavailableError(f"The server is {self._state.phase}.")
-        return {"status": "ready", "version": antwort.__version__}
+        return {"status": "ready", "version": antwort.__version__, "model": self._state.model}
 
     async def metrics(self, request: Request) -> Response:
         """Expose the metrics for Prometheus."""
@@ -103,10 +116,8 @@ class Endpoints:
 
     async def openapi(self) -> dict[str, Any]:
         """Describe every endpoint, those of providers included, as OpenAPI 3.1."""
-        groups = [
-            ("antwort", self.routes()),
-            *((r.name, r.routes) for r in self._registry.registrations() if r.enabled),
-        ]
+        groups: list[tuple[str, Sequence[Route | RawRoute]]] = [("antwort", self.routes())]
+        groups += [(r.name, r.routes) for r in self._registry.registrations() if r.enabled]
         return openapi(groups, public=self.public)
 
     async def functions(self) -> FunctionList:

@@ -5,6 +5,7 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any
 
+import msgspec
 from pydantic import TypeAdapter
 from starlette.routing import compile_path
 
@@ -12,7 +13,9 @@ import antwort
 from antwort.errors import (
     APIError,
     AuthenticationError,
+    BadGatewayError,
     BadRequestError,
+    GatewayTimeoutError,
     InternalServerError,
     MethodNotAllowedError,
     NotFoundError,
@@ -20,8 +23,10 @@ from antwort.errors import (
     PermissionDeniedError,
     RateLimitError,
     ServiceUnavailableError,
+    UnsupportedMediaTypeError,
 )
 from antwort.functions import Route
+from antwort.server.raw import RawRoute
 
 __all__ = ["openapi"]
 
@@ -47,16 +52,23 @@ _ERROR_SCHEMA: JSON = {
 }
 
 
-def openapi(groups: Iterable[tuple[str, Sequence[Route]]], *, public: Collection[str]) -> JSON:
+def openapi(groups: Iterable[tuple[str, Sequence[Route | RawRoute]]], *, public: Collection[str]) -> JSON:
     """Return an OpenAPI 3.1 document for groups of routes: the API itself and each provider, by tag."""
     tagged = [(tag, route) for tag, routes in groups for route in routes]
-    schemas, components = _schemas([route for _, route in tagged])
+    schemas, components = _schemas([route for _, route in tagged if isinstance(route, Route)])
+    raw = [kind for _, route in tagged if isinstance(route, RawRoute) for kind in (route.body, route.returns) if kind]
+    references, raw_components = msgspec.json.schema_components(raw, ref_template="#/components/schemas/{name}")
+    raw_schemas = dict(zip(raw, references, strict=True))
     paths: dict[str, JSON] = {}
     for tag, route in tagged:
         path = compile_path(route.path)[1]
         operations = paths.setdefault(path, {})
         # Of two routes that answer the same requests the first is served, so the first is described.
-        operations.setdefault(route.method.lower(), _operation(tag, route, schemas, secured=route.path not in public))
+        if isinstance(route, RawRoute):
+            operation = _raw_operation(tag, route, raw_schemas)
+        else:
+            operation = _operation(tag, route, schemas, secured=route.path not in public)
+        operations.setdefault(route.method.lower(), operation)
     return {
         "openapi": "3.1.0",
         "info": {
@@ -66,7 +78,7 @@ def openapi(groups: Iterable[tuple[str, Sequence[Route]]], *, public: Collection
         },
         "paths": paths,
         "components": {
-            "schemas": {**components, ENVELOPE: _ERROR_SCHEMA},
+            "schemas": {**raw_components, **components, ENVELOPE: _ERROR_SCHEMA},
             "securitySchemes": {"bearer": {"type": "http", "scheme": "bearer"}},
         },
     }
@@ -84,9 +96,29 @@ def _schemas(routes: Sequence[Route]) -> tuple[dict[tuple[Route, str], JSON], JS
     return {key: schema for (key, _), schema in found.items()}, definitions.get("$defs", {})
 
 
+def _raw_operation(tag: str, route: RawRoute, schemas: dict[type, JSON]) -> JSON:
+    answer = {"description": "Success.", "content": _json_content(schemas[route.returns] if route.returns else {})}
+    errors = dict(_errors([*_SECURED, *_WITH_BODY, *_ALWAYS, *_UPSTREAM]))
+    operation: JSON = {
+        "operationId": _operation_id(route.method, route.path),
+        "tags": [tag],
+        "summary": route.summary,
+        "description": inspect.getdoc(route.app) or route.summary,
+        "responses": {"200": answer, **{str(status): error for status, error in errors.items()}},
+        "security": [{"bearer": []}],
+    }
+    if route.body is not None:
+        operation["requestBody"] = {"required": True, "content": _json_content(schemas[route.body])}
+    return operation
+
+
+def _operation_id(method: str, path: str) -> str:
+    return re.sub(r"\W+", "_", f"{method.lower()}{path}").strip("_")
+
+
 def _operation(tag: str, route: Route, schemas: dict[tuple[Route, str], JSON], *, secured: bool) -> JSON:
     operation: JSON = {
-        "operationId": re.sub(r"\W+", "_", f"{route.method.lower()}{route.path}").strip("_"),
+        "operationId": _operation_id(route.method, route.path),
         "tags": [tag],
         "summary": route.summary,
         "description": inspect.getdoc(route.handler) or route.summary,
@@ -112,22 +144,27 @@ def _responses(route: Route, schemas: dict[tuple[Route, str], JSON], *, secured:
     else:
         content = {route.media_type: {"schema": schemas.get((route, "returns"), {})}}
         yield route.status, {"description": "Success.", "content": content}
-    errors: list[type[APIError]] = [MethodNotAllowedError, InternalServerError, ServiceUnavailableError]
+    errors = [*_ALWAYS]
     if secured:
-        errors += [AuthenticationError, PermissionDeniedError, RateLimitError]
+        errors += _SECURED
     if route.body is not None:
-        errors += [BadRequestError, PayloadTooLargeError]
+        errors += _WITH_BODY
     if route.path_parameters:
         errors += [BadRequestError, NotFoundError]
-    for status, kind in sorted({error.status: error for error in errors}.items()):
+    yield from _errors(errors)
+
+
+_ALWAYS: list[type[APIError]] = [MethodNotAllowedError, InternalServerError, ServiceUnavailableError]
+_SECURED: list[type[APIError]] = [AuthenticationError, PermissionDeniedError, RateLimitError]
+_WITH_BODY: list[type[APIError]] = [BadRequestError, PayloadTooLargeError, UnsupportedMediaTypeError]
+_UPSTREAM: list[type[APIError]] = [NotFoundError, BadGatewayError, GatewayTimeoutError]
+
+
+def _errors(kinds: Iterable[type[APIError]]) -> Iterator[tuple[int, JSON]]:
+    envelope = {"$ref": f"#/components/schemas/{ENVELOPE}"}
+    for status, kind in sorted({kind.status: kind for kind in kinds}.items()):
         summary = (inspect.getdoc(kind) or "").partition(": ")[2].partition("\n")[0]
-        yield (
-            status,
-            {
-                "description": summary.capitalize(),
-                "content": _json_content({"$ref": f"#/components/schemas/{ENVELOPE}"}),
-            },
-        )
+        yield status, {"description": summary.capitalize(), "content": _json_content(envelope)}
 
 
 def _json_content(schema: JSON) -> JSON:

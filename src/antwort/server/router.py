@@ -7,6 +7,7 @@ from starlette.types import Receive, Scope, Send
 
 from antwort.functions.http import CONTEXT, ROUTE, ProviderRoutes, authorize, json_response
 from antwort.functions.routes import Route, RouteTable, no_route
+from antwort.server.raw import RawRoute
 
 __all__ = ["Router"]
 
@@ -14,8 +15,8 @@ __all__ = ["Router"]
 class Router:
     """Dispatch by path. A provider can add to the API but never take a part of it over."""
 
-    def __init__(self, routes: Iterable[Route], providers: ProviderRoutes) -> None:
-        self._table = RouteTable(routes)
+    def __init__(self, routes: Iterable[Route | RawRoute], providers: ProviderRoutes) -> None:
+        self._table: RouteTable[Route | RawRoute] = RouteTable(routes)
         self._providers = providers
 
     def pattern(self, method: str, path: str) -> str | None:
@@ -35,6 +36,9 @@ class Router:
             return
         route = found.route
         scope[ROUTE] = route.path
+        if isinstance(route, RawRoute):
+            await route.app(scope, receive, send)
+            return
         scope["path_params"] = found.parameters
         context = scope.get(CONTEXT)
         authorize(context, route)

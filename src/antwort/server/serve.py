@@ -1,5 +1,6 @@
 """Listening on a socket: uvicorn, set up for an app that starts and stops itself."""
 
+import asyncio
 import contextlib
 import socket
 from collections.abc import Callable, Iterator
@@ -11,6 +12,9 @@ from typing_extensions import override
 from antwort.errors import ConfigError
 
 __all__ = ["bind", "running_server", "serve", "url_of"]
+
+_PARTING = 5.0
+"""Seconds that requests get to end after they were cancelled."""
 
 
 def bind(host: str, port: int) -> socket.socket:
@@ -38,9 +42,12 @@ def url_of(sock: socket.socket) -> str:
 class _Server(uvicorn.Server):
     """A server that tells when it is listening, and that can be told not to touch signal handlers."""
 
-    def __init__(self, config: uvicorn.Config, *, on_ready: Callable[[], None], signals: bool) -> None:
+    def __init__(
+        self, config: uvicorn.Config, *, on_ready: Callable[[], None], on_stop: Callable[[], None], signals: bool
+    ) -> None:
         super().__init__(config)
         self._on_ready = on_ready
+        self._on_stop = on_stop
         self._signals = signals
 
     @override
@@ -48,6 +55,13 @@ class _Server(uvicorn.Server):
         await super().startup(sockets=sockets)
         if self.started:
             self._on_ready()
+
+    @override
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        self._on_stop()
+        await super().shutdown(sockets=sockets)
+        if cancelled := set(self.server_state.tasks):  # they store what they have before the app is closed
+            await asyncio.wait(cancelled, timeout=_PARTING)
 
     @override
     @contextlib.contextmanager
@@ -60,9 +74,17 @@ class _Server(uvicorn.Server):
 
 
 def running_server(
-    app: ASGIApp, *, shutdown_timeout: float, on_ready: Callable[[], None] = lambda: None, signals: bool = True
+    app: ASGIApp,
+    *,
+    shutdown_timeout: float,
+    on_ready: Callable[[], None] = lambda: None,
+    on_stop: Callable[[], None] = lambda: None,
+    signals: bool = True,
 ) -> uvicorn.Server:
-    """Return a server for an app whose start and stop are somebody else's business; set `should_exit` to end it."""
+    """Return a server for an app whose start and stop are somebody else's business; set `should_exit` to end it.
+
+    `on_stop` is called before it waits for the requests that are running.
+    """
     config = uvicorn.Config(
         app,
         http="httptools",
@@ -73,7 +95,7 @@ def running_server(
         server_header=False,
         timeout_graceful_shutdown=max(1, round(shutdown_timeout)),
     )
-    return _Server(config, on_ready=on_ready, signals=signals)
+    return _Server(config, on_ready=on_ready, on_stop=on_stop, signals=signals)
 
 
 async def serve(

@@ -11,6 +11,8 @@ class ServerState:
     """Shared between whoever starts and stops the app and the readiness probe."""
 
     phase: Literal["starting", "running", "stopping"] = "starting"
+    model: str = ""
+    """What answers requests, for people."""
 
     @property
     def ready(self) -> bool:

@@ -6,13 +6,53 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from antwort.testing.apps import Answer, AppFactory, ServedApp, served
     from antwort.testing.contract import ProviderContract
+    from antwort.testing.dialects import Dialect
+    from antwort.testing.expectations import matching
+    from antwort.testing.gates import Gate
+    from antwort.testing.lint import LintedStream, LintError, Violation, lint_response, lint_stream
+    from antwort.testing.script import Call, Failure, ScriptError, Turn, call, fail, raw, turn
+    from antwort.testing.script_server import ScriptServer
+    from antwort.testing.scripted import ScriptedBackend
     from antwort.testing.server import RunningApp, running
 
-__all__ = ["Answer", "AppFactory", "ProviderContract", "RunningApp", "ServedApp", "running", "served"]
+__all__ = [
+    "Answer",
+    "AppFactory",
+    "Call",
+    "Dialect",
+    "Failure",
+    "Gate",
+    "LintError",
+    "LintedStream",
+    "ProviderContract",
+    "RunningApp",
+    "ScriptError",
+    "ScriptServer",
+    "ScriptedBackend",
+    "ServedApp",
+    "Turn",
+    "Violation",
+    "call",
+    "fail",
+    "lint_response",
+    "lint_stream",
+    "matching",
+    "raw",
+    "running",
+    "served",
+    "turn",
+]
 
 _HOME = {
     "antwort.testing.apps": ("Answer", "AppFactory", "ServedApp", "served"),
     "antwort.testing.contract": ("ProviderContract",),
+    "antwort.testing.dialects": ("Dialect",),
+    "antwort.testing.gates": ("Gate",),
+    "antwort.testing.lint": ("LintError", "LintedStream", "Violation", "lint_response", "lint_stream"),
+    "antwort.testing.expectations": ("matching",),
+    "antwort.testing.script": ("Call", "Failure", "ScriptError", "Turn", "call", "fail", "raw", "turn"),
+    "antwort.testing.script_server": ("ScriptServer",),
+    "antwort.testing.scripted": ("ScriptedBackend",),
     "antwort.testing.server": ("RunningApp", "running"),
 }
 """Where each name lives. They are imported on first use: pytest loads this package wherever antwort is installed."""

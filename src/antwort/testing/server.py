@@ -40,7 +40,11 @@ def running(app: Antwort) -> Iterator[RunningApp]:
         with bind("127.0.0.1", 0) as sock:
             async with app:
                 server = running_server(
-                    app.asgi(), shutdown_timeout=1, on_ready=lambda: ready.set_result(url_of(sock)), signals=False
+                    app.asgi(),
+                    shutdown_timeout=1,
+                    on_ready=lambda: ready.set_result(url_of(sock)),
+                    on_stop=app.stopping,
+                    signals=False,
                 )
                 serving = asyncio.ensure_future(server.serve(sockets=[sock]))
                 await leave.wait()

@@ -1,7 +1,10 @@
 """Whatever goes wrong, the client gets the OpenAI envelope."""
 
+import asyncio
+
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from antwort.errors import ServiceUnavailableError
 from antwort.functions.http import REQUEST_ID, as_api_error, error_response
 
 
@@ -25,6 +28,11 @@ class ErrorMiddleware:
 
         try:
             await self.app(scope, receive, watched)
+        except asyncio.CancelledError:
+            if begun:
+                raise
+            stopping = ServiceUnavailableError("The server is stopping. Try again.")
+            await error_response(stopping)(scope, receive, send)
         except Exception as error:
             api_error = as_api_error(error, f"{scope['method']} {scope['path']}", scope.get(REQUEST_ID))
             if begun:

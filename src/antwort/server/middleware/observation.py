@@ -3,6 +3,7 @@
 import logging
 import time
 
+from prometheus_client import Counter, Histogram
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from antwort.functions.http import CONTEXT, ROUTE
@@ -21,6 +22,8 @@ class ObservationMiddleware:
     def __init__(self, app: ASGIApp, metrics: Metrics, *, access_log: bool) -> None:
         self.app = app
         self._access_log = access_log
+        # Looking a label up costs more than counting; there are as many as routes, methods and statuses.
+        self._counters: dict[tuple[str, str, int], tuple[Counter, Histogram]] = {}
         self._requests = metrics.counter("antwort_http_requests_total", "HTTP requests.", ["method", "path", "status"])
         self._durations = metrics.histogram(
             "antwort_http_request_duration_seconds",
@@ -49,8 +52,13 @@ class ObservationMiddleware:
             method = scope["method"] if scope["method"] in _METHODS else "OTHER"
             path = scope.get(ROUTE, UNMATCHED)
             # Without a status the client left before there was an answer: 499, as proxies call it.
-            self._requests.labels(method, path, str(status or 499)).inc()
-            self._durations.labels(method, path).observe(elapsed)
+            key = (method, path, status or 499)
+            counters = self._counters.get(key)
+            if counters is None:
+                counters = self._requests.labels(method, path, str(key[2])), self._durations.labels(method, path)
+                self._counters[key] = counters
+            counters[0].inc()
+            counters[1].observe(elapsed)
             if self._access_log:
                 self._log(scope, status or 499, elapsed)
 

@@ -1,7 +1,7 @@
 """A name for each request, in the logs and in the answer."""
 
 import re
-import uuid
+import secrets
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -24,7 +24,7 @@ class RequestIdMiddleware:
             await self.app(scope, receive, send)
             return
         given = next((value for name, value in scope["headers"] if name == _HEADER), b"")
-        raw = given if _ACCEPTABLE.fullmatch(given) else f"req_{uuid.uuid4().hex}".encode()
+        raw = given if _ACCEPTABLE.fullmatch(given) else b"req_" + secrets.token_hex(16).encode()
         request_id = scope[REQUEST_ID] = raw.decode()
 
         async def named(message: Message) -> None:

@@ -1,0 +1,87 @@
+"""`antwort run` without a question: a conversation in the terminal."""
+
+import asyncio
+import contextlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import click
+
+import antwort
+from antwort.cli.answers import AnswerText, ask, check_outcome, open_calls
+from antwort.cli.failures import Failure, failure_of
+from antwort.cli.questions import clean, user_input
+from antwort.cli.responders import Responder
+from antwort.errors import APIError, did_you_mean
+
+__all__ = ["Chat"]
+
+JSON = dict[str, Any]
+
+COMMANDS = {
+    "/new": "forget what was said and start again",
+    "/help": "show this list",
+    "/quit": "leave, as Ctrl-D does",
+}
+
+
+class Chat:
+    """Reads lines and answers them. `request` is what every turn asks for; `files` go with the first."""
+
+    def __init__(
+        self, runner: asyncio.Runner, responder: Responder, request: Mapping[str, Any], files: Sequence[JSON]
+    ) -> None:
+        self._runner = runner
+        self._responder = responder
+        self._request = request
+        self._files = files
+        self._previous: str | None = request.get("previous_response_id")
+
+    def run(self) -> None:
+        """Go on until the user leaves."""
+        with contextlib.suppress(ImportError):
+            import readline  # noqa: F401 - gives `input` its history and editing
+        click.echo(f"antwort {antwort.__version__}: {self._responder.description}")
+        click.echo("/help lists the commands, Ctrl-C stops an answer, Ctrl-D leaves.")
+        while True:
+            try:
+                line = clean(input("> ")).strip()
+                if line == "/quit":
+                    return
+                if line.startswith("/"):
+                    self._command(line)
+                elif line:
+                    self._answer(line)
+            except EOFError:
+                click.echo()
+                return
+            except KeyboardInterrupt:
+                click.echo()
+
+    def _command(self, line: str) -> None:
+        if line == "/new":
+            self._previous = None
+            click.echo("A new conversation.")
+        elif line == "/help":
+            for name, text in COMMANDS.items():
+                click.echo(f"{name.ljust(8)}{text}")
+        else:
+            click.echo(f"There is no command '{line}'{did_you_mean(line, COMMANDS) or '; /help lists them.'}")
+
+    def _answer(self, line: str) -> None:
+        request = {**self._request, "input": user_input(line, self._files)}
+        request.pop("previous_response_id", None)
+        if self._previous is not None:
+            request["previous_response_id"] = self._previous
+        printer = AnswerText(stream=True)
+        try:
+            response = self._runner.run(ask(self._responder, request, printer))
+            if response.get("status") in {"completed", "incomplete"} and not open_calls(response):
+                self._previous, self._files = response["id"], ()
+            check_outcome(response)
+        except KeyboardInterrupt:
+            printer.finish_line()
+            click.echo("(stopped)")
+        except (Failure, APIError) as error:
+            printer.finish_line()
+            (error if isinstance(error, Failure) else failure_of(error)).show()

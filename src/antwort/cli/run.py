@@ -1,0 +1,153 @@
+"""`antwort run`."""
+
+import asyncio
+import contextlib
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, TextIO
+
+import click
+
+from antwort.cli.answers import AnswerText, EventLines, Printer, WholeResponse, ask, check_outcome
+from antwort.cli.chat import Chat
+from antwort.cli.failures import Misuse
+from antwort.cli.model import app_with_model, backend_option, probe_option
+from antwort.cli.options import config_options, json_option, load
+from antwort.cli.questions import clean, file_part, read_question, user_input
+from antwort.cli.responders import InProcess, Remote, Responder
+from antwort.config import LoadedConfig
+from antwort.observability import configure_logging
+from antwort.storage import database_url
+from antwort.storage.locations import sqlite_path
+
+__all__ = ["run"]
+
+JSON = dict[str, Any]
+
+
+@click.command()
+@click.argument("question", required=False)
+@click.option("--function", "functions", multiple=True, metavar="NAME", help="Function to offer; repeatable.")
+@click.option("--agent", metavar="NAME", help="Agent of the configuration that answers.")
+@click.option("--model", metavar="NAME", help="Model that answers.")
+@click.option("--instructions", metavar="TEXT", help="How to answer.")
+@click.option("--file", "files", multiple=True, type=click.Path(path_type=Path), help="File to send; repeatable.")
+@click.option("--previous", metavar="ID", help="Stored response to go on from.")
+@click.option("--store/--no-store", default=None, help="Keep the response; by default only a server does.")
+@click.option("--stream/--no-stream", default=None, help="Print the text as it comes; the default in a terminal.")
+@json_option
+@click.option("--events", "as_events", is_flag=True, help="Print every event as a line of JSON.")
+@click.option("--url", metavar="URL", help="Ask a running server instead of answering in this process.")
+@click.option("--api-key", envvar="OPENAI_API_KEY", show_envvar=True, metavar="KEY", help="Key for that server.")
+@backend_option
+@probe_option
+@config_options
+@click.pass_context
+def run(
+    ctx: click.Context,
+    /,
+    *,
+    question: str | None,
+    files: Sequence[Path],
+    stream: bool | None,
+    as_json: bool,
+    as_events: bool,
+    url: str | None,
+    api_key: str | None,
+    no_probe: bool,
+    functions: Sequence[str],
+    previous: str | None,
+    store: bool | None,
+    **request: str | None,
+) -> None:
+    """Ask a question and print the answer; without a question, chat.
+
+    What is piped in is the question, or what the question is about. Nothing is kept unless --store says so.
+    """
+    _check_options(ctx, as_json=as_json, as_events=as_events, remote=url is not None)
+    parts = [file_part(path) for path in files]
+    text = read_question(question)
+    chat = not text and _is_terminal(sys.stdin) and _is_terminal(sys.stdout) and not (as_json or as_events)
+    if not (text or parts or chat):
+        raise Misuse("there is nothing to ask: give a question, or pipe it in")
+    if chat and url is not None and store is False:
+        raise Misuse("--no-store: a server that keeps nothing cannot go on with a chat; ask single questions")
+    with contextlib.ExitStack() as stack, asyncio.Runner() as runner:
+        if url is not None:
+            responder: Responder = Remote(url, api_key)
+        else:
+            loaded = load(ctx)
+            if not (store or (previous is not None and _has_database(loaded))):
+                loaded = _storing_in(loaded, stack.enter_context(tempfile.TemporaryDirectory(prefix="antwort-")))
+            responder = _in_process(loaded, functions, probe=not no_probe)
+            store = chat or bool(store)
+        wish = _request(request, functions, previous_response_id=previous, store=store)
+        with _started(runner, responder):
+            if chat:
+                Chat(runner, responder, wish, parts).run()
+                return
+            printer = _printer(as_json=as_json, as_events=as_events, stream=stream)
+            check_outcome(runner.run(ask(responder, {**wish, "input": user_input(text, parts)}, printer)))
+
+
+def _check_options(ctx: click.Context, *, as_json: bool, as_events: bool, remote: bool) -> None:
+    """Refuse options that say different things, or nothing together."""
+
+    def given(name: str) -> bool:
+        return ctx.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE
+
+    if as_json and as_events:
+        raise Misuse("--json and --events exclude each other")
+    if remote and given("backend"):
+        raise Misuse("--url asks a server, which has a model; --backend is for an answer in this process")
+    if not remote and given("api_key"):
+        raise Misuse("--api-key is for --url; the key of a backend comes from ANTWORT_BACKENDS__DEFAULT__API_KEY")
+
+
+def _is_terminal(stream: TextIO | None) -> bool:
+    return stream is not None and stream.isatty()
+
+
+def _request(texts: Mapping[str, str | None], functions: Sequence[str], **others: object) -> JSON:
+    """Return what every request has; options that were not given are left to who answers."""
+    cleaned = {name: clean(text) for name, text in texts.items() if text is not None}
+    tools = [{"type": "function", "name": name} for name in functions]
+    given = {name: value for name, value in {**others, "tools": tools or None}.items() if value is not None}
+    return {**cleaned, **given}
+
+
+def _printer(*, as_json: bool, as_events: bool, stream: bool | None) -> Printer:
+    if as_json:
+        return WholeResponse()
+    if as_events:
+        return EventLines()
+    return AnswerText(stream=_is_terminal(sys.stdout) if stream is None else stream)
+
+
+@contextlib.contextmanager
+def _started(runner: asyncio.Runner, responder: Responder) -> Iterator[None]:
+    try:
+        runner.run(responder.start())
+        yield
+    finally:
+        runner.run(responder.close())
+
+
+def _in_process(loaded: LoadedConfig, functions: Sequence[str], *, probe: bool) -> Responder:
+    app = app_with_model(loaded, probe=probe)
+    configure_logging("error", "console", redactor=app.redactor)  # what fails is told in one line
+    return InProcess(app, functions)
+
+
+def _has_database(loaded: LoadedConfig) -> bool:
+    """Tell whether there is a database that an earlier response could be in."""
+    return sqlite_path(database_url(loaded.config)).exists()
+
+
+def _storing_in(loaded: LoadedConfig, folder: str) -> LoadedConfig:
+    """Return the configuration with a database of its own: even what is not kept needs one while it is made."""
+    storage = loaded.config.storage.model_copy(update={"url": f"sqlite:///{folder}/antwort.db"})
+    return replace(loaded, config=loaded.config.model_copy(update={"storage": storage}))

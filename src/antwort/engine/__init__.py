@@ -1,0 +1,1 @@
+"""The agentic loop. It names no provider, no HTTP and no database."""

@@ -1,0 +1,72 @@
+"""`tool_choice` in all its forms."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from antwort.engine.offer import Toolset
+from antwort.errors import BadRequestError
+
+__all__ = ["Choice", "read_choice"]
+
+JSON = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """What the model may and must call."""
+
+    upstream: str | JSON | None = None
+    """For the model server: `auto`, `none`, `required`, or one function."""
+    allowed: frozenset[str] | None = None
+    """The only names that may be called; all tools stay visible, so that the prompt can be cached."""
+    echo: str | JSON = "auto"
+
+    def relaxed(self) -> "Choice":
+        """Return the choice after a call was made: what was required is satisfied."""
+        if self.upstream is None or self.upstream in ("auto", "none"):
+            return self
+        return Choice("auto", self.allowed, self.echo)
+
+    def permits(self, name: str) -> bool:
+        """Tell whether a function may be called."""
+        return self.allowed is None or name in self.allowed
+
+
+def read_choice(value: str | JSON | None, toolset: Toolset) -> Choice:
+    """Read a request's `tool_choice` against the functions it has."""
+    if value is None or value in ("auto", "none", "required"):
+        if value == "required" and not toolset.targets:
+            raise BadRequestError("'tool_choice' is 'required', but there are no tools.", param="tool_choice")
+        allowed: frozenset[str] | None = frozenset() if value == "none" else None
+        return Choice(value if toolset.targets else None, allowed, value or "auto")
+    if not isinstance(value, dict):
+        raise BadRequestError(
+            f"Invalid value for 'tool_choice': '{value}' is none of auto, none, required.", param="tool_choice"
+        )
+    if value.get("type") == "allowed_tools":
+        return _allowed(value, toolset)
+    name = _name(value, toolset, "tool_choice")
+    echo = value if value.get("type") != "function" else {"type": "function", "name": name}
+    return Choice({"type": "function", "name": name}, echo=echo)
+
+
+def _allowed(value: JSON, toolset: Toolset) -> Choice:
+    tools = value.get("tools")
+    if not isinstance(tools, list) or not tools:
+        raise BadRequestError("'tool_choice.tools' must name at least one tool.", param="tool_choice.tools")
+    mode = value.get("mode", "auto")
+    if mode not in {"auto", "required"}:
+        raise BadRequestError(
+            f"Invalid value for 'tool_choice.mode': '{mode}' is neither auto nor required.", param="tool_choice.mode"
+        )
+    names = frozenset(_name(tool, toolset, f"tool_choice.tools[{index}]") for index, tool in enumerate(tools))
+    return Choice(mode, names, {"type": "allowed_tools", "mode": mode, "tools": tools})
+
+
+def _name(tool: Any, toolset: Toolset, param: str) -> str:
+    kind = tool.get("type") if isinstance(tool, dict) else None
+    name = tool.get("name") if kind == "function" else toolset.types.get(str(kind))
+    if not isinstance(name, str) or name not in toolset.targets:
+        what = f"function '{tool.get('name')}'" if kind == "function" else f"tool of type '{kind}'"
+        raise BadRequestError(f"'{param}' names a {what} that is not among the tools.", param=param)
+    return name

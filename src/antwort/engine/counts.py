@@ -1,0 +1,56 @@
+"""How far a response has come: what its limits count, and what whoever continues it must know besides its items."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from antwort.context import Source, Sources
+from antwort.storage.base import JournalEntry
+from antwort.wire.usage import Usage
+
+__all__ = ["Counts"]
+
+JSON = dict[str, Any]
+
+
+@dataclass(slots=True)
+class Counts:
+    """Counts of one response."""
+
+    turns: int = 0
+    tool_calls: int = 0
+    without_tools: bool = False
+    """The limit of calls is reached: the model is offered no functions any more."""
+    usage: Usage = field(default_factory=Usage)
+    made: dict[tuple[str, str], int] = field(default_factory=dict)
+    """How often each call was made, by name and arguments."""
+
+    def stored(self, sources: Sources) -> JSON:
+        """Return what is kept for whoever continues; `made` can be counted in the journal."""
+        return {
+            "turns": self.turns,
+            "tool_calls": self.tool_calls,
+            "without_tools": self.without_tools,
+            "usage": msgspec.to_builtins(self.usage),
+            "sources": msgspec.to_builtins(list(sources.numbered().values())),
+        }
+
+    @classmethod
+    def restored(cls, stored: JSON, entries: Iterable[JournalEntry], sources: Sources) -> "Counts":
+        """Return the counts as they were stored, and put the sources back under their numbers."""
+        for source in msgspec.convert(stored.get("sources", []), list[Source]):
+            sources.add(source)
+        made: dict[tuple[str, str], int] = {}
+        for entry in entries:
+            if entry.call is not None and "name" in entry.call:
+                key = entry.call["name"], entry.call["arguments"]
+                made[key] = made.get(key, 0) + 1
+        return cls(
+            turns=stored.get("turns", 0),
+            tool_calls=stored.get("tool_calls", 0),
+            without_tools=stored.get("without_tools", False),
+            usage=msgspec.convert(stored.get("usage", {}), Usage),
+            made=made,
+        )

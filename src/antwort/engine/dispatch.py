@@ -1,0 +1,192 @@
+"""Executing the calls of one turn: in parallel and bounded, with the order kept."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from antwort.engine.emitter import Emitter
+from antwort.engine.history import INTERRUPTED
+from antwort.engine.offer import Target
+from antwort.engine.plan import Plan
+from antwort.functions import ToolResult
+from antwort.storage.base import JournalEntry
+from antwort.wire.ids import new_id
+
+__all__ = ["ServerCall", "begin", "end", "grouped", "interrupt", "place_of", "run_all"]
+
+JSON = dict[str, Any]
+
+_OWN = "antwort:function_call"
+"""The item of a call that has none of its own."""
+
+
+@dataclass(slots=True)
+class ServerCall:
+    """A call that the server executes."""
+
+    call_id: str
+    name: str
+    arguments: str
+    target: Target | None
+    refusal: str | None = None
+    """Why it is not executed; the model reads this instead of a result."""
+    entry: JournalEntry | None = None
+    position: int = -1
+    output_index: int = -1
+    """Where its item stands in the output; -1 if it has none."""
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """What makes two calls the same."""
+        return self.name, self.arguments
+
+
+def begin(call: ServerCall, plan: Plan, emitter: Emitter) -> JournalEntry:
+    """Begin a call: make its item, tell its phases, and return its journal entry."""
+    spec = call.target.spec if call.target is not None else None
+    face = spec.hosted if spec is not None and call.refusal is None else None
+    record: JSON = {"call_id": call.call_id, "name": call.name, "arguments": call.arguments}
+    if face is not None and face.item is not None:
+        arguments = _decoded(call.arguments)
+        described = dict(face.describe(arguments)) if face.describe is not None else {}
+        prefix = "".join(word[0] for word in face.item.split("_") if word != "call")
+        item: JSON = {"id": new_id(prefix), "type": face.item, "status": "in_progress", **described}
+        call.output_index = emitter.add(item)
+        for phase in face.phases:
+            emitter.phase(call.output_index, face.item, phase)
+        call.entry = JournalEntry("output", item, visible=True, call=record)
+    else:
+        item = {
+            "id": new_id("afc"),
+            "type": _OWN,
+            "status": "in_progress",
+            "name": call.name,
+            "arguments": call.arguments,
+            "output": "",
+            "content": [],
+        }
+        if plan.show_calls:
+            call.output_index = emitter.add(item)
+        call.entry = JournalEntry("output", item, visible=plan.show_calls, call=record)
+    return call.entry
+
+
+def end(call: ServerCall, result: ToolResult, plan: Plan, emitter: Emitter) -> None:
+    """End a call: fill its item and its journal entry with the result."""
+    entry = call.entry
+    if entry is None or entry.call is None:
+        return
+    entry.call["output"] = result.output
+    entry.call["status"] = result.status
+    item = entry.item
+    face = call.target.spec.hosted if call.target is not None and call.target.spec is not None else None
+    if item["type"] == _OWN:
+        item["status"] = "completed"
+        item["output"] = result.output
+    else:
+        if face is not None and face.item == item["type"]:
+            item.update(_gated(dict(result.item), face.includes, plan.include))
+        item["status"] = "failed" if result.is_error else "completed"
+    if call.output_index >= 0:
+        if item["type"] != _OWN and not result.is_error:
+            emitter.phase(call.output_index, str(item["type"]), "completed")
+        emitter.done(call.output_index)
+
+
+def interrupt(entry: JournalEntry, emitter: Emitter) -> bool:
+    """End a call that was started and whose result nobody will know; return False if it is none."""
+    call, item = entry.call, entry.item
+    if call is None or "output" in call or "name" not in call:
+        return False
+    call["output"], call["status"] = INTERRUPTED, "error"
+    if item["type"] == _OWN:
+        item["status"], item["output"] = "completed", INTERRUPTED
+    else:
+        item["status"] = "failed"
+    index = place_of(entry, emitter)
+    if index >= 0:
+        emitter.done(index)
+    return True
+
+
+def place_of(entry: JournalEntry, emitter: Emitter) -> int:
+    """Return where the item of a call stands in the output, -1 if nowhere, and put the entry's own item there."""
+    output = emitter.response.output
+    for index, item in enumerate(output):
+        if isinstance(item, dict) and item.get("id") == entry.id:
+            output[index] = entry.item
+            return index
+    return -1
+
+
+def grouped(calls: list[ServerCall]) -> dict[str, list[ServerCall]]:
+    """Put equal calls of idempotent functions together, by the id of the first: they are executed once."""
+    groups: dict[str, list[ServerCall]] = {}
+    leaders: dict[tuple[str, str], str] = {}
+    for call in calls:
+        spec = call.target.spec if call.target is not None else None
+        if spec is not None and spec.idempotent and call.key in leaders:
+            groups[leaders[call.key]].append(call)
+        else:
+            leaders.setdefault(call.key, call.call_id)
+            groups[call.call_id] = [call]
+    return groups
+
+
+async def run_all(
+    calls: Sequence[ServerCall],
+    execute: Callable[[ServerCall], Awaitable[ToolResult]],
+    finished: Callable[[ServerCall, ToolResult], Awaitable[None]],
+    *,
+    limit: int,
+) -> None:
+    """Execute calls, at most `limit` at a time; `finished` is told of each at once, in whatever order they end."""
+    if limit == 1 or len(calls) == 1:
+        for call in calls:
+            await finished(call, await execute(call))
+        return
+    slots = asyncio.Semaphore(limit)
+
+    async def one(call: ServerCall) -> None:
+        async with slots:
+            result = await execute(call)
+        await finished(call, result)
+
+    tasks = [asyncio.ensure_future(one(call)) for call in calls]
+    try:
+        await asyncio.gather(*tasks)
+    except BaseException:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        raise
+
+
+def _decoded(arguments: str) -> JSON:
+    try:
+        value = msgspec.json.decode(arguments or "{}")
+    except (msgspec.DecodeError, UnicodeError):
+        return {}
+    return value if isinstance(value, dict) else {}
+
+
+def _gated(fields: JSON, includes: Any, asked: frozenset[str]) -> JSON:
+    """Leave out of an item's fields what only a request sees that asks for it."""
+    for value, path in includes.items():
+        if value in asked:
+            continue
+        *parents, last = path.split(".")
+        holder: Any = fields
+        for parent in parents:
+            holder = dict(holder[parent]) if isinstance(holder, dict) and isinstance(holder.get(parent), dict) else None
+            if holder is None:
+                break
+        if not parents:
+            fields[last] = None
+        elif holder is not None and len(parents) == 1:
+            holder.pop(last, None)
+            fields[parents[0]] = holder
+    return fields

@@ -1,0 +1,129 @@
+"""Reading the input of a request: strings and items in all their spellings become items with ids."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from antwort.errors import BadRequestError
+from antwort.wire.ids import new_id
+
+__all__ = ["read_input"]
+
+JSON = dict[str, Any]
+
+_PREFIX = {
+    "message": "msg",
+    "function_call": "fc",
+    "function_call_output": "fco",
+    "reasoning": "rs",
+    "item_reference": "ref",
+}
+_PARTS = {
+    "user": {"input_text", "input_image", "input_file", "input_audio", "output_text"},
+    "system": {"input_text"},
+    "developer": {"input_text"},
+    "assistant": {"output_text", "refusal", "input_text"},
+}
+_REQUIRED_OF_PART = {
+    "input_text": "text",
+    "output_text": "text",
+    "refusal": "refusal",
+}
+LONGEST_TEXT = 10_485_760
+
+
+def read_input(value: str | Sequence[JSON] | None) -> list[JSON]:
+    """Return the items of a request's `input`, each with an id; BadRequestError names what does not fit."""
+    if value is None:
+        return []
+    if isinstance(value, str):
+        if len(value) > LONGEST_TEXT:
+            raise _bad(f"is longer than {LONGEST_TEXT:,} characters", "input")
+        return [_message({"role": "user", "content": value}, "input")]
+    return [_item(item, f"input[{index}]") for index, item in enumerate(value)]
+
+
+def _bad(problem: str, param: str) -> BadRequestError:
+    return BadRequestError(f"Invalid value for '{param}': it {problem}.", param=param, code="invalid_value")
+
+
+def _item(item: JSON, param: str) -> JSON:
+    kind = item.get("type", "message" if "role" in item else None)
+    if not isinstance(kind, str):
+        raise BadRequestError(f"'{param}' has no 'type'.", param=f"{param}.type", code="missing_required_parameter")
+    if kind == "message":
+        return _message(item, param)
+    if kind == "function_call":
+        _require(item, param, "call_id", "name", "arguments")
+    elif kind == "function_call_output":
+        _require(item, param, "call_id")
+        output = item.get("output")
+        if not isinstance(output, str | list):
+            raise _bad("must be a string or a list of parts", f"{param}.output")
+    elif kind == "item_reference":
+        _require(item, param, "id")
+    elif kind == "reasoning":
+        item = {"summary": [], **item}
+    return _with_id(item, kind)
+
+
+def _require(item: JSON, param: str, *names: str) -> None:
+    for name in names:
+        if name not in item:
+            raise BadRequestError(
+                f"Missing required parameter: '{param}.{name}'.",
+                param=f"{param}.{name}",
+                code="missing_required_parameter",
+            )
+        if not isinstance(item[name], str):
+            raise _bad("must be a string", f"{param}.{name}")
+
+
+def _with_id(item: Mapping[str, Any], kind: str) -> JSON:
+    """Fill in what clients may leave out; what they sent stays, so that unknown items come back as they were."""
+    result = {"type": kind, **item}
+    if not isinstance(result.get("id"), str) or not result["id"]:
+        result["id"] = new_id(_PREFIX.get(kind, "item"))
+    if kind in {"message", "function_call", "function_call_output"} and not result.get("status"):
+        result["status"] = "completed"
+    return result
+
+
+def _message(item: JSON, param: str) -> JSON:
+    role = item.get("role")
+    if not isinstance(role, str) or role not in _PARTS:
+        raise _bad(f"must be one of {', '.join(_PARTS)}", f"{param}.role")
+    content = item.get("content")
+    if isinstance(content, str):
+        content = [_text_part(role, content)]
+    if not isinstance(content, list):
+        raise _bad("must be a string or a list of parts", f"{param}.content")
+    parts = [_part(part, role, f"{param}.content[{index}]") for index, part in enumerate(content)]
+    message = _with_id({**item, "content": parts}, "message")
+    if message.get("phase", "") is None:  # never null on the way out
+        del message["phase"]
+    return message
+
+
+def _text_part(role: str, text: str) -> JSON:
+    if role == "assistant":
+        return {"type": "output_text", "text": text, "annotations": [], "logprobs": []}
+    return {"type": "input_text", "text": text}
+
+
+def _part(part: Any, role: str, param: str) -> JSON:
+    if not isinstance(part, dict):
+        raise _bad("must be an object", param)
+    kind = part.get("type")
+    if not isinstance(kind, str) or kind not in _PARTS[role]:
+        allowed = ", ".join(sorted(_PARTS[role]))
+        raise _bad(f"is not a content part of a message of role '{role}' (use {allowed})", f"{param}.type")
+    required = _REQUIRED_OF_PART.get(kind)
+    if required is not None and not isinstance(part.get(required), str):
+        raise BadRequestError(
+            f"Missing required parameter: '{param}.{required}'.",
+            param=f"{param}.{required}",
+            code="missing_required_parameter",
+        )
+    if kind == "output_text" and "annotations" not in part:
+        return {**part, "annotations": []}
+    return part

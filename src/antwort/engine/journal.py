@@ -1,0 +1,120 @@
+"""The journal of a run: its items in order, stored step by step so that another process could go on with it."""
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import msgspec
+
+from antwort.storage.base import JournalEntry, ResponseRecord, ResponseStore, StoredEvent
+from antwort.wire.responses import ResponseObject
+
+__all__ = ["Journal", "Unstored", "body_of"]
+
+JSON = dict[str, Any]
+
+
+def body_of(response: ResponseObject) -> JSON:
+    """Return a response for storing: its output is kept as entries."""
+    body: JSON = msgspec.to_builtins(response)
+    body["output"] = []
+    return body
+
+
+class Unstored(Protocol):
+    """Events that wait to be stored."""
+
+    def take(self) -> Sequence[StoredEvent]:
+        """Hand them over to somebody who stores them together with something else."""
+
+    def give_back(self, events: Sequence[StoredEvent]) -> None:
+        """Take them back, to be stored with what comes next: it did not work."""
+
+
+class Journal:
+    """Entries of one response. Without a store they are only kept in memory.
+
+    Nothing is written before `save` is called for the first time, so that a simple response costs one transaction.
+    `pending` has the events to be stored together with what is written, for runs whose events are kept.
+    """
+
+    def __init__(
+        self,
+        store: ResponseStore | None,
+        record: ResponseRecord,
+        entries: Sequence[JournalEntry] = (),
+        *,
+        created: bool = False,
+        pending: Unstored | None = None,
+    ) -> None:
+        self.store = store
+        self.record = record
+        self.entries = list(entries)
+        self._created = created
+        self._saved = len(self.entries) if created else 0
+        self._changed = False
+        self._pending = pending
+
+    @property
+    def begun(self) -> bool:
+        """Tell whether anything is stored."""
+        return self._created
+
+    def note(self, entry: JournalEntry) -> int:
+        """Take an entry; return its position."""
+        self.entries.append(entry)
+        return len(self.entries) - 1
+
+    def change(self, position: int) -> None:
+        """Take note that an entry has changed: the next `save` or `finish` stores it again."""
+        self._saved = min(self._saved, position)
+
+    def tell(self, response: ResponseObject, **extra: Any) -> None:
+        """Take the state of the response, and what is needed to continue it, for the next write."""
+        if self.store is None:
+            return
+        record = self.record
+        record.status, record.model, record.body = response.status, response.model, body_of(response)
+        record.extra = {**record.extra, **extra}
+        self._changed = True
+
+    async def save(self) -> None:
+        """Store what is new."""
+        if self.store is None:
+            return
+        if not self._created:
+            await self.store.create(self.record, self.entries)
+            self._created = True
+            self._saved = len(self.entries)
+            self._changed = False
+        end = len(self.entries)
+        await self._write(self.entries[self._saved :], self._saved)
+        self._saved = max(self._saved, end)
+
+    async def save_at(self, position: int) -> None:
+        """Store an entry that has changed."""
+        await self._write([self.entries[position]], position)
+
+    async def finish(self, response: ResponseObject) -> None:
+        """Store the end of the response, with whatever is not stored yet, in one transaction."""
+        if self.store is None:
+            return
+        self.tell(response)
+        await self.save()
+
+    async def _write(self, entries: Sequence[JournalEntry], start: int) -> None:
+        store, record = self.store, self.record
+        events = self._pending.take() if self._pending is not None else ()
+        if store is None or not (entries or events or self._changed):
+            return
+        changed, self._changed = self._changed, False
+        try:
+            if events or changed:
+                await store.update(record, entries=entries, start=start, events=events)
+            else:
+                await store.append(record.tenant, record.id, record.epoch, entries, start=start)
+        except Exception:
+            self._changed = self._changed or changed
+            self._saved = min(self._saved, start)
+            if self._pending is not None:
+                self._pending.give_back(events)
+            raise

@@ -1,0 +1,59 @@
+"""Metrics of model turns, named as the OpenTelemetry conventions for generative AI name them."""
+
+from prometheus_client import Histogram
+
+from antwort.observability import Metrics
+from antwort.wire.usage import Usage
+
+__all__ = ["TurnMetrics"]
+
+MODELS = 100
+"""Models that get a label of their own; a server that takes any name must not make any number of time series."""
+TOKENS = (1, 4, 16, 64, 256, 1024, 4096, 16_384, 65_536, 262_144, 1_048_576, 4_194_304)
+
+
+class TurnMetrics:
+    """Counts model turns. The model is a label once it has answered, and only the first hundred are."""
+
+    def __init__(self, metrics: Metrics) -> None:
+        labels = ["gen_ai_request_model"]
+        self._tokens = metrics.histogram(
+            "gen_ai_client_token_usage", "Tokens of a model turn.", [*labels, "gen_ai_token_type"], buckets=TOKENS
+        )
+        self._duration = metrics.histogram(
+            "gen_ai_client_operation_duration_seconds", "Duration of a model turn.", [*labels, "error_type"]
+        )
+        self._first = metrics.histogram(
+            "gen_ai_server_time_to_first_token_seconds", "Time until a model turn gives its first piece.", labels
+        )
+        self._children: dict[str, tuple[Histogram, Histogram, Histogram, Histogram]] = {}
+        self._responses = metrics.counter("antwort_responses_total", "Responses by how they ended.", ["status"])
+
+    def turn(self, model: str, seconds: float, first: float | None, usage: Usage | None) -> None:
+        """Count a turn that was answered."""
+        children = self._children.get(model)
+        if children is None and len(self._children) >= MODELS:
+            model = "other"
+            children = self._children.get(model)
+        if children is None:
+            children = self._children[model] = (
+                self._duration.labels(model, ""),
+                self._first.labels(model),
+                self._tokens.labels(model, "input"),
+                self._tokens.labels(model, "output"),
+            )
+        duration, first_token, read, written = children
+        duration.observe(seconds)
+        if first is not None:
+            first_token.observe(first)
+        if usage is not None:
+            read.observe(usage.input_tokens)
+            written.observe(usage.output_tokens)
+
+    def failed_turn(self, seconds: float, error: BaseException) -> None:
+        """Count a turn that was not."""
+        self._duration.labels("", type(error).__name__).observe(seconds)
+
+    def response(self, status: str) -> None:
+        """Count a response that has ended."""
+        self._responses.labels(status).inc()

@@ -1,0 +1,168 @@
+"""Which functions the model is offered in one request, and whom each call is for."""
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from antwort.context import Context
+from antwort.errors import BadRequestError
+from antwort.functions import FunctionSpec, ToolExecutor, tool_definition
+
+__all__ = ["Offers", "Target", "Toolset"]
+
+JSON = dict[str, Any]
+
+_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
+
+
+@dataclass(slots=True)
+class Target:
+    """Whom a call is for: a function of an executor or, without one, the client."""
+
+    name: str
+    """The name the model sees."""
+    definition: JSON
+    spec: FunctionSpec | None = None
+    executor: ToolExecutor | None = None
+    options: JSON = field(default_factory=dict)
+    """The tool as the request named it."""
+
+    @property
+    def is_client(self) -> bool:
+        """Tell whether the call is handed back to the client."""
+        return self.executor is None
+
+
+@dataclass(slots=True)
+class Toolset:
+    """The functions of one request."""
+
+    targets: dict[str, Target] = field(default_factory=dict)
+    echo: list[JSON] = field(default_factory=list)
+    """The tools as the response repeats them."""
+    types: dict[str, str] = field(default_factory=dict)
+    """The model's name of the function behind each hosted tool type that was named."""
+
+    def definitions(self) -> list[JSON]:
+        """Return the definitions for the model server."""
+        return [target.definition for target in self.targets.values()]
+
+
+class Offers:
+    """Puts together, for each request, what the executors offer and what the request brings."""
+
+    def __init__(self, executors: Sequence[ToolExecutor]) -> None:
+        self._executors = executors
+        self._definitions: WeakKeyDictionary[FunctionSpec, JSON] = WeakKeyDictionary()
+
+    def toolset(self, tools: Sequence[JSON], ctx: Context, functions: Iterable[str] | None = None) -> Toolset:
+        """Return the functions of a request.
+
+        The request's own functions come first and hide ours of the same name. `functions`, if given, are all that is
+        offered of ours besides what the request names.
+        """
+        available = dict(self._available(ctx))
+        toolset = Toolset()
+        hosted: list[tuple[JSON, FunctionSpec, ToolExecutor]] = []
+        for index, tool in enumerate(tools):
+            self._add_named(toolset, hosted, tool, f"tools[{index}]", available)
+        for tool, spec, executor in hosted:
+            self._add_hosted(toolset, tool, spec, executor)
+        wanted = None if functions is None else set(functions)
+        for name, (spec, executor) in available.items():
+            offered = spec.offer == "always" if wanted is None else name in wanted
+            if offered and name not in toolset.targets and not _has(toolset, spec):
+                toolset.targets[name] = Target(name, self._definition(spec), spec, executor)
+        return toolset
+
+    def _available(self, ctx: Context) -> Iterator[tuple[str, tuple[FunctionSpec, ToolExecutor]]]:
+        seen: set[str] = set()
+        for executor in self._executors:
+            for spec in executor.discovered_tools(ctx):
+                if spec.name not in seen:  # the first executor wins, as the first provider does
+                    seen.add(spec.name)
+                    yield spec.name, (spec, executor)
+
+    def _definition(self, spec: FunctionSpec) -> JSON:
+        found = self._definitions.get(spec)
+        if found is None:
+            found = self._definitions[spec] = tool_definition(spec)
+        return found
+
+    def _add_named(
+        self,
+        toolset: Toolset,
+        hosted: list[tuple[JSON, FunctionSpec, ToolExecutor]],
+        tool: JSON,
+        param: str,
+        available: dict[str, tuple[FunctionSpec, ToolExecutor]],
+    ) -> None:
+        kind = tool.get("type")
+        if kind == "function":
+            name = tool.get("name")
+            if not isinstance(name, str) or not _NAME.fullmatch(name):
+                raise BadRequestError(
+                    f"Invalid value for '{param}.name': use 1 to 64 letters, digits, '_' or '-'.", param=f"{param}.name"
+                )
+            if name in toolset.targets:
+                raise BadRequestError(f"There are two functions called '{name}'.", param=f"{param}.name")
+            if tool.get("parameters") is None and name in available:
+                spec, executor = available[name]
+                toolset.targets[name] = Target(name, self._definition(spec), spec, executor, tool)
+                toolset.echo.append(_function_echo(self._definition(spec)))
+            else:
+                toolset.targets[name] = Target(name, _client_definition(tool))
+                toolset.echo.append(_function_echo(tool))
+            return
+        for spec, executor in available.values():
+            if spec.hosted is not None and kind in spec.hosted.types:
+                hosted.append((tool, spec, executor))
+                toolset.echo.append({**spec.hosted.tool_defaults, **tool})
+                return
+        raise BadRequestError(
+            f"Tools of type '{kind}' are not available here; available: {', '.join(_types(available.values()))}.",
+            param=f"{param}.type",
+            code="unsupported_tool",
+        )
+
+    def _add_hosted(self, toolset: Toolset, tool: JSON, spec: FunctionSpec, executor: ToolExecutor) -> None:
+        definition = self._definition(spec)
+        name = spec.name
+        while name in toolset.targets:
+            if toolset.targets[name].spec is spec:
+                break
+            name = f"hosted_{name}"[:64]  # the client's function of that name keeps it
+        if name != spec.name:
+            definition = {**definition, "name": name}
+        toolset.targets[name] = Target(name, definition, spec, executor, tool)
+        toolset.types[str(tool["type"])] = name
+
+
+def _has(toolset: Toolset, spec: FunctionSpec) -> bool:
+    return any(target.spec is spec for target in toolset.targets.values())
+
+
+def _types(available: Iterable[tuple[FunctionSpec, ToolExecutor]]) -> list[str]:
+    hosted = {kind for spec, _ in available if spec.hosted for kind in spec.hosted.types}
+    return ["function", *sorted(hosted)]
+
+
+def _client_definition(tool: JSON) -> JSON:
+    parameters = tool.get("parameters")
+    definition: JSON = {
+        "type": "function",
+        "name": tool["name"],
+        "parameters": {"type": "object", "properties": {}} if parameters is None else parameters,
+    }
+    if tool.get("description"):
+        definition["description"] = tool["description"]
+    if tool.get("strict") is not None:
+        definition["strict"] = tool["strict"]
+    return definition
+
+
+def _function_echo(tool: JSON) -> JSON:
+    """Repeat a function with every key the contracts require."""
+    return {"type": "function", "description": None, "parameters": None, "strict": None, **tool}

@@ -1,0 +1,139 @@
+"""Events out of what is stored: a stream for a response that kept none, and the state of a run from those it kept."""
+
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+
+from antwort.engine.events import Events
+from antwort.storage.base import StoredEvent
+
+__all__ = ["OpenItem", "RunState", "replay_response", "state_of"]
+
+JSON = dict[str, Any]
+
+
+def replay_response(response: JSON, events: Events) -> None:
+    """Send the events a response might have had: whole deltas, each item from beginning to end."""
+    running = {**response, "status": "in_progress", "output": [], "completed_at": None, "usage": None}
+    running |= {"error": None, "incomplete_details": None}
+    events.emit("response.created", response=running)
+    events.emit("response.in_progress", response=running)
+    for index, item in enumerate(response["output"]):
+        _replay_item(item, index, events)
+    status = response["status"]
+    if status in {"completed", "failed", "incomplete"}:
+        events.emit(f"response.{status}", response=response)
+
+
+def _replay_item(item: JSON, index: int, events: Events) -> None:
+    kind = item["type"]
+    begun = {**item, "status": "in_progress"}
+    if kind in {"message", "reasoning"}:
+        begun["content"] = []
+    elif kind == "function_call":
+        begun["arguments"] = ""
+    events.emit("response.output_item.added", output_index=index, item=begun)
+    if kind == "function_call":
+        place = {"item_id": item["id"], "output_index": index}
+        if item["arguments"]:
+            events.emit("response.function_call_arguments.delta", **place, delta=item["arguments"])
+        events.emit("response.function_call_arguments.done", **place, name=item["name"], arguments=item["arguments"])
+    elif kind in {"message", "reasoning"}:
+        for number, part in enumerate(item.get("content") or ()):
+            place = {"item_id": item["id"], "output_index": index, "content_index": number}
+            _replay_part(part, place, events)
+    elif kind.endswith("_call"):
+        for phase in ("in_progress", "completed") if item.get("status") == "completed" else ("in_progress",):
+            events.emit(f"response.{kind}.{phase}", output_index=index, item_id=item["id"])
+    events.emit("response.output_item.done", output_index=index, item=item)
+
+
+def _replay_part(part: JSON, place: JSON, events: Events) -> None:
+    kind = part["type"]
+    if kind == "output_text":
+        events.emit(
+            "response.content_part.added", **place, part={**part, "text": "", "annotations": [], "logprobs": []}
+        )
+        logprobs = part.get("logprobs") or []
+        if part["text"]:
+            events.emit("response.output_text.delta", **place, delta=part["text"], logprobs=logprobs)
+        for number, annotation in enumerate(part["annotations"]):
+            events.emit(
+                "response.output_text.annotation.added", **place, annotation_index=number, annotation=annotation
+            )
+        events.emit("response.output_text.done", **place, text=part["text"], logprobs=logprobs)
+    else:
+        name, field = ("refusal", "refusal") if kind == "refusal" else ("reasoning_text", "text")
+        events.emit("response.content_part.added", **place, part={**part, field: ""})
+        if part[field]:
+            events.emit(f"response.{name}.delta", **place, delta=part[field])
+        events.emit(f"response.{name}.done", **place, **{field: part[field]})
+    events.emit("response.content_part.done", **place, part=part)
+
+
+class OpenItem:
+    """An item that was begun and not ended."""
+
+    def __init__(self, item: JSON, index: int) -> None:
+        self.item = item
+        self.index = index
+        self.part: JSON | None = None
+        self.pieces: list[str] = []
+        self.logprobs: list[JSON] = []
+
+    def take(self, delta: JSON) -> None:
+        """Take a delta."""
+        self.pieces.append(delta["delta"])
+        self.logprobs += delta.get("logprobs") or ()
+
+    def close(self, events: Events) -> JSON:
+        """End it with what had arrived."""
+        text = "".join(self.pieces)
+        part = self.part
+        if part is not None:
+            place = {"item_id": self.item["id"], "output_index": self.index, "content_index": 0}
+            if part["type"] == "output_text":
+                part = {**part, "text": text, "logprobs": self.logprobs}
+                events.emit("response.output_text.done", **place, text=text, logprobs=self.logprobs)
+            else:
+                name, field = ("refusal", "refusal") if part["type"] == "refusal" else ("reasoning_text", "text")
+                part = {**part, field: text}
+                events.emit(f"response.{name}.done", **place, **{field: text})
+            events.emit("response.content_part.done", **place, part=part)
+            self.item["content"] = [part]
+        self.item["status"] = "completed"
+        events.emit("response.output_item.done", output_index=self.index, item=self.item)
+        return self.item
+
+
+class RunState:
+    """What readers of a run have been told so far."""
+
+    def __init__(self) -> None:
+        self.output: list[JSON] = []
+        self.open: dict[str, OpenItem] = {}
+        self.sequence = 0
+        self.in_progress = False
+
+
+def state_of(events: Iterable[StoredEvent]) -> RunState:
+    """Read a run's state off its events."""
+    state = RunState()
+    for event in events:
+        state.sequence = event.sequence + 1
+        data: JSON = msgspec.json.decode(event.data)
+        kind = event.type
+        if kind == "response.in_progress":
+            state.in_progress = True
+        elif kind == "response.output_item.added":
+            state.output.append(data["item"])
+            state.open[data["item"]["id"]] = OpenItem(data["item"], data["output_index"])
+        elif kind == "response.output_item.done":
+            state.output[data["output_index"]] = data["item"]
+            state.open.pop(data["item"]["id"], None)
+        elif kind == "response.content_part.added":
+            state.open[data["item_id"]].part = data["part"]
+        elif kind.endswith(".delta"):
+            state.open[data["item_id"]].take(data)
+    return state

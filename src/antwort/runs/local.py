@@ -1,0 +1,197 @@
+"""Background runs in this process: tasks, an event log, recovery at start."""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import AsyncGenerator, Coroutine
+from typing import Any
+
+import msgspec
+
+from antwort.engine.engine import Engine, not_found
+from antwort.engine.events import Events
+from antwort.engine.journal import Journal
+from antwort.engine.loop import Loop
+from antwort.engine.plan import Plan
+from antwort.errors import APIError, BadRequestError, ServiceUnavailableError
+from antwort.runs.log import RunLog
+from antwort.runs.remains import Remains
+from antwort.storage.base import ACTIVE, FencedError, JournalEntry, ResponseRecord, StoredEvent
+
+__all__ = ["LocalRuns"]
+
+JSON = dict[str, Any]
+
+logger = logging.getLogger(__name__)
+
+LOOK = 0.5
+"""Seconds between two looks at a run that somebody else executes."""
+PARTING = 5.0
+"""Seconds to wait for a run that was cancelled to leave its function. It writes nothing any more in any case."""
+
+
+class LocalRuns:
+    """Executes background runs as tasks. A run that is cut off by the end of the process goes on at the next start."""
+
+    def __init__(self, engine: Engine) -> None:
+        self.engine = engine
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._news: dict[str, asyncio.Event] = {}
+        self._closing = False
+
+    @property
+    def idle(self) -> bool:
+        """Tell whether nothing is kept in memory: there is neither a run nor a reader."""
+        return not (self._tasks or self._news)
+
+    async def accept(self, plan: Plan) -> bytes:
+        """Store a new run as queued, start it, and return it as JSON: it will happen, even if the process dies now."""
+        plan.response.status = "queued"
+        record = self.engine.record(plan)
+        record.extra = {"scopes": sorted(plan.ctx.scopes), "show_calls": plan.show_calls, "profile": plan.profile}
+        log = RunLog(self.engine.store, record, self.wake)
+        events = Events(log.put)
+        events.emit("response.created", response=plan.response)
+        events.emit("response.queued", response=plan.response)
+        entries = [JournalEntry("input", item) for item in plan.input]
+        journal = Journal(self.engine.store, record, entries, pending=log)
+        await journal.save()
+        accepted = msgspec.json.encode(plan.response)
+        loop = self.engine.loop(plan, journal, log, sequence=events.sequence)
+        self._start(record.id, self._run(loop))
+        return accepted
+
+    async def recover(self) -> int:
+        """Take up every run that is not over; return how many there were."""
+        found = await self.engine.store.unfinished()
+        for tenant, response_id in found:
+            record = await self.engine.store.claim(tenant, response_id)
+            if record is not None:
+                self._start(response_id, self._resume(record))
+        return len(found)
+
+    async def cancel(self, tenant: str, response_id: str) -> JSON:
+        """Cancel a background run and return it; one that is over stays as it is."""
+        store = self.engine.store
+        record = await store.get(tenant, response_id)
+        if record is None:
+            raise not_found(response_id)
+        if not record.background:
+            raise BadRequestError("Cannot cancel a synchronous response.", param="response_id")
+        while (claimed := await store.claim(tenant, response_id)) is not None:
+            await self._stop(response_id)
+            with contextlib.suppress(FencedError):  # somebody else cancels it too
+                await (await Remains.load(self.engine, claimed, self.wake)).cancel()
+                self.engine.metrics.response("cancelled")
+                self.wake(response_id)
+                break
+        return await self.engine.retrieve(tenant, response_id)
+
+    async def events(self, tenant: str, response_id: str, *, after: int = -1) -> AsyncGenerator[StoredEvent, None]:
+        """Yield the events of a background run, those to come included, until it is over.
+
+        When the server stops before that, a ServiceUnavailableError is raised: the reader is to come back.
+        """
+        store = self.engine.store
+        over = False
+        try:
+            while True:
+                news = self._news.setdefault(response_id, asyncio.Event())
+                found = await store.events(tenant, response_id, after=after)
+                for event in found:
+                    after = event.sequence
+                    yield event
+                if found:
+                    continue
+                if over:
+                    return
+                record = await store.get(tenant, response_id)
+                over = record is None or record.status not in ACTIVE
+                if not over:
+                    await self._wait(response_id, news)
+        finally:
+            if response_id not in self._tasks:
+                self._news.pop(response_id, None)
+
+    def wake(self, response_id: str) -> None:
+        """Tell readers that there is something new."""
+        news = self._news.pop(response_id, None)
+        if news is not None:
+            news.set()
+
+    def send_away(self) -> None:
+        """Let the readers of runs that are not over go, because the server stops; the runs go on until `close`."""
+        self._closing = True
+        for response_id in list(self._news):
+            self.wake(response_id)
+
+    async def close(self) -> None:
+        """Stop all runs where they are. They are unfinished in the store, and go on at the next start."""
+        self.send_away()
+        tasks = list(self._tasks.values())
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
+
+    # --- tasks -------------------------------------------------------------------------------------------------------
+
+    def _start(self, response_id: str, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks[response_id] = task
+
+        def ended(_: "asyncio.Task[None]") -> None:
+            if self._tasks.get(response_id) is task:
+                del self._tasks[response_id]
+            self.wake(response_id)
+
+        task.add_done_callback(ended)
+
+    async def _stop(self, response_id: str) -> None:
+        task = self._tasks.get(response_id)
+        if task is not None:
+            task.cancel()
+            await asyncio.wait({task}, timeout=PARTING)
+
+    async def _wait(self, response_id: str, news: asyncio.Event) -> None:
+        """Wait for something new about a run."""
+        if self._closing:
+            raise ServiceUnavailableError("The server is stopping. The response goes on at its next start.")
+        mine = response_id in self._tasks
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(None if mine else LOOK):
+                await news.wait()
+
+    async def _run(self, loop: Loop) -> None:
+        response_id = loop.response.id
+        try:
+            await loop.run()
+        except FencedError:
+            return  # somebody else has it
+        except Exception:  # it is in the store as failed, or cannot be stored at all
+            logger.exception("background response %s could not be brought to an end", response_id)
+
+    async def _resume(self, record: ResponseRecord) -> None:
+        """Go on with a run that another process has begun; one that cannot go on has failed."""
+        try:
+            loop = await (await Remains.load(self.engine, record, self.wake)).loop()
+        except FencedError:
+            return
+        except APIError as error:
+            logger.error("response %s cannot be taken up again: %s", record.id, error)  # noqa: TRY400 - no bug of ours
+            await self._fail(record, error)
+        except Exception:
+            logger.exception("response %s cannot be taken up again", record.id)
+            await self._fail(record, APIError("The server had an error while taking up the response again."))
+        else:
+            await self._run(loop)
+
+    async def _fail(self, record: ResponseRecord, error: APIError) -> None:
+        try:
+            await (await Remains.load(self.engine, record, self.wake)).fail(error)
+        except FencedError:
+            return
+        except Exception:
+            logger.exception("response %s could not be ended; the next start tries again", record.id)
+        else:
+            self.engine.metrics.response("failed")

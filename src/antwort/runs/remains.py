@@ -1,0 +1,121 @@
+"""What is in the store of a run that another process has begun, and how to go on or to end with it."""
+
+from collections.abc import Callable
+from typing import Self
+
+import msgspec
+
+from antwort.context import Context, Sources
+from antwort.engine.dispatch import interrupt
+from antwort.engine.emitter import Emitter
+from antwort.engine.engine import Engine
+from antwort.engine.history import load_history
+from antwort.engine.journal import Journal
+from antwort.engine.loop import Loop
+from antwort.engine.plan import Plan
+from antwort.engine.replay import RunState, state_of
+from antwort.errors import APIError, BadRequestError
+from antwort.runs.log import RunLog
+from antwort.storage.base import JournalEntry, ResponseRecord, StoredEvent
+from antwort.wire.requests import CreateResponse
+from antwort.wire.responses import ResponseError, ResponseObject
+
+__all__ = ["Remains"]
+
+
+class Remains:
+    """A claimed run: its journal, and what its readers have been told.
+
+    Readers were told more than the journal has: the beginning of a turn that was cut off. Those items are closed with
+    what had arrived, as `completed` (only the last item of a response may be incomplete), and stay in the output. The
+    model does not see them: the turn begins again, with new items.
+    """
+
+    def __init__(
+        self, engine: Engine, record: ResponseRecord, entries: list[JournalEntry], state: RunState, log: RunLog
+    ) -> None:
+        self._engine = engine
+        self._record = record
+        self._state = state
+        self._log = log
+        self._journal = Journal(engine.store, record, entries, created=True, pending=log)
+        self.response = msgspec.convert({**record.body, "output": state.output}, ResponseObject)
+        self._emitter = Emitter(
+            self.response, log, sources=Sources(), client_functions=(), whole_calls=True, sequence=state.sequence
+        )
+
+    @classmethod
+    async def load(cls, engine: Engine, record: ResponseRecord, tell: Callable[[str], None]) -> Self:
+        """Read what there is of a run."""
+        store = engine.store
+        entries = await store.journal(record.tenant, record.id)
+        events: list[StoredEvent] = []
+        while page := await store.events(record.tenant, record.id, after=events[-1].sequence if events else -1):
+            events += page
+        state = state_of(events)
+        return cls(engine, record, entries, state, RunLog(store, record, tell, sequence=state.sequence))
+
+    async def loop(self) -> Loop:
+        """Return the loop that goes on with the run; an APIError says why it cannot."""
+        plan = await self._plan()
+        self._begin()
+        self._close_cut_off()
+        return self._engine.loop(plan, self._journal, self._log, sequence=self._emitter.events.sequence, resumed=True)
+
+    async def cancel(self) -> None:
+        """End the run as cancelled. There is no event for that: the stream just ends."""
+        self._close_cut_off()
+        self._interrupt_calls()
+        self.response.status = "cancelled"
+        await self._journal.finish(self.response)
+
+    async def fail(self, error: APIError) -> None:
+        """End the run as failed."""
+        self._begin()
+        self._close_cut_off()
+        self._interrupt_calls()
+        self.response.status = "failed"
+        self.response.error = ResponseError("server_error", error.message)
+        self._emitter.error("server_error", error.message)
+        self._emitter.announce("failed")
+        await self._journal.finish(self.response)
+
+    async def _plan(self) -> Plan:
+        """Decide the request again: functions and agents may have changed, what the response repeats has not."""
+        record, engine = self._record, self._engine
+        create = msgspec.convert(record.request, CreateResponse)
+        ctx = Context(record.tenant, record.subject, frozenset(record.extra.get("scopes", ())))
+        plan = engine.planner.plan(create, ctx, response_id=record.id)
+        profile = record.extra.get("profile")
+        if plan.profile != profile:
+            raise BadRequestError(f"The agent '{profile or plan.profile}' is not what it was when the run began.")
+        plan.show_calls = bool(record.extra.get("show_calls"))
+        plan.input = [entry.item for entry in self._journal.entries if entry.direction == "input"]
+        if record.previous_response_id is not None:  # of the record: a response that was deleted meanwhile is left out
+            plan.history = await load_history(engine.store, record.tenant, record.previous_response_id)
+        plan.response = self.response
+        return plan
+
+    def _begin(self) -> None:
+        """Tell what readers were not told yet about the beginning."""
+        if self._state.sequence == 0:
+            self._emitter.announce("created")
+            self._emitter.announce("queued")
+        if not self._state.in_progress:
+            self.response.status = "in_progress"
+            self._emitter.announce("in_progress")
+
+    def _close_cut_off(self) -> None:
+        known = {entry.id for entry in self._journal.entries}
+        for index, item in enumerate(self._state.output):
+            if item["id"] in known:
+                continue
+            open_item = self._state.open.get(item["id"])
+            closed = item if open_item is None else open_item.close(self._emitter.events)
+            self.response.output[index] = closed
+            self._journal.note(JournalEntry("output", closed, call={"partial": True}))
+
+    def _interrupt_calls(self) -> None:
+        for position, entry in enumerate(self._journal.entries):
+            if interrupt(entry, self._emitter):
+                self._journal.change(position)

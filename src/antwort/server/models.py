@@ -1,0 +1,40 @@
+"""`/v1/models`."""
+
+from typing import Any
+
+from antwort.backends import ModelInfo, ModelRouter
+from antwort.errors import NotFoundError
+from antwort.functions import Route
+
+__all__ = ["Models"]
+
+JSON = dict[str, Any]
+
+
+class Models:
+    """The endpoints of models."""
+
+    def __init__(self, router: ModelRouter) -> None:
+        self._router = router
+
+    def routes(self) -> list[Route]:
+        """Return the routes."""
+        return [
+            Route("GET", "/v1/models", self.list),
+            Route("GET", "/v1/models/{model:path}", self.retrieve),
+        ]
+
+    async def list(self) -> JSON:
+        """List the models that can be asked, aliases included."""
+        return {"object": "list", "data": [_model(info) for info in await self._router.models()]}
+
+    async def retrieve(self, model: str) -> JSON:
+        """Return one model."""
+        for info in await self._router.models():
+            if info.id == model:
+                return _model(info)
+        raise NotFoundError(f"The model '{model}' does not exist.", param="model", code="model_not_found")
+
+
+def _model(info: ModelInfo) -> JSON:
+    return {"id": info.id, "object": "model", "created": info.created, "owned_by": info.owned_by}

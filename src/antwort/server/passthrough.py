@@ -1,0 +1,183 @@
+"""`/v1/chat/completions` and `/v1/embeddings`: passed through to the model server that has the model."""
+
+import logging
+from typing import Any
+
+import msgspec
+from starlette.requests import ClientDisconnect, Request
+from starlette.types import Message, Receive, Scope, Send
+
+from antwort.backends import ModelRouter, Reply, Target, Transport
+from antwort.backends.chat.errors import reply_error
+from antwort.errors import APIError, BadRequestError, UnsupportedMediaTypeError
+from antwort.observability import Metrics
+from antwort.server.raw import RawRoute
+from antwort.server.sse import while_connected
+
+__all__ = ["Passthrough"]
+
+logger = logging.getLogger(__name__)
+
+Fields = dict[str, msgspec.Raw]
+
+EVENTS = "text/event-stream"
+MAX_ERROR = 64 * 1024
+_PASSED = ("content-type", "retry-after", "retry-after-ms")
+"""All that is kept of an answer's head. The rest speaks of the connection or of the server behind us."""
+_OF_THE_CLIENT = frozenset({400, 404, 413, 422, 429})
+"""Errors that tell the client something about its own request."""
+
+_decode = msgspec.json.Decoder(Fields).decode
+_encode = msgspec.json.encode
+
+
+class Passthrough:
+    """The endpoints that antwort has no part in but for credentials, limits and the choice of the server."""
+
+    def __init__(self, router: ModelRouter, metrics: Metrics) -> None:
+        self._router = router
+        self._requests = metrics.counter(
+            "antwort_passthrough_requests_total", "Requests passed through to model servers.", ["path", "status"]
+        )
+
+    def routes(self) -> list[RawRoute]:
+        """Return the routes."""
+        return [
+            RawRoute("POST", "/v1/chat/completions", self.chat_completions, "Complete a chat."),
+            RawRoute("POST", "/v1/embeddings", self.embeddings, "Embed texts."),
+        ]
+
+    async def chat_completions(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Complete a chat on the server that has the model; request and answer are passed on as they are."""
+        await self._counted("/chat/completions", scope, receive, send)
+
+    async def embeddings(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Embed texts on the server that has the model; request and answer are passed on as they are."""
+        await self._counted("/embeddings", scope, receive, send)
+
+    async def _counted(self, path: str, scope: Scope, receive: Receive, send: Send) -> None:
+        status = 499  # the client left before there was an answer, as proxies call it
+
+        async def watched(message: Message) -> None:
+            nonlocal status
+            status = message.get("status", status)
+            await send(message)
+
+        request = Request(scope, receive)
+        try:
+            _check_kind(request)
+            body = await request.body()
+            await while_connected(receive, lambda: self._pass(path, body, watched))
+        except ClientDisconnect:
+            return
+        except Exception as error:
+            status = error.status if isinstance(error, APIError) else 500
+            raise
+        finally:
+            self._requests.labels(f"/v1{path}", str(status)).inc()
+
+    async def _pass(self, path: str, body: bytes, send: Send) -> None:
+        fields = _read(body)
+        asked = _model(fields)
+        target = await self._router.resolve(asked)
+        transport = _transport(target, path)
+        if target.model != asked:
+            fields["model"] = msgspec.Raw(_encode(target.model))
+            body = _encode(fields)
+        reply = await transport.post(path, body)
+        try:
+            if reply.status >= 300:
+                await _pass_error(reply, target, send)
+            elif _kind(reply) == EVENTS:
+                await _pass_events(reply, transport, send)
+            else:
+                await _send_whole(send, reply, await reply.read())
+        finally:
+            # Whatever was not read is not wanted: the server must stop working on it.
+            reply.abort()
+
+
+def _check_kind(request: Request) -> None:
+    """Refuse a body that does not claim to be JSON, such as a form that some web page sends."""
+    kind = request.headers.get("content-type", "application/json").partition(";")[0].strip().lower()
+    if kind != "application/json" and not kind.endswith("+json"):
+        raise UnsupportedMediaTypeError(f"Send JSON (content-type: application/json), not '{kind}'.")
+
+
+def _read(body: bytes) -> Fields:
+    """Read the names of a request's fields and leave their values as they were written."""
+    try:
+        return _decode(body)
+    except msgspec.ValidationError as error:
+        raise BadRequestError(f"The body must be a JSON object: {error}.", code="invalid_type") from None
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise BadRequestError(f"The body is not valid JSON: {error}.", code="invalid_json") from None
+
+
+def _model(fields: Fields) -> str | None:
+    try:
+        return msgspec.json.decode(fields.get("model", b"null"), type=str | None)
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        raise BadRequestError(
+            "Invalid value for 'model': it must be a string.", param="model", code="invalid_type"
+        ) from None
+
+
+def _transport(target: Target, path: str) -> Transport:
+    if target.route.transport is None:
+        raise BadRequestError(
+            f"The model '{target.model}' runs inside this server, and '/v1{path}' only passes requests through to model"
+            " servers. Use '/v1/responses', or name a model of a configured backend.",
+            param="model",
+            code="unsupported_model",
+        )
+    return target.route.transport
+
+
+def _kind(reply: Reply) -> str:
+    return reply.headers.get("content-type", "").partition(";")[0].strip().lower()
+
+
+def _headers(reply: Reply) -> list[tuple[bytes, bytes]]:
+    kept = [(name, reply.headers[name]) for name in _PASSED if name in reply.headers]
+    return [(name.encode(), value.encode(errors="surrogateescape")) for name, value in kept]
+
+
+async def _pass_error(reply: Reply, target: Target, send: Send) -> None:
+    """Pass on what a server says about the request; what it says about itself is told in our words."""
+    body = await reply.head(MAX_ERROR)
+    if reply.status not in _OF_THE_CLIENT or not _is_envelope(body):
+        raise reply_error(target.backend.name, target.model, reply.status, reply.headers, body)
+    await _send_whole(send, reply, body)
+
+
+def _is_envelope(body: bytes) -> bool:
+    try:
+        document: Any = msgspec.json.decode(body)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return False
+    error = document.get("error") if isinstance(document, dict) else None
+    return isinstance(error, dict) and isinstance(error.get("message"), str)
+
+
+async def _send_whole(send: Send, reply: Reply, body: bytes) -> None:
+    headers = [*_headers(reply), (b"content-length", b"%d" % len(body))]
+    await send({"type": "http.response.start", "status": reply.status, "headers": headers})
+    await send({"type": "http.response.body", "body": body})
+
+
+async def _pass_events(reply: Reply, transport: Transport, send: Send) -> None:
+    """Pass on bytes as they arrive; a client that does not read stops the reading of the server."""
+    headers = [*_headers(reply), (b"cache-control", b"no-cache"), (b"x-accel-buffering", b"no")]
+    await send({"type": "http.response.start", "status": reply.status, "headers": headers})
+    try:
+        data = await reply.chunk()
+        reply.limit_silence(transport.timeouts.chunk)
+        while data:
+            await send({"type": "http.response.body", "body": data, "more_body": True})
+            data = await reply.chunk()
+    except APIError as error:
+        # The status is gone; clients read an error among the events. The blank line ends a frame that was cut off.
+        logger.warning("a stream that was passed through broke off: %s", error.message)
+        data = b"\n\ndata: " + _encode(error.envelope()) + b"\n\n"
+    await send({"type": "http.response.body", "body": data})

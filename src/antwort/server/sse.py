@@ -1,0 +1,176 @@
+"""Server-sent events: one frame is never split, frames that come together leave together."""
+
+import asyncio
+import contextlib
+import functools
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
+
+from starlette.responses import Response
+from starlette.types import Message, Receive, Scope, Send
+from typing_extensions import override
+
+from antwort.errors import ServiceUnavailableError
+from antwort.storage.base import StoredEvent
+
+__all__ = ["DONE", "EventStream", "Heartbeats", "Tail", "frame", "while_connected"]
+
+DONE = b"data: [DONE]\n\n"
+HEADERS = [
+    (b"content-type", b"text/event-stream; charset=utf-8"),
+    (b"cache-control", b"no-cache"),
+    (b"x-accel-buffering", b"no"),
+]
+_START: Message = {"type": "http.response.start", "status": 200, "headers": HEADERS}
+GRACE = 1.0
+"""Seconds before a stream says that it lives, although nothing has come: until then an error can have a status."""
+
+
+@functools.lru_cache(maxsize=256)  # the types of events are few
+def _head(kind: str) -> bytes:
+    """Return the beginning of a frame."""
+    return b"event: %s\ndata: " % kind.encode()
+
+
+def frame(kind: str, data: bytes) -> bytes:
+    """Return an event as a frame."""
+    return b"".join((_head(kind), data, b"\n\n"))
+
+
+class EventStream:
+    """The sink of a foreground stream: collects frames and writes them with one `send` for each flush."""
+
+    def __init__(self, send: Send) -> None:
+        self._send = send
+        self._frames: list[bytes] = []
+        self._now = asyncio.get_running_loop().time
+        self.started = False
+        self._beating = False
+        self.last = self._now()
+
+    def put(self, kind: str, data: bytes) -> None:
+        """Take an event."""
+        self._frames += (_head(kind), data, b"\n\n")
+
+    async def flush(self) -> None:
+        """Write what was taken; wait while the client does not read."""
+        if self._frames:
+            body = b"".join(self._frames)
+            self._frames = []
+            await self._write(body)
+
+    async def open(self) -> None:
+        """Write the headers, before there is anything to say."""
+        if not self.started:
+            await self._write(b"")
+
+    def is_due(self, silence: float) -> bool:
+        """Tell whether a sign of life is due; while the last one waits for a client that does not read, none is."""
+        return not self._beating and self._now() - self.last >= (silence if self.started else GRACE)
+
+    async def beat(self) -> None:
+        """Give a sign of life."""
+        self._beating = True
+        try:
+            await (self._write(b": keep-alive\n\n") if self.started else self.flush())
+        finally:
+            self._beating = False
+
+    async def end(self) -> None:
+        """Write what is left and the end mark."""
+        self._frames.append(DONE)
+        body = b"".join(self._frames)
+        self._frames = []
+        await self._write(body, more=False)
+
+    async def break_off(self) -> None:
+        """End without the end mark: there is more to come, but not here."""
+        await self._write(b"", more=False)
+
+    async def _write(self, body: bytes, *, more: bool = True) -> None:
+        self.last = self._now()
+        if not self.started:
+            self.started = True
+            await self._send({**_START, "headers": list(HEADERS)})
+        await self._send({"type": "http.response.body", "body": body, "more_body": more})
+
+
+class Heartbeats:
+    """One task that looks after all open streams, so that none needs a timer of its own."""
+
+    def __init__(self, silence: float) -> None:
+        self._silence = silence
+        self._streams: set[EventStream] = set()
+        self._beats: set[asyncio.Task[None]] = set()
+        self._task: asyncio.Task[None] | None = None
+
+    @contextlib.contextmanager
+    def watching(self, stream: EventStream) -> Iterator[None]:
+        """Look after a stream while it is open."""
+        self._streams.add(stream)
+        if self._task is None or self._task.done():
+            self._task = asyncio.get_running_loop().create_task(self._run())
+        try:
+            yield
+        finally:
+            self._streams.discard(stream)
+
+    async def _run(self) -> None:
+        while self._streams:
+            await asyncio.sleep(min(GRACE, self._silence) / 2)
+            for stream in self._streams:
+                if stream.is_due(self._silence):
+                    # Not awaited: one client that does not read must not keep the others waiting.
+                    beat = asyncio.get_running_loop().create_task(stream.beat())
+                    self._beats.add(beat)
+                    beat.add_done_callback(self._beats.discard)
+
+
+async def while_connected(receive: Receive, work: Callable[[], Awaitable[None]]) -> None:
+    """Do some work; if the client leaves before it is done, cancel it and return."""
+    task = asyncio.current_task()
+    gone = False
+
+    async def watch() -> None:
+        nonlocal gone
+        while (await receive())["type"] != "http.disconnect":
+            pass
+        gone = True
+        if task is not None:
+            task.cancel()
+
+    watcher = asyncio.get_running_loop().create_task(watch())
+    try:
+        await work()
+    except asyncio.CancelledError:
+        if not gone or task is None:
+            raise
+        task.uncancel()
+    finally:
+        watcher.cancel()
+
+
+class Tail(Response):
+    """The events of a background run, from the store, as long as they come."""
+
+    def __init__(self, events: AsyncGenerator[StoredEvent, None], heartbeats: Heartbeats) -> None:
+        super().__init__()
+        self._events = events
+        self._heartbeats = heartbeats
+
+    @override
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async def work() -> None:
+            stream = EventStream(send)
+            with self._heartbeats.watching(stream):
+                await stream.open()
+                try:
+                    async with contextlib.aclosing(self._events) as events:
+                        async for event in events:
+                            stream.put(event.type, event.data)
+                            await stream.flush()
+                except ServiceUnavailableError:  # the run goes on elsewhere, or later
+                    await stream.break_off()
+                else:
+                    await stream.end()
+
+        await while_connected(receive, work)

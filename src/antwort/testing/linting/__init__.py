@@ -1,0 +1,1 @@
+"""The parts of the linter of responses; use `antwort.testing.lint_stream` and `lint_response`."""

@@ -1,0 +1,188 @@
+"""The life of an output item: added empty, then its parts, arguments or phases, and done."""
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, field
+
+from antwort.testing.linting.parts import TEXTS, Parts
+from antwort.testing.linting.report import JSON, Report, shown
+from antwort.testing.linting.responses import check_nulls
+
+__all__ = ["Items"]
+
+_ZERO: dict[object, JSON] = {
+    "message": {"content": [], "role": "assistant"},
+    "function_call": {"arguments": ""},
+    "reasoning": {"summary": []},
+}
+_CONSTANT = ("id", "type", "role", "name", "call_id")
+_ENDS = ("completed", "failed", "incomplete")
+
+
+@dataclass(slots=True)
+class ItemState:
+    """What is known of an item so far."""
+
+    index: int
+    added: JSON
+    content: Parts
+    summary: Parts
+    deltas: dict[str, list[str]] = field(default_factory=dict)
+    """Deltas of fields of the item itself, such as `arguments`."""
+    values: dict[str, str] = field(default_factory=dict)
+    """Those fields, as their `…done` events gave them."""
+    phases: list[str] = field(default_factory=list)
+    done: JSON | None = None
+
+    @property
+    def type(self) -> str:
+        """The type of the item."""
+        return str(self.added.get("type"))
+
+
+class Items:
+    """Follows the items of a stream. `known` are the event types of the SDK: they tell which items have phases."""
+
+    def __init__(self, report: Report, known: Collection[str]) -> None:
+        self._report = report
+        self._known = known
+        self._items: list[ItemState] = []
+        self._taken: dict[str, Callable[[JSON], None]] = {
+            "output_item.added": self._added,
+            "output_item.done": self._done,
+            "content_part.added": lambda e: self._with(e, lambda item: item.content.add(e)),
+            "content_part.done": lambda e: self._with(e, lambda item: item.content.close(e)),
+            "reasoning_summary_part.added": lambda e: self._with(e, lambda item: item.summary.add(e)),
+            "reasoning_summary_part.done": lambda e: self._with(e, lambda item: item.summary.close(e)),
+            "output_text.annotation.added": lambda e: self._with(e, lambda item: item.content.annotate(e)),
+        }
+
+    def take(self, event: JSON) -> None:
+        """Take an event that belongs to an item; others are ignored."""
+        name = str(event.get("type")).removeprefix("response.")
+        stem, _, verb = name.rpartition(".")
+        if name in self._taken:
+            self._taken[name](event)
+        elif stem in TEXTS:
+            self._with(event, lambda item: self._text(item, event, stem, verb))
+        elif "item_id" in event:
+            self._with(event, lambda item: self._own(item, event, stem, verb))
+
+    def finish(self, status: object) -> list[JSON]:
+        """Return the finished items in order, as the terminal response must have them."""
+        finished = [item.done for item in self._items if item.done is not None]
+        if status in {"completed", "incomplete"}:
+            for item in self._items:
+                self._report.check("item-done", item.done is not None, f"item {item.index} was never done")
+        return finished
+
+    # --- items -------------------------------------------------------------------------------------------------------
+
+    def _added(self, event: JSON) -> None:
+        given = event.get("item")
+        item: JSON = given if isinstance(given, dict) else {}
+        self._report.equal("output-index", "output_index", event.get("output_index"), len(self._items))
+        known = {state.added.get("id") for state in self._items}
+        self._report.check(
+            "item-id", item.get("id") and item["id"] not in known, f"id {shown(item.get('id'))} is not new"
+        )
+        check_nulls(item, self._report)
+        kind = str(item.get("type"))
+        if not (kind == "compaction" or kind.endswith("_output")):  # these are born whole
+            self._report.equal("item-zero", "status of an added item", item.get("status"), "in_progress")
+            for key, value in _ZERO.get(kind, {}).items():
+                self._report.equal("item-zero", f"{key} of an added {kind}", item.get(key), value)
+            if kind == "reasoning":
+                self._report.check("item-zero", not item.get("content"), "an added reasoning item has content")
+        state = ItemState(
+            len(self._items), item, Parts("content_index", self._report), Parts("summary_index", self._report)
+        )
+        self._items.append(state)
+
+    def _done(self, event: JSON) -> None:
+        given = event.get("item")
+        item: JSON = given if isinstance(given, dict) else {}
+        state = self._find(item.get("id"), event.get("output_index"))
+        if state is None:
+            return
+        state.done = item
+        for key in _CONSTANT:
+            self._report.equal("item-identity", key, item.get(key), state.added.get(key))
+        status = item.get("status", "completed")
+        self._report.check("item-status", status in _ENDS, f"a done item has status {shown(status)}")
+        self._contents(state, item)
+        self._fields(state, item, status)
+        self._phases(state, status)
+
+    def _contents(self, state: ItemState, item: JSON) -> None:
+        content, summary = state.content.final(), state.summary.final()
+        if state.type == "message":
+            self._report.equal("item-content", "content", item.get("content"), content)
+        elif state.type == "reasoning":
+            self._report.equal("item-content", "content", item.get("content", []), content)
+            self._report.equal("item-summary", "summary", item.get("summary"), summary)
+
+    def _fields(self, state: ItemState, item: JSON, status: object) -> None:
+        if state.type == "function_call" and status == "completed":
+            self._report.check("arguments-done", "arguments" in state.values, "no function_call_arguments.done came")
+        for key, deltas in state.deltas.items():
+            self._report.equal("item-field", f"{key} of the item", item.get(key), "".join(deltas))
+        for key, value in state.values.items():
+            self._report.equal("item-field", f"{key} of the item", item.get(key), value)
+
+    def _phases(self, state: ItemState, status: object) -> None:
+        expected = f"response.{state.type}.in_progress" in self._known
+        if expected and status == "completed":
+            wanted = state.phases[:1] == ["in_progress"] and state.phases[-1:] == ["completed"]
+            self._report.check("phases", wanted, f"a {state.type} had the phases {shown(state.phases)}")
+        elif expected:
+            self._report.check("phases", "completed" not in state.phases, f"an item that is {status} has completed")
+
+    # --- what belongs to an item -------------------------------------------------------------------------------------
+
+    def _with(self, event: JSON, use: Callable[[ItemState], None]) -> None:
+        state = self._find(event.get("item_id"), event.get("output_index"))
+        if state is not None:
+            use(state)
+
+    def _find(self, item_id: object, index: object) -> ItemState | None:
+        state = next((state for state in self._items if state.added.get("id") == item_id), None)
+        if state is None:
+            self._report.broken("item-open", f"no item with id {shown(item_id)} was added")
+            return None
+        self._report.equal("item-index", f"output_index of item {item_id}", index, state.index)
+        return state if self._report.check("item-open", state.done is None, f"item {item_id} is done already") else None
+
+    def _text(self, item: ItemState, event: JSON, stem: str, verb: str) -> None:
+        index, kind, key = TEXTS[stem]
+        parts = item.content if index == "content_index" else item.summary
+        if verb == "delta":
+            parts.delta(event, kind)
+        elif verb == "done":
+            parts.text_done(event, kind, key)
+
+    def _own(self, item: ItemState, event: JSON, stem: str, verb: str) -> None:
+        if stem == item.type:
+            self._phase(item, verb)
+            return
+        owner, _, key = stem.rpartition("_")
+        if not self._report.check("item-event", owner == item.type, f"an event for a {owner} on a {item.type}"):
+            return
+        if verb == "delta":
+            self._report.check("delta-after-done", key not in item.values, f"a delta after {key} was done")
+            item.deltas.setdefault(key, []).append(str(event.get("delta")))
+        elif verb == "done":
+            self._report.check("text-done-once", key not in item.values, f"{key} is done twice")
+            item.values[key] = str(event.get(key))
+            self._report.equal("deltas-arguments", key, item.values[key], "".join(item.deltas.get(key, [])))
+            if item.type == "function_call":
+                self._report.equal("arguments-name", "name", event.get("name"), item.added.get("name"))
+
+    def _phase(self, item: ItemState, phase: str) -> None:
+        before = item.phases
+        if not before:
+            self._report.equal("phases", "the first phase", phase, "in_progress")
+        else:
+            self._report.check("phases", phase != "in_progress", "in_progress is not the first phase")
+        ended = bool(before) and before[-1] in _ENDS
+        self._report.check("phases", not ended, f"phase {phase} after {before[-1:]}")
+        before.append(phase)

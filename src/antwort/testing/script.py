@@ -1,0 +1,276 @@
+"""Scripts: what a model is going to say, turn by turn, and how strictly the asking is watched."""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from typing_extensions import override
+
+from antwort.backends.base import ModelRequest
+from antwort.errors import DefinitionError, InternalServerError
+from antwort.testing.dialects import OPENAI, Dialect
+from antwort.testing.expectations import Matcher, described, mismatches
+from antwort.wire.usage import Usage
+
+__all__ = ["Call", "Failure", "Script", "ScriptError", "Turn", "Waitable", "call", "fail", "raw", "turn"]
+
+
+class ScriptError(AssertionError):
+    """A script was not played as written: calls it did not foresee, requests it did not expect, steps left over."""
+
+
+class Waitable(Protocol):
+    """A `Gate`, or an `asyncio.Event` of the loop the turn runs on."""
+
+    async def wait(self) -> object:
+        """Return when the turn may go on."""
+
+
+Deltas = str | Sequence[str | Waitable]
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A function call by the model; made by `call`."""
+
+    name: str
+    arguments: tuple[str, ...] = ("{}",)
+    """The JSON text, in the pieces that are streamed."""
+    call_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """An error of the model server; made by `fail`."""
+
+    status: int
+    message: str
+    type: str = "server_error"
+    code: str | None = None
+    headers: Mapping[str, str] = field(default_factory=dict)
+    body: str | None = None
+    """What is sent over HTTP instead of the JSON envelope."""
+    after: int = 0
+    """How many deltas come first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """One step of a script; made by `turn`, `fail` or `raw`."""
+
+    text: tuple[str | Waitable, ...] = ()
+    reasoning: tuple[str | Waitable, ...] = ()
+    refusal: tuple[str | Waitable, ...] = ()
+    calls: tuple[Call, ...] = ()
+    usage: Usage | None = None
+    finish: str = "stop"
+    logprobs: bool = False
+    error: Failure | None = None
+    wait_for: Waitable | None = None
+    delay: float = 0
+    pace: float = 0
+    burst: int = 1
+    hang_after: int | None = None
+    close_after: int | None = None
+    expect: Matcher | None = None
+    by: Matcher | None = None
+    dialect: Dialect = OPENAI
+    raw: tuple[bytes, ...] | None = None
+    status: int = 200
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+    @override
+    def __str__(self) -> str:
+        if self.raw is not None:
+            return f"raw {b''.join(self.raw)[:40]!r}"
+        parts = [f"calls {', '.join(one.name for one in self.calls)}"] if self.calls else []
+        words = "".join(piece for piece in self.text or self.refusal if isinstance(piece, str))
+        parts += [f"text {words[:40]!r}"] if words else []
+        parts += [f"error {self.error.status}"] if self.error else []
+        return " and ".join(parts) or "an empty turn"
+
+
+def call(
+    name: str,
+    arguments: str | Sequence[str] | Mapping[str, Any] | None = None,
+    /,
+    *,
+    call_id: str | None = None,
+    **keywords: Any,
+) -> Call:
+    """Make a function call for a turn: `call("add", a=1, b=2)`.
+
+    Arguments may also be given as a mapping, as raw text (which need not be JSON), or as a list of raw texts that are
+    streamed one by one. Without `call_id` the call gets one that is unique in the script.
+    """
+    if arguments is not None and keywords:
+        raise DefinitionError(f"give the arguments of '{name}' as keywords or as one value, not both")
+    if arguments is None:
+        arguments = keywords
+    if isinstance(arguments, Mapping):
+        arguments = json.dumps(arguments, ensure_ascii=False)
+    return Call(name, (arguments,) if isinstance(arguments, str) else tuple(arguments), call_id)
+
+
+def fail(
+    status: int,
+    message: str = "",
+    *,
+    after: int = 0,
+    type: str | None = None,  # noqa: A002 (OpenAI's name)
+    code: str | None = None,
+    headers: Mapping[str, str] | None = None,
+    body: str | None = None,
+) -> Failure:
+    """Make an error for a turn: `turn(error=fail(429, "Slow down.", headers={"retry-after": "2"}))`.
+
+    With `after` so many deltas come first. Over HTTP `body` replaces the JSON envelope (say which content type it has
+    in `headers`); in process it is ignored.
+    """
+    kind = type or (
+        "rate_limit_error" if status == 429 else "server_error" if status >= 500 else "invalid_request_error"
+    )
+    return Failure(status, message or f"The script answers {status}.", kind, code, headers or {}, body, after)
+
+
+def turn(
+    text: Deltas = (),
+    *,
+    reasoning: Deltas = (),
+    refusal: Deltas = (),
+    calls: Iterable[Call] = (),
+    usage: Usage | tuple[int, int] | None = (10, 5),
+    finish: str | None = None,
+    logprobs: bool = False,
+    error: Failure | None = None,
+    wait_for: Waitable | None = None,
+    delay: float = 0,
+    pace: float = 0,
+    burst: int = 1,
+    hang_after: int | None = None,
+    close_after: int | None = None,
+    expect: Matcher | None = None,
+    by: Matcher | None = None,
+    dialect: str | Dialect = OPENAI,
+) -> Turn:
+    """Make a step of a script: one turn of the model.
+
+    text, reasoning, refusal   a text, or a list of deltas; gates among them hold the stream there
+    calls         function calls, made by `call`; they follow the text
+    usage         tokens, as (input, output) or in full; None if the server reports none
+    finish        why the model stopped; by default `tool_calls` if there are calls, else `stop`
+    logprobs      give each delta of the text a made-up log probability, if the request asks for them
+    error         an error instead of an answer, or after some deltas; made by `fail`
+    wait_for      a gate before the first byte
+    delay, pace   seconds before the first delta, and between deltas
+    burst         deltas that arrive together
+    hang_after    say nothing more after so many deltas; 0 hangs before the first byte
+    close_after   close the connection after so many deltas
+    expect        what the request must be like, see `matching`; if it is not, the call fails and so does the script
+    by            answer with this step the first request that fits, whatever its place in the order; for requests that
+                  come at the same time
+    dialect       over HTTP: `openai`, `vllm`, `ollama`, `llamacpp`, or a `Dialect`
+    """
+    calls = tuple(calls)
+    if burst < 1:
+        raise DefinitionError(f"burst must be at least 1, not {burst}")
+    if isinstance(usage, tuple):
+        usage = Usage(input_tokens=usage[0], output_tokens=usage[1], total_tokens=sum(usage))
+    return Turn(
+        text=_deltas(text),
+        reasoning=_deltas(reasoning),
+        refusal=_deltas(refusal),
+        calls=calls,
+        usage=usage,
+        finish=finish or ("tool_calls" if calls else "stop"),
+        logprobs=logprobs,
+        error=error,
+        wait_for=wait_for,
+        delay=delay,
+        pace=pace,
+        burst=burst,
+        hang_after=hang_after,
+        close_after=close_after,
+        expect=expect,
+        by=by,
+        dialect=Dialect.like(dialect) if isinstance(dialect, str) else dialect,
+    )
+
+
+def raw(
+    *chunks: bytes,
+    status: int = 200,
+    headers: Mapping[str, str] | None = None,
+    expect: Matcher | None = None,
+    by: Matcher | None = None,
+) -> Turn:
+    """Make a step that answers with these bytes, one write each, whatever was asked. Only `ScriptServer` plays it."""
+    head = {"content-type": "text/event-stream", **(headers or {})}
+    return Turn(raw=chunks, status=status, headers=head, expect=expect, by=by)
+
+
+def _deltas(given: Deltas) -> tuple[str | Waitable, ...]:
+    return (given,) if isinstance(given, str) and given else tuple(given)
+
+
+class Script:
+    """The steps, those that were played, and everything that went otherwise than written."""
+
+    def __init__(self, steps: Iterable[Turn | str]) -> None:
+        self.steps = tuple(turn(step) if isinstance(step, str) else step for step in steps)
+        self.requests: list[ModelRequest] = []
+        """Every request, in order of arrival, those that were refused too."""
+        self.failures: list[str] = []
+        self._left = dict(enumerate(self.steps, 1))
+
+    def take(self, request: ModelRequest) -> tuple[int, Turn]:
+        """Return the step that answers a request, with its number, or raise an error that is also remembered."""
+        self.requests.append(request)
+        number = self._choice(request)
+        if number is None:
+            raise self._failure(
+                f"call {len(self.requests)} is unexpected: {self._why_none()}; it asked for {described(request)}"
+            )
+        step = self._left.pop(number)
+        wrong = mismatches(step.expect, request) if step.expect is not None else []
+        if wrong:
+            raise self._failure(f"step {number} ({step}) expected another request: {'; '.join(wrong)}")
+        return number, step
+
+    def _choice(self, request: ModelRequest) -> int | None:
+        for number, step in self._left.items():
+            if step.by is not None and not mismatches(step.by, request):
+                return number
+        return next((number for number, step in self._left.items() if step.by is None), None)
+
+    def _why_none(self) -> str:
+        if not self._left:
+            return f"all {len(self.steps)} steps were played"
+        return f"it fits none of the steps left, {', '.join(map(str, self._left))}"
+
+    def _failure(self, message: str) -> InternalServerError:
+        self.failures.append(message)
+        return InternalServerError(f"Script: {message}", code="script_mismatch")
+
+    @property
+    def finished(self) -> bool:
+        """Whether every step was taken."""
+        return not self._left
+
+    def problems(self) -> list[str]:
+        """Return what went otherwise than written, and the steps that are left over."""
+        return [*self.failures, *(f"step {number} ({step}) was not played" for number, step in self._left.items())]
+
+    def assert_done(self) -> None:
+        """Raise a ScriptError unless every step was played and nothing else happened."""
+        problems = self.problems()
+        if problems:
+            raise ScriptError("the script was not played as written:\n" + "\n".join(f"- {line}" for line in problems))
+
+    def close_block(self, error: BaseException | None) -> None:
+        """End a `with` block: assert, or tell an error on its way what went wrong with the script too."""
+        if error is None:
+            self.assert_done()
+        elif self.problems():
+            error.add_note("The script: " + "; ".join(self.problems()))

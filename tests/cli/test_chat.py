@@ -1,0 +1,210 @@
+"""Conversations in a terminal."""
+
+import os
+import pty
+import select
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from antwort.app import Antwort
+from antwort.config import Config
+from antwort.testing import Gate, ScriptServer, fail, running, turn
+
+PATIENCE = 60.0
+
+
+class Terminal:
+    """A program in a terminal of its own."""
+
+    def __init__(self, *arguments: str) -> None:
+        self._ours, theirs = pty.openpty()
+        environ = {**os.environ, "TERM": "dumb", "PYTHONUNBUFFERED": "1"}
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "antwort", *arguments], stdin=theirs, stdout=theirs, stderr=theirs, env=environ
+        )
+        os.close(theirs)
+        self._seen = ""
+
+    def type(self, text: str) -> None:
+        os.write(self._ours, text.encode())
+
+    def until(self, text: str) -> str:
+        """Return what appears until a text has, that included."""
+        while text not in self._seen:
+            piece = self._read()
+            assert piece, f"{text!r} did not appear: {self._seen!r}"
+            self._seen += piece
+        seen, _, self._seen = self._seen.partition(text)
+        return seen + text
+
+    def rest(self) -> str:
+        """Return what appears until the program is over."""
+        while piece := self._read():
+            self._seen += piece
+        self.process.wait(timeout=PATIENCE)
+        return self._seen
+
+    def _read(self) -> str:
+        ready, _, _ = select.select([self._ours], [], [], PATIENCE)
+        assert ready, f"nothing came after {self._seen!r}"
+        try:
+            return os.read(self._ours, 4096).decode().replace("\r\n", "\n")
+        except OSError:  # how Linux says that nobody has the other side any more
+            return ""
+
+    def close(self) -> None:
+        self.process.kill()
+        self.process.wait()
+        os.close(self._ours)
+
+
+@pytest.fixture
+def terminals() -> Iterator[ExitStack]:
+    with ExitStack() as stack:
+        yield stack
+
+
+def chat(terminals: ExitStack, *arguments: str) -> Terminal:
+    """Start a chat that ends with the test."""
+    terminal = Terminal("run", *arguments)
+    terminals.callback(terminal.close)
+    return terminal
+
+
+def words(model: ScriptServer) -> list[str]:
+    return [message["content"] for message in model.requests[-1]["messages"]]
+
+
+def test_two_turns_with_the_demo_model(terminals: ExitStack) -> None:
+    terminal = chat(terminals, "--function", "calculate")
+    assert "the built-in demo model" in terminal.until("> ")
+    terminal.type("What is 12*7?\n")
+    assert "The result for 12*7 is 84." in terminal.until("\n> ")
+    terminal.type("What is 2+3?\n")
+    assert "The result for 2+3 is 5." in terminal.until("\n> ")
+    terminal.type("\x04")
+    terminal.rest()
+    assert terminal.process.returncode == 0
+    assert list(Path().iterdir()) == []
+
+
+def test_the_model_hears_what_was_said_before_until_a_new_conversation_begins(terminals: ExitStack) -> None:
+    with ScriptServer(["A cat.", "Felix.", "A dog."]) as model:
+        terminal = chat(terminals, "--backend", model.url)
+        terminal.until("> ")
+        terminal.type("Name an animal.\n")
+        terminal.until("A cat.\n> ")
+        terminal.type("Its name?\n")
+        terminal.until("Felix.\n> ")
+        assert words(model) == ["Name an animal.", "A cat.", "Its name?"]
+        terminal.type("/new\n")
+        terminal.until("A new conversation.\n> ")
+        terminal.type("Another animal.\n")
+        terminal.until("A dog.\n> ")
+        assert words(model) == ["Another animal."]
+        terminal.type("/quit\n")
+        terminal.rest()
+    assert terminal.process.returncode == 0
+
+
+def test_an_interrupt_stops_the_answer_and_the_conversation_goes_on(terminals: ExitStack) -> None:
+    gate = Gate()
+    with ScriptServer(["A cat.", turn(["Fel", gate, "ix."]), "Felix."]) as model:
+        terminal = chat(terminals, "--backend", model.url)
+        terminal.until("> ")
+        terminal.type("Name an animal.\n")
+        terminal.until("A cat.\n> ")
+        terminal.type("Its name?\n")
+        terminal.until("Fel")
+        terminal.process.send_signal(signal.SIGINT)
+        assert "ix." not in terminal.until("(stopped)\n> ")
+        gate.wait_abandoned()
+        terminal.type("Its name, please?\n")
+        terminal.until("Felix.\n> ")
+        assert words(model) == ["Name an animal.", "A cat.", "Its name, please?"]
+
+
+def test_an_interrupt_at_the_prompt_drops_the_line(terminals: ExitStack) -> None:
+    terminal = chat(terminals)
+    terminal.until("> ")
+    terminal.type("/quit")
+    terminal.until("/quit")
+    terminal.process.send_signal(signal.SIGINT)
+    terminal.type("\n/help\n")
+    terminal.until("show this list")
+    terminal.type("/quit\n")
+    terminal.rest()
+    assert terminal.process.returncode == 0
+
+
+def test_an_answer_that_fails_is_no_end(terminals: ExitStack) -> None:
+    gate = Gate()
+    with ScriptServer([turn(["Oh", gate, " no"], error=fail(500, "out of memory", after=2)), "Again."]) as model:
+        terminal = chat(terminals, "--backend", model.url)
+        terminal.until("> ")
+        terminal.type("hi\n")
+        terminal.until("Oh")
+        gate.open()
+        assert terminal.until("out of memory").startswith(" no\nantwort: ")
+        terminal.until("\n> ")
+        terminal.type("hi again\n")
+        terminal.until("Again.\n> ")
+        assert words(model) == ["hi again"]
+
+
+def test_an_answer_cannot_play_with_the_terminal(terminals: ExitStack) -> None:
+    with ScriptServer(["a\x1b[2Jb\nc\x9b3md"]) as model:
+        terminal = chat(terminals, "--backend", model.url)
+        terminal.until("> ")
+        terminal.type("hi\n")
+        assert "a\\x1b[2Jb\nc\\x9b3md" in terminal.until("\n> ")
+
+
+def test_commands_are_listed_and_unknown_ones_refused(terminals: ExitStack) -> None:
+    terminal = chat(terminals)
+    terminal.until("> ")
+    terminal.type("/help\n")
+    listed = terminal.until("\n> ")
+    assert all(name in listed for name in ("/new", "/help", "/quit"))
+    terminal.type("/qit\n")
+    assert "There is no command '/qit'; did you mean '/quit'?" in terminal.until("\n> ")
+
+
+def test_a_file_goes_with_the_first_message_only(terminals: ExitStack) -> None:
+    Path("notes.txt").write_text("Tea is 3 €.", encoding="utf-8")
+    with ScriptServer(["3 €.", "Yes."]) as model:
+        terminal = chat(terminals, "--file", "notes.txt", "--backend", model.url)
+        terminal.until("> ")
+        terminal.type("What is tea?\n")
+        terminal.until("3 €.\n> ")
+        terminal.type("Really?\n")
+        terminal.until("Yes.\n> ")
+        first, _, second = words(model)
+    assert "Tea is 3 €." in str(first)
+    assert second == "Really?"
+
+
+def test_a_server_keeps_the_conversation_too(terminals: ExitStack, tmp_path_factory: pytest.TempPathFactory) -> None:
+    with (
+        ScriptServer(["A cat.", "Felix."]) as model,
+        running(Antwort(Config(data_dir=tmp_path_factory.mktemp("data")), backend=model.url)) as served,
+    ):
+        terminal = chat(terminals, "--url", served.url)
+        assert served.url in terminal.until("> ")
+        terminal.type("Name an animal.\n")
+        terminal.until("A cat.\n> ")
+        terminal.type("Its name?\n")
+        terminal.until("Felix.\n> ")
+        assert words(model) == ["Name an animal.", "A cat.", "Its name?"]
+
+
+def test_a_server_that_keeps_nothing_cannot_chat(terminals: ExitStack) -> None:
+    terminal = chat(terminals, "--url", "http://127.0.0.1:1", "--no-store")
+    assert terminal.rest().startswith("antwort: --no-store: ")
+    assert terminal.process.returncode == 2

@@ -1,0 +1,133 @@
+"""The real server as a process that can be killed, with functions that leave a trace of every execution."""
+
+import json
+import os
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from antwort.config import Config
+from antwort.storage import open_store
+
+JSON = dict[str, Any]
+
+_FUNCTIONS = '''
+"""Functions that write down each execution before and after it."""
+
+import asyncio
+import os
+
+from antwort.provider import Context, function
+
+LEDGER = {ledger!r}
+
+
+def note(what: str, ctx: Context) -> None:
+    descriptor = os.open(LEDGER, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    os.write(descriptor, f"{{what}} {{ctx.call_id}}\\n".encode())
+    os.close(descriptor)
+
+
+@function
+async def charge(order: str, ctx: Context) -> str:
+    """Charge an order. Twice would be expensive."""
+    note("begin", ctx)
+    await asyncio.sleep(0.02)
+    note("end", ctx)
+    return f"charged {{order}}"
+
+
+@function(idempotent=True)
+async def look_up(key: str, ctx: Context) -> str:
+    """Look something up."""
+    note("begin", ctx)
+    await asyncio.sleep(0.03)
+    note("end", ctx)
+    return f"found {{key}}"
+'''
+
+
+class ServerProcess:
+    """`antwort serve` on one data folder, started as often as needed."""
+
+    def __init__(self, folder: Path, model_url: str, **settings: Any) -> None:
+        self.data_dir = folder / "data"
+        self._ledger = folder / "ledger"
+        self._errors = folder / "errors"
+        plugins = folder / "plugins"
+        plugins.mkdir()
+        plugins.joinpath("shop.py").write_text(_FUNCTIONS.format(ledger=str(self._ledger)))
+        self._config = folder / "antwort.yaml"
+        config = {
+            "data_dir": str(self.data_dir),
+            "plugins_dir": str(plugins),
+            "providers": {},
+            "backends": {"steady": {"url": model_url, "models": ["steady"]}},
+            "server": {"port": 0, **settings},
+        }
+        self._config.write_text(json.dumps(config))
+        self._process: subprocess.Popen[str] | None = None
+        self.url = ""
+
+    def start(self) -> None:
+        """Start it and wait until it listens."""
+        environment = {name: value for name, value in os.environ.items() if not name.startswith("ANTWORT_")}
+        command = [sys.executable, "-m", "antwort", "serve", "--config", str(self._config), "--log-level", "warning"]
+        with self._errors.open("a") as errors:
+            self._process = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=errors, text=True, env=environment
+            )
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            if line.startswith("Listening on "):
+                self.url = line.removeprefix("Listening on ").strip()
+                return
+        raise AssertionError(f"it did not listen: {self.errors}")
+
+    def kill(self) -> None:
+        """Kill it, as the kernel would: nothing of it runs any more afterwards."""
+        if self._process is not None:
+            self._process.kill()
+            self.exit_code()
+
+    def terminate(self) -> int:
+        """Ask it to stop and wait; return its exit code."""
+        self.ask_to_stop()
+        return self.exit_code()
+
+    def ask_to_stop(self) -> None:
+        """Send it the signal."""
+        assert self._process is not None
+        self._process.terminate()
+
+    def exit_code(self) -> int:
+        """Wait for its end."""
+        process, self._process = self._process, None
+        assert process is not None
+        code = process.wait(60)
+        if process.stdout is not None:
+            process.stdout.close()
+        return code
+
+    @property
+    def errors(self) -> str:
+        """What it wrote to its log, all starts together."""
+        return self._errors.read_text() if self._errors.exists() else ""
+
+    def executions(self, what: str = "begin") -> Counter[str]:
+        """Return how often each call began or ended."""
+        lines = self._ledger.read_text().splitlines() if self._ledger.exists() else []
+        return Counter(call for kind, call in map(str.split, lines) if kind == what)
+
+    async def finished_calls(self) -> set[str]:
+        """Return the calls of unfinished runs whose output is stored; only while the server does not run."""
+        assert self._process is None
+        store = open_store(Config(data_dir=self.data_dir))
+        try:
+            journals = [await store.journal(*run) for run in await store.unfinished()]
+        finally:
+            await store.close()
+        calls = [entry.call for journal in journals for entry in journal if entry.call is not None]
+        return {call["call_id"] for call in calls if "output" in call}

@@ -1,0 +1,111 @@
+"""A model server that outlives the servers that ask it. What it answers depends on the request alone."""
+
+import asyncio
+import contextlib
+import json
+import threading
+from collections.abc import Iterator
+from concurrent.futures import Future
+from typing import Any
+
+from aiohttp import web
+
+from antwort.server.serve import bind, url_of
+
+JSON = dict[str, Any]
+PAUSE = 0.01
+"""Seconds between two pieces: a turn takes long enough to be cut off somewhere."""
+
+
+def answer_to(outputs: dict[str, str]) -> str:
+    """Return the answer at the end: what the model was told about each of its calls."""
+    return f"It is done. {json.dumps(outputs, sort_keys=True)}"
+
+
+def turn_of(body: JSON) -> tuple[str, str, list[JSON]]:
+    """Return thoughts, text and calls: first an order and two questions, then another order, then the answer."""
+    messages = body["messages"]
+    name = next(m["content"] for m in reversed(messages) if m["role"] == "user")
+    outputs = {m["tool_call_id"]: m["content"] for m in messages if m["role"] == "tool"}
+    if not outputs:
+        calls = [("charge", {"order": f"{name}-1"}), ("look_up", {"key": f"{name}-a"}), ("look_up", {"key": "b"})]
+    elif len(outputs) == 3:
+        calls = [("charge", {"order": f"{name}-2"})]
+    else:
+        return "Everything is there.", answer_to(outputs), []
+    made = [
+        {"id": f"call_{name}_{len(outputs)}_{index}", "name": called, "arguments": json.dumps(arguments)}
+        for index, (called, arguments) in enumerate(calls)
+    ]
+    return "I need to know more.", f"Let me see about {name}, this will take a moment.", made
+
+
+def chunks_of(body: JSON) -> Iterator[JSON]:
+    """Yield the chunks of a turn."""
+    thoughts, text, calls = turn_of(body)
+    for piece in _pieces(thoughts):
+        yield {"reasoning_content": piece}
+    for piece in _pieces(text):
+        yield {"content": piece}
+    for index, call in enumerate(calls):
+        function = {"name": call["name"], "arguments": call["arguments"]}
+        yield {"tool_calls": [{"index": index, "id": call["id"], "type": "function", "function": function}]}
+
+
+def _pieces(text: str) -> Iterator[str]:
+    size = max(1, len(text) // 6)
+    for start in range(0, len(text), size):
+        yield text[start : start + size]
+
+
+async def _chat(request: web.Request) -> web.StreamResponse:
+    body = await request.json()
+    response = web.StreamResponse(headers={"content-type": "text/event-stream"})
+    await response.prepare(request)
+    calls = False
+    for delta in chunks_of(body):
+        calls = calls or "tool_calls" in delta
+        await _send(response, [{"index": 0, "delta": delta, "finish_reason": None}])
+        await asyncio.sleep(PAUSE)
+    await _send(response, [{"index": 0, "delta": {}, "finish_reason": "tool_calls" if calls else "stop"}])
+    await _send(response, [], usage={"prompt_tokens": 10, "completion_tokens": 5, "total_tokens": 15})
+    await response.write(b"data: [DONE]\n\n")
+    await response.write_eof()
+    return response
+
+
+async def _send(response: web.StreamResponse, choices: list[JSON], **more: Any) -> None:
+    chunk = {"id": "chatcmpl-1", "object": "chat.completion.chunk", "created": 0, "model": "steady"}
+    await response.write(b"data: %s\n\n" % json.dumps({**chunk, "choices": choices, **more}).encode())
+
+
+async def _models(_request: web.Request) -> web.Response:
+    return web.json_response({"object": "list", "data": [{"id": "steady", "object": "model"}]})
+
+
+@contextlib.contextmanager
+def steady_model() -> Iterator[str]:
+    """Run the model server on a thread of its own; give its base URL."""
+    ready: Future[tuple[str, asyncio.AbstractEventLoop, asyncio.Event]] = Future()
+
+    async def main() -> None:
+        app = web.Application()
+        app.router.add_post("/v1/chat/completions", _chat)
+        app.router.add_get("/v1/models", _models)
+        runner = web.AppRunner(app, access_log=None, handler_cancellation=True, shutdown_timeout=0.1)
+        leave = asyncio.Event()
+        with bind("127.0.0.1", 0) as sock:
+            await runner.setup()
+            await web.SockSite(runner, sock).start()
+            ready.set_result((f"{url_of(sock)}/v1", asyncio.get_running_loop(), leave))
+            await leave.wait()
+            await runner.cleanup()
+
+    thread = threading.Thread(target=lambda: asyncio.run(main()), name="steady-model", daemon=True)
+    thread.start()
+    url, loop, leave = ready.result(30)
+    try:
+        yield url
+    finally:
+        loop.call_soon_threadsafe(leave.set)
+        thread.join(30)
