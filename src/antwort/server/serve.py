@@ -93,6 +93,7 @@ def running_server(
         log_config=None,
         access_log=False,
         server_header=False,
+        proxy_headers=False,
         timeout_graceful_shutdown=max(1, round(shutdown_timeout)),
     )
     return _Server(config, on_ready=on_ready, on_stop=on_stop, signals=signals)

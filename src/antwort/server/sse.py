@@ -21,6 +21,8 @@ HEADERS = [
     (b"x-accel-buffering", b"no"),
 ]
 _START: Message = {"type": "http.response.start", "status": 200, "headers": HEADERS}
+UNWATCHED = 0.05
+"""Seconds before a request is watched for its client leaving."""
 GRACE = 1.0
 """Seconds before a stream says that it lives, although nothing has come: until then an error can have a status."""
 
@@ -126,9 +128,14 @@ class Heartbeats:
 
 
 async def while_connected(receive: Receive, work: Callable[[], Awaitable[None]]) -> None:
-    """Do some work; if the client leaves before it is done, cancel it and return."""
+    """Do some work; if the client leaves before it is done, cancel it and return.
+
+    Nobody watches for the first moment: work that is done by then is not worth a task beside it.
+    """
     task = asyncio.current_task()
+    loop = asyncio.get_running_loop()
     gone = False
+    watcher: asyncio.Task[None] | None = None
 
     async def watch() -> None:
         nonlocal gone
@@ -138,7 +145,11 @@ async def while_connected(receive: Receive, work: Callable[[], Awaitable[None]])
         if task is not None:
             task.cancel()
 
-    watcher = asyncio.get_running_loop().create_task(watch())
+    def begin() -> None:
+        nonlocal watcher
+        watcher = loop.create_task(watch())
+
+    timer = loop.call_later(UNWATCHED, begin)
     try:
         await work()
     except asyncio.CancelledError:
@@ -146,7 +157,9 @@ async def while_connected(receive: Receive, work: Callable[[], Awaitable[None]])
             raise
         task.uncancel()
     finally:
-        watcher.cancel()
+        timer.cancel()
+        if watcher is not None:
+            watcher.cancel()
 
 
 class Tail(Response):
