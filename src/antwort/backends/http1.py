@@ -1,7 +1,7 @@
 """A small HTTP/1.1 client for the one thing the hot path does: a POST to a server that is near, over a kept connection.
 
-Measured, it costs a fraction of a general client (see the benchmarks). What it does not do, such as proxies, redirects,
-cookies and compression, is not needed there, or left to the general client behind the same seam.
+It does not do what is not needed there: redirects, cookies, asking for compression. Proxies are left to the general
+client behind the same seam.
 """
 
 import asyncio
