@@ -1,4 +1,5 @@
-# Every target sets up what it needs: .venv, the locked packages and, as root on Debian, missing system packages.
+# Every target sets up what it needs: .venv, the locked packages (with a Node of its own for the clients in tests/clients)
+# and, as root on Debian, missing system packages.
 .DEFAULT_GOAL := help
 BIN := .venv/bin
 ARGS ?=
@@ -18,7 +19,8 @@ serve:  ## start the server with embedded defaults: make serve ARGS="--port 9000
 test: setup  ## run every test, in parallel: make test ARGS="-k registry"
 	@$(BIN)/python -m pytest -n 2 $(ARGS)
 
-test-full: setup  ## the same with the large counts
+test-full: setup  ## the same with the large counts, and with a real model
+	@scripts/setup model
 	@ANTWORT_TEST_FULL=1 $(BIN)/python -m pytest -n 2 $(ARGS)
 
 lint: setup  ## ruff: rules and formatting
@@ -44,5 +46,5 @@ docs: setup  ## regenerate the generated parts of docs/ and README.md
 lock: setup  ## refresh requirements/*.txt from pyproject.toml
 	@scripts/lock $(ARGS)
 
-clean:  ## remove .venv and caches
-	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis
+clean:  ## remove .venv, node_modules and caches
+	rm -rf .venv .venv-searxng tests/clients/node/node_modules .mypy_cache .ruff_cache .pytest_cache .hypothesis

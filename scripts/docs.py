@@ -23,6 +23,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any, Self, cast
 
@@ -30,8 +31,9 @@ import click
 
 from antwort import errors
 from antwort.cli.main import root
-from antwort.config import markdown_tables
+from antwort.config import markdown_table, markdown_tables
 from antwort.provider import Provider, function, route
+from antwort.server.reference import markdown_reference
 from antwort.testing import ServedApp, served
 
 ROOT = Path(__file__).parents[1]
@@ -40,7 +42,7 @@ COLUMNS = 80
 
 def pages() -> list[Path]:
     """Return the pages that are checked, README first."""
-    return [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+    return [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 
 # --- blocks ----------------------------------------------------------------------------------------------------------
@@ -307,18 +309,10 @@ def metrics() -> str:
     return _table(("Metric", "Type", "Labels", "What"), sorted(rows))
 
 
-def endpoints() -> str:
-    """Return the table of the server's own endpoints."""
+def api_reference() -> str:
+    """Return the reference of the server's own endpoints."""
     with _app() as app:
-        document = app.get("/openapi.json").json()
-    return _table(
-        ("Endpoint", "Credentials", "What"),
-        [
-            (f"`{method.upper()} {path}`", "yes" if "security" in operation else "no", operation["summary"])
-            for path, operations in document["paths"].items()
-            for method, operation in operations.items()
-        ],
-    )
+        return markdown_reference(app.get("/openapi.json").json())
 
 
 def _subclasses(kind: type) -> list[Any]:
@@ -350,10 +344,19 @@ PARTS: dict[str, Callable[[], str]] = {
     "settings": settings,
     "cli": cli,
     "metrics": metrics,
-    "endpoints": endpoints,
+    "api reference": api_reference,
     "api errors": api_errors,
     "function errors": function_errors,
 }
+
+
+def part(name: str) -> str:
+    """Return a generated part by its name; `settings of NAME` is the table of a provider's settings."""
+    if not name.startswith("settings of "):
+        return PARTS[name]()
+    [found] = entry_points(group="antwort.providers", name=name.removeprefix("settings of "))
+    return markdown_table(found.load().settings_type)
+
 
 _PART = re.compile(
     r"(?P<begin><!-- generated: (?P<name>[\w ]+) -->\n).*?(?P<end>^<!-- end -->$)", re.MULTILINE | re.DOTALL
@@ -362,7 +365,7 @@ _PART = re.compile(
 
 def with_parts(page: str) -> str:
     """Return a page with its generated parts written anew."""
-    return _PART.sub(lambda found: f"{found['begin']}\n{PARTS[found['name']]()}\n\n{found['end']}", page)
+    return _PART.sub(lambda found: f"{found['begin']}\n{part(found['name'])}\n\n{found['end']}", page)
 
 
 # --- the command -----------------------------------------------------------------------------------------------------

@@ -3,6 +3,10 @@
 from pathlib import Path
 
 import pytest
+from tests.support.postgres import database_url, postgres_server, postgres_template, postgres_url
+from tests.support.qdrant import qdrant_server
+
+__all__ = ["database_url", "postgres_server", "postgres_template", "postgres_url", "qdrant_server"]
 
 
 @pytest.fixture(autouse=True)

@@ -17,17 +17,21 @@ from antwort.backends.router import Route as ModelRoute
 from antwort.config import BackendConfig, Config, LoadedConfig, ProviderConfig, mask_urls, secret_values
 from antwort.context import ANONYMOUS_TENANT, Context
 from antwort.engine.engine import Engine
-from antwort.errors import ConfigError, did_you_mean
+from antwort.errors import ConfigError, ServiceUnavailableError, did_you_mean
 from antwort.functions import Catalogue, FunctionProvider, FunctionRegistry, FunctionSpec, ToolExecutor
 from antwort.functions.discovery import place
 from antwort.functions.execution import described
 from antwort.functions.registration import Offer
 from antwort.functions.registry import Factory
+from antwort.functions.services import Services
 from antwort.observability import AuditLog, Metrics, Redactor, tracer
+from antwort.outbound import Outbound
 from antwort.runs.local import LocalRuns
-from antwort.server import Parts, build_asgi
+from antwort.sealing import Sealer, key_of
+from antwort.server import Parts, build_asgi, build_websockets
 from antwort.server.state import ServerState
-from antwort.storage import open_store
+from antwort.server.websocket import WebSockets
+from antwort.storage import Store, open_store
 from antwort.wire.requests import decode_create
 from antwort.wire.responses import ResponseObject
 
@@ -59,8 +63,10 @@ class Antwort:
         self.metrics = Metrics(antwort.__version__)
         self.state = ServerState()
         self.router, self.state.model = choose_models(self.config, backend)
+        self.outbound = Outbound(self.config.outbound)
         self._executors = tuple(executors)
         self._http: ASGIApp | None = None
+        self._websockets: WebSockets | None = None
         given = list(providers)
         configured = self._configured_providers(factories or {})
         made = [*given, *(provider for provider, _ in configured)]
@@ -96,6 +102,7 @@ class Antwort:
             max_output=functions.max_output,
             concurrency=functions.concurrency,
             threads=functions.threads,
+            http=self.outbound,
         )
 
     def _configured_providers(self, factories: Mapping[str, Factory]) -> list[tuple[FunctionProvider, Offer]]:
@@ -138,7 +145,7 @@ class Antwort:
         """
         store = await asyncio.to_thread(open_store, self.config)
         try:
-            await self.registry.start()
+            await self.registry.start(lambda name: self._services(name, store))
             self.engine = Engine.build(
                 executors=[self.registry, *self._executors],
                 models=self.router,
@@ -146,9 +153,12 @@ class Antwort:
                 settings=self.config.engine,
                 agents=self.config.agents,
                 metrics=self.metrics,
+                tracer=self._tracer,
+                sealer=await asyncio.to_thread(self._sealer),
             )
             self.runs = LocalRuns(self.engine)
-            self._http = build_asgi(self._parts())
+            parts = self._parts()
+            self._http, self._websockets = build_asgi(parts), build_websockets(parts)
             recovered = await self.runs.recover() if recover else 0
         except BaseException:
             await self.registry.close()
@@ -157,6 +167,26 @@ class Antwort:
         if recovered:
             logger.info("taking up %d background responses", recovered)
         self.state.phase = "running"
+
+    def _services(self, provider: str, store: Store) -> Services:
+        return Services(self.outbound, store.records(provider), self.config.data_dir / "providers" / provider)
+
+    def _sealer(self) -> Sealer:
+        settings = self.config.encryption
+        file = self.config.data_dir / "encryption.key"
+        given = None if settings.key is None else settings.key.get_secret_value()
+        if file.exists():
+            key_of(given, file)  # one that is damaged stops the start, not the first request that needs it
+        previous = [key.get_secret_value() for key in settings.previous_keys]
+
+        def keys() -> list[str]:
+            try:
+                return [key_of(given, file), *previous]
+            except ConfigError as error:
+                logger.error("%s", error)  # noqa: TRY400 - the operator's to mend, no bug of ours
+                raise ServiceUnavailableError("The server has no key for encryption. Its log says why.") from error
+
+        return Sealer(keys)
 
     def _parts(self) -> Parts:
         limits = self.config.limits
@@ -174,9 +204,14 @@ class Antwort:
         )
 
     def stopping(self) -> None:
-        """Take note that the server is about to stop: whoever waits for a background run is told to come back."""
+        """Take note that the server is about to stop: whoever waits for a background run is told to come back.
+
+        WebSocket connections end after the response they are making.
+        """
         if self.state.phase == "running":
             self.runs.send_away()
+            if self._websockets is not None:
+                self._websockets.send_away()
 
     async def close(self) -> None:
         """Stop taking requests and give everything back."""
@@ -187,6 +222,7 @@ class Antwort:
         await self.registry.close()
         for executor in self._executors:
             await executor.close()
+        await self.outbound.close()
         await self.router.close()
         await self.chain.close()
         if started:
@@ -221,8 +257,10 @@ class Antwort:
             await self._lifespan(receive, send)
         elif scope["type"] == "http" and self._http is not None:
             await self._http(scope, receive, send)
+        elif scope["type"] == "websocket" and self._websockets is not None:
+            await self._websockets(scope, receive, send)
         else:
-            await send({"type": "websocket.close", "code": 1000, "reason": "There is no WebSocket endpoint here."})
+            await send({"type": "websocket.close", "code": 1012, "reason": "The server has not started."})
 
     async def _lifespan(self, receive: Receive, send: Send) -> None:
         while True:

@@ -7,6 +7,8 @@ from typing import Any
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from antwort.http_client import HttpClient, NoHttpClient
+
 __all__ = ["ANONYMOUS_TENANT", "Agent", "Context", "Principal", "Progress", "Source", "Sources"]
 
 ANONYMOUS_TENANT = "default"
@@ -72,6 +74,9 @@ class Progress(Struct, frozen=True):
     fraction: float | None = None
 
 
+_NO_HTTP = NoHttpClient()
+
+
 def _discard(_progress: Progress) -> None:
     """Drop progress nobody listens to."""
 
@@ -97,6 +102,8 @@ class Context(Struct, frozen=True):
     """The hosted tool as the request named it, with its settings; empty if the request did not name it."""
     sources: Sources = field(default_factory=Sources)
     """Where a function notes what an answer may cite."""
+    http: HttpClient = _NO_HTTP
+    """The client for the world outside; the registry fills it in."""
 
     @classmethod
     def of(cls, principal: Principal, *, request_id: str | None = None) -> "Context":
@@ -110,6 +117,10 @@ class Context(Struct, frozen=True):
     def grants(self, scope: str) -> bool:
         """Tell whether the caller's credentials carry a scope."""
         return scope in self.scopes or "*" in self.scopes
+
+    def reaching(self, http: HttpClient | None) -> "Context":
+        """Return a context with a client for the world outside; one that has one already keeps it."""
+        return self if http is None or self.http is not _NO_HTTP else replace(self, http=http)
 
     def with_(self, **changes: Any) -> "Context":
         """Return a copy with some fields changed."""

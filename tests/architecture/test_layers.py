@@ -24,10 +24,13 @@ LAYERS = (
     ("provider",),
     ("functions",),
     ("storage",),
+    ("outbound",),
     ("observability",),
     ("config",),
     ("wire",),
+    ("sealing",),
     ("context",),
+    ("http_client",),
     ("errors",),
 )
 RANK = {name: rank for rank, names in enumerate(LAYERS) for name in names}

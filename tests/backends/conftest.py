@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from antwort.backends import ChatCompletions, ModelRequest
+from antwort.backends import ChatCompletions, ModelRequest, Responses
 from antwort.config import BackendConfig
 from antwort.wire.usage import Usage
 
@@ -28,6 +28,12 @@ class Notes:
 
     def reasoning(self, delta: str) -> None:
         self.calls.append(("reasoning", delta))
+
+    def summary(self, delta: str) -> None:
+        self.calls.append(("summary", delta))
+
+    def opaque(self, content: str) -> None:
+        self.calls.append(("opaque", content))
 
     def refusal(self, delta: str) -> None:
         self.calls.append(("refusal", delta))
@@ -202,6 +208,24 @@ async def connect(server: ModelServer) -> AsyncIterator[Connect]:
 
     def build(**settings: Any) -> ChatCompletions:
         backend = ChatCompletions("local", BackendConfig(**{"url": server.url, **settings}))
+        opened.append(backend)
+        return backend
+
+    yield build
+    for backend in opened:
+        await backend.close()
+
+
+ConnectResponses = Callable[..., Responses]
+
+
+@pytest.fixture
+async def connect_responses(server: ModelServer) -> AsyncIterator[ConnectResponses]:
+    """Build backends that speak the Responses API to the server, and close them."""
+    opened: list[Responses] = []
+
+    def build(**settings: Any) -> Responses:
+        backend = Responses("local", BackendConfig(**{"url": server.url, "api": "responses", **settings}))
         opened.append(backend)
         return backend
 

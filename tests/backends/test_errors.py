@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from antwort.backends.chat.errors import excerpt, reply_error
+from antwort.backends.errors import excerpt, reply_error, reported_error
 from antwort.backends.failures import (
     BROKEN,
     DEADLINE,
@@ -134,12 +134,51 @@ def test_a_missing_model_is_told_from_a_missing_endpoint(body: Any, kind: type[A
         (400, {"type": "exceed_context_size_error", "message": "too much", "n_ctx": 4096}),
         (413, {"message": "prompt is too long: 210000 tokens > 200000 maximum"}),
         (500, {"message": "the request exceeds the available context size"}),
+        (400, {"message": "Your input exceeds the context window of this model.", "type": "invalid_request_error"}),
+        (400, {"message": "The prompt (length 9) is longer than the maximum model length of 8.", "code": 400}),
+        (400, {"message": "request (9 tokens) exceeds the available context size (8 tokens)", "code": 400}),
+        (400, {"message": "the input length exceeds the context length"}),
+        (400, {"message": "litellm.ContextWindowExceededError: BadRequestError: too much", "code": "400"}),
+        (422, {"message": "`inputs` tokens + `max_new_tokens` must be <= 4096. Given: 5000 `inputs` tokens"}),
+        (422, {"message": "Input validation error: `inputs` must have less than 1024 tokens. Given: 1500"}),
+        (400, {"message": "The input token count (9) exceeds the maximum number of tokens allowed (8)."}),
+        (400, {"message": "The model is loaded with context length of only 4096 tokens, which is not enough."}),
+        (400, {"message": "The input (5000 tokens) is longer than the model's context length (4096 tokens)."}),
+        (400, {"message": "input length and `max_tokens` exceed context limit: 5000 + 100 > 4096"}),
+        (400, {"message": "Input is too long for requested model."}),
     ],
 )
 def test_a_conversation_that_is_too_long_is_told_by_its_code(status: int, report: dict[str, Any]) -> None:
     found = error(status, {"error": report})
     assert isinstance(found, BadRequestError)
-    assert found.code == "context_length_exceeded"
+    assert (found.code, found.param) == ("context_length_exceeded", "input")
+    assert str(report["message"]) in found.message
+    told = reported_error("local", report)
+    if report.get("code") in {400, "400", "context_length_exceeded"}:
+        assert (told.code, told.param) == ("context_length_exceeded", "input")
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"error": "the input length exceeds the context length"},
+        {
+            "error": "Input validation error: `inputs` must have less than 8 tokens. Given: 9",
+            "error_type": "validation",
+        },
+        {"detail": '{"error":{"type":"exceed_context_size_error","message":"too much"}}'},
+        {"object": "error", "message": "This model's maximum context length is 8 tokens.", "code": 400},
+    ],
+)
+def test_a_conversation_that_is_too_long_is_told_whatever_the_envelope(body: dict[str, Any]) -> None:
+    assert error(400, body).code == "context_length_exceeded"
+
+
+@pytest.mark.parametrize(
+    "message", ["max_tokens must be at least 1", "the context must be an object", "no tokens left"]
+)
+def test_other_refusals_are_not_taken_for_conversations_that_are_too_long(message: str) -> None:
+    assert error(400, {"error": {"message": message}}).code is None
 
 
 @pytest.mark.parametrize(("sent", "kept"), [("7", "7"), ("0.2", "1"), ("2.5", "3"), ("soon", "1"), (None, "1")])

@@ -268,3 +268,31 @@ def test_content_that_cannot_be_sent_is_refused_with_the_reason(part: JSON, reas
 def test_content_of_no_known_shape_is_refused() -> None:
     with pytest.raises(BadRequestError, match="a string or a list of parts"):
         messages(user([1]))
+
+
+# --- custom tools ---------------------------------------------------------------------------------------------------
+
+
+def test_calls_of_custom_tools_are_calls_of_functions_with_one_argument() -> None:
+    items = [
+        {"type": "custom_tool_call", "id": "ctc_1", "call_id": "a", "name": "run_sql", "input": 'select "x"'},
+        {"type": "custom_tool_call_output", "call_id": "a", "output": "1 row"},
+    ]
+    assert messages(*items) == [
+        {"role": "assistant", "content": None, "tool_calls": [made("a", "run_sql", '{"input":"select \\"x\\""}')]},
+        tool("a", "1 row"),
+    ]
+
+
+def test_outputs_of_custom_tools_may_be_parts() -> None:
+    items: list[JSON] = [
+        {"type": "custom_tool_call", "call_id": "a", "name": "run_sql", "input": ""},
+        {"type": "custom_tool_call_output", "call_id": "a", "output": [{"type": "input_text", "text": "1 row"}]},
+    ]
+    assert messages(*items)[1] == tool("a", "1 row")
+
+
+def test_input_of_a_custom_tool_that_is_no_unicode_is_refused() -> None:
+    item = {"type": "custom_tool_call", "call_id": "a", "name": "run_sql", "input": "\ud800"}
+    with pytest.raises(BadRequestError, match="not valid Unicode"):
+        messages(item)

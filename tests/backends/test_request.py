@@ -8,7 +8,8 @@ from tests.backends.conftest import a_request
 
 from antwort.backends import Transport
 from antwort.backends.chat.dialect import Dialect
-from antwort.backends.chat.request import chat_body, encode_body
+from antwort.backends.chat.request import chat_body
+from antwort.backends.remote import encode_body
 from antwort.config import BackendConfig
 from antwort.errors import BadRequestError
 

@@ -61,6 +61,14 @@ class Server:
     async def models(self) -> Sequence[ModelInfo]:
         return [ModelInfo("m", self.name)]
 
+    async def count_tokens(self, request: ModelRequest) -> int | None:
+        self.asked.append(f"count {request.model}")
+        return 7
+
+    async def context_window(self, model: str) -> int | None:
+        self.asked.append(f"window {model}")
+        return 4096
+
     async def close(self) -> None:
         self.asked.append("closed")
 
@@ -386,3 +394,30 @@ async def test_a_wrapper_passes_everything_on(notes: Notes) -> None:
     assert [info.id for info in await wrapper.models()] == ["m"]
     await wrapper.close()
     assert server.asked == ["m", "closed"]
+
+
+async def test_all_wrappers_pass_counts_and_windows_through() -> None:
+    server, other, clock = Server(), Server(name="other"), Clock()
+    inner = Retrying(Observed(server, Log()), 2, sleep=clock.sleep, clock=clock)
+    backend = Fallback(Guarded(inner, CircuitBreaker(clock=clock)), other)
+    assert await backend.count_tokens(a_request(model="llama")) == 7
+    assert await backend.context_window("llama") == 4096
+    assert (server.asked, other.asked) == (["count llama", "window llama"], [])
+
+
+async def test_a_server_that_is_left_alone_is_not_asked_to_count() -> None:
+    server, clock = Server(), Clock()
+    breaker = CircuitBreaker(max_failures=1, clock=clock)
+    backend = Guarded(server, breaker)
+    breaker.failure()
+    assert await backend.count_tokens(a_request()) is None
+    assert server.asked == []
+
+
+async def test_summaries_and_sealed_thoughts_begin_a_turn_too() -> None:
+    summed_up, sealed = Notes(), Notes()
+    watched(summed_up).summary("So.")
+    watch = watched(sealed)
+    watch.opaque("x1")
+    assert watch.begun
+    assert (summed_up.calls, sealed.calls) == ([("summary", "So.")], [("opaque", "x1")])

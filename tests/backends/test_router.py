@@ -39,6 +39,14 @@ class Server:
             raise ServiceUnavailableError(f"The backend '{self.name}' cannot be reached.")
         return [ModelInfo(model, "them") for model in self.names]
 
+    async def count_tokens(self, request: ModelRequest) -> int | None:
+        self.asked.append(f"count {request.model}")
+        return 7
+
+    async def context_window(self, model: str) -> int | None:
+        self.asked.append(f"window {model}")
+        return 4096
+
     async def close(self) -> None:
         self.closed = True
 
@@ -215,3 +223,16 @@ async def test_closing_gives_everything_back() -> None:
     assert far.closed
     with pytest.raises(asyncio.CancelledError):
         await task
+
+
+async def test_tokens_are_counted_where_a_turn_would_go() -> None:
+    near, far = Server("near"), Server("far")
+    router = ModelRouter([route(near, "llama", aliases={"fast": "llama"}), route(far, "gpt")])
+    assert await router.count_tokens(a_request(model="fast")) == 7
+    assert await router.context_window("far/gpt") == 4096
+    assert await router.context_window("fast") == 4096
+    assert (near.asked, far.asked) == (["count llama", "window llama"], ["window gpt"])
+    with pytest.raises(NotFoundError):
+        await router.context_window("nobody")
+    with pytest.raises(NotFoundError):
+        await router.count_tokens(a_request(model="nobody"))

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from tests.backends.conftest import DONE, Notes, delta, event
 from tests.backends.dialects import DIALECTS, Calls
 
-from antwort.backends.chat.chunk import logprobs_of, usage_of
-from antwort.backends.chat.sse import MAX_EVENT, EventStream
 from antwort.backends.chat.stream import Turn
 from antwort.backends.chat.thoughts import ThinkTags
+from antwort.backends.figures import logprobs_of, usage_of
+from antwort.backends.sse import MAX_EVENT, EventStream
 from antwort.errors import (
     APIError,
     BadGatewayError,

@@ -85,6 +85,12 @@ class Recorder:
         self._take(delta)
         self.thoughts.append(delta)
 
+    def summary(self, delta: str) -> None:
+        raise AssertionError("the demo model sums nothing up")
+
+    def opaque(self, content: str) -> None:
+        raise AssertionError("the demo model has nothing to hide")
+
     def refusal(self, delta: str) -> None:
         self._take(delta)
         self.refusals.append(delta)

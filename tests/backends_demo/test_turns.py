@@ -8,7 +8,7 @@ import jsonschema_rs
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.backends_demo.conftest import ABACUS, EVERYTHING, Recorder, ask, call, output, tool
+from tests.backends_demo.conftest import ABACUS, EVERYTHING, Recorder, ask, call, output, request, tool
 
 from antwort.backends.base import ModelBackend, ModelInfo
 from antwort.backends.demo import DEMO_MODEL, DemoBackend
@@ -249,3 +249,25 @@ async def test_items_that_are_not_as_they_should_be_are_survived() -> None:
 
 def test_the_model_has_a_name_of_its_own() -> None:
     assert DEMO_MODEL == "antwort-demo"
+
+
+async def test_tokens_are_counted_as_a_turn_would_count_them() -> None:
+    asked = request("What is 12*7?", instructions="Be brief.", tools=[ABACUS])
+    recorder = Recorder()
+    await DemoBackend().run(asked, recorder)
+    assert recorder.used is not None
+    assert await DemoBackend().count_tokens(asked) == recorder.used.input_tokens
+
+
+async def test_rules_have_no_window() -> None:
+    backend: ModelBackend = DemoBackend()
+    assert await backend.context_window(DEMO_MODEL) is None
+
+
+async def test_results_of_custom_tools_are_read_like_those_of_functions() -> None:
+    recorder = await ask(
+        "Run it.",
+        {"type": "custom_tool_call", "call_id": "a", "name": "run", "input": "ls"},
+        {"type": "custom_tool_call_output", "call_id": "a", "output": "README.md"},
+    )
+    assert "README.md" in recorder.answer

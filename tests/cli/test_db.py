@@ -6,6 +6,7 @@ from contextlib import closing
 from pathlib import Path
 
 from click.testing import Result
+from tests.support.postgres import PostgresServer
 
 from antwort.storage.upgrade import head
 
@@ -72,7 +73,43 @@ def test_a_database_that_cannot_be_used_is_one_line(refused: Refused, config: Wr
     DATABASE.write_text("These are notes.\n" * 100)
     assert "Restore it from a backup" in refused("db", "current")
     assert "Restore it from a backup" in refused("db", "upgrade")
-    config("storage:\n  url: postgresql://ada:secret@db/antwort\n")
-    line = refused("db", "upgrade")
-    assert "PostgreSQL is not supported yet" in line
-    assert "secret" not in line
+
+
+def test_a_postgresql_database_is_upgraded_and_shown_without_its_password(
+    cli: Cli, config: Write, postgres_url: str
+) -> None:
+    url = postgres_url.replace("antwort@", "antwort:secret@").replace("postgresql:", "postgresql+psycopg:")
+    config(f"storage:\n  url: {url}\n")
+    assert json.loads(cli("db", "current", "--json").stdout)["revision"] is None
+    report = cli("check").stdout
+    assert "to be created at the next start" in report
+    upgraded = cli("db", "upgrade").stdout
+    assert upgraded.endswith(f" now has the revision {head()}.\n")
+    shown = cli("db", "current").stdout
+    assert shown.startswith("postgresql://antwort@/")
+    assert shown.endswith(f" has the revision {head()} and is up to date.\n")
+    assert cli("db", "upgrade").stdout.endswith(f" has the revision {head()} already.\n")
+    ready = cli("check").stdout
+    assert ", up to date" in ready
+    assert "secret" not in report + upgraded + shown + ready
+
+
+def test_an_older_postgresql_database_is_found_by_the_check(
+    cli: Cli, config: Write, postgres_server: PostgresServer, postgres_url: str
+) -> None:
+    config(f"storage:\n  url: {postgres_url}\n")
+    cli("db", "upgrade")
+    postgres_server.execute("UPDATE alembic_version SET version_num = '0001'", postgres_url)
+    assert cli("db", "current").stdout.endswith(f" has the revision 0001; this version of antwort needs {head()}.\n")
+    checked = cli("check")
+    assert checked.exit_code == 2
+    assert "Run 'antwort db upgrade'" in checked.stderr
+
+
+def test_a_postgresql_server_that_is_away_is_one_line_without_the_password(
+    cli: Cli, refused: Refused, config: Write, tmp_path: Path
+) -> None:
+    config(f"storage:\n  url: postgresql://ada:secret@/antwort?host={tmp_path}\n")
+    for line in (refused("db", "current"), refused("db", "upgrade"), cli("check").stderr):
+        assert "The database cannot be reached" in line
+        assert "secret" not in line

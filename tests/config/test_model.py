@@ -31,6 +31,14 @@ def test_the_defaults_are_those_the_documentation_promises() -> None:
             "allow_anonymous": False,
             "protect_metrics": False,
             "shutdown_timeout": 10.0,
+            "websocket": {
+                "enabled": True,
+                "max_connections": 1000,
+                "max_minutes": 60.0,
+                "max_queue": 16,
+                "ping": 30.0,
+                "memory": 8 * 1024**2,
+            },
         },
         "auth": {"mode": "auto", "api_keys": [], "keys_file": None, "jwt": None},
         "limits": {
@@ -48,7 +56,15 @@ def test_the_defaults_are_those_the_documentation_promises() -> None:
             "heartbeat": 15.0,
             "show_calls": False,
         },
-        "storage": {"url": None, "synchronous": "normal"},
+        "storage": {"url": None, "synchronous": "normal", "pool_size": 8, "reconnect": 10.0},
+        "encryption": {"key": None, "previous_keys": []},
+        "outbound": {
+            "allow": [],
+            "low_ports": [80, 443],
+            "timeout": 20.0,
+            "max_bytes": 5 * 1024 * 1024,
+            "max_connections": 100,
+        },
         "observability": {
             "log_level": "info",
             "log_format": "auto",

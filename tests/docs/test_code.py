@@ -13,7 +13,7 @@ from antwort.config import load_config
 
 PAGES = docs.pages()
 RUNNER = Path(__file__).with_name("run_page.py")
-CHECKED = {"python", "yaml", "console"}
+CHECKED = {"python", "yaml", "console", "js"}  # js: tests/clients/test_docs.py
 SHOWN_ONLY = {"sh", "text", "json", "toml", ""}
 
 

@@ -6,7 +6,18 @@ from pathlib import Path
 import pytest
 from scripts import docs
 
-NOT_OURS = {".git", ".venv", "__pycache__", ".mypy_cache", ".ruff_cache", ".pytest_cache", ".hypothesis", ".antwort"}
+NOT_OURS = {
+    ".git",
+    ".venv",
+    ".venv-searxng",
+    "node_modules",
+    "__pycache__",
+    ".mypy_cache",
+    ".ruff_cache",
+    ".pytest_cache",
+    ".hypothesis",
+    ".antwort",
+}
 BUILT = {"dist", "build", "data"}
 
 # Put together here, so that this file can be searched like any other.

@@ -34,6 +34,17 @@ def test_a_url_in_the_text_is_a_citation_without_the_full_stop_behind_it() -> No
     assert text[second["start_index"] : second["end_index"]] == "https://example.org/page/"
 
 
+def test_several_numbers_in_one_marker_are_several_citations() -> None:
+    url, file = annotations("Both [1, 2].", SOURCES)
+    assert (url["url"], url["start_index"], url["end_index"]) == ("https://example.org/page", 5, 11)
+    assert (file["file_id"], file["index"]) == ("file_1", 5)
+
+
+def test_a_slash_at_the_end_of_a_url_makes_no_difference() -> None:
+    [found] = annotations("See https://example.org.", {1: Source("Home", url="https://example.org/")})
+    assert found["url"] == "https://example.org/"
+
+
 def test_what_is_not_cited_is_not_annotated() -> None:
     assert annotations("Nothing here, not even [3] or [x] or https://elsewhere.example.", SOURCES) == []
     assert annotations("An array[1] of a text without sources", {}) == []

@@ -62,7 +62,7 @@ def test_every_type_a_function_answers_is_expanded_to_its_definition(offers: Off
 
 
 def test_a_hosted_type_nobody_serves_is_a_clear_400(offers: Offers) -> None:
-    with pytest.raises(BadRequestError, match="Tools of type 'fly' are not available here; available: function, find"):
+    with pytest.raises(BadRequestError, match="type 'fly' are not available here; available: function, custom, find"):
         toolset(offers, {"type": "fly"})
 
 

@@ -1,6 +1,7 @@
 """Routes: what handlers get, what clients get, which route a path means."""
 
-from typing import Any
+import socket
+from typing import Annotated, Any, Literal
 
 import httpx
 import pytest
@@ -54,6 +55,18 @@ class Shop(Provider):
         """Replace an item with whatever is sent."""
         return Response(await request.body(), media_type="text/plain")
 
+    @route("GET", "/v1/shop/search")
+    async def search(
+        self,
+        word: str,
+        most: Annotated[int, Field(ge=1, le=9)] = 3,
+        order: Literal["asc", "desc"] = "asc",
+        tags: list[str] | None = None,
+        sold: bool = Field(default=False),
+    ) -> dict[str, Any]:
+        """Search for items."""
+        return {"word": word, "most": most, "order": order, "tags": tags, "sold": sold}
+
     @route("GET", "/v1/shop/broken/validation")
     async def broken(self) -> Item:
         """Have a bug that looks like bad input."""
@@ -91,6 +104,51 @@ def test_path_parameters_have_the_declared_type(client: httpx.Client) -> None:
     assert client.get("/v1/shop/7").json() == {"name": "item 7", "count": 1}
     wrong = client.get("/v1/shop/seven")
     assert (wrong.status_code, wrong.json()["error"]["param"]) == (400, "number")
+
+
+def test_other_parameters_come_from_the_query_with_their_types_and_defaults(client: httpx.Client) -> None:
+    plain = client.get("/v1/shop/search", params={"word": "nut"})
+    assert plain.json() == {"word": "nut", "most": 3, "order": "asc", "tags": None, "sold": False}
+    whole = client.get("/v1/shop/search?word=&most=9&order=desc&tags=a&tags=b&sold=true&unknown=1")
+    assert whole.json() == {"word": "", "most": 9, "order": "desc", "tags": ["a", "b"], "sold": True}
+    assert client.get("/v1/shop/search?word=x&tags[]=a&tags%5B%5D=b").json()["tags"] == ["a", "b"]
+
+
+@pytest.mark.parametrize(
+    ("query", "param", "message"),
+    [
+        ("", "word", "word: is required in the query."),
+        ("word=x&most=10", "most", "most: Input should be less than or equal to 9."),
+        ("word=x&most=many", "most", "most: Input should be a valid integer, unable to parse string as an integer."),
+        (
+            "word=x&most=" + "9" * 5000,
+            "most",
+            "most: Unable to parse input string as an integer, exceeded maximum size.",
+        ),
+        ("word=x&order=up", "order", "order: Input should be 'asc' or 'desc'."),
+        ("word=x&sold=perhaps", "sold", "sold: Input should be a valid boolean, unable to interpret input."),
+        ("word=%00", "word", "word: NUL characters are not possible."),
+        ("word=x&tags=a&tags=%00", "tags", "tags: NUL characters are not possible."),
+    ],
+)
+def test_a_value_of_the_query_that_does_not_fit_is_a_400(
+    client: httpx.Client, query: str, param: str, message: str
+) -> None:
+    response = client.get(f"/v1/shop/search?{query}")
+    assert response.status_code == 400
+    error = response.json()["error"]
+    assert (error["param"], error["message"]) == (param, message)
+
+
+def test_a_path_with_a_nul_character_is_a_400(client: httpx.Client) -> None:
+    response = client.delete("/v1/shop/%00")
+    assert (response.status_code, response.json()["error"]["param"]) == (400, "number")
+
+
+def test_a_body_that_does_not_claim_to_be_json_is_a_415(client: httpx.Client) -> None:
+    assert client.post("/v1/shop", data={"name": "nut"}).status_code == 415
+    vendor = client.post("/v1/shop", content=b'{"name": "nut"}', headers={"content-type": "application/x+json"})
+    assert vendor.status_code == 201
 
 
 def test_literal_paths_come_before_patterns_whatever_the_order(client: httpx.Client) -> None:
@@ -131,12 +189,28 @@ def test_routes_are_described_with_body_answer_and_parameters(client: httpx.Clie
     document = client.get("/openapi.json").json()
     create = document["paths"]["/v1/shop"]["post"]
     assert create["tags"] == ["shop"]
-    assert create["requestBody"]["content"]["application/json"]["schema"] == {"$ref": "#/components/schemas/Item"}
+    assert create["requestBody"]["content"]["application/json"]["schema"] == {"$ref": "#/components/schemas/Item2"}
     assert "201" in create["responses"]
     one = document["paths"]["/v1/shop/{number}"]
     assert one["get"]["parameters"][0]["name"] == "number"
     assert "204" in one["delete"]["responses"]
     assert "shop:write" in one["put"]["description"]
+
+
+def takes_anything(**other: int) -> None:
+    """Take whatever there is."""
+
+
+def takes_a_socket(other: socket.socket) -> None:
+    """Take what no query can express."""
+
+
+def takes_an_object(other: dict[str, int]) -> None:
+    """Take an object."""
+
+
+def misspelt(numer: str) -> None:
+    """Take a path parameter by another name."""
 
 
 @pytest.mark.parametrize(
@@ -145,7 +219,17 @@ def test_routes_are_described_with_body_answer_and_parameters(client: httpx.Clie
         (lambda: Route("FETCH", "/x", lambda: None), "'FETCH' is not one of DELETE, GET"),
         (lambda: Route("GET", "x", lambda: None), "must start with '/'"),
         (lambda: Route("GET", "/{a}/{a}", lambda: None).check(), "[Dd]uplicate"),
-        (lambda: Route("GET", "/x", lambda mystery: None).check(), "parameter 'mystery' cannot be filled"),
+        (
+            lambda: Route("GET", "/x", lambda mystery: None).check(),
+            "parameter 'mystery' cannot be filled: it has no type",
+        ),
+        (lambda: Route("GET", "/x", takes_anything).check(), "parameter 'other' cannot be filled: it has no type"),
+        (
+            lambda: Route("GET", "/x", takes_a_socket).check(),
+            "parameter 'other' cannot be filled: its type has no JSON",
+        ),
+        (lambda: Route("GET", "/x", takes_an_object).check(), "parameter 'other' cannot be filled: a query has no obj"),
+        (lambda: Route("GET", "/x/{number}", misspelt).check(), "no parameter of the handler is named 'number'"),
     ],
 )
 def test_a_route_that_cannot_be_served_is_refused_at_registration(make: Any, message: str) -> None:
@@ -156,7 +240,7 @@ def test_a_route_that_cannot_be_served_is_refused_at_registration(make: Any, mes
 def test_a_provider_with_a_bad_route_is_refused_whole() -> None:
     class Bad(Provider):
         @route("GET", "/v1/bad")
-        async def bad(self, mystery: int) -> None:
+        async def bad(self, mystery: dict[str, int]) -> None:
             """Ask for what nobody has."""
 
     registry = FunctionRegistry()

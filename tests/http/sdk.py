@@ -4,6 +4,7 @@ import contextlib
 import json
 import re
 from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -28,7 +29,7 @@ from antwort.testing import (
     running,
 )
 
-__all__ = ["CLIENT_TOOL", "JSON", "Served", "create", "done", "served"]
+__all__ = ["CLIENT_TOOL", "DATABASE", "JSON", "AsyncRecording", "Recording", "Served", "create", "done", "served"]
 
 JSON = dict[str, Any]
 CLIENT_TOOL: Any = {
@@ -44,7 +45,9 @@ CLIENT_TOOL: Any = {
     "strict": True,
 }
 """A function of the client."""
-_RESPONSE = re.compile(r"/responses(/[^/]+(/cancel)?)?$")
+DATABASE: ContextVar[str | None] = ContextVar("DATABASE", default=None)
+"""The database of the apps that are served."""
+_RESPONSE = re.compile(r"/responses(/resp_[^/]+(/cancel)?)?$")
 
 
 @dataclass
@@ -74,21 +77,21 @@ class Served:
             api_key=key,
             max_retries=0,
             timeout=60,
-            http_client=httpx2.Client(transport=_Recording(self.tapes)),
+            http_client=httpx2.Client(transport=Recording(self.tapes)),
             _strict_response_validation=strict,
         )
         self.closing.callback(client.close)
         return client
 
     @contextlib.asynccontextmanager
-    async def async_client(self) -> AsyncIterator[AsyncOpenAI]:
+    async def async_client(self, key: str = "none") -> AsyncIterator[AsyncOpenAI]:
         """Give an asynchronous SDK client."""
         async with AsyncOpenAI(
             base_url=f"{self.server.url}/v1",
-            api_key="none",
+            api_key=key,
             max_retries=0,
             timeout=60,
-            http_client=httpx2.AsyncClient(transport=_AsyncRecording(self.tapes)),
+            http_client=httpx2.AsyncClient(transport=AsyncRecording(self.tapes)),
             _strict_response_validation=True,
         ) as client:
             yield client
@@ -128,6 +131,7 @@ def served(
         if isinstance(model, ScriptServer):
             sections["backends"] = {"main": {"url": model.url, "retries": 0, **(backend or {})}}
         sections.setdefault("providers", {})
+        sections.setdefault("storage", {"url": DATABASE.get()})
         app = Antwort(
             Config(data_dir=tmp_path, **sections),
             backend=model if isinstance(model, ScriptedBackend) else None,
@@ -216,7 +220,7 @@ class _AsyncTaped(httpx2.AsyncByteStream):
         await self._inner.aclose()
 
 
-class _Recording(httpx2.HTTPTransport):
+class Recording(httpx2.HTTPTransport):
     def __init__(self, tapes: list[Tape]) -> None:
         super().__init__()
         self._tapes = tapes
@@ -230,7 +234,7 @@ class _Recording(httpx2.HTTPTransport):
         return response
 
 
-class _AsyncRecording(httpx2.AsyncHTTPTransport):
+class AsyncRecording(httpx2.AsyncHTTPTransport):
     def __init__(self, tapes: list[Tape]) -> None:
         super().__init__()
         self._tapes = tapes

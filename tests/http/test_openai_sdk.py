@@ -245,7 +245,7 @@ def test_responses_are_listed_with_cursors(tmp_path: Path) -> None:
     assert (newest["has_more"], older["has_more"], last["has_more"]) == (True, True, False)
     assert newest["object"] == "list"
     assert all(Response.model_validate(lint_response(one), strict=True) for one in newest["data"])
-    assert unknown.status_code == 404
+    assert unknown.status_code == 400
     assert unknown.json()["error"]["param"] == "after"
 
 

@@ -120,7 +120,12 @@ def test_what_was_deleted_cannot_be_followed_up(tmp_path: Path) -> None:
         ({"text": {"format": {"type": "json_schema", "name": "x"}}}, "text.format.schema", None),
         ({"tools": [{"type": "function", "name": "no spaces"}]}, "tools[0].name", None),
         ({"prompt": {"id": "pmpt_1"}}, "prompt", "unsupported_parameter"),
-        ({"conversation": "conv_1"}, "conversation", "unsupported_parameter"),
+        ({"conversation": {}}, "conversation", "invalid_value"),
+        (
+            {"conversation": "conv_1", "previous_response_id": "resp_1"},
+            "conversation",
+            "mutually_exclusive_parameters",
+        ),
         ({"extra_body": {"agent": "nobody"}}, "agent", None),
     ],
 )

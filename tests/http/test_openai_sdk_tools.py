@@ -553,3 +553,21 @@ def _leave_at(gate: Gate, stage: Served, given: JSON) -> None:
     with socket.create_connection((url.hostname, url.port)) as client:
         client.sendall(f"{head}content-length: {len(body)}\r\n\r\n".encode() + body)
         gate.wait_reached()
+
+
+@BOTH_WAYS
+def test_a_forced_function_is_called_first_even_if_the_model_server_does_not_heed_it(
+    tmp_path: Path, stream: bool
+) -> None:
+    steps = [
+        turn(calls=[call("get_weather", city="Bonn")]),
+        turn(calls=[call("add", a=1, b=2)]),
+        turn(calls=[call("get_weather", city="Rome", call_id="c2")]),
+    ]
+    with served(tmp_path, steps, functions=[add]) as stage:
+        choice: Any = {"type": "function", "name": "add"}
+        response = create(stage, stream, input="Hi", tools=[CLIENT_TOOL, choice], tool_choice=choice)
+    assert [one.call_id for one in calls_of(response)] == ["c2"]
+    refused = stage.requests[1].items[-1]
+    assert "may not be called" in refused["output"]
+    assert stage.requests[1].tool_choice == "auto"

@@ -418,3 +418,44 @@ async def until_stored(app: Embedded, response_id: str, call_id: str) -> None:
         for entry in await app.store.journal(TENANT, response_id):
             if entry.call is not None and entry.call["call_id"] == call_id and "output" in entry.call:
                 return
+
+
+# --- compaction, custom tools, summaries -----------------------------------------------------------------------------
+
+
+async def test_a_run_that_was_to_compact_still_does_nothing_else(tmp_path: Path) -> None:
+    window: Any = [
+        {"role": "user", "content": "Hi"},
+        {"role": "assistant", "content": "Hello."},
+        {"type": "compaction_trigger"},
+    ]
+    async with embedded(tmp_path, [turn("Sum", wait_for=Gate())]) as app:
+        response_id = await app.accept(window)
+        await app.read_until(response_id, lambda event: event["type"] == "response.in_progress")
+    async with embedded(tmp_path, [turn("Summary.")]) as app:
+        response, _ = await app.result(response_id)
+    assert [item["type"] for item in response["output"]] == ["compaction"]
+
+
+async def test_a_call_of_a_custom_tool_waits_for_the_client_after_a_crash_too(tmp_path: Path) -> None:
+    functions = Functions()
+    tools = [{"type": "custom", "name": "run_sql"}]
+    calls = [call("run_sql", input="SELECT 1"), call("charge", order="1")]
+    async with embedded(tmp_path, [turn(calls=calls)], functions=functions.specs()) as app:
+        response_id = await app.accept(tools=tools)
+        await app.read_until(response_id, lambda event: event["type"] == "response.output_item.done")
+    async with embedded(tmp_path, [], functions=functions.specs()) as app:
+        response, _ = await app.result(response_id)
+    assert [item["type"] for item in response["output"]] == ["custom_tool_call"]
+    assert response["status"] == "completed"
+
+
+async def test_a_summary_that_was_cut_off_is_ended(tmp_path: Path) -> None:
+    steps = [turn("Hi", summary=["They ", Gate()])]
+    async with embedded(tmp_path, steps) as app:
+        response_id = await app.accept()
+        await app.read_until(response_id, delta_is("They "))
+    async with embedded(tmp_path, [turn("Hello.")]) as app:
+        response, stream = await app.result(response_id)
+    assert response["output"][0]["summary"] == [{"type": "summary_text", "text": "They "}]
+    assert "response.reasoning_summary_part.done" in stream.types

@@ -1,9 +1,15 @@
+import asyncio
+import shutil
 from collections.abc import AsyncIterator
 from pathlib import Path
+from textwrap import dedent
 
 import pytest
+from tests.support.postgres import PostgresServer
 
-from antwort.storage import ResponseStore, SqliteStore
+from antwort.storage import SqliteStore, Store
+from antwort.storage.postgres import PostgresStore
+from antwort.storage.upgrade import MIGRATIONS, Migrations, head
 
 
 @pytest.fixture
@@ -12,9 +18,50 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "data" / "antwort.db"
 
 
-@pytest.fixture(params=["sqlite"])
-async def store(path: Path) -> AsyncIterator[ResponseStore]:
+@pytest.fixture(scope="session")
+def storage_database(postgres_server: PostgresServer, postgres_template: str) -> str:
+    """A database that has the tables."""
+    return postgres_server.create(postgres_template)
+
+
+@pytest.fixture
+def ready_url(postgres_server: PostgresServer, storage_database: str) -> str:
+    """A PostgreSQL database that has the tables, with nothing in them. It is the same one for all tests."""
+    postgres_server.leave(storage_database)
+    postgres_server.execute("TRUNCATE responses, conversations, records RESTART IDENTITY CASCADE", storage_database)
+    return storage_database
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+async def store(request: pytest.FixtureRequest, path: Path) -> AsyncIterator[Store]:
     """An empty store of each kind there is."""
-    store = SqliteStore.open(path)
+    store: Store
+    if request.param == "sqlite":
+        store = SqliteStore.open(path)
+    else:
+        store = await asyncio.to_thread(PostgresStore.open, request.getfixturevalue("ready_url"))
     yield store
     await store.close()
+
+
+@pytest.fixture
+def later(tmp_path: Path) -> Migrations:
+    """The migrations of a version to come, which has one revision more."""
+    folder = tmp_path / "50% migrations"
+    shutil.copytree(MIGRATIONS.folder, folder, ignore=shutil.ignore_patterns("__pycache__"))
+    (folder / "versions" / "r9999_notes.py").write_text(
+        dedent(
+            f"""
+            import sqlalchemy as sa
+            from alembic import op
+
+            revision = "9999"
+            down_revision = "{head()}"
+
+            def upgrade():
+                op.create_table("notes", sa.Column("text", sa.Text))
+                op.add_column("responses", sa.Column("colour", sa.Text, server_default="blue"))
+            """
+        )
+    )
+    return Migrations(folder, (*MIGRATIONS.revisions, "9999"))

@@ -1,8 +1,12 @@
 """What the tests store."""
 
-from typing import Any
+import sqlite3
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar, cast
 
-from antwort.storage import JournalEntry, ResponseRecord, StoredEvent
+from antwort.storage import JournalEntry, ResponseRecord, SqliteStore, StoredEvent
+
+T = TypeVar("T")
 
 TENANT = "acme"
 
@@ -28,3 +32,8 @@ def entry(item_id: str, text: str = "Hello", **changes: Any) -> JournalEntry:
 
 def event(sequence: int) -> StoredEvent:
     return StoredEvent(sequence, "response.output_text.delta", b'{"sequence_number":%d}' % sequence)
+
+
+def on_writer(store: SqliteStore, call: Callable[[sqlite3.Connection], T]) -> Awaitable[T]:
+    """Let the thread that writes do something with its connection."""
+    return store._writer.run(cast("Any", call), "")

@@ -10,10 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.storage.samples import TENANT, entry, event, record
+from tests.storage.samples import TENANT, entry, event, on_writer, record
 
-from antwort.errors import ConflictError, ServiceUnavailableError
+from antwort.errors import ConflictError
 from antwort.storage import FencedError, SqliteStore, connections
+from antwort.storage.base import StoreUnavailableError
 
 
 @pytest.fixture
@@ -32,7 +33,7 @@ def writer_held(store: SqliteStore) -> Iterator[None]:
         reached.set()
         released.wait(60)
 
-    store._writer.run(hold)
+    on_writer(store, hold)
     assert reached.wait(60)
     yield
     released.set()
@@ -75,8 +76,8 @@ async def test_of_two_hundred_writes_at_once_only_those_that_fail_are_missing(st
 
 async def test_what_is_queued_while_a_commit_runs_shares_the_next_one(store: SqliteStore) -> None:
     transactions: list[str] = []
-    await store._writer.run(
-        lambda database: database.set_trace_callback(lambda sql: transactions.append(sql.split()[0]))
+    await on_writer(
+        store, lambda database: database.set_trace_callback(lambda sql: transactions.append(sql.split()[0]))
     )
     transactions.clear()
     await together(store, *(store.create(record(f"resp_{n}")) for n in range(50)))
@@ -118,7 +119,7 @@ async def test_a_full_disk_fails_the_write_that_does_not_fit_and_no_other(
         (pages,) = database.execute("PRAGMA page_count").fetchone()
         database.execute(f"PRAGMA max_page_count = {pages + 20}")
 
-    await store._writer.run(nearly_full)
+    await on_writer(store, nearly_full)
     ends = await together(
         store,
         store.create(record("resp_1"), [entry("msg_1")]),
@@ -126,7 +127,7 @@ async def test_a_full_disk_fails_the_write_that_does_not_fit_and_no_other(
         store.create(record("resp_2"), [entry("msg_2")]),
     )
     assert [ends[0], ends[2]] == [None, None]
-    assert isinstance(ends[1], ServiceUnavailableError)
+    assert isinstance(ends[1], StoreUnavailableError)
     assert "the disk is full" in ends[1].message
     assert "the disk is full" in caplog.text
     assert await store.get(TENANT, "large") is None
@@ -143,7 +144,7 @@ async def test_when_sqlite_undoes_the_whole_transaction_the_other_writes_are_mad
         raise sqlite3.OperationalError("the disk is gone")
 
     async def broken() -> None:
-        await store._writer.run(undo)
+        await on_writer(store, undo)
 
     writes = [store.create(record(f"resp_{n}"), [entry(f"msg_{n}")]) for n in range(6)]
     ends = await together(store, *writes[:3], broken(), *writes[3:])
@@ -157,8 +158,8 @@ async def test_a_database_that_became_read_only_still_reads(
     store: SqliteStore, caplog: pytest.LogCaptureFixture
 ) -> None:
     await store.create(record("resp_1"))
-    await store._writer.run(lambda database: database.execute("PRAGMA query_only = ON"))
-    with pytest.raises(ServiceUnavailableError, match="it is read-only"):
+    await on_writer(store, lambda database: database.execute("PRAGMA query_only = ON"))
+    with pytest.raises(StoreUnavailableError, match="it is read-only"):
         await store.create(record("resp_2"))
     assert "read-only" in caplog.text
     assert await store.get(TENANT, "resp_1") == record("resp_1")
@@ -173,7 +174,7 @@ async def test_a_database_that_another_process_holds_is_told_and_used_again_when
         other.execute("BEGIN IMMEDIATE")
         creations = (store.create(record(f"resp_{n}")) for n in range(3))
         ends = await asyncio.gather(*creations, return_exceptions=True)
-        assert [type(end) for end in ends] == [ServiceUnavailableError] * 3
+        assert [type(end) for end in ends] == [StoreUnavailableError] * 3
         assert len({id(end) for end in ends}) == 3
         assert "another process holds it" in caplog.text
         other.execute("ROLLBACK")

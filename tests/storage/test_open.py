@@ -13,7 +13,7 @@ from tests.storage.samples import TENANT, record
 
 from antwort.config import Config, StorageConfig
 from antwort.errors import ConfigError
-from antwort.storage import SqliteStore, open_store
+from antwort.storage import Store, open_store
 
 NOBODY = 65534
 
@@ -21,7 +21,7 @@ NOBODY = 65534
 def opened(config: Config) -> None:
     """Open the store, use it and close it."""
 
-    async def use(store: SqliteStore) -> None:
+    async def use(store: Store) -> None:
         await store.create(record())
         assert await store.get(TENANT, "resp_1") == record()
         await store.close()
@@ -72,10 +72,15 @@ def test_a_path_may_hold_any_sign(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("url", "told"),
     [
-        ("postgresql://ada:secret@db/antwort", "PostgreSQL is not supported yet"),
-        ("postgres://ada:secret@db/antwort", "PostgreSQL is not supported yet"),
-        ("postgresql+psycopg://ada:secret@db/antwort", "PostgreSQL is not supported yet"),
-        ("mysql://ada:secret@db/antwort", "must look like sqlite:///path, and not begin with 'mysql:'"),
+        ("mysql://ada:secret@db/antwort", "or postgresql://host/database, and not begin with 'mysql:'"),
+        ("postgresql+asyncpg://ada:secret@db/antwort", "and not begin with 'postgresql\\+asyncpg:'"),
+        ("postgresql://ada:1@secret@db/antwort", "with '%40' for '@'"),
+        ("postgresql://ada:secret/1@db/antwort", "with '%40' for '@'"),
+        ("postgresql://ada:5432/secret@db/antwort", "with '%40' for '@'"),
+        ("postgresql://ada:1%secret@db/antwort", "with '%40' for '@'"),
+        ("postgres://ada:1[secret@localhost:1/antwort", "cannot be reached"),
+        ("postgresql://ada:secret@localhost:1/antwort", "cannot be reached"),
+        ("postgresql://ada@localhost:1/antwort?password=secret", "cannot be reached"),
         ("sqlite://secret", "must look like sqlite:///path"),
         ("sqlite:///", "must name a file"),
         ("sqlite:///:memory:", "must name a file"),

@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.storage.samples import record
 
-from antwort.storage import SqliteStore
+from antwort.storage import SqliteStore, Store
+from antwort.storage.postgres import PostgresStore
 
 Stamped = tuple[int, str]
 """The creation time and the id of a response."""
@@ -24,10 +25,14 @@ ACTIONS = st.lists(
 )
 
 
-@pytest.fixture(scope="module")
-def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SqliteStore]:
-    """One store for every example; each uses a tenant and an event loop of its own."""
-    store = SqliteStore.open(tmp_path_factory.mktemp("pages") / "antwort.db")
+@pytest.fixture(scope="module", params=["sqlite", "postgresql"])
+def shared(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
+    """One store of each kind for every example; each uses a tenant and an event loop of its own."""
+    store: Store
+    if request.param == "sqlite":
+        store = SqliteStore.open(tmp_path_factory.mktemp("pages") / "antwort.db")
+    else:
+        store = PostgresStore.open(request.getfixturevalue("postgres_server").create())
     yield store
     asyncio.run(store.close())
 
@@ -38,7 +43,7 @@ def tenants() -> Iterator[str]:
     return (f"tenant_{n}" for n in itertools.count())
 
 
-async def acted(store: SqliteStore, tenant: str, actions: list[tuple[str, int]]) -> list[str]:
+async def acted(store: Store, tenant: str, actions: list[tuple[str, int]]) -> list[str]:
     """Insert and delete; return the ids that must be there, oldest first."""
     model: list[Stamped] = []
     for number, (action, value) in enumerate(actions):
@@ -52,7 +57,7 @@ async def acted(store: SqliteStore, tenant: str, actions: list[tuple[str, int]])
     return [response_id for _, response_id in sorted(model, key=lambda stamped: stamped[0])]
 
 
-async def page(store: SqliteStore, tenant: str, **options: Any) -> tuple[list[str], bool]:
+async def page(store: Store, tenant: str, **options: Any) -> tuple[list[str], bool]:
     found = await store.list_responses(tenant, **options)
     return [each.id for each in found.data], found.has_more
 
@@ -60,7 +65,7 @@ async def page(store: SqliteStore, tenant: str, **options: Any) -> tuple[list[st
 @settings(max_examples=40, deadline=None)
 @given(actions=ACTIONS, limit=st.integers(1, 8), order=st.sampled_from(["asc", "desc"]))
 def test_walking_forwards_and_back_meets_every_response_once_and_in_order(
-    shared: SqliteStore, tenants: Iterator[str], actions: list[tuple[str, int]], limit: int, order: str
+    shared: Store, tenants: Iterator[str], actions: list[tuple[str, int]], limit: int, order: str
 ) -> None:
     async def walk() -> None:
         tenant = next(tenants)
@@ -86,7 +91,7 @@ def test_walking_forwards_and_back_meets_every_response_once_and_in_order(
 @settings(max_examples=40, deadline=None)
 @given(actions=ACTIONS, data=st.data(), limit=st.integers(1, 8), order=st.sampled_from(["asc", "desc"]))
 def test_two_cursors_cut_out_what_lies_between(
-    shared: SqliteStore,
+    shared: Store,
     tenants: Iterator[str],
     actions: list[tuple[str, int]],
     data: st.DataObject,

@@ -13,10 +13,10 @@ from pathlib import Path
 from textwrap import dedent
 
 import pytest
-from tests.storage.samples import TENANT, entry, record
+from tests.storage.samples import TENANT, entry, on_writer, record
 
 from antwort.errors import ServiceUnavailableError
-from antwort.storage import SqliteStore, statements
+from antwort.storage import SqliteStore, statements, talk
 from antwort.storage.upgrade import upgrade
 
 
@@ -141,18 +141,20 @@ def test_opening_a_database_needs_no_sql_toolkit(path: Path) -> None:
 @pytest.mark.parametrize(("synchronous", "level"), [("normal", 1), ("full", 2)])
 async def test_the_setting_says_what_the_log_survives(path: Path, synchronous: str, level: int) -> None:
     store = SqliteStore.open(path, synchronous="full" if synchronous == "full" else "normal")
-    found = await store._writer.run(
+    found = await on_writer(
+        store,
         lambda database: [
             database.execute(f"PRAGMA {name}").fetchone()[0] for name in ("journal_mode", "synchronous", "foreign_keys")
-        ]
+        ],
     )
     assert found == ["wal", level, 1]
     await store.close()
 
 
 STATEMENTS = {
-    name: text
-    for name, text in vars(statements).items()
+    f"{module.__name__}.{name}": text
+    for module in (statements, talk)
+    for name, text in vars(module).items()
     if isinstance(text, str) and text.lstrip().startswith(("SELECT", "UPDATE", "DELETE", "WITH"))
 }
 
@@ -166,7 +168,7 @@ def test_no_statement_looks_at_more_than_it_needs(path: Path, name: str) -> None
     with closing(sqlite3.connect(path)) as database:
         plan = [row[3] for row in database.execute(f"EXPLAIN QUERY PLAN {statement}", values)]
     steps = [step for step in plan if step.startswith(("SEARCH", "SCAN")) and step != "SCAN chain"]
-    assert steps
+    assert steps, plan
     for step in steps:
         assert "(tenant=?)" not in step
         assert step.startswith("SEARCH") or "ix_responses_unfinished" in step, plan

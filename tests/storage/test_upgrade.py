@@ -1,11 +1,11 @@
 """From any revision to the newest, and no further."""
 
 import asyncio
-import shutil
 import sqlite3
 import subprocess
 import sys
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from textwrap import dedent
 
@@ -17,7 +17,7 @@ from sqlalchemy import NullPool, create_engine
 from tests.storage.samples import TENANT, entry, record
 
 from antwort.errors import ConfigError
-from antwort.storage import SqliteStore
+from antwort.storage import ConversationRecord, SqliteStore
 from antwort.storage.connections import connect, create_file
 from antwort.storage.revisions import alembic_config, migrate
 from antwort.storage.schema import metadata
@@ -27,29 +27,6 @@ from antwort.storage.upgrade import MIGRATIONS, Migrations, current, head, needs
 @pytest.fixture
 def url(path: Path) -> str:
     return f"sqlite:///{path}"
-
-
-@pytest.fixture
-def later(tmp_path: Path) -> Migrations:
-    """The migrations of a version to come, which has one revision more."""
-    folder = tmp_path / "50% migrations"
-    shutil.copytree(MIGRATIONS.folder, folder, ignore=shutil.ignore_patterns("__pycache__"))
-    (folder / "versions" / "r9999_notes.py").write_text(
-        dedent(
-            f"""
-            import sqlalchemy as sa
-            from alembic import op
-
-            revision = "9999"
-            down_revision = "{head()}"
-
-            def upgrade():
-                op.create_table("notes", sa.Column("text", sa.Text))
-                op.add_column("responses", sa.Column("colour", sa.Text, server_default="blue"))
-            """
-        )
-    )
-    return Migrations(folder, (*MIGRATIONS.revisions, "9999"))
 
 
 def tables(path: Path) -> dict[str, str]:
@@ -120,6 +97,26 @@ async def test_an_older_embedded_database_is_upgraded_at_start_and_keeps_what_it
     await store.close()
 
 
+async def test_a_database_of_the_first_revision_is_upgraded_at_start(path: Path, url: str) -> None:
+    path.parent.mkdir()
+    with closing(sqlite3.connect(path)) as database:
+        database.executescript(Path(__file__).with_name("revision_0001.sql").read_text())
+    assert current(url) == "0001"
+    store = await asyncio.to_thread(SqliteStore.open, path)
+    new = path.with_name("new.db")
+    upgrade(f"sqlite:///{new}")
+    assert (current(url), tables(path)) == (head(), tables(new))
+    found = await store.get("acme", "resp_1")
+    assert found is not None
+    assert (found.subject, found.request, found.conversation_id) == ("ada", {"input": "Hello"}, None)
+    assert [each.id for each in await store.journal("acme", "resp_1")] == ["msg_1"]
+    assert [each.data for each in await store.events("acme", "resp_1")] == [b"{}"]
+    await store.conversations.create(ConversationRecord("conv_1", "acme", 1))
+    await store.create(replace(found, id="resp_2", conversation_id="conv_1"), said=[entry("msg_2")])
+    assert await store.conversations.history("acme", "conv_1") == [entry("msg_2")]
+    await store.close()
+
+
 def test_a_migration_that_fails_leaves_the_database_as_it_was(path: Path, url: str, later: Migrations) -> None:
     upgrade(url)
     before = tables(path)
@@ -166,10 +163,8 @@ def test_a_newer_database_is_refused_and_left_as_it_is(path: Path, url: str, lat
     assert path.read_bytes() == before
 
 
-@pytest.mark.parametrize("revision", [None, "0001"])
-def test_a_database_that_others_may_share_is_not_upgraded_without_being_asked(
-    revision: str | None, later: Migrations
-) -> None:
+def test_a_database_that_others_may_share_is_not_upgraded_without_being_asked(later: Migrations) -> None:
     with pytest.raises(ConfigError, match="Run 'antwort db upgrade'"):
-        needs_upgrade(revision, embedded=False, where="the server", migrations=later)
+        needs_upgrade("0001", embedded=False, where="the server", migrations=later)
     assert needs_upgrade("9999", embedded=False, where="the server", migrations=later) is False
+    assert needs_upgrade(None, embedded=False, where="the server", migrations=later) is True

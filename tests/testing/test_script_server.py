@@ -354,3 +354,13 @@ def test_requests_at_the_same_time_get_the_steps_that_fit() -> None:
         assert ask("beta") == "B"
         gate.open()
         assert alpha.result() == "A"
+
+
+def test_what_chat_completions_cannot_carry_is_left_out() -> None:
+    with ScriptServer([turn("Hi.", summary="So.", opaque="x1")] * 2) as server:
+        for stream in (False, True):
+            body = {"model": "scripted", "messages": [{"role": "user", "content": "Hi"}], "stream": stream}
+            found = httpx.post(f"{server.url}/chat/completions", json=body, timeout=60).text
+            assert "Hi." in found
+            assert "So." not in found
+            assert "x1" not in found

@@ -40,6 +40,12 @@ class Sink:
     def reasoning(self, delta: str) -> None:
         self.now.append(("reasoning", delta))
 
+    def summary(self, delta: str) -> None:
+        self.now.append(("summary", delta))
+
+    def opaque(self, content: str) -> None:
+        self.now.append(("opaque", content))
+
     def refusal(self, delta: str) -> None:
         self.now.append(("refusal", delta))
 
@@ -432,3 +438,15 @@ def test_a_mistake_in_a_file_is_told_with_file_step_and_key(tmp_path: Path, text
 def test_a_file_that_is_missing_is_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"nowhere\.yaml: the script cannot be read: No such file"):
         ScriptedBackend.from_yaml(tmp_path / "nowhere.yaml")
+
+
+async def test_summaries_and_sealed_thoughts_are_fed_before_the_answer() -> None:
+    with ScriptedBackend([turn("Hi.", summary=["So", "."], opaque="x1", reasoning="Hm.")]) as backend:
+        sink = await played(backend)
+    assert sink.flushes == [
+        [("reasoning", "Hm.")],
+        [("summary", "So")],
+        [("summary", ".")],
+        [("opaque", "x1")],
+        ["Hi."],
+    ]

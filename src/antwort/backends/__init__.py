@@ -3,7 +3,9 @@
 from antwort.backends.base import ModelBackend, ModelInfo, ModelRequest, TurnSink
 from antwort.backends.build import build_router, build_routes
 from antwort.backends.chat import ChatCompletions
+from antwort.backends.estimate import estimate_tokens
 from antwort.backends.resilience import CircuitBreaker, Fallback, Guarded, Retrying
+from antwort.backends.responses import Responses
 from antwort.backends.router import ModelRouter, Route, Target
 from antwort.backends.transport import Reply, Timeouts, Transport
 from antwort.backends.watch import Observed, Observer, WatchedSink, watched
@@ -20,6 +22,7 @@ __all__ = [
     "Observed",
     "Observer",
     "Reply",
+    "Responses",
     "Retrying",
     "Route",
     "Target",
@@ -29,5 +32,6 @@ __all__ = [
     "WatchedSink",
     "build_router",
     "build_routes",
+    "estimate_tokens",
     "watched",
 ]

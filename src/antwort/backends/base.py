@@ -32,6 +32,8 @@ class ModelRequest:
     """Asked for log probabilities with so many alternatives; None for none."""
     effort: str | None = None
     """How much to think."""
+    summary: str | None = None
+    """How to sum up the thoughts, where the model server does that: `auto`, `concise`, `detailed`."""
     text_format: JSON | None = None
     """`text.format` of the request: text, json_object or json_schema."""
     verbosity: str | None = None
@@ -53,6 +55,12 @@ class TurnSink(Protocol):
 
     def reasoning(self, delta: str) -> None:
         """Take a piece of the model's thoughts."""
+
+    def summary(self, delta: str) -> None:
+        """Take a piece of a summary of the model's thoughts, which some servers give in their place."""
+
+    def opaque(self, content: str) -> None:
+        """Take the thoughts as the model server wants them back, in a form that only it can read."""
 
     def refusal(self, delta: str) -> None:
         """Take a piece of a refusal."""
@@ -79,6 +87,8 @@ class ModelInfo:
     id: str
     owned_by: str
     created: int = 0
+    context_window: int | None = None
+    """How many tokens it takes, if the list says so."""
 
 
 class ModelBackend(Protocol):
@@ -95,6 +105,12 @@ class ModelBackend(Protocol):
 
     async def models(self) -> Sequence[ModelInfo]:
         """List the models it serves."""
+
+    async def count_tokens(self, request: ModelRequest) -> int | None:
+        """Count the input tokens of a turn with the model's own tokenizer; None if the server does not do that."""
+
+    async def context_window(self, model: str) -> int | None:
+        """Return how many tokens a model takes, None if that is not known."""
 
     async def close(self) -> None:
         """Give connections back."""

@@ -4,7 +4,9 @@ from collections.abc import Mapping
 
 from antwort.backends.base import ModelBackend
 from antwort.backends.chat import ChatCompletions
+from antwort.backends.remote import RemoteBackend
 from antwort.backends.resilience import CircuitBreaker, Fallback, Guarded, Retrying
+from antwort.backends.responses import Responses
 from antwort.backends.router import ModelRouter, Route
 from antwort.backends.watch import Observed, Observer
 from antwort.config import BackendConfig, Config
@@ -21,7 +23,7 @@ def build_router(config: Config, *, observer: Observer | None = None) -> ModelRo
 
 def build_routes(configs: Mapping[str, BackendConfig], *, observer: Observer | None = None) -> list[Route]:
     """Build backends, each with retries, a breaker of its own and its fallback, in the order of the configuration."""
-    servers = {name: ChatCompletions(name, config) for name, config in configs.items()}
+    servers = {name: _server(name, config) for name, config in configs.items()}
     guarded = {name: _guarded(server, configs[name], observer) for name, server in servers.items()}
     return [
         Route(
@@ -32,6 +34,10 @@ def build_routes(configs: Mapping[str, BackendConfig], *, observer: Observer | N
         )
         for name, config in configs.items()
     ]
+
+
+def _server(name: str, config: BackendConfig) -> RemoteBackend:
+    return Responses(name, config) if config.api == "responses" else ChatCompletions(name, config)
 
 
 def _guarded(server: ModelBackend, config: BackendConfig, observer: Observer | None) -> ModelBackend:

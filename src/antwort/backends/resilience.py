@@ -181,6 +181,10 @@ class Guarded(Wrapper):
         finally:
             watch.forget(breaker.success)
 
+    @override
+    async def count_tokens(self, request: ModelRequest) -> int | None:
+        return None if self.breaker.state is CircuitState.OPEN else await self.backend.count_tokens(request)
+
     def _note(self, error: APIError) -> None:
         if not counts_against(error):
             self.breaker.success()

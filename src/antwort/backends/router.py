@@ -2,23 +2,16 @@
 
 import asyncio
 import difflib
-import logging
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from antwort.backends.base import ModelBackend, ModelInfo, ModelRequest, TurnSink
+from antwort.backends.listing import Listing
 from antwort.backends.transport import Transport
-from antwort.errors import APIError, NotFoundError, ServiceUnavailableError
+from antwort.errors import NotFoundError, ServiceUnavailableError
 
 __all__ = ["ModelRouter", "Route", "Target"]
-
-logger = logging.getLogger(__name__)
-
-REFRESH = 60.0
-"""Seconds for which the list of a server's models is good."""
-RETRY = 10.0
-"""Seconds after which a server that did not give its list is asked again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +58,11 @@ class ModelRouter:
     ) -> None:
         self._routes = tuple(routes)
         self._default = default_model
-        self._listings = {id(route): _Listing(route.backend, clock) for route in self._routes if not route.models}
+        self._listings = {
+            id(route): Listing(route.backend.name, route.backend.models, clock)
+            for route in self._routes
+            if not route.models
+        }
         self._open = [route for route in self._routes if not route.models]
 
     async def run(self, request: ModelRequest, sink: TurnSink) -> None:
@@ -74,6 +71,16 @@ class ModelRouter:
         if target.model != request.model:
             request = replace(request, model=target.model)
         await target.backend.run(request, sink)
+
+    async def count_tokens(self, request: ModelRequest) -> int | None:
+        """Have the backend that would get a turn count its input tokens; None if it does not."""
+        target = await self.resolve(request.model)
+        return await target.backend.count_tokens(replace(request, model=target.model))
+
+    async def context_window(self, model: str) -> int | None:
+        """Return how many tokens a model takes where it would be asked, None if that is not known."""
+        target = await self.resolve(model)
+        return await target.backend.context_window(target.model)
 
     async def resolve(self, model: str | None) -> Target:
         """Tell where a model is. A name that cannot be anywhere is a NotFoundError that offers near ones."""
@@ -163,51 +170,3 @@ class ModelRouter:
         near = difflib.get_close_matches(name, known, n=3, cutoff=0.5) or known[:10]
         hint = f" There is {', '.join(repr(other) for other in near)}." if near else ""
         return NotFoundError(f"The model '{name}' does not exist.{hint}", param="model", code="model_not_found")
-
-
-class _Listing:
-    """The models a backend says it has: asked for when needed, by one request however many wait for it.
-
-    Only the first list is waited for; later ones are fetched while the one before is in use. A failure is logged, and
-    what was known stays.
-    """
-
-    def __init__(self, backend: ModelBackend, clock: Callable[[], float]) -> None:
-        self.models: tuple[ModelInfo, ...] = ()
-        self.names: frozenset[str] = frozenset()
-        self.problem: str | None = None
-        self._backend = backend
-        self._clock = clock
-        self._due = float("-inf")
-        self._task: asyncio.Task[None] | None = None
-
-    def is_due(self) -> bool:
-        """Tell whether the list is unknown, old, or being fetched."""
-        return self._task is not None or self._clock() >= self._due
-
-    async def update(self) -> None:
-        """Fetch the list if it is due."""
-        if self._task is None and self._clock() >= self._due:
-            self._task = asyncio.create_task(self._fetch())
-        if self._task is not None and not self.models and self.problem is None:
-            # Shielded: whoever caused the request may leave while others wait for it.
-            await asyncio.shield(self._task)
-
-    async def close(self) -> None:
-        """Give up a request that is under way."""
-        if (task := self._task) is not None:
-            task.cancel()
-            await asyncio.wait([task])
-
-    async def _fetch(self) -> None:
-        try:
-            self.models = tuple(await self._backend.models())
-            self.names = frozenset(info.id for info in self.models)
-            self.problem = None
-            self._due = self._clock() + REFRESH
-        except APIError as error:
-            logger.warning("Cannot list the models of the backend '%s': %s", self._backend.name, error.message)
-            self.problem = error.message
-            self._due = self._clock() + RETRY
-        finally:
-            self._task = None

@@ -64,6 +64,18 @@ class WatchedSink:
             self._begin()
         self._reasoning(delta)
 
+    def summary(self, delta: str) -> None:
+        """Pass it on."""
+        if not self.begun:
+            self._begin()
+        self._sink.summary(delta)
+
+    def opaque(self, content: str) -> None:
+        """Pass it on."""
+        if not self.begun:
+            self._begin()
+        self._sink.opaque(content)
+
     def refusal(self, delta: str) -> None:
         """Pass it on."""
         if not self.begun:
@@ -116,6 +128,14 @@ class Wrapper:
     async def models(self) -> Sequence[ModelInfo]:
         """List the models it serves."""
         return await self.backend.models()
+
+    async def count_tokens(self, request: ModelRequest) -> int | None:
+        """Count the input tokens of a turn; None if the server does not do that."""
+        return await self.backend.count_tokens(request)
+
+    async def context_window(self, model: str) -> int | None:
+        """Return how many tokens a model takes, None if that is not known."""
+        return await self.backend.context_window(model)
 
     async def close(self) -> None:
         """Give connections back."""

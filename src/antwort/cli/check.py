@@ -5,6 +5,7 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
 
 import click
 
@@ -19,8 +20,9 @@ from antwort.errors import APIError, ConfigError
 from antwort.functions import Catalogue
 from antwort.functions.discovery import place
 from antwort.storage import database_url
-from antwort.storage.locations import sqlite_path
+from antwort.storage.locations import is_postgres, sqlite_path
 from antwort.storage.upgrade import current, needs_upgrade
+from antwort.storage.upgrade import place as place_of
 
 __all__ = ["check"]
 
@@ -109,15 +111,20 @@ async def _examine_providers(app: Antwort, report: Report) -> None:
 def _examine_storage(config: Config, report: Report) -> None:
     """Look at the database, or at the place where it would be created."""
     url = database_url(config)
-    path, revision = sqlite_path(url), current(url)
-    if revision is not None:
-        old = needs_upgrade(revision, embedded=True, where=str(path))
-        report.parts["storage"] = f"{path}, {'to be upgraded at the next start' if old else 'up to date'}"
-        return
+    where, revision = place_of(url), current(url)
+    old = needs_upgrade(revision, embedded=not is_postgres(url), where=where)
+    if revision is None:
+        if not is_postgres(url):
+            _examine_folder(sqlite_path(url))
+        report.parts["storage"] = f"{where}, to be created at the next start"
+    else:
+        report.parts["storage"] = f"{where}, {'to be upgraded at the next start' if old else 'up to date'}"
+
+
+def _examine_folder(path: Path) -> None:
     folder = next(parent for parent in path.absolute().parents if parent.exists())
     if not folder.is_dir() or not os.access(folder, os.W_OK | os.X_OK):
         raise ConfigError(f"the database cannot be created: {folder} is no folder one may write to", where=str(path))
-    report.parts["storage"] = f"{path}, to be created at the next start"
 
 
 async def _examine_models(loaded: LoadedConfig, report: Report) -> None:

@@ -10,8 +10,8 @@ from pydantic import SecretStr, ValidationError
 
 from antwort.app import Antwort
 from antwort.backends import Reply, Transport
-from antwort.backends.chat.errors import excerpt
-from antwort.backends.chat.sse import EventStream
+from antwort.backends.errors import excerpt
+from antwort.backends.sse import EventStream
 from antwort.cli.failures import Misuse
 from antwort.config import BackendConfig, mask_urls
 from antwort.context import ANONYMOUS_TENANT, Context

@@ -78,7 +78,7 @@ async def _serve(app: Antwort, sock: socket.socket) -> None:
     loop = asyncio.get_running_loop()
     server = running_server(
         app.asgi(),
-        shutdown_timeout=app.config.server.shutdown_timeout,
+        app.config.server,
         on_ready=lambda: _announce(app, sock),
         on_stop=app.stopping,
         signals=False,

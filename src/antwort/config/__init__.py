@@ -1,6 +1,6 @@
 """Typed settings, loaded from a file, the environment and flags, each value with its origin."""
 
-from antwort.config.engine import AgentConfig, BackendConfig, EngineConfig, StorageConfig
+from antwort.config.engine import AgentConfig, BackendConfig, EncryptionConfig, EngineConfig, StorageConfig
 from antwort.config.load import LoadedConfig, load_config, validate_settings
 from antwort.config.masking import MASK, is_secret_name, mask_urls
 from antwort.config.model import (
@@ -14,8 +14,10 @@ from antwort.config.model import (
     ProviderConfig,
     RateConfig,
     ServerConfig,
+    WebSocketConfig,
 )
 from antwort.config.origins import Origin
+from antwort.config.outbound import OutboundConfig
 from antwort.config.reference import markdown_table, markdown_tables
 from antwort.config.secrets import secret_values
 from antwort.config.settings import Settings
@@ -30,6 +32,7 @@ __all__ = [
     "AuthConfig",
     "BackendConfig",
     "Config",
+    "EncryptionConfig",
     "EngineConfig",
     "Entry",
     "FunctionsConfig",
@@ -38,12 +41,14 @@ __all__ = [
     "LoadedConfig",
     "ObservabilityConfig",
     "Origin",
+    "OutboundConfig",
     "Override",
     "ProviderConfig",
     "RateConfig",
     "ServerConfig",
     "Settings",
     "StorageConfig",
+    "WebSocketConfig",
     "commented_config",
     "is_secret_name",
     "load_config",

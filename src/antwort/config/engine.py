@@ -6,7 +6,7 @@ from pydantic import Field, PositiveFloat, PositiveInt, SecretStr
 
 from antwort.config.settings import Settings
 
-__all__ = ["AgentConfig", "BackendConfig", "EngineConfig", "StorageConfig"]
+__all__ = ["AgentConfig", "BackendConfig", "EncryptionConfig", "EngineConfig", "StorageConfig"]
 
 
 class BackendConfig(Settings):
@@ -26,6 +26,12 @@ class BackendConfig(Settings):
     chunk_timeout: PositiveFloat = Field(default=60.0, description="Seconds between two pieces of a streamed answer.")
     retries: int = Field(default=2, ge=0, le=10, description="Tries after a failure, before the answer has begun.")
     max_connections: PositiveInt = Field(default=1000, description="Connections at the same time.")
+    api: Literal["chat", "responses"] = Field(
+        default="chat", description="What it speaks: Chat Completions, or the Responses API."
+    )
+    context_window: PositiveInt | None = Field(
+        default=None, description="Tokens its models take, for servers that do not tell."
+    )
     pdf: bool = Field(default=False, description="Whether it takes PDF files as they are.")
     extra_body: dict[str, Any] = Field(default_factory=dict, description="Further fields for every request.")
 
@@ -59,10 +65,30 @@ class EngineConfig(Settings):
     )
 
 
+class EncryptionConfig(Settings):
+    """The key for what clients carry and must not read: compacted windows, thoughts of models."""
+
+    key: SecretStr | None = Field(
+        default=None,
+        min_length=32,
+        description="A random text of at least 32 characters; made in `<data_dir>/encryption.key` if not given.",
+    )
+    previous_keys: list[SecretStr] = Field(
+        default_factory=list, description="Keys used before, so that what they encrypted can still be read."
+    )
+
+
 class StorageConfig(Settings):
     """Where responses are kept."""
 
-    url: str | None = Field(default=None, description="A database URL; SQLite below the data folder if none.")
+    url: str | None = Field(
+        default=None,
+        description="sqlite:///path or postgresql://user:password@host/database; SQLite below the data folder if none.",
+    )
     synchronous: Literal["normal", "full"] = Field(
         default="normal", description="SQLite: survive a crash of the process (normal) or of the machine (full)."
+    )
+    pool_size: PositiveInt = Field(default=8, description="PostgreSQL: connections at the same time.")
+    reconnect: PositiveFloat = Field(
+        default=10.0, description="PostgreSQL: seconds to wait for a server that is away, before a request fails."
     )

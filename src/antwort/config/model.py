@@ -9,13 +9,15 @@ from pydantic import (
     BeforeValidator,
     ByteSize,
     Field,
+    PositiveFloat,
     PositiveInt,
     SecretStr,
     field_validator,
     model_validator,
 )
 
-from antwort.config.engine import AgentConfig, BackendConfig, EngineConfig, StorageConfig
+from antwort.config.engine import AgentConfig, BackendConfig, EncryptionConfig, EngineConfig, StorageConfig
+from antwort.config.outbound import OutboundConfig
 from antwort.config.settings import Settings
 from antwort.errors import did_you_mean
 
@@ -30,6 +32,7 @@ __all__ = [
     "ProviderConfig",
     "RateConfig",
     "ServerConfig",
+    "WebSocketConfig",
     "fold_entry",
 ]
 
@@ -52,6 +55,25 @@ UserPath = Annotated[Path, AfterValidator(_expand)]
 """A path that may start with `~`."""
 
 
+class WebSocketConfig(Settings):
+    """WebSocket connections to /v1/responses."""
+
+    enabled: bool = Field(default=True, description="Take WebSocket connections.")
+    max_connections: PositiveInt = Field(default=1000, description="Connections at the same time.")
+    max_minutes: PositiveFloat = Field(default=60.0, description="Minutes that a connection lasts.")
+    max_queue: PositiveInt = Field(
+        default=16, description="Requests that wait on a connection while one is being answered."
+    )
+    ping: PositiveFloat = Field(
+        default=30.0, description="Seconds between pings; a client that answers none for twice as long is cut off."
+    )
+    memory: ByteSize = Field(
+        default=ByteSize(8 * 1024**2),
+        ge=0,
+        description="Most that a connection remembers of responses that are not stored, such as 8MiB.",
+    )
+
+
 class ServerConfig(Settings):
     """The HTTP server."""
 
@@ -69,6 +91,9 @@ class ServerConfig(Settings):
     protect_metrics: bool = Field(default=False, description="Require the scope `metrics` at /metrics.")
     shutdown_timeout: float = Field(
         default=10.0, ge=0, description="Seconds that running requests get to finish when the server stops."
+    )
+    websocket: WebSocketConfig = Field(
+        default_factory=WebSocketConfig, description="WebSocket connections to /v1/responses."
     )
 
 
@@ -255,6 +280,12 @@ class Config(Settings):
     agents: dict[str, AgentConfig] = Field(default_factory=dict, description="Agents by name.")
     engine: EngineConfig = Field(default_factory=EngineConfig, description="Limits of the agentic loop.")
     storage: StorageConfig = Field(default_factory=StorageConfig, description="Where responses are kept.")
+    outbound: OutboundConfig = Field(
+        default_factory=OutboundConfig, description="What functions may reach when somebody else names a URL."
+    )
+    encryption: EncryptionConfig = Field(
+        default_factory=EncryptionConfig, description="The key for what clients carry and must not read."
+    )
     observability: ObservabilityConfig = Field(
         default_factory=ObservabilityConfig, description="What the server tells about itself."
     )

@@ -10,6 +10,9 @@ __all__ = ["Choice", "read_choice"]
 
 JSON = dict[str, Any]
 
+MOST_ALLOWED = 128
+"""Tools that a choice may name."""
+
 
 @dataclass(frozen=True, slots=True)
 class Choice:
@@ -25,7 +28,8 @@ class Choice:
         """Return the choice after a call was made: what was required is satisfied."""
         if self.upstream is None or self.upstream in ("auto", "none"):
             return self
-        return Choice("auto", self.allowed, self.echo)
+        forced = isinstance(self.upstream, dict)
+        return Choice("auto", None if forced else self.allowed, self.echo)
 
     def permits(self, name: str) -> bool:
         """Tell whether a function may be called."""
@@ -46,27 +50,38 @@ def read_choice(value: str | JSON | None, toolset: Toolset) -> Choice:
     if value.get("type") == "allowed_tools":
         return _allowed(value, toolset)
     name = _name(value, toolset, "tool_choice")
-    echo = value if value.get("type") != "function" else {"type": "function", "name": name}
-    return Choice({"type": "function", "name": name}, echo=echo)
+    echo = value if value.get("type") not in _NAMED else {"type": value["type"], "name": name}
+    # Not every model server heeds the name, so another function is not let through either.
+    return Choice({"type": "function", "name": name}, frozenset({name}), echo)
 
 
 def _allowed(value: JSON, toolset: Toolset) -> Choice:
     tools = value.get("tools")
     if not isinstance(tools, list) or not tools:
         raise BadRequestError("'tool_choice.tools' must name at least one tool.", param="tool_choice.tools")
+    if len(tools) > MOST_ALLOWED:
+        raise BadRequestError(f"'tool_choice.tools' names more than {MOST_ALLOWED} tools.", param="tool_choice.tools")
     mode = value.get("mode", "auto")
-    if mode not in {"auto", "required"}:
+    if mode not in ("auto", "required", "none"):
         raise BadRequestError(
-            f"Invalid value for 'tool_choice.mode': '{mode}' is neither auto nor required.", param="tool_choice.mode"
+            f"Invalid value for 'tool_choice.mode': '{mode}' is none of auto, none, required.", param="tool_choice.mode"
         )
-    names = frozenset(_name(tool, toolset, f"tool_choice.tools[{index}]") for index, tool in enumerate(tools))
+    named = [_name(tool, toolset, f"tool_choice.tools[{index}]") for index, tool in enumerate(tools)]
+    names = frozenset[str]().union(*(toolset.together(name) for name in named))
+    if mode == "none":
+        names = frozenset()
     return Choice(mode, names, {"type": "allowed_tools", "mode": mode, "tools": tools})
+
+
+_NAMED = {"function": "function", "custom": "custom tool"}
+"""Tools that a choice calls by name; the others by type."""
 
 
 def _name(tool: Any, toolset: Toolset, param: str) -> str:
     kind = tool.get("type") if isinstance(tool, dict) else None
-    name = tool.get("name") if kind == "function" else toolset.types.get(str(kind))
-    if not isinstance(name, str) or name not in toolset.targets:
-        what = f"function '{tool.get('name')}'" if kind == "function" else f"tool of type '{kind}'"
+    name = tool.get("name") if kind in _NAMED else toolset.types.get(str(kind))
+    target = toolset.targets.get(name) if isinstance(name, str) else None
+    if target is None or not isinstance(name, str) or target.is_custom != (kind == "custom"):
+        what = f"{_NAMED[kind]} '{tool.get('name')}'" if kind in _NAMED else f"tool of type '{kind}'"
         raise BadRequestError(f"'{param}' names a {what} that is not among the tools.", param=param)
     return name

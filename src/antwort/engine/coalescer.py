@@ -42,6 +42,15 @@ class Coalescer:
         """Take a piece of the model's thoughts."""
         self._add("reasoning", delta)
 
+    def summary(self, delta: str) -> None:
+        """Take a piece of a summary of the model's thoughts."""
+        self._add("summary", delta)
+
+    def opaque(self, content: str) -> None:
+        """Take the thoughts as only the model server reads them."""
+        self._pass_on()
+        self._emitter.opaque(content)
+
     def refusal(self, delta: str) -> None:
         """Take a piece of a refusal."""
         self._add("refusal", delta)
@@ -108,6 +117,8 @@ class Coalescer:
             self._emitter.text(joined, self._logprobs or None)
         elif self._kind == "reasoning":
             self._emitter.reasoning(joined)
+        elif self._kind == "summary":
+            self._emitter.summary(joined)
         else:
             self._emitter.refusal(joined)
         self._pieces, self._logprobs, self._size = [], [], 0

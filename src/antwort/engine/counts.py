@@ -24,8 +24,15 @@ class Counts:
     without_tools: bool = False
     """The limit of calls is reached: the model is offered no functions any more."""
     usage: Usage = field(default_factory=Usage)
+    summarised: int = 0
+    """Tokens written in summaries, which are in `usage` and no part of the answer."""
     made: dict[tuple[str, str], int] = field(default_factory=dict)
     """How often each call was made, by name and arguments."""
+
+    @property
+    def written(self) -> int:
+        """Tokens of the answer so far."""
+        return self.usage.output_tokens - self.summarised
 
     def stored(self, sources: Sources) -> JSON:
         """Return what is kept for whoever continues; `made` can be counted in the journal."""
@@ -33,6 +40,7 @@ class Counts:
             "turns": self.turns,
             "tool_calls": self.tool_calls,
             "without_tools": self.without_tools,
+            "summarised": self.summarised,
             "usage": msgspec.to_builtins(self.usage),
             "sources": msgspec.to_builtins(list(sources.numbered().values())),
         }
@@ -51,6 +59,7 @@ class Counts:
             turns=stored.get("turns", 0),
             tool_calls=stored.get("tool_calls", 0),
             without_tools=stored.get("without_tools", False),
+            summarised=stored.get("summarised", 0),
             usage=msgspec.convert(stored.get("usage", {}), Usage),
             made=made,
         )

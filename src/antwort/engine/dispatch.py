@@ -7,20 +7,25 @@ from typing import Any
 
 import msgspec
 
-from antwort.engine.emitter import Emitter
+from antwort.engine.choice import Choice
+from antwort.engine.counts import Counts
+from antwort.engine.emitter import Emitter, ModelCall
 from antwort.engine.history import INTERRUPTED
+from antwort.engine.journal import Journal
 from antwort.engine.offer import Target
 from antwort.engine.plan import Plan
 from antwort.functions import ToolResult
 from antwort.storage.base import JournalEntry
 from antwort.wire.ids import new_id
 
-__all__ = ["ServerCall", "begin", "end", "grouped", "interrupt", "place_of", "run_all"]
+__all__ = ["ServerCall", "admit", "begin", "end", "finish_started", "grouped", "interrupt", "run_all"]
 
 JSON = dict[str, Any]
 
 _OWN = "antwort:function_call"
 """The item of a call that has none of its own."""
+_REPEATS = 3
+"""How often the same call of an idempotent function is executed before the model is told to stop."""
 
 
 @dataclass(slots=True)
@@ -31,6 +36,8 @@ class ServerCall:
     name: str
     arguments: str
     target: Target | None
+    turn: int = 0
+    """The model turn that made it: calls of one turn are parallel."""
     refusal: str | None = None
     """Why it is not executed; the model reads this instead of a result."""
     entry: JournalEntry | None = None
@@ -44,11 +51,31 @@ class ServerCall:
         return self.name, self.arguments
 
 
+def admit(call: ModelCall, plan: Plan, choice: Choice, counts: Counts) -> ServerCall:
+    """Decide whether a call is executed; one that is not has the reason for the model to read."""
+    target = plan.toolset.targets.get(call.name)
+    server = ServerCall(call.call_id, call.name, call.arguments, target, counts.turns)
+    if target is None:
+        names = ", ".join(name for name in plan.toolset.targets if choice.permits(name))
+        server.refusal = f"There is no function '{call.name[:64]}' here. Available: {names or 'none'}."
+    elif not choice.permits(call.name):
+        server.refusal = f"{call.name} may not be called now."
+    elif plan.max_tool_calls is not None and counts.tool_calls >= plan.max_tool_calls:
+        server.refusal = "The limit of function calls for this response is reached. Answer with what you have."
+        counts.without_tools = True
+    elif target.spec is not None and target.spec.idempotent and counts.made.get(server.key, 0) >= _REPEATS:
+        server.refusal = "You have made this very call before; its result does not change. Use it."
+    else:
+        counts.tool_calls += 1
+        counts.made[server.key] = counts.made.get(server.key, 0) + 1
+    return server
+
+
 def begin(call: ServerCall, plan: Plan, emitter: Emitter) -> JournalEntry:
     """Begin a call: make its item, tell its phases, and return its journal entry."""
     spec = call.target.spec if call.target is not None else None
     face = spec.hosted if spec is not None and call.refusal is None else None
-    record: JSON = {"call_id": call.call_id, "name": call.name, "arguments": call.arguments}
+    record: JSON = {"call_id": call.call_id, "name": call.name, "arguments": call.arguments, "turn": call.turn}
     if face is not None and face.item is not None:
         arguments = _decoded(call.arguments)
         described = dict(face.describe(arguments)) if face.describe is not None else {}
@@ -110,6 +137,31 @@ def interrupt(entry: JournalEntry, emitter: Emitter) -> bool:
     if index >= 0:
         emitter.done(index)
     return True
+
+
+async def finish_started(
+    journal: Journal,
+    plan: Plan,
+    emitter: Emitter,
+    *,
+    execute: Callable[[ServerCall], Awaitable[ToolResult]],
+    keep: Callable[[], None],
+) -> None:
+    """Go on after a crash: execute again the calls that can be repeated; the others are told to be interrupted."""
+    for position, entry in enumerate(journal.entries):
+        record = entry.call
+        if record is None or "output" in record or "name" not in record:
+            continue
+        target = plan.toolset.targets.get(record["name"])
+        if target is not None and target.spec is not None and target.spec.idempotent:
+            call = ServerCall(record["call_id"], record["name"], record["arguments"], target, entry=entry)
+            call.output_index = place_of(entry, emitter)
+            end(call, await execute(call), plan, emitter)
+        else:
+            interrupt(entry, emitter)
+        keep()
+        await journal.save_at(position)
+    await emitter.flush()
 
 
 def place_of(entry: JournalEntry, emitter: Emitter) -> int:

@@ -4,33 +4,35 @@ import time
 from collections.abc import Callable, Collection
 from typing import Any, TypeVar
 
-from typing_extensions import override
-
 from antwort.context import Sources
 from antwort.engine.citations import annotations
+from antwort.engine.custom import custom_input
 from antwort.engine.events import Events, EventSink
+from antwort.engine.window import compaction_item
+from antwort.engine.writers import ReasoningWriter, RefusalWriter, TextWriter, Writer
 from antwort.wire.ids import new_id
-from antwort.wire.items import FunctionCall, Item, Message, OutputText, Reasoning, ReasoningText, Refusal, Status
+from antwort.wire.items import CustomToolCall, FunctionCall, Item, Status
 from antwort.wire.responses import ResponseObject
 from antwort.wire.usage import Usage
 
 __all__ = ["Emitter", "ModelCall"]
 
 JSON = dict[str, Any]
-W = TypeVar("W", bound="_Writer")
+W = TypeVar("W", bound=Writer)
 
 
 class ModelCall:
     """A function call of the model, as far as it has arrived."""
 
-    __slots__ = ("call_id", "is_client", "item", "middle", "name", "output_index", "pieces")
+    __slots__ = ("call_id", "is_client", "is_custom", "item", "middle", "name", "output_index", "pieces")
 
     def __init__(self) -> None:
         self.call_id = ""
         self.name = ""
         self.pieces: list[str] = []
         self.is_client = False
-        self.item: FunctionCall | None = None
+        self.is_custom = False
+        self.item: FunctionCall | CustomToolCall | None = None
         self.output_index = -1
         self.middle = b""
 
@@ -43,7 +45,9 @@ class ModelCall:
 class Emitter:
     """Writes one response: takes the pieces of its turns (it is their `TurnSink`) and tells a sink about every step.
 
-    Without a sink only the items are kept. `client_functions` are the names whose calls are the client's to see.
+    Without a sink only the items are kept. `client_functions` are the names whose calls are the client's to see;
+    `custom` those among them that take text in place of arguments. `seal` and `seal_opaque` encrypt thoughts for the
+    client to carry: the model's, if it wants them, and those that only the model server reads.
     `whole_calls` holds such a call back until it is complete, for runs that may have to start a turn again.
     """
 
@@ -54,6 +58,9 @@ class Emitter:
         *,
         sources: Sources,
         client_functions: Collection[str],
+        custom: Collection[str] = (),
+        seal: Callable[[str], str] | None = None,
+        seal_opaque: Callable[[str], str] | None = None,
         whole_calls: bool = False,
         sequence: int = 0,
     ) -> None:
@@ -61,9 +68,12 @@ class Emitter:
         self.events = Events(None if sink is None else sink.put, sequence)
         self._flush = None if sink is None else sink.flush
         self._sources = sources
-        self._client_functions = client_functions
+        self.client_functions = client_functions
+        self._custom = custom
+        self.seal = seal
+        self._seal_opaque = seal_opaque
         self._whole_calls = whole_calls
-        self._open: _Writer | None = None
+        self._open: Writer | None = None
         self._calls: dict[int, ModelCall] = {}
         self.turn_usage: Usage | None = None
         self.finish_reason: str | None = None
@@ -93,28 +103,38 @@ class Emitter:
     def text(self, delta: str, logprobs: list[JSON] | None = None) -> None:
         """Take a piece of the answer."""
         writer = self._open
-        if type(writer) is not _TextWriter:
+        if type(writer) is not TextWriter:
             if not delta:
                 return
-            writer = self._switch(_TextWriter)
+            writer = self._switch(TextWriter)
         writer.add(delta, logprobs)
 
     def reasoning(self, delta: str) -> None:
         """Take a piece of the model's thoughts."""
         writer = self._open
-        if type(writer) is not _ReasoningWriter:
+        if type(writer) is not ReasoningWriter:
             if not delta:
                 return
-            writer = self._switch(_ReasoningWriter)
+            writer = self._switch(ReasoningWriter)
         writer.add(delta)
+
+    def summary(self, delta: str) -> None:
+        """Take a piece of a summary of the model's thoughts."""
+        if delta:
+            self._reasoning().add_summary(delta)
+
+    def opaque(self, content: str) -> None:
+        """Take the thoughts as only the model server reads them; they end the item they belong to."""
+        self._reasoning().opaque = content if self._seal_opaque is None else self._seal_opaque(content)
+        self.close_open("completed")
 
     def refusal(self, delta: str) -> None:
         """Take a piece of a refusal."""
         writer = self._open
-        if type(writer) is not _RefusalWriter:
+        if type(writer) is not RefusalWriter:
             if not delta:
                 return
-            writer = self._switch(_RefusalWriter)
+            writer = self._switch(RefusalWriter)
         writer.add(delta)
 
     def tool_call(
@@ -129,8 +149,9 @@ class Emitter:
             call.call_id = call_id
         if name and not call.name:
             call.name = name
-            call.is_client = name in self._client_functions
-            if call.is_client and not self._whole_calls:
+            call.is_client = name in self.client_functions
+            call.is_custom = call.is_client and name in self._custom
+            if call.is_client and not call.is_custom and not self._whole_calls:
                 self._open_call(call)
         if arguments:
             call.pieces.append(arguments)
@@ -161,6 +182,9 @@ class Emitter:
                 is_last = call.output_index == len(self.response.output) - 1
                 self._close_call(call, "incomplete" if is_last else "completed")
             elif call.is_client and not cut:
+                if call.is_custom:
+                    self._write_custom(call)
+                    continue
                 if call.item is None:
                     self._open_call(call)
                     if call.pieces:
@@ -187,11 +211,25 @@ class Emitter:
         """End an item."""
         self.events.emit("response.output_item.done", output_index=index, item=self.response.output[index])
 
+    def compaction(self, encrypted_content: str) -> JSON:
+        """Write the item that stands for a window, and return it."""
+        item = compaction_item()
+        index = self.add({**item, "status": "in_progress"})
+        self.phase(index, item["type"], "compacting")
+        item["encrypted_content"] = encrypted_content
+        self.response.output[index] = item
+        self.done(index)
+        return item
+
     def phase(self, index: int, item_type: str, phase: str) -> None:
         """Tell that a hosted call has reached a phase."""
         item = self.response.output[index]
         if isinstance(item, dict):
             self.events.emit(f"response.{item_type}.{phase}", output_index=index, item_id=item["id"])
+
+    def _reasoning(self) -> ReasoningWriter:
+        writer = self._open
+        return writer if type(writer) is ReasoningWriter else self._switch(ReasoningWriter)
 
     def _switch(self, kind: "Callable[[Emitter], W]") -> "W":
         self._note_first_piece()
@@ -207,13 +245,13 @@ class Emitter:
     def _open_call(self, call: ModelCall) -> None:
         self.close_open("completed")
         call.call_id = call.call_id or new_id("call")
-        call.item = FunctionCall(id=new_id("fc"), call_id=call.call_id, name=call.name)
-        call.output_index = self.add(call.item)
-        call.middle = b',"item_id":"%s","output_index":%d,"delta":' % (call.item.id.encode(), call.output_index)
+        item = call.item = FunctionCall(id=new_id("fc"), call_id=call.call_id, name=call.name)
+        call.output_index = self.add(item)
+        call.middle = b',"item_id":"%s","output_index":%d,"delta":' % (item.id.encode(), call.output_index)
 
     def _close_call(self, call: ModelCall, status: Status = "completed") -> None:
         item = call.item
-        if item is None:
+        if not isinstance(item, FunctionCall):
             return
         item.arguments = call.arguments
         item.status = status
@@ -226,101 +264,19 @@ class Emitter:
         )
         self.done(call.output_index)
 
+    def _write_custom(self, call: ModelCall) -> None:
+        """Write the call of a custom tool. Its text is inside JSON, so it is told when it is whole."""
+        self.close_open("completed")
+        item = call.item = CustomToolCall(id=new_id("ctc"), call_id=call.call_id, name=call.name)
+        call.output_index = self.add(item)
+        place = {"item_id": item.id, "output_index": call.output_index}
+        item.input = custom_input(call.arguments)
+        if item.input:
+            self.events.emit("response.custom_tool_call_input.delta", **place, delta=item.input)
+        self.events.emit("response.custom_tool_call_input.done", **place, input=item.input)
+        item.status = "completed"
+        self.done(call.output_index)
+
     def cite(self, text: str) -> list[JSON]:
         """Return the annotations of a text."""
         return annotations(text, self._sources.numbered())
-
-
-class _Writer:
-    """Writes one item with one part; the pieces are joined only at the end, so that cost stays linear."""
-
-    def __init__(self, emitter: Emitter) -> None:
-        self.emitter = emitter
-        self.pieces: list[str] = []
-
-    def close(self, status: Status) -> None:
-        raise NotImplementedError
-
-    def begin(self, item: Item, item_id: str, part: Any, kind: str, tail: bytes) -> None:
-        """Add the item and its part."""
-        self.item_id = item_id
-        self.index = self.emitter.add(item)
-        self.kind = kind
-        self.place = {"item_id": item_id, "output_index": self.index, "content_index": 0}
-        self.emitter.events.emit("response.content_part.added", **self.place, part=part)
-        self.middle = b',"item_id":"%s","output_index":%d,"content_index":0,"delta":' % (item_id.encode(), self.index)
-        self.tail = tail
-
-    def add(self, delta: str) -> None:
-        """Take a piece."""
-        self.pieces.append(delta)
-        self.emitter.events.delta(self.kind, self.middle, delta, self.tail)
-
-    def end(self, part: Any) -> None:
-        """End the part and the item."""
-        self.emitter.events.emit("response.content_part.done", **self.place, part=part)
-        self.emitter.done(self.index)
-
-
-class _TextWriter(_Writer):
-    def __init__(self, emitter: Emitter) -> None:
-        super().__init__(emitter)
-        self.part = OutputText()
-        self.message = Message(id=new_id("msg"))
-        self.begin(self.message, self.message.id, self.part, "response.output_text.delta", b',"logprobs":[]}')
-        self.message.content.append(self.part)
-
-    @override
-    def add(self, delta: str, logprobs: list[JSON] | None = None) -> None:
-        self.pieces.append(delta)
-        events = self.emitter.events
-        if logprobs:
-            self.part.logprobs += logprobs
-            events.emit("response.output_text.delta", **self.place, delta=delta, logprobs=logprobs)
-        else:
-            events.delta("response.output_text.delta", self.middle, delta, self.tail)
-
-    @override
-    def close(self, status: Status) -> None:
-        events, part = self.emitter.events, self.part
-        part.text = "".join(self.pieces)
-        part.annotations = self.emitter.cite(part.text)
-        for number, annotation in enumerate(part.annotations):
-            events.emit(
-                "response.output_text.annotation.added", **self.place, annotation_index=number, annotation=annotation
-            )
-        events.emit("response.output_text.done", **self.place, text=part.text, logprobs=part.logprobs)
-        self.message.status = status
-        self.end(part)
-
-
-class _RefusalWriter(_Writer):
-    def __init__(self, emitter: Emitter) -> None:
-        super().__init__(emitter)
-        self.part = Refusal()
-        self.message = Message(id=new_id("msg"))
-        self.begin(self.message, self.message.id, self.part, "response.refusal.delta", b"}")
-        self.message.content.append(self.part)
-
-    @override
-    def close(self, status: Status) -> None:
-        self.part.refusal = "".join(self.pieces)
-        self.emitter.events.emit("response.refusal.done", **self.place, refusal=self.part.refusal)
-        self.message.status = status
-        self.end(self.part)
-
-
-class _ReasoningWriter(_Writer):
-    def __init__(self, emitter: Emitter) -> None:
-        super().__init__(emitter)
-        self.part = ReasoningText()
-        self.reasoning = Reasoning(id=new_id("rs"), content=[])
-        self.begin(self.reasoning, self.reasoning.id, self.part, "response.reasoning_text.delta", b"}")
-        self.reasoning.content = [self.part]
-
-    @override
-    def close(self, status: Status) -> None:
-        self.part.text = "".join(self.pieces)
-        self.emitter.events.emit("response.reasoning_text.done", **self.place, text=self.part.text)
-        self.reasoning.status = status
-        self.end(self.part)

@@ -1,27 +1,36 @@
 """The engine: takes requests, makes responses, and gives back what is kept of them."""
 
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 import msgspec
 
+from antwort.backends import estimate_tokens
 from antwort.config import AgentConfig, EngineConfig
 from antwort.context import Context
+from antwort.engine.asking import model_request
+from antwort.engine.compaction import Compactor
+from antwort.engine.counts import Counts
 from antwort.engine.events import EventSink
-from antwort.engine.history import check_calls, load_history, model_items, resolve_references
+from antwort.engine.history import Recall, assembled, load_history, resolve_references
 from antwort.engine.input import read_input
 from antwort.engine.journal import Journal, body_of
-from antwort.engine.loop import Loop, Models
+from antwort.engine.loop import Loop
 from antwort.engine.metrics import TurnMetrics
+from antwort.engine.models import Models
 from antwort.engine.offer import Offers
 from antwort.engine.plan import Plan, Planner
+from antwort.engine.window import Seals, compaction_item
 from antwort.errors import NotFoundError
 from antwort.functions import ToolExecutor
-from antwort.observability import Metrics
-from antwort.storage.base import JournalEntry, ResponseRecord, ResponseStore
-from antwort.wire.requests import CreateResponse
-from antwort.wire.responses import ResponseObject
+from antwort.observability import Metrics, Tracer
+from antwort.sealing import Sealer
+from antwort.storage.base import JournalEntry, ResponseRecord, Store
+from antwort.wire.ids import new_id
+from antwort.wire.requests import CompactRequest, CreateResponse
+from antwort.wire.responses import CompactedResponse, ResponseObject
 
 __all__ = ["Engine", "Routed"]
 
@@ -49,10 +58,12 @@ class Engine:
 
     executors: Sequence[ToolExecutor]
     models: Routed
-    store: ResponseStore
+    store: Store
     settings: EngineConfig
     planner: Planner
     metrics: TurnMetrics
+    tracer: Tracer
+    sealer: Sealer
 
     @classmethod
     def build(
@@ -60,35 +71,60 @@ class Engine:
         *,
         executors: Sequence[ToolExecutor],
         models: Routed,
-        store: ResponseStore,
+        store: Store,
         settings: EngineConfig,
         agents: Mapping[str, AgentConfig],
         metrics: Metrics,
+        tracer: Tracer,
+        sealer: Sealer,
     ) -> "Engine":
         """Put an engine together."""
         planner = Planner(settings, agents, Offers(executors))
-        return cls(executors, models, store, settings, planner, TurnMetrics(metrics))
+        return cls(executors, models, store, settings, planner, TurnMetrics(metrics), tracer, sealer)
 
-    async def plan(self, create: CreateResponse, ctx: Context, *, show_calls: bool = False) -> Plan:
-        """Read a request: decide what can be decided, load what came before, check that it fits together."""
+    async def plan(
+        self, create: CreateResponse, ctx: Context, *, show_calls: bool = False, recall: Recall | None = None
+    ) -> Plan:
+        """Read a request: decide what can be decided, load what came before, check that it fits together.
+
+        `recall` has responses that are stored nowhere and can be continued all the same, by id.
+        """
         plan = self.planner.plan(create, ctx)
         plan.show_calls = plan.show_calls or show_calls
         plan.input = read_input(create.input)
         if create.previous_response_id is not None:
-            plan.history = await load_history(self.store, ctx.tenant, create.previous_response_id)
+            plan.history = await load_history(self.store, ctx.tenant, create.previous_response_id, recall)
+        elif plan.conversation is not None:
+            found = await self.store.conversations.history(ctx.tenant, plan.conversation)
+            if found is None:
+                raise conversation_not_found(plan.conversation)
+            plan.history = found
         if any(item["type"] == "item_reference" for item in plan.input):
             plan.input = await resolve_references(plan.input, self.store, ctx.tenant)
-        if plan.history or len(plan.input) > 1 or (plan.input and plan.input[0]["type"] != "message"):
-            check_calls([*model_items(plan.history), *plan.input])
         resolved = await self.models.resolve(plan.response.model or None)
         plan.response.model = plan.response.model or resolved.model
+        assembled(plan, self.seals(plan))
+        if plan.stored and recall is not None and create.previous_response_id in recall:
+            plan.carried, plan.history = plan.history, []
         return plan
+
+    def seals(self, plan: Plan) -> Seals:
+        """Return what opens and makes the sealed items of a response."""
+        return Seals(self.sealer, plan.ctx.tenant, plan.response.model)
 
     def journal(self, plan: Plan) -> Journal:
         """Return the journal of a new response; it is only kept in memory if the request wants it so."""
-        if not plan.stored:
-            return Journal(None, _NOWHERE)
-        return Journal(self.store, self.record(plan), [JournalEntry("input", item) for item in plan.input])
+        entries = [JournalEntry("input", old.item, old.visible, old.call) for old in plan.carried]
+        entries += [JournalEntry("input", item) for item in plan.input]
+        if plan.stored:
+            return Journal(self.store, self.record(plan), entries)
+        if plan.conversation is None:
+            return Journal(None, _NOWHERE, entries)
+        return Journal(None, self.record(plan), entries, conversations=self.store.conversations)
+
+    def window(self, plan: Plan, journal: Journal) -> list[JournalEntry]:
+        """Return all that a response has read and said, for whoever continues it without the store."""
+        return [*plan.history, *journal.entries]
 
     def record(self, plan: Plan) -> ResponseRecord:
         """Return what is stored of a new response besides its items."""
@@ -104,6 +140,7 @@ class Engine:
             previous_response_id=response.previous_response_id,
             background=response.background,
             subject=plan.ctx.subject,
+            conversation_id=plan.conversation,
         )
 
     async def respond(self, plan: Plan, sink: EventSink | None = None) -> ResponseObject:
@@ -121,9 +158,42 @@ class Engine:
             models=self.models,
             settings=self.settings,
             metrics=self.metrics,
+            tracer=self.tracer,
+            seals=self.seals(plan),
             sequence=sequence,
             resumed=resumed,
         )
+
+    async def compact(self, request: CompactRequest, ctx: Context) -> CompactedResponse:
+        """Make a window shorter: what comes back is to be sent in its place."""
+        create = CreateResponse(
+            model=request.model,
+            input=request.input,
+            previous_response_id=request.previous_response_id,
+            instructions=request.instructions,
+            store=False,
+        )
+        plan = await self.plan(create, ctx)
+        compacted = await Compactor(self.models, self.metrics, self.tracer).compact(
+            plan.items,
+            self.seals(plan),
+            model=plan.response.model,
+            tenant=ctx.tenant,
+            instructions=plan.instructions,
+        )
+        return CompactedResponse(
+            id=new_id("resp"),
+            created_at=int(time.time()),
+            output=[compaction_item(compacted.encrypted_content)],
+            usage=compacted.usage,
+        )
+
+    async def input_tokens(self, create: CreateResponse, ctx: Context) -> int:
+        """Count what the model would read: by the model server's tokenizer, or by our estimate if it has none."""
+        plan = await self.plan(create, ctx)
+        request = model_request(plan, plan.items, plan.choice, Counts())
+        counted = await self.models.count_tokens(request)
+        return estimate_tokens(request) if counted is None else counted
 
     async def retrieve(self, tenant: str, response_id: str) -> JSON:
         """Return a stored response as clients see it."""
@@ -141,6 +211,11 @@ _NOWHERE = ResponseRecord("", "", 0, "", "", {}, {})
 def not_found(response_id: str) -> NotFoundError:
     """Return the error for a response that is not there, or not the tenant's: the two are never told apart."""
     return NotFoundError(f"Response with id '{response_id}' not found.", param="response_id")
+
+
+def conversation_not_found(conversation_id: str) -> NotFoundError:
+    """Return the error for a conversation that is not there, or not the tenant's."""
+    return NotFoundError(f"Conversation with id '{conversation_id}' not found.", param="conversation")
 
 
 def _request_of(create: CreateResponse) -> JSON:

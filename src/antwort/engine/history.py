@@ -1,19 +1,36 @@
 """What came before: stored entries and new input, put together into what the model reads."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from antwort.engine.plan import Plan
+from antwort.engine.window import CALLS, OUTPUTS, Seals, pruned
 from antwort.errors import BadRequestError
-from antwort.storage.base import JournalEntry, ResponseStore
+from antwort.storage.base import ACTIVE, JournalEntry, ResponseStore
+from antwort.wire.ids import new_id
 
-__all__ = ["check_calls", "load_history", "model_items", "resolve_references"]
+__all__ = ["Recall", "assembled", "check_calls", "load_history", "model_items", "resolve_references"]
 
 JSON = dict[str, Any]
+Recall = Mapping[str, Sequence[JournalEntry]]
+"""Responses that can be continued although nobody stores them: all that was read and said, by response id."""
+_TRIGGER = "compaction_trigger"
 
 
-async def load_history(store: ResponseStore, tenant: str, response_id: str) -> list[JournalEntry]:
+async def load_history(
+    store: ResponseStore, tenant: str, response_id: str, recall: Recall | None = None
+) -> list[JournalEntry]:
     """Return all entries up to a response of the tenant; an unknown id is a BadRequestError with OpenAI's code."""
-    entries = await store.history(tenant, response_id)
+    if recall is not None and response_id in recall:
+        return list(recall[response_id])
+    record = await store.get(tenant, response_id)
+    if record is not None and record.status in ACTIVE:
+        raise BadRequestError(
+            f"Previous response with id '{response_id}' is not over yet; it is '{record.status}'.",
+            param="previous_response_id",
+            code="previous_response_not_over",
+        )
+    entries = None if record is None else await store.history(tenant, response_id)
     if entries is None:
         raise BadRequestError(
             f"Previous response with id '{response_id}' not found.",
@@ -35,16 +52,37 @@ async def resolve_references(items: list[JSON], store: ResponseStore, tenant: st
             raise BadRequestError(
                 f"Item with id '{item['id']}' not found.", param=f"input[{index}].id", code="item_not_found"
             )
-        resolved.append(entry.item)
+        if entry.call is None:
+            resolved.append(entry.item)
+        else:  # a call that the server executed, with its output
+            resolved += [{"id": new_id("item"), **one} for one in model_items([entry])]
     return resolved
+
+
+def assembled(plan: Plan, seals: Seals) -> None:
+    """Put history and input together into what the model reads, and check that they fit."""
+    if any(item["type"] == _TRIGGER for item in plan.input):
+        if plan.input[-1]["type"] != _TRIGGER:
+            raise BadRequestError(f"An item of type '{_TRIGGER}' must be the last of the input.", param="input")
+        plan.compact_only = True
+        plan.input = [item for item in plan.input if item["type"] != _TRIGGER]
+    history = model_items(plan.history)
+    items = [*(history if plan.conversation is None else pruned(history)), *plan.input]
+    if len(items) > 1 or (items and items[0]["type"] != "message"):
+        items = seals.opened(items)
+        check_calls(items)
+    plan.items = items
 
 
 def model_items(entries: Iterable[JournalEntry]) -> list[JSON]:
     """Return entries as the model reads them: a call the server executed becomes the call and its output."""
     items: list[JSON] = []
     outputs: list[JSON] = []
+    turn = None
     for entry in entries:
         if entry.call is None:
+            if entry.item.get("type") in CALLS and entry.item.get("status") == "incomplete":
+                continue  # it was cut off: nobody can answer it
             # Outputs stand behind all calls of their turn: model servers want parallel calls in one message.
             items += outputs
             outputs = []
@@ -53,6 +91,10 @@ def model_items(entries: Iterable[JournalEntry]) -> list[JSON]:
         call = entry.call
         if call.get("partial"):  # the beginning of an answer that was cut off by a crash and begun again
             continue
+        if call.get("turn") != turn:
+            turn = call.get("turn")
+            items += outputs
+            outputs = []
         items.append(
             {"type": "function_call", "call_id": call["call_id"], "name": call["name"], "arguments": call["arguments"]}
         )
@@ -78,9 +120,9 @@ def check_calls(items: Sequence[JSON]) -> None:
         kind, call_id = item.get("type"), item.get("call_id")
         if not isinstance(call_id, str):
             continue
-        if kind in _CALLS:
+        if kind in CALLS:
             called[call_id] = item
-        elif kind in _OUTPUTS:
+        elif kind in OUTPUTS:
             if call_id not in called:
                 raise BadRequestError(
                     f"No tool call found for function call output with call_id {call_id}.", param="input"
@@ -89,7 +131,3 @@ def check_calls(items: Sequence[JSON]) -> None:
     for call_id in called:
         if call_id not in answered:
             raise BadRequestError(f"No tool output found for function call {call_id}.", param="input")
-
-
-_CALLS = {"function_call", "custom_tool_call"}
-_OUTPUTS = {"function_call_output", "custom_tool_call_output"}

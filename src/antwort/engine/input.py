@@ -1,5 +1,6 @@
 """Reading the input of a request: strings and items in all their spellings become items with ids."""
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -14,7 +15,11 @@ _PREFIX = {
     "message": "msg",
     "function_call": "fc",
     "function_call_output": "fco",
+    "custom_tool_call": "ctc",
+    "custom_tool_call_output": "ctco",
     "reasoning": "rs",
+    "compaction": "cmp",
+    "compaction_trigger": "cmpt",
     "item_reference": "ref",
 }
 _PARTS = {
@@ -28,6 +33,9 @@ _REQUIRED_OF_PART = {
     "output_text": "text",
     "refusal": "refusal",
 }
+_WITH_STATUS = {"message", "function_call", "function_call_output", "custom_tool_call", "custom_tool_call_output"}
+_ID = re.compile(r"[^\x00-\x1f\x7f/]{1,256}")
+MOST_ITEMS = 10_000
 LONGEST_TEXT = 10_485_760
 
 
@@ -39,6 +47,8 @@ def read_input(value: str | Sequence[JSON] | None) -> list[JSON]:
         if len(value) > LONGEST_TEXT:
             raise _bad(f"is longer than {LONGEST_TEXT:,} characters", "input")
         return [_message({"role": "user", "content": value}, "input")]
+    if len(value) > MOST_ITEMS:
+        raise _bad(f"has more than {MOST_ITEMS:,} items", "input")
     return [_item(item, f"input[{index}]") for index, item in enumerate(value)]
 
 
@@ -47,14 +57,21 @@ def _bad(problem: str, param: str) -> BadRequestError:
 
 
 def _item(item: JSON, param: str) -> JSON:
+    given = item.get("id")
+    if isinstance(given, str) and given and not _ID.fullmatch(given):
+        raise _bad("must have at most 256 characters, and no control characters or slashes", f"{param}.id")
     kind = item.get("type", "message" if "role" in item else None)
-    if not isinstance(kind, str):
+    if not isinstance(kind, str) or not kind:
         raise BadRequestError(f"'{param}' has no 'type'.", param=f"{param}.type", code="missing_required_parameter")
     if kind == "message":
         return _message(item, param)
     if kind == "function_call":
         _require(item, param, "call_id", "name", "arguments")
-    elif kind == "function_call_output":
+    elif kind == "custom_tool_call":
+        _require(item, param, "call_id", "name", "input")
+    elif kind == "compaction":
+        _require(item, param, "encrypted_content")
+    elif kind in {"function_call_output", "custom_tool_call_output"}:
         _require(item, param, "call_id")
         output = item.get("output")
         if not isinstance(output, str | list):
@@ -83,7 +100,7 @@ def _with_id(item: Mapping[str, Any], kind: str) -> JSON:
     result = {"type": kind, **item}
     if not isinstance(result.get("id"), str) or not result["id"]:
         result["id"] = new_id(_PREFIX.get(kind, "item"))
-    if kind in {"message", "function_call", "function_call_output"} and not result.get("status"):
+    if kind in _WITH_STATUS and not result.get("status"):
         result["status"] = "completed"
     return result
 

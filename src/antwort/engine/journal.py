@@ -5,12 +5,15 @@ from typing import Any, Protocol
 
 import msgspec
 
-from antwort.storage.base import JournalEntry, ResponseRecord, ResponseStore, StoredEvent
+from antwort.storage.base import ConversationStore, JournalEntry, ResponseRecord, ResponseStore, StoredEvent
 from antwort.wire.responses import ResponseObject
 
 __all__ = ["Journal", "Unstored", "body_of"]
 
 JSON = dict[str, Any]
+
+_SAID = {"completed", "incomplete"}
+"""How a response ends whose conversation takes up what was said in it; the others can be made again."""
 
 
 def body_of(response: ResponseObject) -> JSON:
@@ -34,7 +37,9 @@ class Journal:
     """Entries of one response. Without a store they are only kept in memory.
 
     Nothing is written before `save` is called for the first time, so that a simple response costs one transaction.
-    `pending` has the events to be stored together with what is written, for runs whose events are kept.
+    `pending` has the events to be stored together with what is written, for runs whose events are kept. What was said
+    goes to the conversation of the record, if it has one, in the transaction that stores the end; `conversations` is
+    for responses that are not stored themselves.
     """
 
     def __init__(
@@ -45,6 +50,7 @@ class Journal:
         *,
         created: bool = False,
         pending: Unstored | None = None,
+        conversations: ConversationStore | None = None,
     ) -> None:
         self.store = store
         self.record = record
@@ -53,6 +59,8 @@ class Journal:
         self._saved = len(self.entries) if created else 0
         self._changed = False
         self._pending = pending
+        self._conversations = conversations
+        self._said: Sequence[JournalEntry] = ()
 
     @property
     def begun(self) -> bool:
@@ -82,8 +90,8 @@ class Journal:
         if self.store is None:
             return
         if not self._created:
-            await self.store.create(self.record, self.entries)
-            self._created = True
+            await self.store.create(self.record, self.entries, said=self._said)
+            self._created, self._said = True, ()
             self._saved = len(self.entries)
             self._changed = False
         end = len(self.entries)
@@ -96,10 +104,14 @@ class Journal:
 
     async def finish(self, response: ResponseObject) -> None:
         """Store the end of the response, with whatever is not stored yet, in one transaction."""
-        if self.store is None:
-            return
-        self.tell(response)
-        await self.save()
+        conversation = self.record.conversation_id
+        if conversation is not None and response.status in _SAID:
+            self._said = list(self.entries)
+        if self.store is not None:
+            self.tell(response)
+            await self.save()
+        elif self._said and self._conversations is not None and conversation is not None:
+            await self._conversations.add(self.record.tenant, conversation, self._said)
 
     async def _write(self, entries: Sequence[JournalEntry], start: int) -> None:
         store, record = self.store, self.record
@@ -109,7 +121,8 @@ class Journal:
         changed, self._changed = self._changed, False
         try:
             if events or changed:
-                await store.update(record, entries=entries, start=start, events=events)
+                await store.update(record, entries=entries, start=start, events=events, said=self._said)
+                self._said = ()
             else:
                 await store.append(record.tenant, record.id, record.epoch, entries, start=start)
         except Exception:

@@ -3,42 +3,38 @@
 import asyncio
 import logging
 import time
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 
-from antwort.backends.base import ModelRequest, TurnSink
+from antwort.backends.base import ModelRequest
 from antwort.config import EngineConfig
+from antwort.engine import traces
+from antwort.engine.asking import Asking, model_request
 from antwort.engine.coalescer import Coalescer
+from antwort.engine.compaction import Compactor, compactable
 from antwort.engine.counts import Counts
-from antwort.engine.dispatch import ServerCall, begin, end, grouped, interrupt, place_of, run_all
+from antwort.engine.dispatch import ServerCall, admit, begin, end, finish_started, grouped, interrupt, run_all
 from antwort.engine.emitter import Emitter, ModelCall
 from antwort.engine.events import EventSink
 from antwort.engine.history import model_items
 from antwort.engine.journal import Journal
 from antwort.engine.metrics import TurnMetrics
+from antwort.engine.models import Models
 from antwort.engine.plan import Plan
+from antwort.engine.window import CALLS, COMPACTION, Seals
 from antwort.errors import APIError, RateLimitError
 from antwort.functions import ToolResult
-from antwort.storage.base import FencedError, JournalEntry
+from antwort.observability import Tracer
+from antwort.storage.base import FencedError, JournalEntry, StoreUnavailableError
 from antwort.wire.items import Status
 from antwort.wire.responses import IncompleteDetails, ResponseError, ResponseObject
 
-__all__ = ["Loop", "Models"]
+__all__ = ["Loop"]
 
 JSON = dict[str, Any]
 
 logger = logging.getLogger(__name__)
-
-_REPEATS = 3
-"""How often the same call of an idempotent function is executed before the model is told to stop."""
-
-
-class Models(Protocol):
-    """Whoever performs model turns."""
-
-    async def run(self, request: ModelRequest, sink: TurnSink) -> None:
-        """Perform one turn."""
 
 
 class Loop:
@@ -53,41 +49,52 @@ class Loop:
         models: Models,
         settings: EngineConfig,
         metrics: TurnMetrics,
+        tracer: Tracer,
+        seals: Seals,
         sequence: int = 0,
         resumed: bool = False,
     ) -> None:
         self.plan = plan
         self.response: ResponseObject = plan.response
-        self._models = models
+        self._asking = Asking(plan, models)
+        self._compactor = Compactor(models, metrics, tracer)
+        self._tracer = tracer
+        self._seals = seals
         self._journal = journal
         self._settings = settings
         self._metrics = metrics
         self._resumed = resumed
-        self._streaming = sink is not None
         self._sink = sink
         self._choice = plan.choice
-        clients = {n for n, target in plan.toolset.targets.items() if target.is_client and plan.choice.permits(n)}
         self.emitter = Emitter(
             self.response,
             sink,
             sources=plan.ctx.sources,
-            client_functions=clients,
+            client_functions=self._clients(),
+            custom={name for name, target in plan.toolset.targets.items() if target.is_custom},
+            seal=seals.seal_thoughts if "reasoning.encrypted_content" in plan.include else None,
+            seal_opaque=seals.seal_opaque,
             whole_calls=self.response.background,
             sequence=sequence,
         )
         self._coalescer = Coalescer(self.emitter) if self.response.background else None
-        self._items = [*model_items(plan.history), *plan.input]
         self._noted = len(self.response.output)
         self._counts = Counts()
+        self._last_used = 0
+        """Tokens in the window after the last turn, as the model server has counted; 0 if nobody has."""
         if resumed:
             stored = journal.record.extra.get("counts", {})
             self._counts = Counts.restored(stored, journal.entries, plan.ctx.sources)
             self._choice = plan.choice.relaxed() if self._counts.turns else plan.choice
+            self.emitter.client_functions = self._clients()
+        self._compacted = any(e.direction == "output" and e.item["type"] == COMPACTION for e in journal.entries)
 
     async def run(self) -> ResponseObject:
         """Make the response. For a caller that does not stream, an error of the model server is raised as it is."""
         try:
-            await self._run()
+            with self._tracer.span(*traces.agent(self.plan)) as span:
+                await self._run()
+                traces.ended(span, self.response)
         except asyncio.CancelledError:
             await self._cancelled()
             raise
@@ -95,6 +102,8 @@ class Loop:
             logger.info("response %s was taken over by somebody else", self.response.id)
             raise
         except APIError as error:
+            if isinstance(error, StoreUnavailableError) and self.response.background:
+                raise  # it is unfinished in the store; whoever runs it goes on when the store is back
             await self._failed(error)
         except Exception:
             logger.exception("response %s failed", self.response.id)
@@ -124,16 +133,25 @@ class Loop:
 
     async def _turns(self) -> str | None:
         """Perform turns until there is nothing left to do; return why it ended early, if it did."""
+        if self.plan.compact_only:
+            if not self._compacted:
+                await self._compact()
+            return None
         while True:
             if self._counts.turns >= self.plan.max_turns:
                 return "max_turns"
+            if self.plan.max_output_tokens is not None and self._counts.written >= self.plan.max_output_tokens:
+                return "max_output_tokens"
             self._counts.turns += 1
+            if self.plan.compact_at is not None:
+                await self._make_room()
             emitter = self.emitter
             await self._model_turn()
             cut = emitter.finish_reason in {"length", "content_filter"}
             calls = emitter.end_turn(cut=cut)
             if emitter.turn_usage is not None:
                 self._counts.usage.add(emitter.turn_usage)
+                self._last_used = emitter.turn_usage.total_tokens
             self._note_output()
             if not self.response.background:  # its items are stored before they are told, together with what follows
                 await emitter.flush()
@@ -145,13 +163,16 @@ class Loop:
             if len(server) < len(calls) or not calls:
                 return None
             self._choice = self._choice.relaxed()
+            emitter.client_functions = self._clients()
 
     async def _model_turn(self) -> None:
         emitter = self.emitter
         emitter.begin_turn()
         started = time.perf_counter()
         try:
-            await self._models.run(self._request(), self._coalescer or emitter)
+            with self._tracer.span(*traces.turn(self.plan)) as span:
+                await self._asking.run(self._request(), self._coalescer or emitter)
+                traces.answered(span, emitter)
         except BaseException as error:
             self._metrics.failed_turn(time.perf_counter() - started, error)
             raise
@@ -159,43 +180,53 @@ class Loop:
             if self._coalescer is not None:
                 self._coalescer.stop()
         ended, first = time.perf_counter(), emitter.first_piece_at
-        first_seconds = None if first is None or not self._streaming else first - started
+        first_seconds = None if first is None or self._sink is None else first - started
         self._metrics.turn(self.response.model, ended - started, first_seconds, emitter.turn_usage)
 
     # --- the model's side --------------------------------------------------------------------------------------------
 
     def _request(self) -> ModelRequest:
-        create, plan = self.plan.create, self.plan
-        tools = () if self._counts.without_tools else plan.toolset.definitions()
-        remaining = None
-        if plan.max_output_tokens is not None:
-            remaining = max(1, plan.max_output_tokens - self._counts.usage.output_tokens)
-        logprobs = "message.output_text.logprobs" in plan.include or bool(create.top_logprobs)
-        return ModelRequest(
-            model=self.response.model,
-            items=[*self._items, *self._generated()],
-            instructions=plan.instructions,
-            tools=tools,
-            tool_choice=self._choice.upstream if tools else None,
-            parallel_tool_calls=create.parallel_tool_calls if tools else None,
-            stream=self._streaming,
-            temperature=create.temperature if create.temperature is not None else self._profile_temperature(),
-            top_p=create.top_p,
-            presence_penalty=create.presence_penalty,
-            frequency_penalty=create.frequency_penalty,
-            max_output_tokens=remaining,
-            top_logprobs=(create.top_logprobs or 0) if logprobs else None,
-            effort=create.reasoning.effort if create.reasoning is not None else None,
-            text_format=create.text.format if create.text is not None else None,
-            verbosity=create.text.verbosity if create.text is not None else None,
-            user=create.user or create.safety_identifier,
-            service_tier=create.service_tier,
-            prompt_cache_key=create.prompt_cache_key,
-            tenant=plan.ctx.tenant,
-        )
+        return model_request(self.plan, self._window(), self._choice, self._counts, stream=self._sink is not None)
 
-    def _profile_temperature(self) -> float | None:
-        return self.response.temperature if self.response.temperature != 1.0 else None
+    def _clients(self) -> set[str]:
+        """Return the functions whose calls are the client's to answer."""
+        targets = self.plan.toolset.targets
+        return {name for name, target in targets.items() if target.is_client and self._choice.permits(name)}
+
+    def _window(self) -> list[JSON]:
+        generated = self._generated()
+        return self._seals.opened([*self.plan.items, *generated]) if generated else self.plan.items
+
+    async def _make_room(self) -> None:
+        """Compact the window if it is time. Without a summary the window stays as it is."""
+        request = self._request()
+        if not await self._asking.is_full(request, self._last_used) or not compactable(request.items):
+            return
+        try:
+            await self._compact()
+        except APIError as error:
+            logger.warning("response %s goes on uncompacted: %s", self.response.id, error.message)
+        self._asking.compacted(self._request())
+
+    async def _compact(self) -> None:
+        """Put a summary by the model in the place of what is over of all that was read and said."""
+        compacted = await self._compactor.compact(
+            self._window(),
+            self._seals,
+            model=self.response.model,
+            tenant=self.plan.ctx.tenant,
+            instructions=self.plan.instructions,
+            limit=self.plan.compact_at,
+        )
+        self._compacted, self._last_used = True, 0
+        self._counts.usage.add(compacted.usage)
+        self._counts.summarised += compacted.usage.output_tokens
+        self._journal.note(JournalEntry("output", self.emitter.compaction(compacted.encrypted_content)))
+        self._noted = len(self.response.output)
+        self._keep_counts()
+        if self._journal.begun or self.response.background:
+            await self._journal.save()
+        await self.emitter.flush()
 
     def _generated(self) -> list[JSON]:
         return model_items(entry for entry in self._journal.entries if entry.direction == "output")
@@ -210,7 +241,7 @@ class Loop:
     # --- the functions' side -----------------------------------------------------------------------------------------
 
     async def _execute(self, calls: list[ModelCall]) -> None:
-        server = [self._server_call(call) for call in calls]
+        server = [admit(call, self.plan, self._choice, self._counts) for call in calls]
         for call in server:
             call.position = self._journal.note(begin(call, self.plan, self.emitter))
         self._noted = len(self.response.output)
@@ -236,50 +267,15 @@ class Loop:
         ctx = self.plan.ctx.with_(call_id=call.call_id, options=target.options)
         return await target.executor.execute(target.spec.name, call.arguments, ctx)
 
-    def _server_call(self, call: ModelCall) -> ServerCall:
-        target = self.plan.toolset.targets.get(call.name)
-        server = ServerCall(call.call_id, call.name, call.arguments, target)
-        if target is None or target.executor is None:
-            names = ", ".join(name for name in self.plan.toolset.targets if self._choice.permits(name))
-            server.refusal = f"There is no function '{call.name[:64]}' here. Available: {names or 'none'}."
-        elif not self._choice.permits(call.name):
-            server.refusal = f"{call.name} may not be called in this request."
-        elif self.plan.max_tool_calls is not None and self._counts.tool_calls >= self.plan.max_tool_calls:
-            server.refusal = "The limit of function calls for this response is reached. Answer with what you have."
-            self._counts.without_tools = True
-        elif target.spec is not None and target.spec.idempotent and self._counts.made.get(server.key, 0) >= _REPEATS:
-            server.refusal = "You have made this very call before; its result does not change. Use it."
-        else:
-            self._counts.tool_calls += 1
-            self._counts.made[server.key] = self._counts.made.get(server.key, 0) + 1
-        return server
-
     # --- after a crash -----------------------------------------------------------------------------------------------
 
     async def _continue(self) -> str | None:
         """Finish what was started, then go on, unless the client is to answer first."""
-        await self._finish_started_calls()
+        await finish_started(self._journal, self.plan, self.emitter, execute=self._call, keep=self._keep_counts)
         entries = self._journal.entries
-        if any(e.direction == "output" and e.call is None and e.item["type"] == "function_call" for e in entries):
+        if any(e.direction == "output" and e.call is None and e.item["type"] in CALLS for e in entries):
             return None
         return await self._turns()
-
-    async def _finish_started_calls(self) -> None:
-        """Execute again the calls that can be repeated; the others are told to be interrupted."""
-        for position, entry in enumerate(self._journal.entries):
-            record = entry.call
-            if record is None or "output" in record or "name" not in record:
-                continue
-            target = self.plan.toolset.targets.get(record["name"])
-            if target is not None and target.spec is not None and target.spec.idempotent:
-                call = ServerCall(record["call_id"], record["name"], record["arguments"], target, entry=entry)
-                call.output_index = place_of(entry, self.emitter)
-                end(call, await self._call(call), self.plan, self.emitter)
-            else:
-                interrupt(entry, self.emitter)
-            self._keep_counts()
-            await self._journal.save_at(position)
-        await self.emitter.flush()
 
     def _keep_counts(self) -> None:
         """Store with the next write how far the response has come, if somebody might have to continue it."""
@@ -299,8 +295,7 @@ class Loop:
         await self._finish(response.status)
 
     @property
-    def _told(self) -> bool:
-        """Tell whether a reader has seen anything yet; until then an error can be an HTTP status."""
+    def _told(self) -> bool:  # whether a reader has seen anything yet; until then an error can be an HTTP status
         return self._sink is not None and self._sink.started
 
     def _close(self, status: Status) -> None:
@@ -320,9 +315,19 @@ class Loop:
         response.error = ResponseError(code, error.message)
         if self._journal.begun or self._told:
             self.emitter.error(code, error.message)
-            await self._finish("failed")
+            await self._finish_failed()
         if not self._told:
             raise error
+
+    async def _finish_failed(self) -> None:
+        """Tell a reader about the failure even if it cannot be stored."""
+        try:
+            await self._finish("failed")
+        except APIError as error:
+            if self.response.background:
+                raise  # its readers only see what is stored
+            logger.warning("response %s failed, and cannot be stored: %s", self.response.id, error.message)
+            await self.emitter.flush()
 
     async def _cancelled(self) -> None:
         """Keep what there is of a response that nobody waits for any more."""

@@ -7,6 +7,7 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from antwort.context import Context
+from antwort.engine.custom import custom_definition, custom_echo
 from antwort.errors import BadRequestError
 from antwort.functions import FunctionSpec, ToolExecutor, tool_definition
 
@@ -28,6 +29,8 @@ class Target:
     executor: ToolExecutor | None = None
     options: JSON = field(default_factory=dict)
     """The tool as the request named it."""
+    is_custom: bool = False
+    """A tool of the client that takes text."""
 
     @property
     def is_client(self) -> bool:
@@ -48,6 +51,11 @@ class Toolset:
     def definitions(self) -> list[JSON]:
         """Return the definitions for the model server."""
         return [target.definition for target in self.targets.values()]
+
+    def together(self, name: str) -> frozenset[str]:
+        """Return a function and the others that came with the same tool of the request."""
+        options = self.targets[name].options
+        return frozenset(other for other, target in self.targets.items() if target.options is options)
 
 
 class Offers:
@@ -100,14 +108,13 @@ class Offers:
         available: dict[str, tuple[FunctionSpec, ToolExecutor]],
     ) -> None:
         kind = tool.get("type")
+        if kind == "custom":
+            name = _name(toolset, tool, param)
+            toolset.targets[name] = Target(name, custom_definition(tool), is_custom=True)
+            toolset.echo.append(custom_echo(tool))
+            return
         if kind == "function":
-            name = tool.get("name")
-            if not isinstance(name, str) or not _NAME.fullmatch(name):
-                raise BadRequestError(
-                    f"Invalid value for '{param}.name': use 1 to 64 letters, digits, '_' or '-'.", param=f"{param}.name"
-                )
-            if name in toolset.targets:
-                raise BadRequestError(f"There are two functions called '{name}'.", param=f"{param}.name")
+            name = _name(toolset, tool, param)
             if tool.get("parameters") is None and name in available:
                 spec, executor = available[name]
                 toolset.targets[name] = Target(name, self._definition(spec), spec, executor, tool)
@@ -119,6 +126,9 @@ class Offers:
         for spec, executor in available.values():
             if spec.hosted is not None and kind in spec.hosted.types:
                 hosted.append((tool, spec, executor))
+                for companion, its in (available[name] for name in spec.hosted.companions if name in available):
+                    if companion.hosted is not None and kind in companion.hosted.types:
+                        hosted.append((tool, companion, its))
                 toolset.echo.append({**spec.hosted.tool_defaults, **tool})
                 return
         raise BadRequestError(
@@ -137,7 +147,19 @@ class Offers:
         if name != spec.name:
             definition = {**definition, "name": name}
         toolset.targets[name] = Target(name, definition, spec, executor, tool)
-        toolset.types[str(tool["type"])] = name
+        toolset.types.setdefault(str(tool["type"]), name)
+
+
+def _name(toolset: Toolset, tool: JSON, param: str) -> str:
+    """Return the name of a function or custom tool of the request."""
+    name = tool.get("name")
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
+        raise BadRequestError(
+            f"Invalid value for '{param}.name': use 1 to 64 letters, digits, '_' or '-'.", param=f"{param}.name"
+        )
+    if name in toolset.targets:
+        raise BadRequestError(f"There are two functions called '{name}'.", param=f"{param}.name")
+    return name
 
 
 def _has(toolset: Toolset, spec: FunctionSpec) -> bool:
@@ -146,7 +168,7 @@ def _has(toolset: Toolset, spec: FunctionSpec) -> bool:
 
 def _types(available: Iterable[tuple[FunctionSpec, ToolExecutor]]) -> list[str]:
     hosted = {kind for spec, _ in available if spec.hosted for kind in spec.hosted.types}
-    return ["function", *sorted(hosted)]
+    return ["function", "custom", *sorted(hosted)]
 
 
 def _client_definition(tool: JSON) -> JSON:

@@ -30,7 +30,7 @@ INCLUDES = frozenset(
 )
 """Values of `include` that belong to no function; those of hosted functions are declared by their wire faces."""
 
-_REFUSED = ("prompt", "moderation", "context_management", "conversation", "image")
+_REFUSED = ("prompt", "moderation", "image")
 """Parameters that would change what the request means and that are not served."""
 
 
@@ -50,6 +50,16 @@ class Plan:
     include: frozenset[str]
     history: list[JournalEntry] = field(default_factory=list)
     input: list[JSON] = field(default_factory=list)
+    carried: list[JournalEntry] = field(default_factory=list)
+    """What came before and is stored nowhere: a response that is stored takes it along, as input."""
+    items: list[JSON] = field(default_factory=list)
+    """History and input as the model reads them."""
+    conversation: str | None = None
+    """The conversation that the response belongs to."""
+    compact_at: int | None = None
+    """Tokens from which on the window is compacted; 0 leaves the number to the model's own size."""
+    compact_only: bool = False
+    """The request wants its window compacted, and no answer."""
     show_calls: bool = False
     profile: str | None = None
     """The agent of the configuration that answers, if one was asked for, by `agent` or as the model."""
@@ -91,6 +101,8 @@ class Planner:
             max_tool_calls=_least(create.max_tool_calls, profile.max_tool_calls),
             max_output_tokens=response.max_output_tokens,
             include=_include(create.include or (), toolset),
+            conversation=None if response.conversation is None else response.conversation["id"],
+            compact_at=_compact_at(create),
             show_calls=self._engine.show_calls,
             profile=create.agent or (create.model if create.model in self._agents else None),
         )
@@ -120,7 +132,13 @@ def _refuse(create: CreateResponse) -> None:
         raise BadRequestError(
             "'background' needs 'store': a response that is not kept cannot be fetched.", param="store"
         )
-    if create.input is None and create.previous_response_id is None:
+    if create.conversation is not None and create.previous_response_id is not None:
+        raise BadRequestError(
+            "Give either 'conversation' or 'previous_response_id': both say what came before.",
+            param="conversation",
+            code="mutually_exclusive_parameters",
+        )
+    if create.input is None and create.previous_response_id is None and create.conversation is None:
         raise BadRequestError("Missing required parameter: 'input'.", param="input", code="missing_required_parameter")
     _check_format(create.text.format if create.text else None)
 
@@ -162,6 +180,25 @@ def _include(values: Sequence[str], toolset: Toolset) -> frozenset[str]:
     return frozenset(values)
 
 
+def _conversation(value: str | JSON | None) -> JSON | None:
+    """Return a conversation as responses repeat it."""
+    if value is None:
+        return None
+    name = value.get("id") if isinstance(value, dict) else value
+    if not isinstance(name, str) or not name:
+        raise BadRequestError(
+            "Invalid value for 'conversation': give its id, or an object with its id.",
+            param="conversation",
+            code="invalid_value",
+        )
+    return {"id": name}
+
+
+def _compact_at(create: CreateResponse) -> int | None:
+    thresholds = [entry.compact_threshold or 0 for entry in create.context_management or ()]
+    return min(thresholds, default=None)
+
+
 def _joined(first: str | None, second: str | None) -> str | None:
     return f"{first}\n\n{second}" if first and second else first or second
 
@@ -182,6 +219,7 @@ def _response(create: CreateResponse, profile: AgentConfig, response_id: str) ->
         store=create.store is not False,
         instructions=create.instructions,
         previous_response_id=create.previous_response_id,
+        conversation=_conversation(create.conversation),
         max_output_tokens=_least(create.max_output_tokens, profile.max_output_tokens),
         max_tool_calls=create.max_tool_calls,
         parallel_tool_calls=create.parallel_tool_calls is not False,

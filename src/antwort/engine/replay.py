@@ -28,25 +28,43 @@ def replay_response(response: JSON, events: Events) -> None:
 
 def _replay_item(item: JSON, index: int, events: Events) -> None:
     kind = item["type"]
-    begun = {**item, "status": "in_progress"}
-    if kind in {"message", "reasoning"}:
-        begun["content"] = []
-    elif kind == "function_call":
-        begun["arguments"] = ""
+    begun = {**item, "status": "in_progress", **_EMPTY.get(kind, {})}
     events.emit("response.output_item.added", output_index=index, item=begun)
+    place = {"item_id": item["id"], "output_index": index}
     if kind == "function_call":
-        place = {"item_id": item["id"], "output_index": index}
         if item["arguments"]:
             events.emit("response.function_call_arguments.delta", **place, delta=item["arguments"])
         events.emit("response.function_call_arguments.done", **place, name=item["name"], arguments=item["arguments"])
+    elif kind == "custom_tool_call":
+        if item["input"]:
+            events.emit("response.custom_tool_call_input.delta", **place, delta=item["input"])
+        events.emit("response.custom_tool_call_input.done", **place, input=item["input"])
     elif kind in {"message", "reasoning"}:
+        for number, part in enumerate(item.get("summary") or ()):
+            _replay_summary(part, {**place, "summary_index": number}, events)
         for number, part in enumerate(item.get("content") or ()):
-            place = {"item_id": item["id"], "output_index": index, "content_index": number}
-            _replay_part(part, place, events)
+            _replay_part(part, {**place, "content_index": number}, events)
     elif kind.endswith("_call"):
         for phase in ("in_progress", "completed") if item.get("status") == "completed" else ("in_progress",):
-            events.emit(f"response.{kind}.{phase}", output_index=index, item_id=item["id"])
+            events.emit(f"response.{kind}.{phase}", **place)
     events.emit("response.output_item.done", output_index=index, item=item)
+
+
+_EMPTY: dict[str, JSON] = {
+    "message": {"content": []},
+    "reasoning": {"content": [], "summary": []},
+    "function_call": {"arguments": ""},
+    "custom_tool_call": {"input": ""},
+    "compaction": {"encrypted_content": ""},
+}
+"""What items have not yet when they begin."""
+
+
+def _replay_summary(part: JSON, place: JSON, events: Events) -> None:
+    events.emit("response.reasoning_summary_part.added", **place, part={**part, "text": ""})
+    events.emit("response.reasoning_summary_text.delta", **place, delta=part["text"])
+    events.emit("response.reasoning_summary_text.done", **place, text=part["text"])
+    events.emit("response.reasoning_summary_part.done", **place, part=part)
 
 
 def _replay_part(part: JSON, place: JSON, events: Events) -> None:
@@ -81,6 +99,8 @@ class OpenItem:
         self.part: JSON | None = None
         self.pieces: list[str] = []
         self.logprobs: list[JSON] = []
+        self.summary: list[str] | None = None
+        """The pieces of a summary that was begun and not ended."""
 
     def take(self, delta: JSON) -> None:
         """Take a delta."""
@@ -89,6 +109,7 @@ class OpenItem:
 
     def close(self, events: Events) -> JSON:
         """End it with what had arrived."""
+        self._close_summary(events)
         text = "".join(self.pieces)
         part = self.part
         if part is not None:
@@ -105,6 +126,16 @@ class OpenItem:
         self.item["status"] = "completed"
         events.emit("response.output_item.done", output_index=self.index, item=self.item)
         return self.item
+
+    def _close_summary(self, events: Events) -> None:
+        if self.summary is None:
+            return
+        done = self.item.setdefault("summary", [])
+        place = {"item_id": self.item["id"], "output_index": self.index, "summary_index": len(done)}
+        part = {"type": "summary_text", "text": "".join(self.summary)}
+        events.emit("response.reasoning_summary_text.done", **place, text=part["text"])
+        events.emit("response.reasoning_summary_part.done", **place, part=part)
+        done.append(part)
 
 
 class RunState:
@@ -134,6 +165,18 @@ def state_of(events: Iterable[StoredEvent]) -> RunState:
             state.open.pop(data["item"]["id"], None)
         elif kind == "response.content_part.added":
             state.open[data["item_id"]].part = data["part"]
+        elif kind.startswith("response.reasoning_summary_"):
+            _take_summary(state.open[data["item_id"]], kind, data)
         elif kind.endswith(".delta"):
             state.open[data["item_id"]].take(data)
     return state
+
+
+def _take_summary(item: OpenItem, kind: str, data: JSON) -> None:
+    if kind.endswith("_part.added"):
+        item.summary = []
+    elif kind.endswith("_part.done"):
+        item.summary = None
+        item.item.setdefault("summary", []).append(data["part"])
+    elif kind.endswith(".delta") and item.summary is not None:
+        item.summary.append(data["delta"])

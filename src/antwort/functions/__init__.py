@@ -7,13 +7,14 @@ from antwort.functions.executor import ToolExecutor
 from antwort.functions.provider import FunctionProvider, Provider, function, route
 from antwort.functions.registry import FunctionRegistry
 from antwort.functions.result import ToolCall, ToolResult
-from antwort.functions.routes import Route
+from antwort.functions.routes import Example, Route
 from antwort.functions.spec import Effect, FunctionSpec, Hosted, Limits, Scope
 
 __all__ = [
     "Catalogue",
     "Counter",
     "Effect",
+    "Example",
     "FunctionProvider",
     "FunctionRegistry",
     "FunctionSpec",

@@ -18,6 +18,7 @@ from antwort.functions.signature import HandlerKind
 from antwort.functions.slots import Slots
 from antwort.functions.spec import FunctionSpec, Scope
 from antwort.functions.threads import Job, WorkerThreads
+from antwort.http_client import HttpClient
 from antwort.observability import AuditLog, NoTracer, Redactor, Tracer
 
 __all__ = ["Entry", "Execution", "described", "permits"]
@@ -79,6 +80,7 @@ class Execution:
         max_output: int,
         concurrency: int | None,
         threads: int,
+        http: HttpClient | None,
     ) -> None:
         self._metrics = metrics
         self._audit = audit
@@ -88,6 +90,7 @@ class Execution:
         self._max_output = max_output
         self._concurrency = concurrency
         self._threads = WorkerThreads(threads)
+        self._http = http
 
     def entry(self, spec: FunctionSpec, provider: FunctionProvider) -> Entry:
         """Prepare a function for execution."""
@@ -98,6 +101,7 @@ class Execution:
     async def run(self, entry: Entry, raw: str | bytes | Mapping[str, Any], ctx: Context) -> ToolResult:
         """Execute a call. Every failure is a result; only the caller's own cancellation passes through."""
         started = time.perf_counter()
+        ctx = ctx.reaching(self._http)
         name = entry.spec.name
         attributes = {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": name}
         with self._tracer.span(f"execute_tool {name}", attributes) as span:

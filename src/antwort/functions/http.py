@@ -23,6 +23,7 @@ from antwort.errors import (
 )
 from antwort.functions.metrics import FunctionMetrics
 from antwort.functions.routes import Match, Route, RouteTable, no_route
+from antwort.http_client import HttpClient
 
 __all__ = [
     "CONTEXT",
@@ -63,8 +64,9 @@ class _Mounted:
 class ProviderRoutes:
     """The ASGI app of all provider routes. Without an authenticated context every request is refused."""
 
-    def __init__(self, metrics: FunctionMetrics) -> None:
+    def __init__(self, metrics: FunctionMetrics, http: HttpClient | None = None) -> None:
         self._metrics = metrics
+        self._http = http
         self._tables: list[RouteTable[_Mounted]] = []
 
     def mount(self, providers: Iterable[tuple[str, Iterable[Route], bool]]) -> None:
@@ -121,7 +123,7 @@ class ProviderRoutes:
         try:
             context = _authenticated(scope)
             authorize(context, mounted.route)
-            result = await mounted.route.call(context, Request(scope, receive))
+            result = await mounted.route.call(context.reaching(self._http), Request(scope, receive))
             return json_response(result, mounted.route.status)
         except BaseException as error:
             if isinstance(error, asyncio.CancelledError | KeyboardInterrupt) and task is not None and task.cancelling():

@@ -43,10 +43,11 @@ from typing_extensions import TypeVar, Unpack, override
 
 from antwort.config import LoadedConfig, Settings, validate_settings
 from antwort.context import Context
-from antwort.errors import ConfigError, DefinitionError, FunctionError
+from antwort.errors import APIError, ConfigError, DefinitionError, FunctionError
 from antwort.functions.collectors import MetricDescriptor
 from antwort.functions.result import ToolCall, ToolResult
-from antwort.functions.routes import Route
+from antwort.functions.routes import Example, Route
+from antwort.functions.services import Services
 from antwort.functions.spec import FunctionOptions, FunctionSpec
 
 __all__ = ["FunctionProvider", "NoSettings", "Provider", "function", "is_function", "marked_options", "route"]
@@ -124,6 +125,11 @@ class RouteOptions(TypedDict, total=False):
     scope: str
     status: int
     media_type: str
+    body: Any
+    returns: Any
+    streams: bool
+    errors: Sequence[type[APIError]]
+    examples: Sequence[Example]
 
 
 def route(method: str, path: str, **options: Unpack[RouteOptions]) -> Callable[[F], F]:
@@ -148,6 +154,7 @@ class Provider(Generic[S]):
     settings: S
     # Here and not in __init__, so that a provider that forgets to call super().__init__() still works.
     _exit: contextlib.AsyncExitStack | None = None
+    _services: Services | None = None
     _specs: dict[str, FunctionSpec] | None = None
 
     @override
@@ -206,6 +213,18 @@ class Provider(Generic[S]):
         """Open resources, yield once, close them. Override it; nothing else is needed for a clean stop."""
         yield
 
+    @property
+    def services(self) -> Services:
+        """What the app gives the provider: an HTTP client, a place in its database, a folder."""
+        if self._services is None:
+            raise DefinitionError(f"provider '{self.name}' has no services: it was not started by an app")
+        return self._services
+
+    @final
+    def attach(self, services: Services) -> None:
+        """Take what the app gives; the registry calls this before `start`."""
+        self._services = services
+
     @final
     async def start(self) -> None:
         """Enter `lifespan`; the registry calls this before the first request."""
@@ -229,10 +248,15 @@ class Provider(Generic[S]):
                 FunctionSpec.of(getattr(self, name), cast("FunctionOptions", {"scope": "core", **options}))
                 for name, options in _marked(type(self), _FUNCTION)
             ]
+            specs = [spec for spec in specs if self.offers(spec.name)]
             self._specs = {spec.name: spec for spec in specs}
             if len(self._specs) < len(specs):
                 raise DefinitionError(f"provider '{self.name}' has two functions of one name")
         return tuple(self._specs.values())
+
+    def offers(self, name: str) -> bool:  # noqa: ARG002 - for those who override it
+        """Tell whether the settings ask for a function; asked once. Override it to leave some out."""
+        return True
 
     def can_execute(self, name: str) -> bool:
         """Tell whether a function can be executed now. Override it to take functions away for a while."""

@@ -1,5 +1,6 @@
 """Providers as the registry holds them."""
 
+import contextlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -13,9 +14,18 @@ from antwort.functions.provider import FunctionProvider
 from antwort.functions.result import ToolCall, ToolResult
 from antwort.functions.routes import Route, Routed, clashes
 from antwort.functions.spec import FunctionSpec, Offer
-from antwort.observability import Redactor
+from antwort.observability import Metrics, Redactor
 
-__all__ = ["CUSTOM", "CustomFunctions", "Offer", "Registration", "check_unique", "conflicts", "start_provider"]
+__all__ = [
+    "CUSTOM",
+    "CustomFunctions",
+    "Offer",
+    "Registration",
+    "check_unique",
+    "collect",
+    "conflicts",
+    "start_provider",
+]
 
 CUSTOM = "custom"
 """The provider that functions registered on their own belong to."""
@@ -72,6 +82,15 @@ class CustomFunctions(FunctionProvider):
     @override
     async def close(self) -> None:
         """Nothing to give back."""
+
+
+def collect(registration: Registration, metrics: Metrics) -> None:
+    """Show a provider's collectors at /metrics: all of them or, on a clash of names, none."""
+    with contextlib.ExitStack() as undo:
+        for collector in registration.collectors:
+            metrics.register(collector)
+            undo.callback(metrics.unregister, collector)
+        undo.pop_all()
 
 
 async def start_provider(provider: FunctionProvider, redactor: Redactor) -> None:

@@ -1,7 +1,6 @@
 """The registry: every function a model can call, in one place."""
 
 import builtins
-import contextlib
 import inspect
 import logging
 from collections.abc import Callable, Iterable, Mapping
@@ -25,12 +24,15 @@ from antwort.functions.registration import (
     Offer,
     Registration,
     check_unique,
+    collect,
     conflicts,
     start_provider,
 )
 from antwort.functions.result import ToolResult
 from antwort.functions.routes import Route, Routed
+from antwort.functions.services import Services
 from antwort.functions.spec import FunctionOptions, FunctionSpec, Scope
+from antwort.http_client import HttpClient
 from antwort.observability import AuditLog, Metrics, Redactor, Tracer
 
 __all__ = ["Factory", "FunctionRegistry"]
@@ -65,6 +67,7 @@ class FunctionRegistry(ToolExecutor):
         max_output: int = 100_000,
         concurrency: int | None = None,
         threads: int = 32,
+        http: HttpClient | None = None,
     ) -> None:
         self.metrics = metrics if metrics is not None else Metrics("library")
         self._redactor = redactor or Redactor()
@@ -78,6 +81,7 @@ class FunctionRegistry(ToolExecutor):
             max_output=max_output,
             concurrency=concurrency,
             threads=threads,
+            http=http,
         )
         self._strict_names = strict_names
         self._factories: dict[str, Factory] = {}
@@ -87,7 +91,7 @@ class FunctionRegistry(ToolExecutor):
         self._types: dict[str, Entry] = {}
         self._offered: builtins.list[FunctionSpec] = []
         self._reserved: tuple[Routed, ...] = ()
-        self._http = ProviderRoutes(self._function_metrics)
+        self._http = ProviderRoutes(self._function_metrics, http)
 
     # --- registering -------------------------------------------------------------------------------------------------
 
@@ -171,17 +175,9 @@ class FunctionRegistry(ToolExecutor):
         check_unique(f"provider '{provider.name}' has two routes", [route.identity for route in routes])
         registration = Registration(provider, entries, routes, tuple(provider.collectors()), offer)
         self._check_conflicts(registration, entries, routes)
-        self._collect(registration)
+        collect(registration, self.metrics)
         self._registrations[provider.name] = registration
         self._resolve()
-
-    def _collect(self, registration: Registration) -> None:
-        """Show a provider's collectors at /metrics: all of them or, on a clash of names, none."""
-        with contextlib.ExitStack() as undo:
-            for collector in registration.collectors:
-                self.metrics.register(collector)
-                undo.callback(self.metrics.unregister, collector)
-            undo.pop_all()
 
     def _check_conflicts(self, newcomer: Registration, entries: Iterable[Entry], routes: Iterable[Route]) -> None:
         owned = [(API, route) for route in self._reserved]
@@ -309,11 +305,13 @@ class FunctionRegistry(ToolExecutor):
 
     # --- lifetime ----------------------------------------------------------------------------------------------------
 
-    async def start(self) -> None:
+    async def start(self, services: Callable[[str], Services] | None = None) -> None:
         """Enter the lifespan of every provider; if one fails, those already started are closed again."""
         for registration in self._registrations.values():
             if registration.started:
                 continue
+            if services is not None and isinstance(registration.provider, Provider):
+                registration.provider.attach(services(registration.name))
             registration.started, registration.closed = True, False
             try:
                 await start_provider(registration.provider, self._redactor)

@@ -2,14 +2,13 @@
 
 import inspect
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from types import NoneType
 from typing import Any, Generic, Protocol, TypeVar
 
-from pydantic import BaseModel, PydanticUserError, TypeAdapter, ValidationError
-from pydantic.errors import PydanticSchemaGenerationError
+from pydantic import BaseModel, PydanticUserError
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response
@@ -17,10 +16,11 @@ from starlette.routing import compile_path
 from typing_extensions import override
 
 from antwort.context import Context
-from antwort.errors import APIError, BadRequestError, DefinitionError, MethodNotAllowedError, NotFoundError
-from antwort.functions.signature import HandlerKind, handler_kind, is_context, modern, type_hints
+from antwort.errors import APIError, DefinitionError, MethodNotAllowedError, NotFoundError
+from antwort.functions.inputs import QueryParameter, path_reader, query_parameter, read_body
+from antwort.functions.signature import HandlerKind, handler_kind, is_context, modern, read_docstring, type_hints
 
-__all__ = ["Match", "Route", "RouteTable", "Routed", "clashes", "no_route"]
+__all__ = ["Example", "Match", "Route", "RouteTable", "Routed", "clashes", "no_route"]
 
 RouteHandler = Callable[..., Any]
 _Source = Callable[[Context | None, Request, Any], Any]
@@ -28,12 +28,24 @@ _Source = Callable[[Context | None, Request, Any], Any]
 _METHODS = {"GET", "POST", "PUT", "PATCH", "DELETE"}
 
 
+@dataclass(frozen=True, slots=True)
+class Example:
+    """One exchange that shows what a route does: what is sent, and what comes back."""
+
+    answer: Any = None
+    body: Any = None
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+    """Values of the path and the query."""
+    summary: str = ""
+
+
 @dataclass(frozen=True)
 class Route:
     """A management endpoint of a provider: a method, a path pattern such as `/v1/stores/{store_id}`, and a handler.
 
     The handler may ask for the `Context` and the `Request` by type, for path parameters by name, and for the JSON
-    body as a pydantic model. It returns a Response, or anything that can be written as JSON; None is 204.
+    body as a pydantic model. Any other parameter is one of the query, with the type, limits and default it declares.
+    It returns a Response, or anything that can be written as JSON; None is 204.
     """
 
     method: str
@@ -43,8 +55,20 @@ class Route:
     scope: str | None = None
     """A scope the caller's credentials must carry."""
     status: int = 200
+    # The rest is for the API description only.
     media_type: str = "application/json"
-    """What the answer is, for the API description."""
+    """What the answer is."""
+    body: Any = field(default=None, repr=False, compare=False)
+    """The type of the body or its JSON Schema, if the handler reads it from the Request itself."""
+    returns: Any = field(default=None, repr=False, compare=False)
+    """The type of the answer or its JSON Schema, if the handler's own annotation does not tell."""
+    streams: bool = False
+    """Whether the answer can also be server-sent events."""
+    upstream: bool = False
+    """Whether it asks a model server, which can fail."""
+    errors: Sequence[type[APIError]] = ()
+    """What it can answer besides what its declaration implies, such as a ConflictError."""
+    examples: Sequence[Example] = field(default=(), repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if self.method not in _METHODS:
@@ -76,9 +100,24 @@ class Route:
         return type_hints(self.handler, name=str(self))
 
     @cached_property
+    def description(self) -> str:
+        """What the handler's docstring says, without its parameters."""
+        return read_docstring(self.handler)[0] or self.summary
+
+    @cached_property
     def _plan(self) -> dict[str, _Source]:
         """How each parameter of the handler is filled."""
-        return {name: self._source(name, self._hints.get(name)) for name in inspect.signature(self.handler).parameters}
+        plan = {name: self._source(name, self._hints.get(name)) for name in self._signature}
+        if any(parameter.required for parameter in self.query) and not any(h is Request for h in self._hints.values()):
+            # A path parameter that nobody takes beside one of the query that has no default: a slip of the pen.
+            unused = [name for name in self.path_parameters if name not in plan]
+            if unused:
+                raise DefinitionError(f"route {self}: no parameter of the handler is named '{unused[0]}'")
+        return plan
+
+    @cached_property
+    def _signature(self) -> Mapping[str, inspect.Parameter]:
+        return inspect.signature(self.handler).parameters
 
     def _source(self, name: str, hint: Any) -> _Source:
         if is_context(hint):
@@ -88,32 +127,50 @@ class Route:
         if _is_model(hint):
             return lambda _ctx, _request, body: body
         if name in self.path_parameters:
-            return _path_reader(name, hint or str)
-        raise DefinitionError(
-            f"route {self}: parameter '{name}' cannot be filled; annotate it as Context, Request or a pydantic model, "
-            f"or name it after a path parameter ({', '.join(self.path_parameters) or 'there are none'})"
-        )
+            read = path_reader(name, hint or str)
+            return lambda _ctx, request, _body: read(request)
+        parameter = next(parameter for parameter in self.query if parameter.name == name)
+        return lambda _ctx, request, _body: parameter.read(request)
 
     @cached_property
-    def body(self) -> type[BaseModel] | None:
+    def query(self) -> tuple[QueryParameter, ...]:
+        """The parameters that come from the query."""
+        documented = read_docstring(self.handler)[1]
+        found = []
+        for name, parameter in self._signature.items():
+            hint = self._hints.get(name)
+            if is_context(hint) or hint is Request or _is_model(hint) or name in self.path_parameters:
+                continue
+            try:
+                found.append(query_parameter(parameter, modern(hint), documented.get(name, "")))
+            except DefinitionError as error:
+                raise DefinitionError(
+                    f"route {self}: parameter '{name}' cannot be filled: {error.message}. Annotate it as Context, "
+                    "Request, a pydantic model or a value of the query, or name it after a path parameter "
+                    f"({', '.join(self.path_parameters) or 'there are none'})"
+                ) from error
+        return tuple(found)
+
+    @cached_property
+    def _model(self) -> type[BaseModel] | None:
         """The model of the request body, if the handler asks for one."""
         models = [hint for name, hint in self._hints.items() if name != "return" and _is_model(hint)]
         if len(models) > 1:
             raise DefinitionError(f"route {self}: only one parameter can be the body")
         return models[0] if models else None
 
-    @cached_property
-    def returns(self) -> TypeAdapter[Any] | None:
-        """The declared type of the answer, for the API description; None if it has no JSON Schema."""
+    @property
+    def body_type(self) -> Any:
+        """What the body must be; None if it is not read, or nobody said."""
+        return self.body or self._model
+
+    @property
+    def answer_type(self) -> Any:
+        """The declared type of the answer; None if there is none, or it is a Response that only the handler knows."""
+        if self.returns is not None:
+            return self.returns
         hint = modern(self._hints.get("return"))
-        if hint is None or (isinstance(hint, type) and issubclass(hint, Response | NoneType)):
-            return None
-        try:
-            adapter: TypeAdapter[Any] = TypeAdapter(hint)
-            adapter.json_schema(mode="serialization")
-        except (PydanticSchemaGenerationError, PydanticUserError):
-            return None
-        return adapter
+        return None if isinstance(hint, type) and issubclass(hint, Response | NoneType) else hint
 
     @cached_property
     def answers_nothing(self) -> bool:
@@ -128,16 +185,15 @@ class Route:
     def check(self) -> None:
         """Raise DefinitionError unless the route can be served and described."""
         _ = self.pattern, self._plan
-        if self.body is not None:
+        if self._model is not None:
             try:
-                self.body.model_json_schema()
+                self._model.model_json_schema()
             except PydanticUserError as error:
                 raise DefinitionError(f"route {self}: the body has no JSON Schema: {error.message}") from error
 
     async def call(self, ctx: Context | None, request: Request) -> Any:
         """Fill the handler's parameters and call it."""
-        model = self.body
-        body = None if model is None else await _read_body(request, model)
+        body = None if self._model is None else await read_body(request, self._model)
         arguments = {name: source(ctx, request, body) for name, source in self._plan.items()}
         if handler_kind(self.handler) is HandlerKind.SYNC:  # on a thread, so that it cannot hold up other requests
             result = await run_in_threadpool(self.handler, **arguments)
@@ -150,38 +206,8 @@ def _is_model(hint: Any) -> bool:
     return isinstance(hint, type) and issubclass(hint, BaseModel)
 
 
-def _path_reader(name: str, hint: Any) -> _Source:
-    read = TypeAdapter(hint).validate_python
-
-    def from_path(_ctx: Context | None, request: Request, _body: Any) -> Any:
-        try:
-            return read(request.path_params[name])
-        except ValidationError as error:
-            raise _invalid(error, name) from None
-
-    return from_path
-
-
 def _first_line(handler: RouteHandler) -> str:
     return (inspect.getdoc(handler) or "").partition("\n")[0]
-
-
-async def _read_body(request: Request, model: type[BaseModel]) -> BaseModel:
-    raw = await request.body()
-    if not raw:
-        raise BadRequestError("The request has no body; send a JSON object.")
-    try:
-        return model.model_validate_json(raw)
-    except ValidationError as error:
-        raise _invalid(error) from None
-
-
-def _invalid(error: ValidationError, param: str | None = None) -> BadRequestError:
-    """Name the first field that does not fit."""
-    found = error.errors(include_url=False, include_context=False, include_input=False)[0]
-    param = ".".join(str(part) for part in found["loc"]) or param
-    message = {"missing": "is required", "extra_forbidden": "is not a known field"}.get(found["type"], found["msg"])
-    return BadRequestError(f"{param or 'The body'}: {message}.", param=param, code="invalid_value")
 
 
 class Routed(Protocol):

@@ -29,6 +29,7 @@ __all__ = [
     "handler_kind",
     "is_context",
     "modern",
+    "read_docstring",
     "read_signature",
     "type_hints",
 ]
@@ -125,7 +126,7 @@ def read_signature(handler: Callable[..., Any], *, name: str, description: str |
 
     A description given here makes up for a docstring.
     """
-    docstring, documented = _docstring(handler)
+    docstring, documented = read_docstring(handler)
     description = description or docstring
     if not description:
         raise DefinitionError(f"function '{name}' has no docstring; write one that tells the model what it does")
@@ -144,7 +145,7 @@ def read_signature(handler: Callable[..., Any], *, name: str, description: str |
     return Signature(description, tuple(parameters), context, adapter, schema, field_defaults)
 
 
-def _docstring(handler: Callable[..., Any]) -> tuple[str, dict[str, str]]:
+def read_docstring(handler: Callable[..., Any]) -> tuple[str, dict[str, str]]:
     """Split a docstring into what the function does and what its parameters mean (Google, NumPy or Sphinx style)."""
     text = inspect.getdoc(handler) if inspect.isroutine(handler) or inspect.isclass(handler) else None
     if text is None and isinstance(handler, functools.partial):

@@ -63,7 +63,11 @@ class _OtelSpan(Span):
 
     @override
     def set(self, key: str, value: Attribute) -> None:
-        self._inner.set_attribute(key, self._redactor.text(value) if isinstance(value, str) else value)
+        if isinstance(value, str):
+            value = self._redactor.text(value)
+        elif isinstance(value, list):
+            value = [self._redactor.text(part) for part in value]
+        self._inner.set_attribute(key, value)
 
     @override
     def fail(self, message: str) -> None:

@@ -13,7 +13,7 @@ from antwort.observability.redaction import Redactor
 
 __all__ = ["Attribute", "NoTracer", "Span", "Tracer", "tracer"]
 
-Attribute: TypeAlias = str | int | float | bool
+Attribute: TypeAlias = str | int | float | bool | list[str]
 
 
 class Span(Protocol):

@@ -2,9 +2,10 @@
 
 import asyncio
 import contextlib
+import itertools
 import logging
-from collections.abc import AsyncGenerator, Coroutine
-from typing import Any
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -16,14 +17,24 @@ from antwort.engine.plan import Plan
 from antwort.errors import APIError, BadRequestError, ServiceUnavailableError
 from antwort.runs.log import RunLog
 from antwort.runs.remains import Remains
-from antwort.storage.base import ACTIVE, FencedError, JournalEntry, ResponseRecord, StoredEvent
+from antwort.storage.base import (
+    ACTIVE,
+    FencedError,
+    JournalEntry,
+    ResponseRecord,
+    StoredEvent,
+    StoreUnavailableError,
+)
 
 __all__ = ["LocalRuns"]
 
 JSON = dict[str, Any]
+T = TypeVar("T")
 
 logger = logging.getLogger(__name__)
 
+PAUSES = (0.1, 0.5, 1.0, 2.0, 5.0)
+"""Seconds between two looks whether the store can be used again; the last goes on for ever."""
 LOOK = 0.5
 """Seconds between two looks at a run that somebody else executes."""
 PARTING = 5.0
@@ -48,14 +59,24 @@ class LocalRuns:
         """Store a new run as queued, start it, and return it as JSON: it will happen, even if the process dies now."""
         plan.response.status = "queued"
         record = self.engine.record(plan)
-        record.extra = {"scopes": sorted(plan.ctx.scopes), "show_calls": plan.show_calls, "profile": plan.profile}
+        record.extra = {
+            "scopes": sorted(plan.ctx.scopes),
+            "show_calls": plan.show_calls,
+            "profile": plan.profile,
+            "compact_only": plan.compact_only,
+        }
         log = RunLog(self.engine.store, record, self.wake)
         events = Events(log.put)
         events.emit("response.created", response=plan.response)
         events.emit("response.queued", response=plan.response)
         entries = [JournalEntry("input", item) for item in plan.input]
         journal = Journal(self.engine.store, record, entries, pending=log)
-        await journal.save()
+        try:
+            await journal.save()
+        except StoreUnavailableError as error:
+            # Nobody knows whether it was stored. Whoever asked is told that it failed, so it must not run.
+            self._start(record.id, self._withdraw(record, error))
+            raise
         accepted = msgspec.json.encode(plan.response)
         loop = self.engine.loop(plan, journal, log, sequence=events.sequence)
         self._start(record.id, self._run(loop))
@@ -97,7 +118,8 @@ class LocalRuns:
         try:
             while True:
                 news = self._news.setdefault(response_id, asyncio.Event())
-                found = await store.events(tenant, response_id, after=after)
+                seen = after
+                found = await patiently(lambda: store.events(tenant, response_id, after=seen))  # noqa: B023 - at once
                 for event in found:
                     after = event.sequence
                     yield event
@@ -105,7 +127,7 @@ class LocalRuns:
                     continue
                 if over:
                     return
-                record = await store.get(tenant, response_id)
+                record = await patiently(lambda: store.get(tenant, response_id))
                 over = record is None or record.status not in ACTIVE
                 if not over:
                     await self._wait(response_id, news)
@@ -168,6 +190,8 @@ class LocalRuns:
             await loop.run()
         except FencedError:
             return  # somebody else has it
+        except StoreUnavailableError as error:
+            await self._again(loop.plan.ctx.tenant, response_id, error)
         except Exception:  # it is in the store as failed, or cannot be stored at all
             logger.exception("background response %s could not be brought to an end", response_id)
 
@@ -177,6 +201,8 @@ class LocalRuns:
             loop = await (await Remains.load(self.engine, record, self.wake)).loop()
         except FencedError:
             return
+        except StoreUnavailableError as error:
+            await self._again(record.tenant, record.id, error)
         except APIError as error:
             logger.error("response %s cannot be taken up again: %s", record.id, error)  # noqa: TRY400 - no bug of ours
             await self._fail(record, error)
@@ -186,12 +212,39 @@ class LocalRuns:
         else:
             await self._run(loop)
 
+    async def _again(self, tenant: str, response_id: str, error: APIError) -> None:
+        """Wait until the store can be used again, then go on with a run from what is there of it."""
+        logger.warning("response %s waits for the store: %s", response_id, error.message)
+        record = await patiently(lambda: self.engine.store.claim(tenant, response_id))
+        if record is not None:
+            await self._resume(record)
+
+    async def _withdraw(self, unsure: ResponseRecord, error: APIError) -> None:
+        """Wait until the store can be used again, then cancel a run that may be in it."""
+        logger.warning("response %s may be stored, and is cancelled if so: %s", unsure.id, error.message)
+        record = await patiently(lambda: self.engine.store.claim(unsure.tenant, unsure.id))
+        if record is not None:
+            await (await Remains.load(self.engine, record, self.wake)).cancel()
+
     async def _fail(self, record: ResponseRecord, error: APIError) -> None:
         try:
             await (await Remains.load(self.engine, record, self.wake)).fail(error)
         except FencedError:
             return
+        except StoreUnavailableError as away:
+            await self._again(record.tenant, record.id, away)
+            return
         except Exception:
             logger.exception("response %s could not be ended; the next start tries again", record.id)
         else:
             self.engine.metrics.response("failed")
+
+
+async def patiently(ask: Callable[[], Awaitable[T]]) -> T:
+    """Ask the store for something, again and again while it cannot be used."""
+    pauses = itertools.chain(PAUSES, itertools.repeat(PAUSES[-1]))
+    while True:
+        try:
+            return await ask()
+        except StoreUnavailableError:
+            await asyncio.sleep(next(pauses))

@@ -9,7 +9,7 @@ from antwort.context import Context, Sources
 from antwort.engine.dispatch import interrupt
 from antwort.engine.emitter import Emitter
 from antwort.engine.engine import Engine
-from antwort.engine.history import load_history
+from antwort.engine.history import assembled, load_history
 from antwort.engine.journal import Journal
 from antwort.engine.loop import Loop
 from antwort.engine.plan import Plan
@@ -93,7 +93,11 @@ class Remains:
         plan.input = [entry.item for entry in self._journal.entries if entry.direction == "input"]
         if record.previous_response_id is not None:  # of the record: a response that was deleted meanwhile is left out
             plan.history = await load_history(engine.store, record.tenant, record.previous_response_id)
+        elif plan.conversation is not None:  # one that was deleted meanwhile is left out too
+            plan.history = await engine.store.conversations.history(record.tenant, plan.conversation) or []
         plan.response = self.response
+        plan.compact_only = bool(record.extra.get("compact_only"))
+        assembled(plan, engine.seals(plan))
         return plan
 
     def _begin(self) -> None:

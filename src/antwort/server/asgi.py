@@ -12,6 +12,7 @@ from antwort.engine.engine import Engine
 from antwort.functions import FunctionRegistry
 from antwort.observability import AuditLog, Metrics
 from antwort.runs.local import LocalRuns
+from antwort.server.conversations import Conversations
 from antwort.server.endpoints import Endpoints
 from antwort.server.middleware import (
     AuthMiddleware,
@@ -25,8 +26,9 @@ from antwort.server.passthrough import Passthrough
 from antwort.server.responses import Responses
 from antwort.server.router import Router
 from antwort.server.state import ServerState
+from antwort.server.websocket import Guards, WebSockets
 
-__all__ = ["Parts", "build_asgi"]
+__all__ = ["Parts", "build_asgi", "build_websockets"]
 
 EXPOSED_HEADERS = ("x-request-id", "retry-after", "x-ratelimit-limit-requests", "x-ratelimit-remaining-requests")
 
@@ -52,6 +54,7 @@ def build_asgi(parts: Parts) -> ASGIApp:
     server = parts.config.server
     api = [
         *Responses(parts.engine, parts.runs).routes(),
+        *Conversations(parts.engine.store).routes(),
         *Models(parts.router).routes(),
         *Passthrough(parts.router, parts.metrics).routes(),
     ]
@@ -80,3 +83,9 @@ def build_asgi(parts: Parts) -> ASGIApp:
         )
     app = ObservationMiddleware(app, parts.metrics, access_log=parts.config.observability.access_log)
     return RequestIdMiddleware(app)
+
+
+def build_websockets(parts: Parts) -> WebSockets:
+    """Build the WebSocket app, which has the same guards: request id → origin → auth, tenant, rate limits."""
+    guards = Guards(parts.chain, parts.limiter, parts.audit, parts.state)
+    return WebSockets(parts.engine, parts.config.server, guards, parts.metrics)

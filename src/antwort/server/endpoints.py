@@ -11,7 +11,8 @@ from antwort.config import ServerConfig
 from antwort.errors import ServiceUnavailableError
 from antwort.functions import FunctionRegistry, Route
 from antwort.observability import Metrics
-from antwort.server.openapi import openapi
+from antwort.server import examples
+from antwort.server.openapi import OWN, openapi
 from antwort.server.raw import RawRoute
 from antwort.server.state import ServerState
 
@@ -90,12 +91,19 @@ class Endpoints:
         """Return the routes."""
         metrics_scope = "metrics" if self._config.protect_metrics else None
         return [
-            Route("GET", "/healthz", self.healthz),
-            Route("GET", "/readyz", self.readyz),
-            Route("GET", "/metrics", self.metrics, scope=metrics_scope, media_type="text/plain"),
-            Route("GET", "/openapi.json", self.openapi),
-            Route("GET", "/v1/functions", self.functions),
-            Route("GET", "/v1/providers", self.providers),
+            Route("GET", "/healthz", self.healthz, examples=examples.HEALTH),
+            Route("GET", "/readyz", self.readyz, examples=examples.READY),
+            Route(
+                "GET",
+                "/metrics",
+                self.metrics,
+                scope=metrics_scope,
+                media_type="text/plain",
+                examples=examples.METRICS,
+            ),
+            Route("GET", "/openapi.json", self.openapi, examples=examples.OPENAPI),
+            Route("GET", "/v1/functions", self.list_functions, examples=examples.FUNCTIONS),
+            Route("GET", "/v1/providers", self.list_providers, examples=examples.PROVIDERS),
             *self._api,
         ]
 
@@ -116,11 +124,11 @@ class Endpoints:
 
     async def openapi(self) -> dict[str, Any]:
         """Describe every endpoint, those of providers included, as OpenAPI 3.1."""
-        groups: list[tuple[str, Sequence[Route | RawRoute]]] = [("antwort", self.routes())]
+        groups: list[tuple[str, Sequence[Route | RawRoute]]] = [(OWN, self.routes())]
         groups += [(r.name, r.routes) for r in self._registry.registrations() if r.enabled]
         return openapi(groups, public=self.public)
 
-    async def functions(self) -> FunctionList:
+    async def list_functions(self) -> FunctionList:
         """List the functions in service."""
         data: list[FunctionInfo] = [
             {
@@ -137,7 +145,7 @@ class Endpoints:
         ]
         return {"object": "list", "data": data}
 
-    async def providers(self) -> ProviderList:
+    async def list_providers(self) -> ProviderList:
         """List the providers."""
         data: list[ProviderInfo] = [
             {

@@ -5,6 +5,8 @@ from typing import Any
 from antwort.backends import ModelInfo, ModelRouter
 from antwort.errors import NotFoundError
 from antwort.functions import Route
+from antwort.server import examples
+from antwort.server.shapes import Model, ModelList
 
 __all__ = ["Models"]
 
@@ -20,8 +22,8 @@ class Models:
     def routes(self) -> list[Route]:
         """Return the routes."""
         return [
-            Route("GET", "/v1/models", self.list),
-            Route("GET", "/v1/models/{model:path}", self.retrieve),
+            Route("GET", "/v1/models", self.list, returns=ModelList, examples=examples.MODELS),
+            Route("GET", "/v1/models/{model:path}", self.retrieve, returns=Model, examples=examples.MODEL),
         ]
 
     async def list(self) -> JSON:
@@ -29,7 +31,11 @@ class Models:
         return {"object": "list", "data": [_model(info) for info in await self._router.models()]}
 
     async def retrieve(self, model: str) -> JSON:
-        """Return one model."""
+        """Return one model.
+
+        Args:
+            model: The id of the model; it may have slashes.
+        """
         for info in await self._router.models():
             if info.id == model:
                 return _model(info)

@@ -4,20 +4,24 @@ import logging
 from typing import Any
 
 import msgspec
-from starlette.requests import ClientDisconnect, Request
+from starlette.requests import ClientDisconnect
 from starlette.types import Message, Receive, Scope, Send
 
 from antwort.backends import ModelRouter, Reply, Target, Transport
-from antwort.backends.chat.errors import reply_error
-from antwort.errors import APIError, BadRequestError, UnsupportedMediaTypeError
+from antwort.backends.errors import reply_error
+from antwort.errors import APIError, BadRequestError
 from antwort.observability import Metrics
+from antwort.server import examples
+from antwort.server.bodies import read_body, require_json
 from antwort.server.raw import RawRoute
+from antwort.server.shapes import ChatRequest, EmbeddingsRequest
 from antwort.server.sse import while_connected
 
 __all__ = ["Passthrough"]
 
 logger = logging.getLogger(__name__)
 
+JSON = dict[str, Any]
 Fields = dict[str, msgspec.Raw]
 
 EVENTS = "text/event-stream"
@@ -43,8 +47,27 @@ class Passthrough:
     def routes(self) -> list[RawRoute]:
         """Return the routes."""
         return [
-            RawRoute("POST", "/v1/chat/completions", self.chat_completions, "Complete a chat."),
-            RawRoute("POST", "/v1/embeddings", self.embeddings, "Embed texts."),
+            RawRoute(
+                "POST",
+                "/v1/chat/completions",
+                self.chat_completions,
+                "Complete a chat.",
+                body=ChatRequest,
+                returns=JSON,
+                streams=True,
+                upstream=True,
+                examples=examples.CHAT,
+            ),
+            RawRoute(
+                "POST",
+                "/v1/embeddings",
+                self.embeddings,
+                "Embed texts.",
+                body=EmbeddingsRequest,
+                returns=JSON,
+                upstream=True,
+                examples=examples.EMBEDDINGS,
+            ),
         ]
 
     async def chat_completions(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -63,10 +86,9 @@ class Passthrough:
             status = message.get("status", status)
             await send(message)
 
-        request = Request(scope, receive)
         try:
-            _check_kind(request)
-            body = await request.body()
+            require_json(scope)
+            body = await read_body(receive)
             await while_connected(receive, lambda: self._pass(path, body, watched))
         except ClientDisconnect:
             return
@@ -95,13 +117,6 @@ class Passthrough:
         finally:
             # Whatever was not read is not wanted: the server must stop working on it.
             reply.abort()
-
-
-def _check_kind(request: Request) -> None:
-    """Refuse a body that does not claim to be JSON, such as a form that some web page sends."""
-    kind = request.headers.get("content-type", "application/json").partition(";")[0].strip().lower()
-    if kind != "application/json" and not kind.endswith("+json"):
-        raise UnsupportedMediaTypeError(f"Send JSON (content-type: application/json), not '{kind}'.")
 
 
 def _read(body: bytes) -> Fields:

@@ -1,27 +1,31 @@
-"""`/v1/responses`: creating, fetching, streaming again, cancelling, deleting."""
+"""`/v1/responses`: creating, fetching, streaming again, cancelling, deleting; and what is made of windows."""
 
 from typing import Any
 
 import msgspec
-from starlette.requests import Request
 from starlette.responses import Response
-from starlette.types import Message, Receive, Scope, Send
+from starlette.types import Receive, Scope, Send
 
 from antwort.context import Context
 from antwort.engine.engine import Engine, not_found
 from antwort.engine.events import Events
 from antwort.engine.plan import Plan
 from antwort.engine.replay import replay_response
-from antwort.errors import BadRequestError, UnsupportedMediaTypeError
+from antwort.errors import BadRequestError
 from antwort.functions import Route
 from antwort.functions.http import CONTEXT
 from antwort.runs.local import LocalRuns
+from antwort.server import examples
+from antwort.server.bodies import check_media_type, read_body, require_json, send_json
+from antwort.server.lists import listed, unknown_cursor
+from antwort.server.queries import After, Before, Include, Limit, Order, StartingAfter, Stream
 from antwort.server.raw import RawRoute
+from antwort.server.shapes import DeletedResponse, InputTokens, ItemList, ResponseList
 from antwort.server.sse import DONE, EventStream, Heartbeats, Tail, frame, while_connected
-from antwort.wire.requests import CreateResponse, decode_create
-from antwort.wire.responses import ResponseObject
+from antwort.wire.requests import CompactRequest, CreateResponse, decode_compact, decode_create
+from antwort.wire.responses import CompactedResponse, ResponseObject
 
-__all__ = ["Responses"]
+__all__ = ["Responses", "wants_calls"]
 
 JSON = dict[str, Any]
 
@@ -39,29 +43,69 @@ class Responses:
 
     def routes(self) -> list[Route | RawRoute]:
         """Return the routes."""
+        one = "/v1/responses/{response_id}"
         return [
             RawRoute(
-                "POST", "/v1/responses", self.create, "Create a response.", body=CreateResponse, returns=ResponseObject
+                "POST",
+                "/v1/responses",
+                self.create,
+                "Create a response.",
+                body=CreateResponse,
+                returns=ResponseObject,
+                streams=True,
+                upstream=True,
+                examples=examples.CREATE_RESPONSE,
             ),
-            Route("GET", "/v1/responses", self.list),
-            Route("GET", "/v1/responses/{response_id}", self.retrieve),
-            Route("DELETE", "/v1/responses/{response_id}", self.delete),
-            Route("POST", "/v1/responses/{response_id}/cancel", self.cancel),
-            Route("GET", "/v1/responses/{response_id}/input_items", self.input_items),
+            RawRoute(
+                "POST",
+                "/v1/responses/compact",
+                self.compact,
+                "Compact a window.",
+                body=CompactRequest,
+                returns=CompactedResponse,
+                upstream=True,
+                examples=examples.COMPACT,
+            ),
+            RawRoute(
+                "POST",
+                "/v1/responses/input_tokens",
+                self.input_tokens,
+                "Count the tokens that a request would send to the model.",
+                body=CreateResponse,
+                returns=InputTokens,
+                upstream=True,
+                examples=examples.INPUT_TOKENS,
+            ),
+            Route("GET", "/v1/responses", self.list, returns=ResponseList, examples=examples.LIST_RESPONSES),
+            Route(
+                "GET",
+                one,
+                self.retrieve,
+                returns=ResponseObject,
+                streams=True,
+                examples=examples.RETRIEVE_RESPONSE,
+            ),
+            Route("DELETE", one, self.delete, returns=DeletedResponse, examples=examples.DELETE_RESPONSE),
+            Route("POST", f"{one}/cancel", self.cancel, returns=ResponseObject, examples=examples.CANCEL_RESPONSE),
+            Route("GET", f"{one}/input_items", self.input_items, returns=ItemList, examples=examples.INPUT_ITEMS),
         ]
 
     # --- creating: the hot path, in plain ASGI -----------------------------------------------------------------------
 
     async def create(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Create a response: JSON, a stream, or a background run."""
+        """Create a response: JSON, a stream, or a background run.
+
+        The same path takes WebSockets: each `response.create` message, with the fields of this body, is answered by the
+        events of a stream, one message each, and a connection remembers its last response even if it is not stored.
+        """
         show_calls = _check_headers(scope)
-        create = decode_create(await _read_body(receive))
+        create = decode_create(await read_body(receive))
         ctx: Context = scope[CONTEXT]
         plan = await self._engine.plan(create, ctx, show_calls=show_calls)
         if plan.response.background:
             accepted = await self._runs.accept(plan)
             if not create.stream:
-                await _send_json(send, accepted)
+                await send_json(send, accepted)
                 return
             await Tail(self._runs.events(ctx.tenant, plan.response.id), self._heartbeats)(scope, receive, send)
         elif create.stream:
@@ -70,7 +114,7 @@ class Responses:
 
             async def work() -> None:
                 response = await self._engine.respond(plan)
-                await _send_json(send, _encode(response))
+                await send_json(send, _encode(response))
 
             await while_connected(receive, work)
 
@@ -84,13 +128,43 @@ class Responses:
         with self._heartbeats.watching(stream):
             await while_connected(receive, work)
 
+    # --- windows -----------------------------------------------------------------------------------------------------
+
+    async def compact(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Compact a window: return items that mean the same and are shorter."""
+        require_json(scope)
+        request = decode_compact(await read_body(receive))
+
+        async def work() -> None:
+            await send_json(send, _encode(await self._engine.compact(request, scope[CONTEXT])))
+
+        await while_connected(receive, work)
+
+    async def input_tokens(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Count the tokens that a request would send to the model."""
+        require_json(scope)
+        create = decode_create(await read_body(receive))
+
+        async def work() -> None:
+            count = await self._engine.input_tokens(create, scope[CONTEXT])
+            await send_json(send, _encode({"object": "response.input_tokens", "input_tokens": count}))
+
+        await while_connected(receive, work)
+
     # --- everything else ---------------------------------------------------------------------------------------------
 
-    async def retrieve(self, ctx: Context, request: Request, response_id: str) -> Response:
+    async def retrieve(
+        self,
+        ctx: Context,
+        response_id: str,
+        stream: Stream = False,
+        starting_after: StartingAfter = None,
+        include: Include = None,  # noqa: ARG002 - whatever is kept is returned
+    ) -> Response:
         """Return a response; with `stream=true`, its events, those after `starting_after` only."""
-        if not _flag(request, "stream"):
+        if not stream:
             return _json(await self._engine.retrieve(ctx.tenant, response_id))
-        after = _number(request, "starting_after", -1, low=0)
+        after = -1 if starting_after is None else starting_after
         record = await self._engine.store.get(ctx.tenant, response_id)
         if record is None:
             raise not_found(response_id)
@@ -111,44 +185,45 @@ class Responses:
         """Cancel a background response."""
         return await self._runs.cancel(ctx.tenant, response_id)
 
-    async def list(self, ctx: Context, request: Request) -> JSON:
+    async def list(
+        self, ctx: Context, limit: Limit = 20, after: After = None, before: Before = None, order: Order = "desc"
+    ) -> JSON:
         """List responses, the newest first."""
-        page = await self._engine.store.list_responses(
-            ctx.tenant,
-            limit=_number(request, "limit", 20, low=1, high=100),
-            after=request.query_params.get("after"),
-            before=request.query_params.get("before"),
-            order=_order(request),
-        )
+        with unknown_cursor():
+            page = await self._engine.store.list_responses(
+                ctx.tenant, limit=limit, after=after, before=before, order=order
+            )
         data = [await self._engine.retrieve(ctx.tenant, record.id) for record in page.data]
-        return _listed(data, page.has_more)
+        return listed(data, page.has_more)
 
-    async def input_items(self, ctx: Context, request: Request, response_id: str) -> JSON:
+    async def input_items(
+        self,
+        ctx: Context,
+        response_id: str,
+        *,
+        limit: Limit = 20,
+        after: After = None,
+        order: Order = "desc",
+        include: Include = None,  # noqa: ARG002 - whatever is kept is returned
+    ) -> JSON:
         """List the input items of a response, the last first."""
         if await self._engine.store.get(ctx.tenant, response_id) is None:
             raise not_found(response_id)
         entries = await self._engine.store.journal(ctx.tenant, response_id)
-        items = [entry.item for entry in entries if entry.direction == "input"]
-        if _order(request) == "desc":
+        items = [entry.item for entry in entries if entry.direction == "input" and entry.visible]
+        if order == "desc":
             items.reverse()
-        limit = _number(request, "limit", 20, low=1, high=100)
-        after = request.query_params.get("after")
         if after is not None:
             ids = [item["id"] for item in items]
             if after not in ids:
                 raise BadRequestError(f"There is no item '{after}' in this list.", param="after")
             items = items[ids.index(after) + 1 :]
-        return _listed(items[:limit], len(items) > limit)
+        return listed(items[:limit], len(items) > limit)
 
 
-def _listed(data: "list[JSON]", has_more: bool) -> JSON:
-    return {
-        "object": "list",
-        "data": data,
-        "first_id": data[0]["id"] if data else None,
-        "last_id": data[-1]["id"] if data else None,
-        "has_more": has_more,
-    }
+def wants_calls(scope: Scope) -> bool:
+    """Tell whether a request wants to see all calls."""
+    return any(name == _SHOW_CALLS and _is_on(value) for name, value in scope["headers"])
 
 
 def _check_headers(scope: Scope) -> bool:
@@ -156,61 +231,15 @@ def _check_headers(scope: Scope) -> bool:
     show_calls = False
     for name, value in scope["headers"]:
         if name == b"content-type":
-            kind = value.partition(b";")[0].strip().lower()
-            if kind not in {b"application/json", b"text/json"} and not kind.endswith(b"+json"):
-                shown = kind.decode("latin-1")
-                raise UnsupportedMediaTypeError(f"Send JSON (content-type: application/json), not '{shown}'.")
+            check_media_type(value)
         elif name == _SHOW_CALLS:
-            show_calls = value.lower() not in {b"0", b"false", b""}
+            show_calls = _is_on(value)
     return show_calls
 
 
-async def _read_body(receive: Receive) -> bytes:
-    message = await receive()
-    body: bytes = message.get("body", b"")
-    if not message.get("more_body", False):
-        return body
-    pieces = [body]
-    while message.get("more_body", False):
-        message = await receive()
-        pieces.append(message.get("body", b""))
-    return b"".join(pieces)
-
-
-async def _send_json(send: Send, body: bytes) -> None:
-    headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
-    start: Message = {"type": "http.response.start", "status": 200, "headers": headers}
-    await send(start)
-    await send({"type": "http.response.body", "body": body})
+def _is_on(value: bytes) -> bool:
+    return value.lower() not in {b"0", b"false", b""}
 
 
 def _json(value: JSON) -> Response:
     return Response(_encode(value), media_type="application/json")
-
-
-def _flag(request: Request, name: str) -> bool:
-    value = request.query_params.get(name, "false").lower()
-    if value not in {"true", "false", "1", "0"}:
-        raise BadRequestError(f"Invalid value for '{name}': use true or false.", param=name, code="invalid_value")
-    return value in {"true", "1"}
-
-
-def _number(request: Request, name: str, default: int, *, low: int, high: int | None = None) -> int:
-    raw = request.query_params.get(name)
-    if raw is None:
-        return default
-    try:
-        value = int(raw)
-    except ValueError:
-        raise BadRequestError(f"Invalid value for '{name}': '{raw}' is not a number.", param=name) from None
-    if value < low or (high is not None and value > high):
-        limits = f"at least {low}" if high is None else f"between {low} and {high}"
-        raise BadRequestError(f"Invalid value for '{name}': it must be {limits}.", param=name, code="invalid_value")
-    return value
-
-
-def _order(request: Request) -> str:
-    order = request.query_params.get("order", "desc")
-    if order not in {"asc", "desc"}:
-        raise BadRequestError("Invalid value for 'order': use asc or desc.", param="order", code="invalid_value")
-    return order

@@ -9,9 +9,11 @@ import uvicorn
 from starlette.types import ASGIApp
 from typing_extensions import override
 
+from antwort.config import ServerConfig
 from antwort.errors import ConfigError
+from antwort.server.protocol import WebSocketProtocol
 
-__all__ = ["bind", "running_server", "serve", "url_of"]
+__all__ = ["bind", "running_server", "url_of"]
 
 _PARTING = 5.0
 """Seconds that requests get to end after they were cancelled."""
@@ -75,8 +77,8 @@ class _Server(uvicorn.Server):
 
 def running_server(
     app: ASGIApp,
+    settings: ServerConfig,
     *,
-    shutdown_timeout: float,
     on_ready: Callable[[], None] = lambda: None,
     on_stop: Callable[[], None] = lambda: None,
     signals: bool = True,
@@ -94,13 +96,11 @@ def running_server(
         access_log=False,
         server_header=False,
         proxy_headers=False,
-        timeout_graceful_shutdown=max(1, round(shutdown_timeout)),
+        ws=WebSocketProtocol,
+        ws_max_size=settings.max_body_bytes,
+        ws_ping_interval=settings.websocket.ping,
+        ws_ping_timeout=2 * settings.websocket.ping,
+        ws_per_message_deflate=False,  # events are small: it costs more than it spares, for every client
+        timeout_graceful_shutdown=max(1, round(settings.shutdown_timeout)),
     )
     return _Server(config, on_ready=on_ready, on_stop=on_stop, signals=signals)
-
-
-async def serve(
-    app: ASGIApp, sock: socket.socket, *, shutdown_timeout: float, on_ready: Callable[[], None] = lambda: None
-) -> None:
-    """Serve until a signal comes, then let running requests finish for a while."""
-    await running_server(app, shutdown_timeout=shutdown_timeout, on_ready=on_ready).serve(sockets=[sock])

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import functools
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
+from typing import Protocol
 
 from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
@@ -12,7 +13,7 @@ from typing_extensions import override
 from antwort.errors import ServiceUnavailableError
 from antwort.storage.base import StoredEvent
 
-__all__ = ["DONE", "EventStream", "Heartbeats", "Tail", "frame", "while_connected"]
+__all__ = ["DONE", "GRACE", "EventStream", "Heartbeats", "Tail", "Watched", "frame", "while_connected"]
 
 DONE = b"data: [DONE]\n\n"
 HEADERS = [
@@ -96,17 +97,27 @@ class EventStream:
         await self._send({"type": "http.response.body", "body": body, "more_body": more})
 
 
+class Watched(Protocol):
+    """A stream that must not be silent for too long."""
+
+    def is_due(self, silence: float) -> bool:
+        """Tell whether a sign of life is due."""
+
+    async def beat(self) -> None:
+        """Give a sign of life."""
+
+
 class Heartbeats:
     """One task that looks after all open streams, so that none needs a timer of its own."""
 
     def __init__(self, silence: float) -> None:
         self._silence = silence
-        self._streams: set[EventStream] = set()
+        self._streams: set[Watched] = set()
         self._beats: set[asyncio.Task[None]] = set()
         self._task: asyncio.Task[None] | None = None
 
     @contextlib.contextmanager
-    def watching(self, stream: EventStream) -> Iterator[None]:
+    def watching(self, stream: Watched) -> Iterator[None]:
         """Look after a stream while it is open."""
         self._streams.add(stream)
         if self._task is None or self._task.done():

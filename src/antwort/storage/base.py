@@ -4,7 +4,22 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
-__all__ = ["FencedError", "JournalEntry", "Page", "ResponseRecord", "ResponseStore", "StoredEvent"]
+from antwort.errors import ServiceUnavailableError
+
+__all__ = [
+    "ConversationRecord",
+    "ConversationStore",
+    "FencedError",
+    "JournalEntry",
+    "Kept",
+    "Page",
+    "Records",
+    "ResponseRecord",
+    "ResponseStore",
+    "Store",
+    "StoreUnavailableError",
+    "StoredEvent",
+]
 
 JSON = dict[str, Any]
 Direction = Literal["input", "output"]
@@ -14,6 +29,10 @@ ACTIVE = ("queued", "in_progress")
 
 class FencedError(Exception):
     """Somebody else has taken the run over: its epoch is higher than ours. The writer must stop."""
+
+
+class StoreUnavailableError(ServiceUnavailableError):
+    """503: the database cannot be used now. A run that cannot be stored is not over: it goes on when it can be."""
 
 
 @dataclass(slots=True)
@@ -51,6 +70,33 @@ class ResponseRecord:
     subject: str = ""
     extra: JSON = field(default_factory=dict)
     """What the engine needs to continue: counters, the agent, the deadline."""
+    conversation_id: str | None = None
+    """The conversation that takes up what is said in the response, when it ends."""
+
+
+@dataclass(slots=True)
+class ConversationRecord:
+    """A stored conversation without its items."""
+
+    id: str
+    tenant: str
+    created_at: int
+    metadata: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class Kept:
+    """Something a provider keeps: a JSON object with an id of its own within its kind and tenant."""
+
+    id: str
+    tenant: str
+    created_at: int
+    value: JSON
+    parent: str = ""
+    """The id of what it belongs to, for lists."""
+    version: int = 1
+    """Raised by every update; whoever updates an older one is told so."""
+    kind: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,8 +123,10 @@ class ResponseStore(Protocol):
     nothing. Each method is one transaction.
     """
 
-    async def create(self, record: ResponseRecord, entries: Sequence[JournalEntry] = ()) -> None:
-        """Store a new response with its first entries."""
+    async def create(
+        self, record: ResponseRecord, entries: Sequence[JournalEntry] = (), *, said: Sequence[JournalEntry] = ()
+    ) -> None:
+        """Store a new response with its first entries; `said` as with `update`."""
 
     async def append(
         self, tenant: str, response_id: str, epoch: int, entries: Sequence[JournalEntry], *, start: int
@@ -92,8 +140,13 @@ class ResponseStore(Protocol):
         entries: Sequence[JournalEntry] = (),
         start: int = 0,
         events: Sequence[StoredEvent] = (),
+        said: Sequence[JournalEntry] = (),
     ) -> None:
-        """Store the record's status, body and extra, and in the same transaction entries and events."""
+        """Store the record's status, body and extra, and in the same transaction entries and events.
+
+        `said` is appended to the conversation of the record, as `ConversationStore.add` does; if the conversation is
+        gone, nothing is. Nor is it if the response was over before: its end may be stored again, and is said once.
+        """
 
     async def add_events(self, tenant: str, response_id: str, epoch: int, events: Sequence[StoredEvent]) -> None:
         """Append events."""
@@ -127,8 +180,96 @@ class ResponseStore(Protocol):
     async def unfinished(self) -> list[tuple[str, str]]:
         """Return (tenant, id) of every background response that is not over: for recovery, over all tenants."""
 
-    async def request_cancel(self, tenant: str, response_id: str) -> ResponseRecord | None:
-        """Claim an unfinished response and mark it as cancelled; return its record as it is then, None if unknown."""
-
     async def close(self) -> None:
         """Finish pending writes and let go of the database."""
+
+
+class ConversationStore(Protocol):
+    """Keeps conversations and their items. Each method is one transaction."""
+
+    async def create(self, record: ConversationRecord, entries: Sequence[JournalEntry] = ()) -> None:
+        """Store a new conversation with its first items."""
+
+    async def get(self, tenant: str, conversation_id: str) -> ConversationRecord | None:
+        """Return a conversation of the tenant, None if there is none."""
+
+    async def update(self, tenant: str, conversation_id: str, metadata: dict[str, str]) -> ConversationRecord | None:
+        """Replace the metadata and return the conversation, None if there is none."""
+
+    async def delete(self, tenant: str, conversation_id: str) -> bool:
+        """Delete a conversation with its items; False if there was none."""
+
+    async def add(
+        self, tenant: str, conversation_id: str, entries: Sequence[JournalEntry]
+    ) -> list[JournalEntry] | None:
+        """Append items and return them as they are stored; None if there is no such conversation.
+
+        An item whose id is in the conversation already gets a new one.
+        """
+
+    async def history(self, tenant: str, conversation_id: str) -> list[JournalEntry] | None:
+        """Return all items in order, None if there is no such conversation."""
+
+    async def items(
+        self, tenant: str, conversation_id: str, *, limit: int, after: str | None = None, order: str = "desc"
+    ) -> Page | None:
+        """Return the visible items by their order; `after` is an item id, an unknown one is a NotFoundError."""
+
+    async def item(self, tenant: str, conversation_id: str, item_id: str) -> JournalEntry | None:
+        """Return one item, None if it is not there."""
+
+    async def remove(self, tenant: str, conversation_id: str, item_id: str) -> bool:
+        """Delete an item; False if it was not there."""
+
+
+class Records(Protocol):
+    """What one provider keeps, by kind and id. Each method is one transaction."""
+
+    async def create(
+        self,
+        tenant: str,
+        kind: str,
+        id: str,  # noqa: A002 - what it is called everywhere else
+        value: JSON,
+        *,
+        parent: str = "",
+        created_at: int | None = None,
+    ) -> Kept:
+        """Keep something new; a ConflictError if the id is taken."""
+
+    async def get(self, tenant: str, kind: str, id: str) -> Kept | None:  # noqa: A002
+        """Return what is kept, None if nothing is."""
+
+    async def update(self, kept: Kept) -> bool:
+        """Store the value if nobody else has meanwhile, and raise the version; False if somebody has, or it is gone."""
+
+    async def delete(self, tenant: str, kind: str, id: str) -> bool:  # noqa: A002
+        """Delete something; False if it was not there."""
+
+    async def list(
+        self,
+        tenant: str,
+        kind: str,
+        *,
+        parent: str | None = None,
+        limit: int = 20,
+        after: str | None = None,
+        before: str | None = None,
+        order: str = "desc",
+    ) -> Page:
+        """Return what is kept in the order in which it came; `after` and `before` are ids, unknown ones not found."""
+
+    async def count(self, tenant: str, kind: str, *, parent: str | None = None) -> int:
+        """Count what is kept."""
+
+    async def scan(self, kind: str, *, after: int = 0, limit: int = 500) -> Sequence[tuple[int, Kept]]:
+        """Return what is kept of all tenants, oldest first, with the place to go on after: for housekeeping only."""
+
+
+class Store(ResponseStore, Protocol):
+    """All that is kept: responses and, beside them, conversations and the records of providers."""
+
+    conversations: ConversationStore
+
+    def records(self, owner: str) -> Records:
+        """Return the records of a provider."""

@@ -1,14 +1,16 @@
-"""Where the database is: from the configuration to a URL, from a URL to a file."""
+"""Where the database is: from the configuration to a URL, from a URL to a file or a driver."""
 
+import importlib
 from pathlib import Path
+from types import ModuleType
 
 from antwort.config import Config
 from antwort.errors import ConfigError
 
-__all__ = ["database_url", "sqlite_path"]
+__all__ = ["database_url", "is_postgres", "postgres_module", "sqlite_path"]
 
 _SQLITE = "sqlite:///"
-_POSTGRESQL = ("postgresql", "postgres")
+_POSTGRESQL = ("postgresql", "postgres", "postgresql+psycopg")
 
 
 def database_url(config: Config) -> str:
@@ -16,15 +18,32 @@ def database_url(config: Config) -> str:
     return config.storage.url or f"{_SQLITE}{config.data_dir / 'antwort.db'}"
 
 
+def is_postgres(url: str) -> bool:
+    """Tell whether a URL names a PostgreSQL database."""
+    return url.partition(":")[0] in _POSTGRESQL
+
+
+def postgres_module() -> ModuleType:
+    """Return the module for PostgreSQL, which is only imported where it is used; raise ConfigError without a driver."""
+    try:
+        return importlib.import_module("antwort.storage.postgres")
+    except ImportError as error:
+        if not (error.name or "").startswith("psycopg"):
+            raise
+        raise ConfigError(
+            "PostgreSQL needs a driver that is not installed: pip install 'antwort[postgres]'", where="storage.url"
+        ) from error
+
+
 def sqlite_path(url: str) -> Path:
     """Return the file that a URL names; raise ConfigError if it names something else."""
-    scheme = url.partition(":")[0]
-    if scheme.partition("+")[0] in _POSTGRESQL:
-        raise ConfigError("PostgreSQL is not supported yet: 'storage.url' must name a SQLite file (sqlite:///path)")
     path = url.removeprefix(_SQLITE)
     if path == url:
         # The rest of the URL is left out: it may hold a password.
-        raise ConfigError(f"'storage.url' must look like sqlite:///path, and not begin with '{scheme}:'")
+        raise ConfigError(
+            "'storage.url' must look like sqlite:///path or postgresql://host/database, "
+            f"and not begin with '{url.partition(':')[0]}:'"
+        )
     if path in {"", ":memory:"}:
         raise ConfigError("'storage.url' must name a file: a database in memory would be gone after a restart")
     try:

@@ -1,7 +1,7 @@
 """Running the migrations with Alembic. Imported only when there is something to migrate: it takes half a second."""
 
-import sqlite3
 from pathlib import Path
+from typing import Any
 
 from alembic import command
 from alembic.config import Config
@@ -18,15 +18,17 @@ def alembic_config(folder: Path) -> Config:
     return config
 
 
-def migrate(database: sqlite3.Connection, folder: Path) -> None:
-    """Bring a SQLite database to the newest revision in the folder, all at once or not at all; close the connection."""
-    engine = create_engine("sqlite://", creator=lambda: database, poolclass=NullPool)
+def migrate(database: Any, folder: Path, *, url: str = "sqlite://", begin: str = "BEGIN IMMEDIATE") -> None:
+    """Bring a database to the newest revision in the folder, all at once or not at all; close the connection.
+
+    `url` says what the connection leads to. `begin` makes whoever migrates at the same time wait, before it looks at
+    what there is to do.
+    """
+    engine = create_engine(url, creator=lambda: database, poolclass=NullPool)
     config = alembic_config(folder)
     try:
         with engine.connect() as connection:
-            # The driver does not begin by itself; and whoever migrates at the same time has to wait here, before it
-            # looks at what there is to do.
-            connection.exec_driver_sql("BEGIN IMMEDIATE")
+            connection.exec_driver_sql(begin)
             config.attributes["connection"] = connection
             command.upgrade(config, "head")
             connection.commit()

@@ -5,14 +5,40 @@ from typing import Any
 
 import msgspec
 
-from antwort.storage.base import JournalEntry, ResponseRecord, StoredEvent
+from antwort.storage.base import ConversationRecord, JournalEntry, Kept, ResponseRecord, StoredEvent
+from antwort.storage.database import Row
+from antwort.wire.ids import new_id
 
-__all__ = ["ENTRY", "RECORD", "encoded", "entry_of", "entry_rows", "event_rows", "record_of", "record_row"]
+__all__ = [
+    "CONVERSATION",
+    "ENTRY",
+    "KEPT",
+    "RECORD",
+    "conversation_of",
+    "conversation_row",
+    "encoded",
+    "entry_of",
+    "entry_rows",
+    "event_rows",
+    "item_rows",
+    "kept_of",
+    "kept_row",
+    "record_of",
+    "record_row",
+    "renamed",
+]
 
-RECORD = "id, tenant, created_at, status, model, body, request, previous_response_id, background, epoch, subject, extra"
+RECORD = (
+    "id, tenant, created_at, status, model, body, request, previous_response_id, background, epoch, subject, extra, "
+    "conversation_id"
+)
 """The columns of a record, in the order of its fields."""
 ENTRY = "direction, item, visible, call"
 """The columns of an entry, in the order of its fields."""
+CONVERSATION = "id, tenant, created_at, metadata"
+"""The columns of a conversation, in the order of its fields."""
+KEPT = "id, tenant, created_at, value, parent, version"
+"""The columns of what a provider keeps, in the order of its fields, but for the kind."""
 
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder().decode
@@ -23,7 +49,7 @@ def encoded(value: Any) -> str:
     return _encode(value).decode()
 
 
-def record_row(record: ResponseRecord) -> tuple[Any, ...]:
+def record_row(record: ResponseRecord) -> Row:
     """Return the values of `RECORD`."""
     return (
         record.id,
@@ -38,12 +64,13 @@ def record_row(record: ResponseRecord) -> tuple[Any, ...]:
         record.epoch,
         record.subject,
         encoded(record.extra),
+        record.conversation_id,
     )
 
 
 def record_of(row: Sequence[Any]) -> ResponseRecord:
     """Return the record in a row of `RECORD`."""
-    id_, tenant, created_at, status, model, body, request, previous, background, epoch, subject, extra = row
+    id_, tenant, created_at, status, model, body, request, previous, background, epoch, subject, extra, talk = row
     return ResponseRecord(
         id_,
         tenant,
@@ -57,10 +84,11 @@ def record_of(row: Sequence[Any]) -> ResponseRecord:
         epoch,
         subject,
         _decode(extra),
+        talk,
     )
 
 
-def entry_rows(tenant: str, response_id: str, entries: Iterable[JournalEntry], start: int = 0) -> list[tuple[Any, ...]]:
+def entry_rows(tenant: str, response_id: str, entries: Iterable[JournalEntry], start: int = 0) -> list[Row]:
     """Return response id, position, tenant, item id and the values of `ENTRY` for each entry."""
     return [
         (
@@ -83,6 +111,40 @@ def entry_of(row: Sequence[Any]) -> JournalEntry:
     return JournalEntry(direction, _decode(item), bool(visible), None if call is None else _decode(call))
 
 
-def event_rows(tenant: str, response_id: str, events: Iterable[StoredEvent]) -> list[tuple[Any, ...]]:
+def event_rows(tenant: str, response_id: str, events: Iterable[StoredEvent]) -> list[Row]:
     """Return response id, sequence, tenant, type and data of each event."""
     return [(response_id, event.sequence, tenant, event.type, event.data) for event in events]
+
+
+def conversation_row(record: ConversationRecord) -> Row:
+    """Return the values of `CONVERSATION`."""
+    return (record.id, record.tenant, record.created_at, encoded(record.metadata))
+
+
+def conversation_of(row: Sequence[Any]) -> ConversationRecord:
+    """Return the conversation in a row of `CONVERSATION`."""
+    id_, tenant, created_at, metadata = row
+    return ConversationRecord(id_, tenant, created_at, _decode(metadata))
+
+
+def item_rows(tenant: str, conversation_id: str, entries: Iterable[JournalEntry]) -> list[Row]:
+    """Return conversation id, tenant, item id and the values of `ENTRY` for each entry."""
+    return [(conversation_id, tenant, *rest) for (_, _, tenant, *rest) in entry_rows(tenant, conversation_id, entries)]
+
+
+def kept_row(kept: Kept) -> Row:
+    """Return the kind and the values of `KEPT`."""
+    return (kept.kind, kept.id, kept.tenant, kept.created_at, encoded(kept.value), kept.parent, kept.version)
+
+
+def kept_of(kind: str, row: Sequence[Any]) -> Kept:
+    """Return what is kept in a row of `KEPT`."""
+    id_, tenant, created_at, value, parent, version = row
+    return Kept(id_, tenant, created_at, _decode(value), parent, version, kind)
+
+
+def renamed(row: Row) -> Row:
+    """Return a row of an item with a new id, of the same kind."""
+    conversation_id, tenant, item_id, direction, item, *rest = row
+    fresh = new_id(item_id.partition("_")[0])
+    return (conversation_id, tenant, fresh, direction, encoded({**_decode(item), "id": fresh}), *rest)

@@ -3,12 +3,28 @@
 JSON is kept as text that is read and written as a whole, since nobody queries inside it.
 """
 
-from sqlalchemy import BigInteger, Boolean, Column, ForeignKey, Index, Integer, LargeBinary, MetaData, Table, Text, text
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    Column,
+    ForeignKey,
+    Identity,
+    Index,
+    Integer,
+    LargeBinary,
+    MetaData,
+    Table,
+    Text,
+    UniqueConstraint,
+    text,
+)
 
-__all__ = ["entries", "events", "metadata", "responses"]
+__all__ = ["conversation_items", "conversations", "entries", "events", "metadata", "records", "responses"]
 
 _UNFINISHED = text("background AND status IN ('queued', 'in_progress')")
 _CONTINUES = text("previous_response_id IS NOT NULL")
+# The order of insertion. In SQLite it is the rowid.
+_NUMBER = BigInteger().with_variant(Integer, "sqlite")
 
 metadata = MetaData(
     naming_convention={
@@ -21,8 +37,8 @@ metadata = MetaData(
 responses = Table(
     "responses",
     metadata,
-    # The order of insertion, which tells responses of the same second apart. In SQLite it is the rowid.
-    Column("number", BigInteger().with_variant(Integer, "sqlite"), primary_key=True),
+    # This tells responses of the same second apart.
+    Column("number", _NUMBER, Identity(), primary_key=True),
     Column("id", Text, nullable=False, unique=True),
     Column("tenant", Text, nullable=False),
     Column("created_at", BigInteger, nullable=False),
@@ -35,6 +51,7 @@ responses = Table(
     Column("body", Text, nullable=False),
     Column("request", Text, nullable=False),
     Column("extra", Text, nullable=False),
+    Column("conversation_id", Text),
     Index("ix_responses_list", "tenant", "created_at", "number"),
     # Partial, so that a response that is not concerned does not pay for them.
     Index("ix_responses_unfinished", "created_at", sqlite_where=_UNFINISHED, postgresql_where=_UNFINISHED),
@@ -69,4 +86,46 @@ events = Table(
     Column("tenant", Text, nullable=False),
     Column("type", Text, nullable=False),
     Column("data", LargeBinary, nullable=False),
+)
+
+conversations = Table(
+    "conversations",
+    metadata,
+    Column("id", Text, primary_key=True),
+    Column("tenant", Text, nullable=False),
+    Column("created_at", BigInteger, nullable=False),
+    Column("metadata", Text, nullable=False),
+)
+
+records = Table(
+    "records",
+    metadata,
+    Column("number", _NUMBER, Identity(), primary_key=True),
+    Column("owner", Text, nullable=False),
+    Column("kind", Text, nullable=False),
+    Column("tenant", Text, nullable=False),
+    Column("id", Text, nullable=False),
+    Column("parent", Text, nullable=False),
+    Column("created_at", BigInteger, nullable=False),
+    Column("version", Integer, nullable=False),
+    Column("value", Text, nullable=False),
+    UniqueConstraint("owner", "kind", "tenant", "id"),
+    Index("ix_records_list", "owner", "kind", "tenant", "parent", "number"),
+    Index("ix_records_scan", "owner", "kind", "number"),
+)
+
+conversation_items = Table(
+    "conversation_items",
+    metadata,
+    Column("number", _NUMBER, Identity(), primary_key=True),
+    Column("conversation_id", Text, ForeignKey("conversations.id", ondelete="CASCADE"), nullable=False),
+    Column("tenant", Text, nullable=False),
+    Column("item_id", Text, nullable=False),
+    Column("direction", Text, nullable=False),
+    Column("visible", Boolean, nullable=False),
+    Column("item", Text, nullable=False),
+    Column("call", Text),
+    UniqueConstraint("conversation_id", "item_id"),
+    Index("ix_conversation_items_order", "conversation_id", "number"),
+    Index("ix_conversation_items_item", "tenant", "item_id"),
 )

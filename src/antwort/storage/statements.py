@@ -1,15 +1,15 @@
-"""The statements on a SQLite database, each function one transaction or a part of one.
+"""The statements on responses, each function one transaction or a part of one.
 
-Every statement names the tenant. The driver compiles a text once and keeps it, as long as the text is the same.
+Every statement names the tenant. The drivers compile a text once and keep it, as long as the text is the same.
 """
 
-import sqlite3
 from collections.abc import Sequence
-from typing import Any
 
 from antwort.errors import NotFoundError
-from antwort.storage.base import FencedError, JournalEntry, Page, ResponseRecord, StoredEvent
-from antwort.storage.rows import ENTRY, RECORD, encoded, entry_of, record_of
+from antwort.storage import talk
+from antwort.storage.base import ACTIVE, FencedError, JournalEntry, Page, ResponseRecord, StoredEvent
+from antwort.storage.database import LOCK, Database, Row, snapshot
+from antwort.storage.rows import ENTRY, RECORD, entry_of, record_of
 
 __all__ = [
     "append",
@@ -22,14 +22,11 @@ __all__ = [
     "history",
     "journal",
     "page",
-    "request_cancel",
     "unfinished",
     "update",
 ]
 
-Row = tuple[Any, ...]
-
-_INSERT_RESPONSE = f"INSERT INTO responses ({RECORD}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"  # noqa: S608
+_INSERT_RESPONSE = f"INSERT INTO responses ({RECORD}) VALUES ({', '.join('?' * 13)})"  # noqa: S608
 _UPDATE_RESPONSE = """
     UPDATE responses SET status = ?, body = ?, extra = ? WHERE id = ? AND tenant = ? AND epoch = ?"""
 _PUT_ENTRY = f"""
@@ -37,11 +34,12 @@ _PUT_ENTRY = f"""
     ON CONFLICT (response_id, position) DO UPDATE SET item_id = excluded.item_id, direction = excluded.direction,
         item = excluded.item, visible = excluded.visible, call = excluded.call"""  # noqa: S608
 _INSERT_EVENT = "INSERT INTO events (response_id, sequence, tenant, type, data) VALUES (?, ?, ?, ?, ?)"
-_EPOCH = "SELECT epoch FROM responses WHERE id = ? AND tenant = ?"
+_EPOCH = f"SELECT epoch FROM responses WHERE id = ? AND tenant = ? {LOCK}"  # noqa: S608
+_STATUS = f"SELECT status FROM responses WHERE id = ? AND tenant = ? {LOCK}"  # noqa: S608
 _GET = f"SELECT {RECORD} FROM responses WHERE id = ? AND tenant = ?"  # noqa: S608
 _JOURNAL = f"SELECT {ENTRY} FROM entries WHERE response_id = ? AND tenant = ? ORDER BY position"  # noqa: S608
-# A response comes after the one it continues, so that following ever smaller numbers comes to an end. The plus keeps
-# SQLite from searching all entries of the tenant by the index on items.
+# A response comes after the one it continues, so that following ever smaller numbers comes to an end. The empty
+# text keeps SQLite from searching all entries of the tenant by the index on items.
 _HISTORY = f"""
     WITH RECURSIVE chain (number, id, previous) AS (
         SELECT number, id, previous_response_id FROM responses WHERE id = :id AND tenant = :tenant
@@ -50,7 +48,7 @@ _HISTORY = f"""
         FROM chain JOIN responses AS earlier
             ON earlier.id = chain.previous AND earlier.tenant = :tenant AND earlier.number < chain.number
     )
-    SELECT {ENTRY} FROM chain LEFT JOIN entries ON entries.response_id = chain.id AND +entries.tenant = :tenant
+    SELECT {ENTRY} FROM chain LEFT JOIN entries ON entries.response_id = chain.id AND entries.tenant || '' = :tenant
     ORDER BY chain.number, entries.position"""  # noqa: S608
 _EVENTS = """
     SELECT sequence, type, data FROM events WHERE response_id = ? AND tenant = ? AND sequence > ?
@@ -62,8 +60,9 @@ _RELINK = """
     ) WHERE tenant = :tenant AND previous_response_id = :id"""
 # What the server wrote wins over what a client sent back under the same id, and the newest over older ones.
 _FIND_ITEM = f"""
-    SELECT {ENTRY} FROM entries WHERE tenant = ? AND item_id = ?
-    ORDER BY direction DESC, rowid DESC LIMIT 1"""  # noqa: S608
+    SELECT {ENTRY} FROM entries JOIN responses ON responses.id = entries.response_id
+    WHERE entries.tenant = ? AND entries.item_id = ?
+    ORDER BY entries.direction DESC, responses.number DESC, entries.position DESC LIMIT 1"""  # noqa: S608
 _CLAIM = """
     UPDATE responses SET epoch = epoch + 1
     WHERE id = ? AND tenant = ? AND status IN ('queued', 'in_progress')"""
@@ -79,15 +78,17 @@ _ASCENDING = f"{_BETWEEN} ORDER BY created_at, number LIMIT ?"
 _DESCENDING = f"{_BETWEEN} ORDER BY created_at DESC, number DESC LIMIT ?"
 
 
-def create(database: sqlite3.Connection, record: Row, entries: Sequence[Row]) -> None:
-    """Insert a response and its first entries."""
+def create(database: Database, record: Row, entries: Sequence[Row], said: Sequence[Row] = ()) -> None:
+    """Insert a response and its first entries; add what is said to its conversation."""
     database.execute(_INSERT_RESPONSE, record)
     if entries:
         database.executemany(_PUT_ENTRY, entries)
+    if said:
+        _say(database, said)
 
 
 def append(
-    database: sqlite3.Connection,
+    database: Database,
     tenant: str,
     response_id: str,
     epoch: int,
@@ -102,44 +103,65 @@ def append(
     _put(database, entries, events)
 
 
-def update(database: sqlite3.Connection, change: Row, entries: Sequence[Row] = (), events: Sequence[Row] = ()) -> None:
-    """Change status, body and extra of a response with entries and events, if the epoch is the current one."""
+def update(
+    database: Database,
+    change: Row,
+    entries: Sequence[Row] = (),
+    events: Sequence[Row] = (),
+    said: Sequence[Row] = (),
+) -> None:
+    """Change status, body and extra of a response with entries and events, if the epoch is the current one.
+
+    What is said is added to its conversation, unless the response was over before: an end may be stored again.
+    """
+    if said:
+        row = database.execute(_STATUS, change[3:5]).fetchone()
+        said = said if row is not None and row[0] in ACTIVE else ()
     if database.execute(_UPDATE_RESPONSE, change).rowcount == 0:
         raise FencedError(f"epoch {change[5]} of {change[3]} is over")
     _put(database, entries, events)
+    if said:
+        _say(database, said)
 
 
-def _put(database: sqlite3.Connection, entries: Sequence[Row], events: Sequence[Row]) -> None:
+def _put(database: Database, entries: Sequence[Row], events: Sequence[Row]) -> None:
     if entries:
         database.executemany(_PUT_ENTRY, entries)
     if events:
         database.executemany(_INSERT_EVENT, events)
 
 
-def get(database: sqlite3.Connection, tenant: str, response_id: str) -> ResponseRecord | None:
+def _say(database: Database, said: Sequence[Row]) -> None:
+    """Add items to the conversation that they name, if it is there."""
+    conversation_id, tenant, *_ = said[0]
+    talk.add(database, tenant, conversation_id, said)
+
+
+def get(database: Database, tenant: str, response_id: str) -> ResponseRecord | None:
     """Return a response, None if there is none."""
     row = database.execute(_GET, (response_id, tenant)).fetchone()
     return None if row is None else record_of(row)
 
 
-def journal(database: sqlite3.Connection, tenant: str, response_id: str) -> list[JournalEntry]:
+def journal(database: Database, tenant: str, response_id: str) -> list[JournalEntry]:
     """Return the entries of a response."""
-    return [entry_of(row) for row in database.execute(_JOURNAL, (response_id, tenant))]
+    return [entry_of(row) for row in database.execute(_JOURNAL, (response_id, tenant)).fetchall()]
 
 
-def history(database: sqlite3.Connection, tenant: str, response_id: str) -> list[JournalEntry] | None:
+def history(database: Database, tenant: str, response_id: str) -> list[JournalEntry] | None:
     """Return the entries of a response and of all before it, None if there is no such response."""
     rows = database.execute(_HISTORY, {"id": response_id, "tenant": tenant}).fetchall()
     # A response without entries gives one row of nothing.
     return [entry_of(row) for row in rows if row[0] is not None] if rows else None
 
 
-def events(database: sqlite3.Connection, tenant: str, response_id: str, after: int, limit: int) -> list[StoredEvent]:
+def events(database: Database, tenant: str, response_id: str, after: int, limit: int) -> list[StoredEvent]:
     """Return events after a sequence number."""
-    return [StoredEvent(*row) for row in database.execute(_EVENTS, (response_id, tenant, after, limit))]
+    rows = database.execute(_EVENTS, (response_id, tenant, after, limit)).fetchall()
+    return [StoredEvent(*row) for row in rows]
 
 
-def delete(database: sqlite3.Connection, tenant: str, response_id: str) -> bool:
+def delete(database: Database, tenant: str, response_id: str) -> bool:
     """Delete a response with all that belongs to it; those that continue it continue the one before it."""
     if database.execute(_EPOCH, (response_id, tenant)).fetchone() is None:
         return False
@@ -148,41 +170,34 @@ def delete(database: sqlite3.Connection, tenant: str, response_id: str) -> bool:
     return True
 
 
-def find_item(database: sqlite3.Connection, tenant: str, item_id: str) -> JournalEntry | None:
-    """Return an entry by the id of its item."""
-    row = database.execute(_FIND_ITEM, (tenant, item_id)).fetchone()
-    return None if row is None else entry_of(row)
+def find_item(database: Database, tenant: str, item_id: str) -> JournalEntry | None:
+    """Return an item of any response or conversation by its id."""
+    with snapshot(database):
+        row = database.execute(_FIND_ITEM, (tenant, item_id)).fetchone()
+        if row is not None and row[0] == "output":
+            return entry_of(row)
+        said = talk.find_item(database, tenant, item_id)
+    if row is None or (said is not None and said.direction == "output"):
+        return said
+    return entry_of(row)
 
 
-def claim(database: sqlite3.Connection, tenant: str, response_id: str) -> ResponseRecord | None:
+def claim(database: Database, tenant: str, response_id: str) -> ResponseRecord | None:
     """Raise the epoch of a response that is not over and return it; None if it is over or unknown."""
     claimed = database.execute(_CLAIM, (response_id, tenant)).rowcount
     return get(database, tenant, response_id) if claimed else None
 
 
-def request_cancel(database: sqlite3.Connection, tenant: str, response_id: str) -> ResponseRecord | None:
-    """Claim a response and mark it as cancelled; return it, also if it was over, or None if there is none."""
-    record = claim(database, tenant, response_id)
-    if record is None:
-        return get(database, tenant, response_id)
-    record.status = "cancelled"
-    record.body["status"] = "cancelled"
-    change = (record.status, encoded(record.body), encoded(record.extra), response_id, tenant, record.epoch)
-    update(database, change)
-    return record
-
-
-def unfinished(database: sqlite3.Connection) -> list[tuple[str, str]]:
+def unfinished(database: Database) -> list[tuple[str, str]]:
     """Return tenant and id of every background response that is not over, oldest first."""
     return database.execute(_UNFINISHED).fetchall()
 
 
 def page(
-    database: sqlite3.Connection, tenant: str, *, limit: int, after: str | None, before: str | None, ascending: bool
+    database: Database, tenant: str, *, limit: int, after: str | None, before: str | None, ascending: bool
 ) -> Page:
     """Return responses in order: those right after `after`, or those right before `before`, or the first."""
-    database.execute("BEGIN")  # the cursors and the list are read from one state
-    try:
+    with snapshot(database):
         start = None if after is None else _place(database, tenant, after, "after")
         end = None if before is None else _place(database, tenant, before, "before")
         low, high = (start, end) if ascending else (end, start)
@@ -190,15 +205,13 @@ def page(
         statement = _ASCENDING if ascending != backwards else _DESCENDING
         bounds = (*(low or _FIRST), *(high or _LAST))
         rows = database.execute(statement, (tenant, *bounds, limit + 1)).fetchall()
-    finally:
-        database.execute("ROLLBACK")
     records = [record_of(row) for row in rows[:limit]]
     if backwards:
         records.reverse()
     return Page(records, has_more=len(rows) > limit)
 
 
-def _place(database: sqlite3.Connection, tenant: str, response_id: str, param: str) -> tuple[int, int]:
+def _place(database: Database, tenant: str, response_id: str, param: str) -> tuple[int, int]:
     place: tuple[int, int] | None = database.execute(_PLACE, (response_id, tenant)).fetchone()
     if place is None:
         raise NotFoundError(f"There is no response '{response_id}' to list from.", param=param)

@@ -1,41 +1,32 @@
 """The revision of a database: which it has, which it should have, and how it gets there.
 
-A database that is up to date, and a new one, are dealt with here in a few milliseconds. Only a database that has to be
-migrated makes Alembic be imported.
+A SQLite database that is up to date, and a new one, are dealt with here in a few milliseconds. Only a database that has
+to be migrated makes Alembic be imported.
 """
 
 import importlib
 import sqlite3
 from contextlib import closing
-from dataclasses import dataclass
 from pathlib import Path
 
 from antwort.errors import ConfigError
 from antwort.storage.connections import config_errors, connect, create_file
-from antwort.storage.locations import sqlite_path
+from antwort.storage.locations import is_postgres, postgres_module, sqlite_path
+from antwort.storage.versions import MIGRATIONS, Migrations, head, needs_upgrade
 
-__all__ = ["MIGRATIONS", "Migrations", "current", "head", "needs_upgrade", "prepare", "upgrade"]
-
-
-@dataclass(frozen=True, slots=True)
-class Migrations:
-    """A folder with Alembic's scripts and `schema.sql`, the SQLite tables they lead to; and the revisions in it."""
-
-    folder: Path
-    revisions: tuple[str, ...]
-    """Oldest first."""
+__all__ = ["MIGRATIONS", "Migrations", "current", "head", "needs_upgrade", "place", "prepare", "upgrade"]
 
 
-MIGRATIONS = Migrations(Path(__file__).with_name("migrations"), ("0001",))
-
-
-def head(migrations: Migrations = MIGRATIONS) -> str:
-    """Return the revision that this version of antwort needs."""
-    return migrations.revisions[-1]
+def place(url: str) -> str:
+    """Return where a database is, for people to read: no password is in it."""
+    return str(postgres_module().place(url)) if is_postgres(url) else str(sqlite_path(url))
 
 
 def current(url: str) -> str | None:
     """Return the revision of a database; None if it is new."""
+    if is_postgres(url):
+        revision: str | None = postgres_module().current(url)
+        return revision
     path = sqlite_path(url)
     with config_errors(path):
         if not path.exists():
@@ -44,32 +35,17 @@ def current(url: str) -> str | None:
             return _revision(database, path)
 
 
-def needs_upgrade(revision: str | None, *, embedded: bool, where: str, migrations: Migrations = MIGRATIONS) -> bool:
-    """Tell whether a database is to be upgraded at start; raise ConfigError with the cure if it cannot be used.
-
-    An embedded database has one user, so it can be upgraded without asking. Others may serve older versions too.
-    """
-    if revision == head(migrations):
-        return False
-    if revision is not None and revision not in migrations.revisions:
-        raise ConfigError(
-            f"The database has the revision '{revision}', which this version of antwort does not know. "
-            "Install the newer version that wrote it, or restore a backup.",
-            where=where,
-        )
-    if not embedded:
-        raise ConfigError("The database is not up to date. Run 'antwort db upgrade'.", where=where)
-    return True
-
-
 def prepare(url: str, *, migrations: Migrations = MIGRATIONS) -> None:
-    """Make a database fit for use at start; raise ConfigError if that cannot be."""
+    """Make a SQLite database fit for use at start; raise ConfigError if that cannot be."""
     if needs_upgrade(current(url), embedded=True, where=str(sqlite_path(url)), migrations=migrations):
         upgrade(url, migrations=migrations)
 
 
 def upgrade(url: str, *, migrations: Migrations = MIGRATIONS) -> None:
     """Create a database, or bring an older one to the newest revision."""
+    if is_postgres(url):
+        postgres_module().upgrade(url, migrations=migrations)
+        return
     path = sqlite_path(url)
     with config_errors(path):
         create_file(path)

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from antwort.testing.script_server import ScriptServer
     from antwort.testing.scripted import ScriptedBackend
     from antwort.testing.server import RunningApp, running
+    from antwort.testing.tokenizers import count_words
 
 __all__ = [
     "Answer",
@@ -33,6 +34,7 @@ __all__ = [
     "Turn",
     "Violation",
     "call",
+    "count_words",
     "fail",
     "lint_response",
     "lint_stream",
@@ -54,6 +56,7 @@ _HOME = {
     "antwort.testing.script_server": ("ScriptServer",),
     "antwort.testing.scripted": ("ScriptedBackend",),
     "antwort.testing.server": ("RunningApp", "running"),
+    "antwort.testing.tokenizers": ("count_words",),
 }
 """Where each name lives. They are imported on first use: pytest loads this package wherever antwort is installed."""
 

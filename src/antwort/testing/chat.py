@@ -58,7 +58,7 @@ class ChatWriter:
                 yield self._chunk(self._thought(piece.delta))
             elif piece.kind == "refusal":
                 yield self._chunk({"refusal": piece.delta})
-            else:
+            elif piece.kind == "text":
                 chunk = self._chunk({"content": self._end_of_thought() + piece.delta})
                 if self._logprobs:
                     chunk["choices"][0]["logprobs"] = {"content": [logprob(piece.delta)]}

@@ -14,7 +14,7 @@ __all__ = ["Closed", "Failed", "Piece", "logprob", "perform"]
 class Piece:
     """One delta of a turn."""
 
-    kind: Literal["reasoning", "refusal", "text", "call"]
+    kind: Literal["reasoning", "summary", "opaque", "refusal", "text", "call"]
     delta: str
     index: int = 0
     call: Call | None = None
@@ -62,7 +62,9 @@ async def perform(turn: Turn) -> AsyncGenerator[list[Piece], None]:
 
 
 def _pieces(turn: Turn) -> Iterator[Piece | Waitable]:
-    for kind, deltas in (("reasoning", turn.reasoning), ("refusal", turn.refusal), ("text", turn.text)):
+    opaque = (turn.opaque,) if turn.opaque else ()
+    thoughts = (("reasoning", turn.reasoning), ("summary", turn.summary), ("opaque", opaque))
+    for kind, deltas in (*thoughts, ("refusal", turn.refusal), ("text", turn.text)):
         for delta in deltas:
             yield Piece(kind, delta) if isinstance(delta, str) else delta  # type: ignore[arg-type] # kinds are literals
     for index, call in enumerate(turn.calls):

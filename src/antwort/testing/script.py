@@ -61,6 +61,8 @@ class Turn:
 
     text: tuple[str | Waitable, ...] = ()
     reasoning: tuple[str | Waitable, ...] = ()
+    summary: tuple[str | Waitable, ...] = ()
+    opaque: str = ""
     refusal: tuple[str | Waitable, ...] = ()
     calls: tuple[Call, ...] = ()
     usage: Usage | None = None
@@ -138,6 +140,8 @@ def turn(
     text: Deltas = (),
     *,
     reasoning: Deltas = (),
+    summary: Deltas = (),
+    opaque: str = "",
     refusal: Deltas = (),
     calls: Iterable[Call] = (),
     usage: Usage | tuple[int, int] | None = (10, 5),
@@ -157,6 +161,8 @@ def turn(
     """Make a step of a script: one turn of the model.
 
     text, reasoning, refusal   a text, or a list of deltas; gates among them hold the stream there
+    summary, opaque   a summary of the thoughts, and the thoughts as only the server can read them; not over HTTP, since
+                  Chat Completions have neither
     calls         function calls, made by `call`; they follow the text
     usage         tokens, as (input, output) or in full; None if the server reports none
     finish        why the model stopped; by default `tool_calls` if there are calls, else `stop`
@@ -180,6 +186,8 @@ def turn(
     return Turn(
         text=_deltas(text),
         reasoning=_deltas(reasoning),
+        summary=_deltas(summary),
+        opaque=opaque,
         refusal=_deltas(refusal),
         calls=calls,
         usage=usage,
@@ -237,6 +245,10 @@ class Script:
         if wrong:
             raise self._failure(f"step {number} ({step}) expected another request: {'; '.join(wrong)}")
         return number, step
+
+    def refuse(self, request: ModelRequest) -> None:
+        """Take note of a request that no step is to answer, because it would not fit into the model's context."""
+        self.requests.append(request)
 
     def _choice(self, request: ModelRequest) -> int | None:
         for number, step in self._left.items():

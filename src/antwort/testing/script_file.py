@@ -5,7 +5,7 @@ The file is a list of steps, or a mapping with `steps` and `models` (the models 
     models: [scripted]
     steps:
       - text: Hello                      # or a list of deltas: [Hel, lo]
-        reasoning: Greet back.           # text or deltas, like `refusal`
+        reasoning: Greet back.           # text or deltas, like `summary` and `refusal`; `opaque` is a text
       - calls:
           - name: add
             arguments: {a: 1, b: 2}      # or raw text, or a list of raw texts that are streamed one by one
@@ -94,6 +94,8 @@ class _Failure(_Part):
 class _Step(_Part):
     text: str | list[str] = ""
     reasoning: str | list[str] = ""
+    summary: str | list[str] = ""
+    opaque: str = ""
     refusal: str | list[str] = ""
     calls: list[_Call] = Field(default_factory=list)
     usage: _Usage | None = Field(default_factory=_Usage)
@@ -123,6 +125,8 @@ class _Step(_Part):
         return turn(
             self.text,
             reasoning=self.reasoning,
+            summary=self.summary,
+            opaque=self.opaque,
             refusal=self.refusal,
             calls=[one.value() for one in self.calls],
             usage=self.usage.value() if self.usage else None,

@@ -4,11 +4,11 @@ import asyncio
 import contextlib
 import json
 import threading
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 from aiohttp import web
 
@@ -18,6 +18,7 @@ from antwort.testing.chat import ChatWriter, embedding, read_chat
 from antwort.testing.performance import Closed, Failed, Piece, perform
 from antwort.testing.script import Failure, Script, Turn
 from antwort.testing.script_file import read_script
+from antwort.testing.tokenizers import Tokenizers
 
 __all__ = ["ScriptServer"]
 
@@ -38,6 +39,10 @@ class ScriptServer:
     same for the same text). It is as strict as `ScriptedBackend`: a request that the script does not foresee gets a
     500, and the end of the block raises a ScriptError for it and for steps that were never asked for.
 
+    With a `tokenizer` it counts tokens like that server: `vllm` at `/tokenize`, `llamacpp` at `/apply-template` and
+    `/tokenize`; each word is one. With a `context_window` it refuses a request with more tokens, in the words of that
+    server or of OpenAI, and plays no step for it. The list of models tells the window as that server does.
+
     `on_request` gets a line about each request for a completion. `on_finished` is called when an answer was sent and no
     step is left. Both are called on the thread of the server.
     """
@@ -49,6 +54,8 @@ class ScriptServer:
         models: Sequence[str] = ("scripted",),
         host: str = "127.0.0.1",
         port: int = 0,
+        tokenizer: Literal["vllm", "llamacpp"] | None = None,
+        context_window: int | None = None,
         on_request: Callable[[str], None] | None = None,
         on_finished: Callable[[], None] | None = None,
     ) -> None:
@@ -61,8 +68,11 @@ class ScriptServer:
         """The bodies of the requests for embeddings."""
         self.cancelled: list[int] = []
         """The numbers of the steps whose client left before the end."""
+        self.tokenized: list[JSON] = []
+        """The bodies of the requests to count tokens."""
         self.url = ""
         self._models = tuple(models)
+        self._tokenizers = Tokenizers(tokenizer, context_window)
         self._address = (host, port)
         self._on_request = on_request or (lambda _line: None)
         self._on_finished = on_finished or (lambda: None)
@@ -124,6 +134,8 @@ class ScriptServer:
         app.router.add_post("/v1/chat/completions", self._chat)
         app.router.add_post("/v1/embeddings", self._embeddings)
         app.router.add_get("/v1/models", self._list)
+        for path, answer in self._tokenizers.routes().items():
+            app.router.add_post(path, self._counting(answer))
         runner = web.AppRunner(app, access_log=None, handler_cancellation=True, shutdown_timeout=0.1)
         with bind(*self._address) as sock:
             await runner.setup()
@@ -139,7 +151,8 @@ class ScriptServer:
     # --- answers -----------------------------------------------------------------------------------------------------
 
     async def _list(self, _request: web.Request) -> web.Response:
-        data = [{"id": model, "object": "model", "created": 0, "owned_by": "script"} for model in self._models]
+        known = {"object": "model", "created": 0, "owned_by": "script", **self._tokenizers.listed()}
+        data = [{"id": model, **known} for model in self._models]
         return web.json_response({"object": "list", "data": data})
 
     async def _embeddings(self, request: web.Request) -> web.Response:
@@ -155,13 +168,25 @@ class ScriptServer:
         usage = {"prompt_tokens": tokens, "total_tokens": tokens}
         return web.json_response({"object": "list", "model": body.get("model"), "data": data, "usage": usage})
 
+    def _counting(self, answer: Callable[[JSON], JSON]) -> Callable[[web.Request], Awaitable[web.Response]]:
+        async def count(request: web.Request) -> web.Response:
+            body = await _body(request)
+            self.tokenized.append(body)
+            return web.json_response(answer(body))
+
+        return count
+
     async def _chat(self, request: web.Request) -> web.StreamResponse:
         body = await _body(request)
         self.requests.append(body)
         self.headers.append({name.lower(): value for name, value in request.headers.items()})
         self._running += 1
         try:
-            number, step = self.script.take(read_chat(body))
+            asked = read_chat(body)
+            if (refusal := self._tokenizers.refusal(asked)) is not None:
+                self.script.refuse(asked)
+                return await _sent(request, web.json_response(refusal, status=400))
+            number, step = self.script.take(asked)
             self._on_request(f"{_asked(body)} -> step {number}: {step}")
             return await self._answer(request, body, number, step)
         except APIError as error:

@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -23,6 +23,7 @@ from antwort.errors import (
 from antwort.testing.performance import Closed, Failed, Piece, logprob, perform
 from antwort.testing.script import Failure, Script, Turn
 from antwort.testing.script_file import read_script
+from antwort.testing.tokenizers import count_words
 
 __all__ = ["ScriptedBackend"]
 
@@ -51,10 +52,19 @@ class ScriptedBackend:
     status 500 to the caller; and that, like a step that was never asked for, makes `assert_done()` fail, which the end
     of the `with` block calls. A step may be plain text. Each delta is fed and flushed by itself, unless the step has a
     `burst`; a request without `stream` gets all in one flush.
+
+    With a `tokenizer`, such as `count_words`, it counts tokens. With a `context_window` it tells how many it takes, and
+    refuses a request with more; such a request plays no step. Without a tokenizer words are counted for that.
     """
 
     def __init__(
-        self, steps: Iterable[Turn | str], *, name: str = "scripted", models: Sequence[str] = ("scripted",)
+        self,
+        steps: Iterable[Turn | str],
+        *,
+        name: str = "scripted",
+        models: Sequence[str] = ("scripted",),
+        tokenizer: Callable[[ModelRequest], int] | None = None,
+        context_window: int | None = None,
     ) -> None:
         self.name = name
         self.script = Script(steps)
@@ -62,6 +72,8 @@ class ScriptedBackend:
         """The numbers of the steps that were cancelled while they ran."""
         self.closed = False
         self._models = tuple(models)
+        self._tokenizer = tokenizer
+        self._window = context_window
         for number, step in enumerate(self.script.steps, 1):
             if step.raw is not None:
                 raise DefinitionError(f"step {number}: raw bytes only travel over HTTP; use ScriptServer")
@@ -79,6 +91,7 @@ class ScriptedBackend:
 
     async def run(self, request: ModelRequest, sink: TurnSink) -> None:
         """Play the step that answers the request."""
+        self._check_window(request)
         number, step = self.script.take(request)
         try:
             await self._play(step, number, request, sink)
@@ -92,7 +105,15 @@ class ScriptedBackend:
 
     async def models(self) -> Sequence[ModelInfo]:
         """List the models it was given."""
-        return [ModelInfo(model, self.name) for model in self._models]
+        return [ModelInfo(model, self.name, context_window=self._window) for model in self._models]
+
+    async def count_tokens(self, request: ModelRequest) -> int | None:
+        """Count with the tokenizer, if there is one."""
+        return None if self._tokenizer is None else self._tokenizer(request)
+
+    async def context_window(self, _model: str) -> int | None:
+        """Return the window it was given."""
+        return self._window
 
     async def close(self) -> None:
         """Take note that nobody needs it any more."""
@@ -109,6 +130,16 @@ class ScriptedBackend:
         self, _kind: type[BaseException] | None, error: BaseException | None, _trace: TracebackType | None
     ) -> None:
         self.script.close_block(error)
+
+    def _check_window(self, request: ModelRequest) -> None:
+        count = (self._tokenizer or count_words)(request) if self._window is not None else 0
+        if self._window is not None and count > self._window:
+            self.script.refuse(request)
+            raise BadRequestError(
+                f"The conversation is too long for the model: it has {count} tokens, of {self._window}.",
+                param="input",
+                code="context_length_exceeded",
+            )
 
     async def _play(self, step: Turn, number: int, request: ModelRequest, sink: TurnSink) -> None:
         whole: list[Piece] = []
@@ -132,6 +163,10 @@ class ScriptedBackend:
                 sink.text(piece.delta, [logprob(piece.delta)] if wanted else None)
             elif piece.kind == "reasoning":
                 sink.reasoning(piece.delta)
+            elif piece.kind == "summary":
+                sink.summary(piece.delta)
+            elif piece.kind == "opaque":
+                sink.opaque(piece.delta)
             elif piece.kind == "refusal":
                 sink.refusal(piece.delta)
             elif piece.call is not None:

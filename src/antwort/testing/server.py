@@ -41,7 +41,7 @@ def running(app: Antwort) -> Iterator[RunningApp]:
             async with app:
                 server = running_server(
                     app.asgi(),
-                    shutdown_timeout=1,
+                    app.config.server.model_copy(update={"shutdown_timeout": 1}),
                     on_ready=lambda: ready.set_result(url_of(sock)),
                     on_stop=app.stopping,
                     signals=False,

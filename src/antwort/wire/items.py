@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 from msgspec import UNSET, Struct, UnsetType, field
 
 __all__ = [
+    "CustomToolCall",
     "FunctionCall",
     "HostedCall",
     "Item",
@@ -76,10 +77,20 @@ class FunctionCall(Struct, tag="function_call", tag_field="type"):
     status: Status = "in_progress"
 
 
+class CustomToolCall(Struct, tag="custom_tool_call", tag_field="type"):
+    """A call of a client's tool that takes text in place of arguments."""
+
+    id: str
+    call_id: str
+    name: str
+    input: str = ""
+    status: Status = "in_progress"
+
+
 HostedCall = JSON
 """The receipt of a hosted tool; its shape is declared by the function's wire face."""
 
 if TYPE_CHECKING:
-    Item: TypeAlias = Message | Reasoning | FunctionCall | HostedCall
+    Item: TypeAlias = Message | Reasoning | FunctionCall | CustomToolCall | HostedCall
 else:
     Item = Any  # items are only written, never read; msgspec cannot tell such a union apart

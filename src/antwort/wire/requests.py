@@ -1,16 +1,27 @@
-"""The body of `POST /v1/responses`."""
+"""The bodies of requests that make something: a response, a compacted window."""
 
 import re
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 import msgspec
 from msgspec import Meta, Struct
 
 from antwort.errors import BadRequestError, did_you_mean
 
-__all__ = ["CreateResponse", "Reasoning", "StreamOptions", "TextConfig", "decode_create"]
+__all__ = [
+    "CompactRequest",
+    "ContextManagement",
+    "CreateResponse",
+    "Reasoning",
+    "StreamOptions",
+    "TextConfig",
+    "decode_compact",
+    "decode_create",
+]
 
 JSON = dict[str, Any]
+S = TypeVar("S", bound=Struct)
+Key = Annotated[str, Meta(max_length=64)]
 
 
 class TextConfig(Struct, kw_only=True, forbid_unknown_fields=True):
@@ -34,6 +45,14 @@ class StreamOptions(Struct, kw_only=True):
     include_obfuscation: bool | None = None
 
 
+class ContextManagement(Struct, kw_only=True, forbid_unknown_fields=True):
+    """When the window is to be compacted."""
+
+    type: Literal["compaction"]
+    compact_threshold: Annotated[int, Meta(ge=1)] | None = None
+    """Tokens in the window from which on it is."""
+
+
 class CreateResponse(Struct, kw_only=True, forbid_unknown_fields=True):
     """A request for a response. Items, tools and tool choices stay JSON here; the engine reads them by type."""
 
@@ -46,7 +65,7 @@ class CreateResponse(Struct, kw_only=True, forbid_unknown_fields=True):
     tools: list[JSON] | None = None
     tool_choice: str | JSON | None = None
     parallel_tool_calls: bool | None = None
-    metadata: Annotated[dict[str, Annotated[str, Meta(max_length=512)]], Meta(max_length=16)] | None = None
+    metadata: Annotated[dict[Key, Annotated[str, Meta(max_length=512)]], Meta(max_length=16)] | None = None
     text: TextConfig | None = None
     temperature: Annotated[float, Meta(ge=0, le=2)] | None = None
     top_p: Annotated[float, Meta(ge=0, le=1)] | None = None
@@ -69,38 +88,68 @@ class CreateResponse(Struct, kw_only=True, forbid_unknown_fields=True):
     user: str | None = None
     agent: str | None = None
     """An agent profile of the configuration; ours."""
+    context_management: list[ContextManagement] | None = None
     # Known, and refused by name where they would change what the request means.
     prompt: JSON | None = None
     moderation: JSON | None = None
-    context_management: list[JSON] | None = None
     access_programs: Any = None
     image: JSON | None = None
 
 
-_decoder = msgspec.json.Decoder(CreateResponse)
+class CompactRequest(Struct, kw_only=True, forbid_unknown_fields=True):
+    """A request for a window that means the same and is shorter."""
+
+    model: str
+    input: str | list[JSON] | None = None
+    previous_response_id: str | None = None
+    instructions: str | None = None
+    prompt_cache_key: Annotated[str, Meta(max_length=128)] | None = None
+    prompt_cache_retention: str | None = None
+    prompt_cache_options: JSON | None = None
+    service_tier: str | None = None
+
+
+_create_decoder = msgspec.json.Decoder(CreateResponse)
+_compact_decoder = msgspec.json.Decoder(CompactRequest)
 _PLACE = re.compile(r" - at `\$?\.?(.*)`$")
+_MISSING = re.compile(r"missing required field `(.*?)`")
 _UNKNOWN = re.compile(r"unknown field `(.*?)`")
 
 
 def decode_create(body: bytes | str) -> CreateResponse:
     """Read a request; what does not fit is a BadRequestError that names the parameter."""
+    return _decoded(_create_decoder, body)
+
+
+def decode_compact(body: bytes | str) -> CompactRequest:
+    """Read a request for compaction; what does not fit is a BadRequestError that names the parameter."""
+    return _decoded(_compact_decoder, body)
+
+
+def _decoded(decoder: msgspec.json.Decoder[S], body: bytes | str) -> S:
     try:
-        return _decoder.decode(body)
+        return decoder.decode(body)
     except msgspec.ValidationError as error:
-        raise _invalid(str(error)) from None
+        raise _invalid(str(error), decoder.type) from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise BadRequestError(f"The body is not valid JSON: {error}.", code="invalid_json") from None
 
 
-def _invalid(message: str) -> BadRequestError:
+def _invalid(message: str, kind: type[S]) -> BadRequestError:
     place = _PLACE.search(message)
     param = place.group(1) if place else None
     unknown = _UNKNOWN.search(message)
     if unknown is not None:
         name = unknown.group(1)
         param = f"{param}.{name}" if param else name
-        hint = did_you_mean(name, CreateResponse.__struct_fields__)
+        hint = did_you_mean(name, kind.__struct_fields__)
         return BadRequestError(f"Unknown parameter: '{param}'{hint or '.'}", param=param, code="unknown_parameter")
+    missing = _MISSING.search(message)
+    if missing is not None:
+        param = f"{param}.{missing.group(1)}" if param else missing.group(1)
+        return BadRequestError(
+            f"Missing required parameter: '{param}'.", param=param, code="missing_required_parameter"
+        )
     reason = _PLACE.sub("", message)
     if not param:
         return BadRequestError(f"The body must be a JSON object: {reason}.", code="invalid_type")

@@ -7,7 +7,7 @@ from msgspec import UNSET, Struct, UnsetType, field
 from antwort.wire.items import Item, Message, OutputText
 from antwort.wire.usage import Usage
 
-__all__ = ["IncompleteDetails", "ResponseError", "ResponseObject", "Status"]
+__all__ = ["CompactedResponse", "IncompleteDetails", "ResponseError", "ResponseObject", "Status"]
 
 JSON = dict[str, Any]
 Status = Literal["queued", "in_progress", "completed", "failed", "incomplete", "cancelled"]
@@ -44,6 +44,7 @@ class ResponseObject(Struct, kw_only=True):
     output: list[Item] = field(default_factory=list)
     parallel_tool_calls: bool = True
     previous_response_id: str | None = None
+    conversation: JSON | None = None
     prompt_cache_key: str | None = None
     reasoning: JSON | None = None
     safety_identifier: str | None = None
@@ -69,3 +70,13 @@ class ResponseObject(Struct, kw_only=True):
         """The text of all messages."""
         parts = [part for item in self.output if isinstance(item, Message) for part in item.content]
         return "".join(part.text for part in parts if isinstance(part, OutputText))
+
+
+class CompactedResponse(Struct, kw_only=True):
+    """A compacted window: what to send as `input` in place of what was compacted."""
+
+    id: str
+    object: Literal["response.compaction"] = "response.compaction"
+    created_at: int
+    output: list[JSON]
+    usage: Usage

@@ -8,7 +8,7 @@ from urllib.parse import unquote_to_bytes
 from antwort.backends.chat.dialect import Dialect
 from antwort.errors import BadRequestError
 
-__all__ = ["Content", "chat_content", "chat_parts", "is_text", "text_of"]
+__all__ = ["Content", "chat_content", "chat_parts", "is_text"]
 
 JSON = dict[str, Any]
 Content = str | list[JSON]
@@ -41,15 +41,6 @@ def chat_parts(content: Any, dialect: Dialect, backend: str) -> list[JSON]:
 def is_text(part: JSON) -> bool:
     """Tell whether a Chat Completions part is text."""
     return part.get("type") == "text"
-
-
-def text_of(content: Any) -> str:
-    """Return the text of an assistant's message; a refusal is text too."""
-    if isinstance(content, str):
-        return content
-    parts = content if isinstance(content, list) else []
-    texts = (part.get("text") or part.get("refusal") for part in parts if isinstance(part, dict))
-    return "".join(text for text in texts if isinstance(text, str))
 
 
 def _part(part: JSON, dialect: Dialect, backend: str) -> JSON:

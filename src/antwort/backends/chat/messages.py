@@ -8,6 +8,7 @@
   the turn, because tool messages of most servers hold text only.
 - Thoughts go back as `reasoning_content` of the message they led to, and only if it has calls: servers that think
   between calls want them there, and none wants them elsewhere.
+- Calls of custom tools and their outputs are those of functions with the argument `input`.
 - Items that only mean something to us (hosted calls, references, compactions) are left out.
 """
 
@@ -15,10 +16,9 @@ from collections import defaultdict, deque
 from collections.abc import Sequence
 from typing import Any
 
-import msgspec
-
-from antwort.backends.chat.content import chat_content, chat_parts, is_text, text_of
+from antwort.backends.chat.content import chat_content, chat_parts, is_text
 from antwort.backends.chat.dialect import Dialect
+from antwort.backends.items import OUTPUT_TYPES, as_function, json_arguments, text_of
 from antwort.errors import BadRequestError
 
 __all__ = ["chat_messages"]
@@ -51,10 +51,11 @@ class _Transcript:
         self._outputs: dict[Any, deque[JSON]] = defaultdict(deque)
         self._answered: dict[Any, int] = defaultdict(int)
         for item in items:
-            if item.get("type") == "function_call_output":
+            if item.get("type") in OUTPUT_TYPES:
                 self._outputs[item.get("call_id")].append(item)
 
     def add(self, item: JSON) -> None:
+        item = as_function(item)
         match item.get("type") or "message":
             case "message":
                 self._add_message(item)
@@ -122,21 +123,8 @@ class _Transcript:
 
 
 def _call(item: JSON) -> JSON:
-    function = {"name": item.get("name"), "arguments": _arguments(item.get("arguments"))}
+    function = {"name": item.get("name"), "arguments": json_arguments(item.get("arguments"))}
     return {"id": item.get("call_id"), "type": "function", "function": function}
-
-
-def _arguments(arguments: Any) -> str:
-    """Return arguments that are JSON for certain: servers parse those of earlier turns and fail at others."""
-    if not isinstance(arguments, str):
-        return msgspec.json.encode(arguments or {}).decode()
-    if not arguments.strip():
-        return "{}"
-    try:
-        msgspec.json.decode(arguments, type=dict[str, msgspec.Raw])
-    except (msgspec.MsgspecError, UnicodeError, RecursionError):
-        return msgspec.json.encode({"invalid_arguments": arguments}).decode()
-    return arguments
 
 
 def _thoughts(item: JSON) -> str:

@@ -1,16 +1,14 @@
 """A model turn as the body of a Chat Completions request: only what was asked for."""
 
-from collections.abc import Mapping
 from typing import Any
-
-import msgspec
 
 from antwort.backends.base import ModelRequest
 from antwort.backends.chat.dialect import Dialect
 from antwort.backends.chat.messages import chat_messages
+from antwort.backends.items import with_extra
 from antwort.errors import BadRequestError
 
-__all__ = ["chat_body", "encode_body"]
+__all__ = ["chat_body"]
 
 JSON = dict[str, Any]
 
@@ -26,15 +24,7 @@ _SAME_NAME = (
 )
 
 
-def encode_body(body: JSON) -> bytes:
-    """Write a body as JSON."""
-    try:
-        return msgspec.json.encode(body)
-    except UnicodeEncodeError:
-        raise BadRequestError("The request holds text that is not valid Unicode.", param="input") from None
-
-
-def chat_body(request: ModelRequest, dialect: Dialect, backend: str, extra: Mapping[str, Any]) -> JSON:
+def chat_body(request: ModelRequest, dialect: Dialect, backend: str, extra: JSON) -> JSON:
     """Return the body. Fields of `extra`, then of the request's own, replace ours; null leaves a field out."""
     body: JSON = {
         "model": request.model,
@@ -59,12 +49,7 @@ def chat_body(request: ModelRequest, dialect: Dialect, backend: str, extra: Mapp
     response_format = _response_format(request.text_format)
     if response_format is not None:
         body["response_format"] = response_format
-    for name, value in {**extra, **request.extra}.items():
-        if value is None:
-            body.pop(name, None)
-        else:
-            body[name] = value
-    return body
+    return with_extra(body, extra, request.extra)
 
 
 def _tools(request: ModelRequest) -> JSON:

@@ -6,10 +6,11 @@ import msgspec
 
 from antwort.backends.base import TurnSink
 from antwort.backends.chat.calls import Calls
-from antwort.backends.chat.chunk import Chunk, Delta, decode_chunk, decode_leniently, logprobs_of, usage_of
-from antwort.backends.chat.errors import excerpt, reported_error
+from antwort.backends.chat.chunk import Chunk, Delta, decode_chunk, decode_leniently
 from antwort.backends.chat.thoughts import ThinkTags, text_in_details, texts_in_parts
+from antwort.backends.errors import excerpt, reported_error
 from antwort.backends.failures import BROKEN, FAILED
+from antwort.backends.figures import logprobs_of, usage_of
 from antwort.errors import BadGatewayError
 
 __all__ = ["Turn"]

@@ -69,6 +69,13 @@ class DemoBackend:
         """List the one model."""
         return (ModelInfo(DEMO_MODEL, "antwort"),)
 
+    async def count_tokens(self, request: ModelRequest) -> int:
+        """Count the input tokens, as `run` does."""
+        return _tokens(_read(request))
+
+    async def context_window(self, _model: str) -> None:
+        """Return None: rules have no window."""
+
     async def close(self) -> None:
         """Do nothing: there are no connections."""
 

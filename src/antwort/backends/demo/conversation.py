@@ -2,11 +2,12 @@
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from antwort.backends.demo.words import clean
+from antwort.backends.items import as_function
 
 __all__ = ["Conversation", "Result", "transcript"]
 
@@ -42,13 +43,13 @@ class Conversation:
     """Images and files in the last message, which the demo model cannot read."""
 
     @classmethod
-    def of(cls, items: Sequence[Mapping[str, Any]]) -> "Conversation":
+    def of(cls, items: Sequence[JSON]) -> "Conversation":
         """Read wire items; those of unknown types are passed over."""
         said: list[str] = []
         calls: dict[str, tuple[str, str]] = {}
         results: list[Result] = []
         attachments = 0
-        for item in items:
+        for item in map(as_function, items):
             kind = item.get("type", "message")
             if kind == "message" and item.get("role") == "user":
                 said.append(clean(_text(item.get("content"))).strip())
@@ -67,10 +68,10 @@ class Conversation:
         return cls(said[-1] if said else "", tuple(said[:-1]), tuple(results), attachments)
 
 
-def transcript(items: Sequence[Mapping[str, Any]]) -> list[str]:
+def transcript(items: Sequence[JSON]) -> list[str]:
     """Return every text of the items that a model would read, for counting; images and files have none."""
     texts: list[str] = []
-    for item in items:
+    for item in map(as_function, items):
         kind = str(item.get("type", "message"))
         if kind == "message":
             texts += (str(item.get("role")), _text(item.get("content")))

@@ -8,7 +8,9 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from antwort.functions.http import REQUEST_ID
 from antwort.observability import bind_log_context
 
-_HEADER = b"x-request-id"
+__all__ = ["HEADER", "RequestIdMiddleware", "request_id_of"]
+
+HEADER = b"x-request-id"
 _ACCEPTABLE = re.compile(rb"[A-Za-z0-9._:-]{1,128}")
 
 
@@ -23,14 +25,19 @@ class RequestIdMiddleware:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        given = next((value for name, value in scope["headers"] if name == _HEADER), b"")
-        raw = given if _ACCEPTABLE.fullmatch(given) else b"req_" + secrets.token_hex(16).encode()
+        raw = request_id_of(scope)
         request_id = scope[REQUEST_ID] = raw.decode()
 
         async def named(message: Message) -> None:
             if message["type"] == "http.response.start":
-                message["headers"] = [*message.get("headers", ()), (_HEADER, raw)]
+                message["headers"] = [*message.get("headers", ()), (HEADER, raw)]
             await send(message)
 
         with bind_log_context(request_id=request_id):
             await self.app(scope, receive, named)
+
+
+def request_id_of(scope: Scope) -> bytes:
+    """Return the id that the client gives to a request, or a new one."""
+    given = next((value for name, value in scope["headers"] if name == HEADER), b"")
+    return given if _ACCEPTABLE.fullmatch(given) else b"req_" + secrets.token_hex(16).encode()

@@ -17,6 +17,7 @@ CREATE TABLE responses (
     body TEXT NOT NULL,
     request TEXT NOT NULL,
     extra TEXT NOT NULL,
+    conversation_id TEXT,
     CONSTRAINT pk_responses PRIMARY KEY (number),
     CONSTRAINT uq_responses_id UNIQUE (id)
 );
@@ -44,4 +45,41 @@ CREATE TABLE events (
     data BLOB NOT NULL,
     CONSTRAINT pk_events PRIMARY KEY (response_id, sequence),
     CONSTRAINT fk_events_response_id FOREIGN KEY(response_id) REFERENCES responses (id) ON DELETE CASCADE
-)
+);
+CREATE TABLE conversations (
+    id TEXT NOT NULL,
+    tenant TEXT NOT NULL,
+    created_at BIGINT NOT NULL,
+    metadata TEXT NOT NULL,
+    CONSTRAINT pk_conversations PRIMARY KEY (id)
+);
+CREATE TABLE conversation_items (
+    number INTEGER NOT NULL,
+    conversation_id TEXT NOT NULL,
+    tenant TEXT NOT NULL,
+    item_id TEXT NOT NULL,
+    direction TEXT NOT NULL,
+    visible BOOLEAN NOT NULL,
+    item TEXT NOT NULL,
+    call TEXT,
+    CONSTRAINT pk_conversation_items PRIMARY KEY (number),
+    CONSTRAINT uq_conversation_items_conversation_id UNIQUE (conversation_id, item_id),
+    CONSTRAINT fk_conversation_items_conversation_id FOREIGN KEY(conversation_id) REFERENCES conversations (id) ON DELETE CASCADE
+);
+CREATE INDEX ix_conversation_items_order ON conversation_items (conversation_id, number);
+CREATE INDEX ix_conversation_items_item ON conversation_items (tenant, item_id);
+CREATE TABLE records (
+    number INTEGER NOT NULL,
+    owner TEXT NOT NULL,
+    kind TEXT NOT NULL,
+    tenant TEXT NOT NULL,
+    id TEXT NOT NULL,
+    parent TEXT NOT NULL,
+    created_at BIGINT NOT NULL,
+    version INTEGER NOT NULL,
+    value TEXT NOT NULL,
+    CONSTRAINT pk_records PRIMARY KEY (number),
+    CONSTRAINT uq_records_owner UNIQUE (owner, kind, tenant, id)
+);
+CREATE INDEX ix_records_list ON records (owner, kind, tenant, parent, number);
+CREATE INDEX ix_records_scan ON records (owner, kind, number)

@@ -11,7 +11,7 @@ def upgrade() -> None:
     """Create the tables."""
     op.create_table(
         "responses",
-        sa.Column("number", sa.BigInteger().with_variant(sa.Integer, "sqlite"), nullable=False),
+        sa.Column("number", sa.BigInteger().with_variant(sa.Integer, "sqlite"), sa.Identity(), nullable=False),
         sa.Column("id", sa.Text, nullable=False),
         sa.Column("tenant", sa.Text, nullable=False),
         sa.Column("created_at", sa.BigInteger, nullable=False),

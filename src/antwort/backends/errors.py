@@ -1,4 +1,4 @@
-"""Errors that a Chat Completions server reports, as the errors our clients get."""
+"""Errors that a model server reports, as the errors our clients get."""
 
 import re
 from collections.abc import Mapping
@@ -30,7 +30,11 @@ _RETRY_AFTER = 1.0
 _TITLE = re.compile(r"<title[^>]*>(.*?)</title>", re.IGNORECASE | re.DOTALL)
 _UNSEEN = re.compile(r"<(script|style)\b.*?</\1\s*>|<[^>]*>", re.IGNORECASE | re.DOTALL)
 _TOO_LONG = re.compile(
-    r"context[ _](length|window|size)|maximum (context|sequence|prompt) length|prompt is too long|max_model_len",
+    r"context[ _]?(length|window|size|limit)"  # OpenAI, vLLM, llama.cpp, Ollama, LM Studio, LiteLLM's class, SGLang
+    r"|max(imum|_)? ?(context|sequence|seq|prompt|model)[ _]len"  # and vLLM's `max_model_len`
+    r"|prompt is too long|input is too long|too many input tokens"  # Anthropic, Bedrock
+    r"|input token count .{0,40}exceeds|exceeds? the maximum number of tokens"  # Gemini
+    r"|`inputs` tokens \+ `max_new_tokens` must be|`inputs` must have less than \d+ tokens",  # TGI
     re.IGNORECASE,
 )
 _STATUS_BY_WORD = (

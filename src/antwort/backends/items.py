@@ -1,0 +1,72 @@
+"""Wire items as backends give them to models: what several dialects do in the same way."""
+
+from typing import Any
+
+import msgspec
+
+from antwort.errors import BadRequestError
+
+__all__ = ["OUTPUT_TYPES", "as_function", "json_arguments", "text_of", "with_extra"]
+
+JSON = dict[str, Any]
+
+OUTPUT_TYPES = frozenset({"function_call_output", "custom_tool_call_output"})
+
+
+def as_function(item: JSON) -> JSON:
+    """Return a call of a custom tool, or its output, as that of a function with the argument `input`; others as is.
+
+    Models are offered custom tools as such functions, and should find in the history what they did.
+    """
+    kind = item.get("type")
+    if kind == "custom_tool_call":
+        arguments = _encoded({"input": item.get("input") or ""})
+        return {
+            "type": "function_call",
+            "call_id": item.get("call_id"),
+            "name": item.get("name"),
+            "arguments": arguments,
+        }
+    if kind == "custom_tool_call_output":
+        return {"type": "function_call_output", "call_id": item.get("call_id"), "output": item.get("output")}
+    return item
+
+
+def json_arguments(arguments: Any) -> str:
+    """Return arguments that are JSON for certain: servers parse those of earlier turns and fail at others."""
+    if not isinstance(arguments, str):
+        return msgspec.json.encode(arguments or {}).decode()
+    if not arguments.strip():
+        return "{}"
+    try:
+        msgspec.json.decode(arguments, type=dict[str, msgspec.Raw])
+    except (msgspec.MsgspecError, UnicodeError, RecursionError):
+        return _encoded({"invalid_arguments": arguments})
+    return arguments
+
+
+def text_of(content: Any) -> str:
+    """Return the text of an assistant's message; a refusal is text too."""
+    if isinstance(content, str):
+        return content
+    parts = content if isinstance(content, list) else []
+    texts = (part.get("text") or part.get("refusal") for part in parts if isinstance(part, dict))
+    return "".join(text for text in texts if isinstance(text, str))
+
+
+def with_extra(body: JSON, *extras: JSON) -> JSON:
+    """Put further fields into a body, where they replace those that are there; null leaves a field out."""
+    for extra in extras:
+        for name, value in extra.items():
+            if value is None:
+                body.pop(name, None)
+            else:
+                body[name] = value
+    return body
+
+
+def _encoded(value: JSON) -> str:
+    try:
+        return msgspec.json.encode(value).decode()
+    except UnicodeEncodeError:
+        raise BadRequestError("The request holds text that is not valid Unicode.", param="input") from None

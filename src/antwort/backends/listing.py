@@ -1,0 +1,128 @@
+"""The models a backend says it has: how lists are read, and how long they are good for."""
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+from antwort.backends.base import ModelInfo
+from antwort.errors import APIError
+
+__all__ = ["Listing", "read_models"]
+
+logger = logging.getLogger(__name__)
+
+JSON = dict[str, Any]
+
+REFRESH = 60.0
+"""Seconds for which the list of a server's models is good."""
+RETRY = 10.0
+"""Seconds after which a server that did not give its list is asked again."""
+
+_WINDOWS = (
+    ("max_model_len",),  # vLLM, SGLang
+    ("meta", "n_ctx"),  # llama.cpp
+    ("loaded_context_length",),  # LM Studio, which may load less than a model could take
+    ("context_window",),  # Groq
+    ("context_length",),  # OpenRouter, Together
+    ("max_context_length",),  # Mistral, LM Studio
+    ("max_input_tokens",),
+    ("model_info", "max_input_tokens"),  # LiteLLM
+    ("model_info", "max_tokens"),
+    ("meta", "n_ctx_train"),  # llama.cpp before it told what it runs with
+)
+"""Where lists say how many tokens a model takes; the first that does counts."""
+
+
+class Listing:
+    """A list of models: asked for when needed, by one request however many wait for it.
+
+    Only the first list is waited for; later ones are fetched while the one before is in use. A failure is logged, and
+    what was known stays.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        fetch: Callable[[], Awaitable[Sequence[ModelInfo]]],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.models: tuple[ModelInfo, ...] = ()
+        self.names: frozenset[str] = frozenset()
+        self.problem: str | None = None
+        self._name = name
+        self._fetch_models = fetch
+        self._clock = clock
+        self._due = float("-inf")
+        self._task: asyncio.Task[None] | None = None
+
+    def is_due(self) -> bool:
+        """Tell whether the list is unknown, old, or being fetched."""
+        return self._task is not None or self._clock() >= self._due
+
+    async def update(self) -> None:
+        """Fetch the list if it is due."""
+        if self._task is None and self._clock() >= self._due:
+            self._task = asyncio.create_task(self._fetch())
+        if self._task is not None and not self.models and self.problem is None:
+            # Shielded: whoever caused the request may leave while others wait for it.
+            await asyncio.shield(self._task)
+
+    def learn(self, models: Sequence[ModelInfo]) -> None:
+        """Take a list that somebody fetched."""
+        self.models = tuple(models)
+        self.names = frozenset(info.id for info in self.models)
+        self.problem = None
+        self._due = self._clock() + REFRESH
+
+    def context_window(self, model: str) -> int | None:
+        """Return how many tokens a model takes. A server with one model takes any name for it."""
+        if len(self.models) == 1:
+            return self.models[0].context_window
+        return next((info.context_window for info in self.models if info.id == model), None)
+
+    async def close(self) -> None:
+        """Give up a request that is under way."""
+        if (task := self._task) is not None:
+            task.cancel()
+            await asyncio.wait([task])
+
+    async def _fetch(self) -> None:
+        try:
+            self.learn(await self._fetch_models())
+        except APIError as error:
+            logger.warning("Cannot list the models of the backend '%s': %s", self._name, error.message)
+            self.problem = error.message
+            self._due = self._clock() + RETRY
+        finally:
+            self._task = None
+
+
+def read_models(document: Any, backend: str) -> Iterator[ModelInfo]:
+    """Read a list of models in OpenAI's shape, in Ollama's, or bare."""
+    entries = document
+    if isinstance(document, dict):
+        entries = document.get("data") or document.get("models")
+    for entry in entries if isinstance(entries, list) else ():
+        fields = entry if isinstance(entry, dict) else {"id": entry}
+        name = fields.get("id") or fields.get("model") or fields.get("name")
+        created = fields.get("created")
+        if isinstance(name, str):
+            owner = fields.get("owned_by")
+            yield ModelInfo(
+                name,
+                owner if isinstance(owner, str) else backend,
+                created if isinstance(created, int) else 0,
+                _window(fields),
+            )
+
+
+def _window(fields: JSON) -> int | None:
+    for path in _WINDOWS:
+        value: Any = fields
+        for step in path:
+            value = value.get(step) if isinstance(value, Mapping) else None
+        if isinstance(value, int) and value > 0:
+            return value
+    return None

@@ -1,0 +1,193 @@
+"""What all model servers behind HTTP have in common: a request for each turn, an answer that is a stream or not."""
+
+import asyncio
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import msgspec
+
+from antwort.backends.base import ModelInfo, ModelRequest, TurnSink
+from antwort.backends.errors import excerpt, reply_error
+from antwort.backends.failures import BROKEN, DEADLINE
+from antwort.backends.listing import Listing, read_models
+from antwort.backends.sse import EventStream
+from antwort.backends.transport import Reply, Timeouts, Transport
+from antwort.config import BackendConfig
+from antwort.errors import APIError, BadGatewayError, BadRequestError, GatewayTimeoutError
+
+__all__ = ["Reader", "RemoteBackend", "encode_body"]
+
+JSON = dict[str, Any]
+
+MAX_ERROR = 64 * 1024
+LIST_TIMEOUT = 10.0
+"""Seconds to wait for the list of models, which is never worth more."""
+PARTING = 0.25
+"""Seconds to wait for the end of a stream whose last event is there, so that its connection can be used again."""
+
+
+class Reader(Protocol):
+    """Reads one answer and feeds a sink."""
+
+    @property
+    def begun(self) -> bool:
+        """Whether the model has said anything yet."""
+
+    @property
+    def done(self) -> bool:
+        """Whether the server said that nothing follows."""
+
+    def take(self, payload: bytes) -> None:
+        """Take the data of an event."""
+
+    def take_whole(self, body: bytes) -> None:
+        """Take an answer that came as a whole."""
+
+    def end(self) -> None:
+        """Feed what is known only at the end; an answer that is none is a BadGatewayError."""
+
+
+class RemoteBackend(ABC):
+    """One server. Each turn is one request; nothing is tried again here.
+
+    What a subclass adds is what the server speaks: where a turn is asked for, how, and how its answer is read.
+    """
+
+    path: str
+
+    def __init__(self, name: str, config: BackendConfig) -> None:
+        self.name = name
+        self.transport = Transport(name, config)
+        self._window = config.context_window
+        self._listing = Listing(name, self.models)
+
+    @abstractmethod
+    def body(self, request: ModelRequest) -> JSON:
+        """Return the body that asks for a turn."""
+
+    @abstractmethod
+    def reader(self, sink: TurnSink) -> Reader:
+        """Return a reader for one answer."""
+
+    @abstractmethod
+    async def count_tokens(self, request: ModelRequest) -> int | None:
+        """Have the server count the input tokens of a turn; None if it does not."""
+
+    async def run(self, request: ModelRequest, sink: TurnSink) -> None:
+        """Perform one turn. A passed deadline is a GatewayTimeoutError with the code `deadline_exceeded`."""
+        body = encode_body(self.body(request))
+        if request.deadline is None:
+            await self._exchange(request, body, sink)
+            return
+        limit = asyncio.timeout(max(0.0, request.deadline - time.monotonic()))
+        try:
+            async with limit:
+                await self._exchange(request, body, sink)
+        except TimeoutError:
+            if not limit.expired():
+                raise
+            raise GatewayTimeoutError(
+                f"The answer of the backend '{self.name}' was not complete in the time the request has.", code=DEADLINE
+            ) from None
+
+    async def models(self) -> Sequence[ModelInfo]:
+        """List the models it serves."""
+        times = self.transport.timeouts
+        limited = Timeouts(times.connect, min(LIST_TIMEOUT, times.first_byte), times.chunk)
+        reply = await self.transport.get("/models", timeouts=limited)
+        try:
+            if reply.status != 200:
+                raise await self._refusal(reply, "")
+            body = await reply.read()
+        finally:
+            reply.abort()
+        try:
+            document = msgspec.json.decode(body)
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+            raise BadGatewayError(
+                f"The list of models of the backend '{self.name}' is no JSON: {excerpt(body)}", code=BROKEN
+            ) from None
+        models = tuple(read_models(document, self.name))
+        self._listing.learn(models)
+        return models
+
+    async def context_window(self, model: str) -> int | None:
+        """Return how many tokens a model takes: as configured, else as the list of models says."""
+        if self._window is not None:
+            return self._window
+        await self._listing.update()
+        return self._listing.context_window(model)
+
+    async def close(self) -> None:
+        """Give connections back."""
+        await self._listing.close()
+        await self.transport.close()
+
+    async def _exchange(self, request: ModelRequest, body: bytes, sink: TurnSink) -> None:
+        reply = await self.transport.post(self.path, body)
+        try:
+            if reply.status != 200:
+                raise await self._refusal(reply, request.model)
+            if _is_stream(reply, asked=request.stream):
+                await self._stream(reply, sink)
+            else:
+                turn = self.reader(sink)
+                turn.take_whole(await reply.read())
+                turn.end()
+                await sink.flush()
+        finally:
+            # Nothing remains of a turn that was cancelled or failed: the server must stop working on it.
+            reply.abort()
+
+    async def _stream(self, reply: Reply, sink: TurnSink) -> None:
+        turn = self.reader(sink)
+        events = EventStream(self.name)
+        feed, take, chunk, flush = events.feed, turn.take, reply.chunk, sink.flush
+        patient = True
+        while data := await chunk():
+            for payload in feed(data):
+                take(payload)
+            if turn.done:
+                break
+            if patient and turn.begun:
+                # Until the model begins it may think in silence; from then on pauses are short.
+                patient = False
+                reply.limit_silence(self.transport.timeouts.chunk)
+            await flush()
+        if not turn.done:
+            for payload in events.end():
+                take(payload)
+        turn.end()
+        await flush()
+        await _part(reply)
+
+    async def _refusal(self, reply: Reply, model: str) -> APIError:
+        return reply_error(self.name, model, reply.status, reply.headers, await reply.head(MAX_ERROR))
+
+
+def encode_body(body: JSON) -> bytes:
+    """Write a body as JSON."""
+    try:
+        return msgspec.json.encode(body)
+    except UnicodeEncodeError:
+        raise BadRequestError("The request holds text that is not valid Unicode.", param="input") from None
+
+
+async def _part(reply: Reply) -> None:
+    """Read what is left of a stream whose last event is there."""
+    try:
+        async with asyncio.timeout(PARTING):
+            while await reply.chunk():
+                pass
+    except (TimeoutError, APIError):
+        reply.abort()
+
+
+def _is_stream(reply: Reply, *, asked: bool) -> bool:
+    """Tell how an answer came; some servers do not stream although asked to, or always."""
+    kind = reply.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind == "text/event-stream":
+        return True
+    return asked and kind not in {"application/json", "text/html"}

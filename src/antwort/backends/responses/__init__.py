@@ -1,0 +1,5 @@
+"""Model servers that speak the Responses API: OpenAI, vLLM, llama.cpp, another antwort."""
+
+from antwort.backends.responses.backend import Responses
+
+__all__ = ["Responses"]

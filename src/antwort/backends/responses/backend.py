@@ -1,0 +1,69 @@
+"""A model server that speaks the Responses API."""
+
+import logging
+from typing import Any
+
+from typing_extensions import override
+
+from antwort.backends.base import ModelRequest, TurnSink
+from antwort.backends.remote import RemoteBackend
+from antwort.backends.responses.request import SEALED_THOUGHTS, count_body, responses_body
+from antwort.backends.responses.stream import Turn
+from antwort.backends.tokens import TokenEndpoint
+from antwort.config import BackendConfig
+from antwort.errors import BadRequestError
+
+__all__ = ["Responses"]
+
+logger = logging.getLogger(__name__)
+
+JSON = dict[str, Any]
+
+
+class Responses(RemoteBackend):
+    """One server that speaks the Responses API. It is asked to store nothing: what is kept, we keep."""
+
+    path = "/responses"
+
+    def __init__(self, name: str, config: BackendConfig) -> None:
+        super().__init__(name, config)
+        self._extra = config.extra_body
+        self._tokens = TokenEndpoint(name, self.transport)
+        self._unsealed: set[str] = set()
+        """Models that were refused sealed thoughts: they have none."""
+
+    @override
+    def body(self, request: ModelRequest) -> JSON:
+        return responses_body(request, self._extra, sealed_thoughts=request.model not in self._unsealed)
+
+    @override
+    def reader(self, sink: TurnSink) -> Turn:
+        return Turn(self.name, sink)
+
+    @override
+    async def run(self, request: ModelRequest, sink: TurnSink) -> None:
+        try:
+            await super().run(request, sink)
+        except BadRequestError as error:
+            # OpenAI refuses to be asked for the thoughts of a model that has none, and nothing tells which have.
+            if not _is_about_sealing(error) or request.model in self._unsealed:
+                raise
+            logger.info("The model '%s' of the backend '%s' gives no sealed thoughts.", request.model, self.name)
+            self._unsealed.add(request.model)
+            await super().run(request, sink)
+
+    @override
+    async def count_tokens(self, request: ModelRequest) -> int | None:
+        answer = await self._tokens.ask("/responses/input_tokens", count_body(request))
+        if answer is None:
+            return None
+        count = answer.get("input_tokens")
+        if isinstance(count, int):
+            return count
+        self._tokens.is_missing()
+        return None
+
+
+def _is_about_sealing(error: BadRequestError) -> bool:
+    message = error.message.lower()
+    return "encrypted content is not supported" in message or SEALED_THOUGHTS in message

@@ -1,0 +1,180 @@
+"""The output of one answer: what of each item was fed to the sink already, so that nothing is fed twice."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from antwort.backends.base import TurnSink
+from antwort.backends.failures import BROKEN
+from antwort.backends.figures import logprobs_of
+from antwort.errors import BadGatewayError
+
+__all__ = ["Output"]
+
+JSON = dict[str, Any]
+Key = tuple[str, int, int]
+"""What kind of text, of which item, which part of it."""
+
+BREAK = "\n\n"
+"""Between two texts of which the server made two items or parts, and a turn has one."""
+
+
+class _Call:
+    """A function call as far as it was fed."""
+
+    __slots__ = ("fed", "index")
+
+    def __init__(self, index: int) -> None:
+        self.index = index
+        self.fed: list[str] = []
+
+
+class Output:
+    """Feeds pieces of items, known by their place in the output. A whole gives what its pieces left out."""
+
+    __slots__ = ("_backend", "_calls", "_fed", "_feed", "_last", "_sink", "_streamed", "_text", "begun")
+
+    def __init__(self, backend: str, sink: TurnSink) -> None:
+        self.begun = False
+        """Whether anything was fed."""
+        self._backend = backend
+        self._sink = sink
+        self._text = sink.text
+        self._calls: dict[int, _Call] = {}
+        self._feed = {"refusal": sink.refusal, "reasoning": sink.reasoning, "summary": sink.summary}
+        self._streamed: set[tuple[str, int]] = set()
+        self._fed: set[Key] = set()
+        self._last: Key | None = None
+
+    @property
+    def has_calls(self) -> bool:
+        """Whether there was a function call."""
+        return bool(self._calls)
+
+    # --- pieces ------------------------------------------------------------------------------------------------------
+
+    def text(self, place: int, part: int, delta: Any, logprobs: list[JSON] | None = None) -> None:
+        """Take a piece of the answer."""
+        if isinstance(delta, str) and delta:
+            self._text(self._piece(("text", place, part), delta), logprobs)
+
+    def piece(self, kind: str, place: int, part: int, delta: Any) -> None:
+        """Take a piece of something else: `refusal`, `reasoning`, `summary`."""
+        if isinstance(delta, str) and delta:
+            self._feed[kind](self._piece((kind, place, part), delta))
+
+    def arguments(self, place: int, delta: Any) -> None:
+        """Take a piece of a call's arguments. What comes before the call's name comes again with the whole."""
+        call = self._calls.get(place)
+        if call is not None and isinstance(delta, str) and delta:
+            call.fed.append(delta)
+            self._sink.tool_call(call.index, arguments=delta)
+
+    # --- wholes ------------------------------------------------------------------------------------------------------
+
+    def whole_part(self, kind: str, place: int, part: int, text: Any, logprobs: Any = None) -> None:
+        """Take a whole text, or something else, unless its item came in pieces or this part of it is known."""
+        key = (kind, place, part)
+        if (kind, place) in self._streamed or key in self._fed or not isinstance(text, str) or not text:
+            return
+        self._fed.add(key)
+        text = self._parted(key, text)
+        if kind == "text":
+            self._text(text, logprobs_of({"content": logprobs}))
+        else:
+            self._feed[kind](text)
+
+    def all_arguments(self, place: int, arguments: Any) -> None:
+        """Take all arguments of a call, of which a part may be known."""
+        call = self._calls.get(place)
+        if call is None or not isinstance(arguments, str):
+            return
+        known = "".join(call.fed)
+        if len(arguments) > len(known) and arguments.startswith(known):
+            self.arguments(place, arguments[len(known) :])
+
+    # --- items -------------------------------------------------------------------------------------------------------
+
+    def begin(self, place: int, item: Any) -> None:
+        """Take the beginning of an item: a call's name is known by then."""
+        if not isinstance(item, dict) or item.get("type") != "function_call" or place in self._calls:
+            return
+        name, call_id = item.get("name"), item.get("call_id")
+        if not isinstance(name, str) or not name:
+            return
+        self.begun = True
+        self._last = None
+        call = self._calls[place] = _Call(len(self._calls))
+        self._sink.tool_call(call.index, call_id=call_id if isinstance(call_id, str) else None, name=name)
+        self.all_arguments(place, item.get("arguments"))
+
+    def whole(self, place: int, item: Any) -> None:
+        """Take a whole item. Those of other types are the server's own business."""
+        if not isinstance(item, dict):
+            return
+        match item.get("type"):
+            case "message":
+                self._whole_message(place, item)
+            case "reasoning":
+                self._whole_reasoning(place, item)
+            case "function_call":
+                self.begin(place, item)
+                if place not in self._calls:
+                    raise BadGatewayError(
+                        f"The backend '{self._backend}' sent a function call without a name.", code=BROKEN
+                    )
+                self.all_arguments(place, item.get("arguments"))
+
+    def rest(self, items: Sequence[Any]) -> None:
+        """Take of a whole answer what nothing came of before: its messages, its calls.
+
+        Places in a stream are not always those of the response at its end, so single items are not compared.
+        """
+        fed = {kind for kind, _ in self._streamed} | {kind for kind, _, _ in self._fed}
+        missing = {"message"} if not fed & {"text", "refusal"} else set()
+        missing |= {"function_call"} if not self._calls else set()
+        missing |= set() if self.begun else {"reasoning"}
+        for place, item in enumerate(items):
+            if isinstance(item, dict) and item.get("type") in missing:
+                self.whole(place, item)
+
+    def end(self) -> None:
+        """Give calls without arguments empty ones."""
+        for call in self._calls.values():
+            if not call.fed:
+                self._sink.tool_call(call.index, arguments="{}")
+
+    def _whole_message(self, place: int, item: JSON) -> None:
+        for number, part in _parts(item.get("content")):
+            if part.get("type") == "refusal":
+                self.whole_part("refusal", place, number, part.get("refusal"))
+            else:
+                self.whole_part("text", place, number, part.get("text"), part.get("logprobs"))
+
+    def _whole_reasoning(self, place: int, item: JSON) -> None:
+        for number, part in _parts(item.get("content")):
+            self.whole_part("reasoning", place, number, part.get("text"))
+        for number, part in _parts(item.get("summary")):
+            self.whole_part("summary", place, number, part.get("text"))
+        sealed, key = item.get("encrypted_content"), ("sealed", place, 0)
+        if isinstance(sealed, str) and sealed and key not in self._fed:
+            self._fed.add(key)
+            self._last = None
+            self.begun = True
+            self._sink.opaque(sealed)
+
+    def _piece(self, key: Key, delta: str) -> str:
+        """Note where a piece belongs, and part it from another text right before it."""
+        if key == self._last:
+            return delta
+        self._streamed.add(key[:2])
+        return self._parted(key, delta)
+
+    def _parted(self, key: Key, text: str) -> str:
+        last, self._last = self._last, key
+        self.begun = True
+        return BREAK + text if last is not None and last[0] == key[0] else text
+
+
+def _parts(value: Any) -> list[tuple[int, JSON]]:
+    parts = value if isinstance(value, list) else []
+    return [(number, part) for number, part in enumerate(parts) if isinstance(part, dict)]

@@ -1,0 +1,141 @@
+"""Asking the model: the request of each turn, and keeping it within what the model can read."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from antwort.backends import estimate_tokens
+from antwort.backends.base import ModelRequest, TurnSink
+from antwort.engine.choice import Choice
+from antwort.engine.counts import Counts
+from antwort.engine.models import TOO_LONG, Models
+from antwort.engine.plan import Plan
+from antwort.engine.truncation import shortened
+from antwort.errors import BadRequestError
+
+__all__ = ["Asking", "model_request"]
+
+JSON = dict[str, Any]
+
+_ATTEMPTS = 6
+_SHARE = 0.6
+"""What is kept of a window that was too long, when nobody knows how long it may be."""
+_ANSWER = 4096
+"""Tokens that are left for the answer, if the request does not say; at most half of the window."""
+_UNKNOWN_WINDOW = 100_000
+"""The window at which compaction begins, if neither the request nor the model server tells."""
+
+
+def model_request(
+    plan: Plan, items: Sequence[JSON], choice: Choice, counts: Counts, *, stream: bool = False
+) -> ModelRequest:
+    """Return what a turn asks of the model server."""
+    create, response = plan.create, plan.response
+    tools = () if counts.without_tools else plan.toolset.definitions()
+    remaining = None
+    if plan.max_output_tokens is not None:
+        remaining = plan.max_output_tokens - counts.written
+    logprobs = "message.output_text.logprobs" in plan.include or bool(create.top_logprobs)
+    temperature = create.temperature
+    if temperature is None and response.temperature != 1.0:  # the agent's own
+        temperature = response.temperature
+    return ModelRequest(
+        model=response.model,
+        items=items,
+        instructions=plan.instructions,
+        tools=tools,
+        tool_choice=choice.upstream if tools else None,
+        parallel_tool_calls=create.parallel_tool_calls if tools else None,
+        stream=stream,
+        temperature=temperature,
+        top_p=create.top_p,
+        presence_penalty=create.presence_penalty,
+        frequency_penalty=create.frequency_penalty,
+        max_output_tokens=remaining,
+        top_logprobs=(create.top_logprobs or 0) if logprobs else None,
+        effort=create.reasoning.effort if create.reasoning is not None else None,
+        summary=create.reasoning.summary if create.reasoning is not None else None,
+        text_format=create.text.format if create.text is not None else None,
+        verbosity=create.text.verbosity if create.text is not None else None,
+        user=create.user or create.safety_identifier,
+        service_tier=create.service_tier,
+        prompt_cache_key=create.prompt_cache_key,
+        tenant=plan.ctx.tenant,
+    )
+
+
+class Asking:
+    """Performs the turns of one response. With `truncation: auto` the oldest items are dropped when they must be."""
+
+    def __init__(self, plan: Plan, models: Models) -> None:
+        self._plan = plan
+        self._models = models
+        self._truncates = plan.response.truncation == "auto"
+        self._looked = False
+        self._room: int | None = None
+        """Tokens that items may take, by our own estimate; None if that is not known."""
+        self._compacted = 0
+        """Tokens in the window when it was compacted last."""
+
+    async def run(self, request: ModelRequest, sink: TurnSink) -> None:
+        """Perform a turn."""
+        if not self._truncates:
+            await self._models.run(request, sink)
+            return
+        if not self._looked:
+            self._looked = True
+            self._room = await self._room_for(request)
+        for attempt in range(_ATTEMPTS):
+            shorter = self._fitting(request)
+            try:
+                await self._models.run(shorter, sink)
+            except BadRequestError as error:
+                if error.code != TOO_LONG or attempt == _ATTEMPTS - 1:
+                    raise
+                tried = estimate_tokens(shorter)
+                self._room = int(tried * _SHARE)
+                if estimate_tokens(self._fitting(shorter)) >= tried:
+                    raise  # there is nothing left to drop
+            else:
+                return
+
+    async def is_full(self, request: ModelRequest, used: int) -> bool:
+        """Tell whether the window is to be compacted before this turn; `used` is what the last turn has counted.
+
+        A window that is still near the threshold after it was compacted is left alone until it has grown.
+        """
+        limit = self._plan.compact_at
+        if not limit:
+            window = await self._models.context_window(request.model)
+            limit = _UNKNOWN_WINDOW if window is None else window * 3 // 4
+        size = max(used, estimate_tokens(request))  # what functions have returned since then is not in `used`
+        return size >= max(limit, self._compacted + max(limit, self._compacted) // 4)
+
+    def compacted(self, request: ModelRequest) -> None:
+        """Take note of a window that was compacted, or could not be."""
+        self._compacted = estimate_tokens(request)
+
+    async def _room_for(self, request: ModelRequest) -> int | None:
+        """Return how many tokens of input fit, by our estimate, which is held against the server's own count."""
+        window = await self._models.context_window(request.model)
+        if window is None:
+            return None
+        room = window - min(request.max_output_tokens or _ANSWER, window // 2)
+        estimate = estimate_tokens(request)
+        if estimate > room:
+            counted = await self._models.count_tokens(request)
+            if counted:
+                return room * estimate // counted
+        return room
+
+    def _fitting(self, request: ModelRequest) -> ModelRequest:
+        room = self._room
+        if room is None or estimate_tokens(request) <= room:
+            return request
+        limit = room
+
+        def fits(items: Sequence[JSON]) -> bool:
+            return estimate_tokens(replace(request, items=items)) <= limit
+
+        items = shortened(request.items, fits)
+        return request if items is None else replace(request, items=items)

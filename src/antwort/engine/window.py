@@ -1,0 +1,133 @@
+"""The window: what the model reads of a conversation, with sealed items opened and what they replace left out."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from antwort.errors import BadRequestError
+from antwort.sealing import Sealer, SealError
+from antwort.wire.ids import new_id
+
+__all__ = [
+    "CALLS",
+    "COMPACTION",
+    "INSTRUCTING",
+    "OUTPUTS",
+    "SUMMARY",
+    "Seals",
+    "compaction_item",
+    "is_summary",
+    "pruned",
+]
+
+JSON = dict[str, Any]
+
+COMPACTION = "compaction"
+CALLS = frozenset({"function_call", "custom_tool_call"})
+OUTPUTS = frozenset({"function_call_output", "custom_tool_call_output"})
+INSTRUCTING = frozenset({"system", "developer"})
+SUMMARY = "[The earlier part of this conversation was compacted. This is all that is known of it.]"
+"""How the message begins that stands for what was compacted."""
+_REASONING = "reasoning"
+
+
+class Seals:
+    """Opens and makes the sealed items of one tenant. Thoughts that only a model server reads are for its model."""
+
+    def __init__(self, sealer: Sealer, tenant: str, model: str) -> None:
+        self._sealer = sealer
+        self._tenant = tenant
+        self._model = model
+        self._opened: dict[str, list[JSON]] = {}
+
+    def seal_items(self, items: Sequence[JSON]) -> str:
+        """Seal the items that stand for a compacted window."""
+        return self._sealer.seal(COMPACTION, self._tenant, msgspec.json.encode(list(items)).decode())
+
+    def seal_thoughts(self, text: str) -> str:
+        """Seal what a model thought."""
+        return self._seal_reasoning({"text": text})
+
+    def seal_opaque(self, content: str) -> str:
+        """Seal what only the model server can read, so that it is given back to the same model and tenant only."""
+        return self._seal_reasoning({"opaque": content, "model": self._model})
+
+    def _seal_reasoning(self, content: JSON) -> str:
+        return self._sealer.seal(_REASONING, self._tenant, msgspec.json.encode(content).decode())
+
+    def opened(self, items: Sequence[JSON]) -> list[JSON]:
+        """Return items as the model reads them.
+
+        The last compaction stands for all before it, but for instructions. Thoughts that were sealed here are readable
+        again. A seal that cannot be opened is a BadRequestError.
+        """
+        start = 0
+        window: list[JSON] = []
+        for index in range(len(items) - 1, -1, -1):
+            if items[index].get("type") == COMPACTION:
+                sealed = self._items(items[index])
+                known = [(item.get("role"), item.get("content")) for item in sealed]
+                before = [item for item in items[:index] if item.get("role") in INSTRUCTING]
+                window = [item for item in before if (item.get("role"), item.get("content")) not in known]
+                window += sealed
+                start = index + 1
+                break
+        for item in items[start:]:
+            window.append(self._readable(item) if item.get("type") == _REASONING else item)
+        return window
+
+    def _items(self, item: JSON) -> list[JSON]:
+        sealed = str(item.get("encrypted_content"))
+        if sealed not in self._opened:
+            self._opened[sealed] = msgspec.json.decode(self._unsealed(COMPACTION, sealed), type=list[JSON])
+        return self._opened[sealed]
+
+    def _readable(self, item: JSON) -> JSON:
+        sealed = item.get("encrypted_content")
+        if not isinstance(sealed, str) or not self._sealer.knows(sealed):
+            return item  # readable as it is, or another server's own
+        opened = {name: value for name, value in item.items() if name != "encrypted_content"}
+        content = msgspec.json.decode(self._unsealed(_REASONING, sealed), type=dict[str, str])
+        if "opaque" in content:
+            # To another model they mean nothing, and its server might refuse them.
+            return {**opened, "encrypted_content": content["opaque"]} if content["model"] == self._model else opened
+        return opened if item.get("content") else {**opened, "content": [_thought(content["text"])]}
+
+    def _unsealed(self, purpose: str, sealed: str) -> str:
+        try:
+            return self._sealer.unseal(purpose, self._tenant, sealed)
+        except SealError as error:
+            raise BadRequestError(
+                f"The 'encrypted_content' of a {purpose} item cannot be read: {error}. "
+                "Send such items back unchanged, to the server that made them.",
+                param="input",
+                code="invalid_encrypted_content",
+            ) from None
+
+
+def _thought(text: str) -> JSON:
+    return {"type": "reasoning_text", "text": text}
+
+
+def compaction_item(encrypted_content: str = "") -> JSON:
+    """Return the item that stands for a window."""
+    return {
+        "id": new_id("cmp"),
+        "type": COMPACTION,
+        "status": "completed",
+        "encrypted_content": encrypted_content,
+    }
+
+
+def is_summary(item: JSON) -> bool:
+    """Tell whether an item is the message that stands for what was compacted."""
+    content = item.get("content")
+    first = content[0] if isinstance(content, list) and content else None
+    return isinstance(first, dict) and str(first.get("text")).startswith(SUMMARY)
+
+
+def pruned(items: Sequence[JSON]) -> list[JSON]:
+    """Leave out outputs whose call is not there: items of conversations can be deleted one by one."""
+    called = {item.get("call_id") for item in items if item.get("type") in CALLS}
+    return [item for item in items if item.get("type") not in OUTPUTS or item.get("call_id") in called]

@@ -1,0 +1,191 @@
+"""Writers: each writes one item that arrives in pieces, with its parts and deltas.
+
+Pieces are joined only at the end, so that cost stays linear.
+"""
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from typing_extensions import override
+
+from antwort.engine.events import Events
+from antwort.wire.ids import new_id
+from antwort.wire.items import Item, Message, OutputText, Reasoning, ReasoningText, Refusal, Status, SummaryText
+
+__all__ = ["Output", "ReasoningWriter", "RefusalWriter", "TextWriter", "Writer"]
+
+JSON = dict[str, Any]
+
+
+class Output(Protocol):
+    """The output of a response, as far as writers need it."""
+
+    events: Events
+    seal: Callable[[str], str] | None
+    """How to encrypt thoughts for the client to carry; None if it does not want them."""
+
+    def add(self, item: Item) -> int:
+        """Begin an item: give it the next index and tell so."""
+
+    def done(self, index: int) -> None:
+        """End an item."""
+
+    def cite(self, text: str) -> list[JSON]:
+        """Return the annotations of a text."""
+
+
+class Writer:
+    """Writes one item with one part."""
+
+    def __init__(self, output: Output) -> None:
+        self.output = output
+        self.pieces: list[str] = []
+
+    def close(self, status: Status) -> None:
+        """End the item with what has arrived."""
+        raise NotImplementedError
+
+    def begin(self, item: Item, item_id: str, part: Any, kind: str, tail: bytes) -> None:
+        """Add the item and its part."""
+        self.item_id = item_id
+        self.index = self.output.add(item)
+        self.begin_part(part, kind, tail)
+
+    def begin_part(self, part: Any, kind: str, tail: bytes) -> None:
+        """Add the part that the pieces belong to."""
+        self.kind = kind
+        self.place = {"item_id": self.item_id, "output_index": self.index, "content_index": 0}
+        self.output.events.emit("response.content_part.added", **self.place, part=part)
+        self.middle = b',"item_id":"%s","output_index":%d,"content_index":0,"delta":' % (
+            self.item_id.encode(),
+            self.index,
+        )
+        self.tail = tail
+
+    def add(self, delta: str) -> None:
+        """Take a piece."""
+        self.pieces.append(delta)
+        self.output.events.delta(self.kind, self.middle, delta, self.tail)
+
+    def end(self, part: Any) -> None:
+        """End the part and the item."""
+        self.output.events.emit("response.content_part.done", **self.place, part=part)
+        self.output.done(self.index)
+
+
+class TextWriter(Writer):
+    """Writes a message."""
+
+    def __init__(self, output: Output) -> None:
+        super().__init__(output)
+        self.part = OutputText()
+        self.message = Message(id=new_id("msg"))
+        self.begin(self.message, self.message.id, self.part, "response.output_text.delta", b',"logprobs":[]}')
+        self.message.content.append(self.part)
+
+    @override
+    def add(self, delta: str, logprobs: list[JSON] | None = None) -> None:
+        self.pieces.append(delta)
+        events = self.output.events
+        if logprobs:
+            self.part.logprobs += logprobs
+            events.emit("response.output_text.delta", **self.place, delta=delta, logprobs=logprobs)
+        else:
+            events.delta("response.output_text.delta", self.middle, delta, self.tail)
+
+    @override
+    def close(self, status: Status) -> None:
+        events, part = self.output.events, self.part
+        part.text = "".join(self.pieces)
+        part.annotations = self.output.cite(part.text)
+        for number, annotation in enumerate(part.annotations):
+            events.emit(
+                "response.output_text.annotation.added", **self.place, annotation_index=number, annotation=annotation
+            )
+        events.emit("response.output_text.done", **self.place, text=part.text, logprobs=part.logprobs)
+        self.message.status = status
+        self.end(part)
+
+
+class RefusalWriter(Writer):
+    """Writes a message in which the model declines."""
+
+    def __init__(self, output: Output) -> None:
+        super().__init__(output)
+        self.part = Refusal()
+        self.message = Message(id=new_id("msg"))
+        self.begin(self.message, self.message.id, self.part, "response.refusal.delta", b"}")
+        self.message.content.append(self.part)
+
+    @override
+    def close(self, status: Status) -> None:
+        self.part.refusal = "".join(self.pieces)
+        self.output.events.emit("response.refusal.done", **self.place, refusal=self.part.refusal)
+        self.message.status = status
+        self.end(self.part)
+
+
+class ReasoningWriter(Writer):
+    """Writes the model's thoughts: as they are, as a summary, or sealed; whatever of it the model server gives."""
+
+    def __init__(self, output: Output) -> None:
+        super().__init__(output)
+        self.part: ReasoningText | None = None
+        self.opaque: str | None = None
+        self._summary: list[str] = []
+        self._summarising = False
+        self.reasoning = Reasoning(id=new_id("rs"), content=[])
+        self.item_id = self.reasoning.id
+        self.index = output.add(self.reasoning)
+
+    @override
+    def add(self, delta: str) -> None:
+        if self.part is None:
+            self._end_summary()
+            self.part = ReasoningText()
+            self.begin_part(self.part, "response.reasoning_text.delta", b"}")
+            self.reasoning.content = [self.part]
+        super().add(delta)
+
+    def add_summary(self, delta: str) -> None:
+        """Take a piece of a summary."""
+        if not self._summarising:
+            self._summarising = True
+            self._tell_summary("part.added", part=SummaryText())
+        self._summary.append(delta)
+        self._tell_summary("text.delta", delta=delta)
+
+    @override
+    def close(self, status: Status) -> None:
+        self._end_summary()
+        text = "".join(self.pieces)
+        if self.part is not None:
+            self.part.text = text
+            self.output.events.emit("response.reasoning_text.done", **self.place, text=text)
+            self.output.events.emit("response.content_part.done", **self.place, part=self.part)
+        if self.opaque is not None:
+            self.reasoning.encrypted_content = self.opaque
+        elif self.output.seal is not None and text:
+            self.reasoning.encrypted_content = self.output.seal(text)
+        self.reasoning.status = status
+        self.output.done(self.index)
+
+    def _end_summary(self) -> None:
+        if not self._summarising:
+            return
+        self._summarising = False
+        part = SummaryText("".join(self._summary))
+        self._tell_summary("text.done", text=part.text)
+        self._tell_summary("part.done", part=part)
+        self.reasoning.summary = [*self.reasoning.summary, part]
+        self._summary = []
+
+    def _tell_summary(self, step: str, **fields: Any) -> None:
+        number = len(self.reasoning.summary)
+        self.output.events.emit(
+            f"response.reasoning_summary_{step}",
+            item_id=self.item_id,
+            output_index=self.index,
+            summary_index=number,
+            **fields,
+        )

@@ -1,0 +1,27 @@
+"""What an app gives a provider to work with."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from antwort.http_client import HttpClient
+from antwort.storage.base import Records
+
+__all__ = ["Services"]
+
+
+@dataclass(frozen=True, slots=True)
+class Services:
+    """What a provider has from its app, from the beginning of its `lifespan` on."""
+
+    http: HttpClient
+    """The client for the world outside; functions and routes have it as `ctx.http` too."""
+    records: Records
+    """What the provider keeps in the app's database."""
+    place: Path
+    """Where its folder is, or would be."""
+
+    @property
+    def folder(self) -> Path:
+        """The folder in which the provider may keep files; it is made when it is asked for first."""
+        self.place.mkdir(parents=True, exist_ok=True)
+        return self.place

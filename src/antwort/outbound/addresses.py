@@ -1,0 +1,100 @@
+"""Which addresses are public, and which others the operator allows."""
+
+import ipaddress
+from collections.abc import Iterable, Iterator
+
+__all__ = ["Allowed", "is_public"]
+
+Address = ipaddress.IPv4Address | ipaddress.IPv6Address
+Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+
+_UNICAST6 = ipaddress.IPv6Network("2000::/3")
+"""All that was ever given out as global unicast."""
+_NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
+_COMPATIBLE = ipaddress.IPv6Network("::/96")
+# Spelt out, because what the standard library knows of them depends on its version.
+_SPECIAL = tuple(
+    map(
+        ipaddress.ip_network,
+        (
+            "0.0.0.0/8",
+            "10.0.0.0/8",
+            "100.64.0.0/10",
+            "127.0.0.0/8",
+            "168.63.129.16/32",  # the host agent of a cloud, on an address that looks public
+            "169.254.0.0/16",
+            "172.16.0.0/12",
+            "192.0.0.0/24",
+            "192.0.2.0/24",
+            "192.88.99.0/24",
+            "192.168.0.0/16",
+            "198.18.0.0/15",
+            "198.51.100.0/24",
+            "203.0.113.0/24",
+            "224.0.0.0/3",
+            "2001::/23",
+            "2001:db8::/32",
+            "3fff::/20",
+        ),
+    )
+)
+"""Networks that are not of the public internet, besides all IPv6 that is not global unicast."""
+
+
+def is_public(address: str) -> bool:
+    """Tell whether an address, and every address inside it, is a unicast address of the public internet."""
+    try:
+        found = ipaddress.ip_address(address)
+    except ValueError:
+        return False
+    inner = list(_embedded(found))
+    if inner:
+        return all(is_public(str(one)) for one in inner)
+    if isinstance(found, ipaddress.IPv6Address) and found not in _UNICAST6:
+        return False
+    return not any(found in network for network in _SPECIAL if network.version == found.version)
+
+
+def _embedded(address: Address) -> Iterator[Address]:
+    """Yield the IPv4 addresses that an IPv6 address stands for: mapped, compatible, NAT64, 6to4, Teredo."""
+    if isinstance(address, ipaddress.IPv4Address):
+        return
+    if address.ipv4_mapped is not None:
+        yield address.ipv4_mapped
+    elif address.sixtofour is not None:
+        yield address.sixtofour
+    elif address.teredo is not None:
+        yield from address.teredo
+    elif address in _NAT64 or address in _COMPATIBLE:
+        yield ipaddress.IPv4Address(int(address) & 0xFFFFFFFF)
+
+
+class Allowed:
+    """What the operator allows besides public addresses: hosts, hosts with one port, addresses and networks."""
+
+    def __init__(self, entries: Iterable[str]) -> None:
+        self._networks: list[Network] = []
+        self._hosts: set[tuple[str, int | None]] = set()
+        for entry in entries:
+            try:
+                self._networks.append(ipaddress.ip_network(entry, strict=False))
+            except ValueError:
+                host, _, port = entry.rpartition(":")
+                named = (host, int(port)) if host else (entry, None)
+                self._hosts.add((named[0].strip("[]").lower().rstrip("."), named[1]))
+
+    def host(self, host: str, port: int) -> bool:
+        """Tell whether a host may be reached whatever its address is."""
+        return self.port(host, port) or (host, None) in self._hosts
+
+    def port(self, host: str, port: int) -> bool:
+        """Tell whether this very port of a host was named."""
+        return (host, port) in self._hosts
+
+    def address(self, address: str) -> bool:
+        """Tell whether an address lies in a network that was named."""
+        try:
+            found = ipaddress.ip_address(address)
+        except ValueError:
+            return False
+        return any(found in network for network in self._networks if network.version == found.version)

@@ -1,0 +1,205 @@
+"""The client: one guarded way for URLs that strangers name, one plain way for those of the operator."""
+
+import asyncio
+import socket
+import ssl
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+import aiohttp
+from aiohttp.http_exceptions import HttpProcessingError
+from typing_extensions import override
+from yarl import URL
+
+import antwort
+from antwort.config import OutboundConfig
+from antwort.http_client import BlockedError, HttpAnswer, HttpClient, OutboundTimeoutError, UnreachableError
+from antwort.outbound.addresses import Allowed, is_public
+from antwort.outbound.bodies import ACCEPTED, read_body
+from antwort.outbound.targets import check_port, read_url, shown
+
+__all__ = ["Outbound", "Resolve"]
+
+Resolve = Callable[[str, int], Awaitable[Sequence[str]]]
+"""From a host and port to addresses; raises OSError if there are none."""
+
+_REDIRECTS = frozenset({301, 302, 303, 307, 308})
+_MAX_REDIRECTS = 5
+_MAX_ADDRESSES = 4
+"""Addresses of one host that are tried, one after the other."""
+_CONNECT = 5.0
+"""Seconds to connect to one of them."""
+_FAILURES = (aiohttp.ClientError, OSError, HttpProcessingError, UnicodeError)
+
+
+class Outbound(HttpClient):
+    """Sends requests to the world outside. It belongs to one event loop; close it there.
+
+    A guarded request resolves the host once, checks every address, and connects to the very address that was checked;
+    each redirect goes the same way. No proxy is used, no cookie kept.
+    """
+
+    def __init__(
+        self,
+        settings: OutboundConfig | None = None,
+        *,
+        resolve: Resolve | None = None,
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
+        self._settings = settings or OutboundConfig()
+        self._allowed = Allowed(self._settings.allow)
+        self._resolve = resolve or _resolved
+        self._tls: ssl.SSLContext | bool = tls or True
+        self._sessions: dict[bool, aiohttp.ClientSession] = {}
+
+    @override
+    async def fetch(
+        self,
+        url: str,
+        *,
+        headers: Mapping[str, str] | None = None,
+        time_limit: float | None = None,
+        max_bytes: int | None = None,
+        admit: Callable[[str], bool] | None = None,
+    ) -> HttpAnswer:
+        target = read_url(url)
+        async with self._in_time(str(target.raw_host), time_limit):
+            for _ in range(_MAX_REDIRECTS + 1):
+                if admit is not None and not admit(str(target.raw_host)):
+                    raise BlockedError(f"Pages of '{shown(str(target.raw_host))}' may not be opened here.")
+                answer, location = await self._fetch_once(target, headers or {}, max_bytes)
+                if location is None:
+                    return answer
+                target = read_url(_joined(target, location))
+        raise UnreachableError(f"'{shown(url)}' redirects more than {_MAX_REDIRECTS} times.")
+
+    async def _fetch_once(
+        self, target: URL, headers: Mapping[str, str], max_bytes: int | None
+    ) -> tuple[HttpAnswer, str | None]:
+        """Get one URL; also return where it redirects to, if it does."""
+        host, port = str(target.raw_host).lower().rstrip("."), int(target.port or 0)
+        failure: Exception | None = None
+        for address in (await self._checked(host, port))[:_MAX_ADDRESSES]:
+            try:
+                # The connection goes to the address that was checked; the name stays in Host, SNI and certificate.
+                async with self._session(pooled=False).get(
+                    target.with_host(address),
+                    headers={**self._headers(headers), "host": target.raw_authority},
+                    allow_redirects=False,
+                    server_hostname=host if target.scheme == "https" else None,
+                ) as response:
+                    location = response.headers.get("location")
+                    if response.status in _REDIRECTS and location is not None:
+                        return HttpAnswer(str(target), response.status, {}, b""), location
+                    return await self._answer(response, str(target), host, max_bytes), None
+            except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
+                failure = error
+        raise _unreachable(host, failure)
+
+    async def _checked(self, host: str, port: int) -> Sequence[str]:
+        """Return the addresses of a host, all of which may be reached."""
+        check_port(host, port, self._allowed, self._settings.low_ports)
+        try:
+            addresses = await self._resolve(host, port)
+        except (OSError, UnicodeError):
+            addresses = ()
+        if not addresses:
+            raise UnreachableError(f"There is no host '{shown(host)}'.")
+        if not self._allowed.host(host, port):
+            for address in addresses:
+                if not is_public(address) and not self._allowed.address(address):
+                    hint = "The operator can allow it: outbound.allow."
+                    raise BlockedError(f"'{shown(host)}' may not be reached: it is not public. {hint}")
+        return addresses
+
+    @override
+    async def call(
+        self,
+        method: str,
+        url: str,
+        *,
+        params: Mapping[str, str] | None = None,
+        headers: Mapping[str, str] | None = None,
+        body: bytes | None = None,
+        time_limit: float | None = None,
+        max_bytes: int | None = None,
+    ) -> HttpAnswer:
+        try:
+            target = URL(url)
+            host = str(target.raw_host)
+        except ValueError:
+            raise BlockedError("The address of the service is not a URL.") from None
+        sent = self._headers(headers or {})
+        session = self._session(pooled=True)
+        async with (
+            self._in_time(host, time_limit),
+            session.request(method, target, params=params, headers=sent, data=body, allow_redirects=False) as response,
+        ):
+            return await self._answer(response, url, host, max_bytes)
+
+    async def close(self) -> None:
+        """Close every connection."""
+        sessions, self._sessions = list(self._sessions.values()), {}
+        for session in sessions:
+            await session.close()
+
+    def _session(self, *, pooled: bool) -> aiohttp.ClientSession:
+        """Return the session of a kind. Connections to pages are not kept: nobody else should get them."""
+        session = self._sessions.get(pooled)
+        if session is None:
+            connector = aiohttp.TCPConnector(
+                limit=self._settings.max_connections, force_close=not pooled, ssl=self._tls
+            )
+            session = self._sessions[pooled] = aiohttp.ClientSession(
+                connector=connector,
+                cookie_jar=aiohttp.DummyCookieJar(),
+                auto_decompress=False,
+                timeout=aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT),
+            )
+        return session
+
+    def _headers(self, headers: Mapping[str, str]) -> dict[str, str]:
+        own = {"user-agent": f"antwort/{antwort.__version__}", "accept-encoding": ACCEPTED}
+        return own | {name.lower(): value for name, value in headers.items()}
+
+    async def _answer(self, response: aiohttp.ClientResponse, url: str, host: str, max_bytes: int | None) -> HttpAnswer:
+        body = await read_body(response, host, max_bytes or int(self._settings.max_bytes))
+        headers = {name.lower(): value for name, value in response.headers.items()}
+        return HttpAnswer(url, response.status, headers, body)
+
+    @asynccontextmanager
+    async def _in_time(self, host: str, time_limit: float | None) -> AsyncIterator[None]:
+        """Turn what goes wrong inside into errors of ours, and end it in time."""
+        limit = time_limit or self._settings.timeout
+        try:
+            async with asyncio.timeout(limit):
+                yield
+        except TimeoutError:
+            raise OutboundTimeoutError(f"'{shown(host)}' did not answer within {limit:g} seconds.") from None
+        except _FAILURES as error:
+            raise _unreachable(host, error) from error
+
+
+async def _resolved(host: str, port: int) -> Sequence[str]:
+    found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    return list(dict.fromkeys(str(sockaddr[0]) for *_, sockaddr in found))
+
+
+def _joined(base: URL, location: str) -> str:
+    """Return where a redirect leads, unread: whoever uses it checks it."""
+    try:
+        return str(base.join(URL(location)))
+    except ValueError:
+        raise BlockedError("The page redirects to something that is not a URL.") from None
+
+
+def _unreachable(host: str, error: Any) -> UnreachableError:
+    """Say what went wrong, without any address."""
+    if isinstance(error, aiohttp.ClientConnectorCertificateError | ssl.SSLCertVerificationError):
+        return UnreachableError(f"The certificate of '{shown(host)}' is not valid.")
+    if isinstance(error, aiohttp.ClientSSLError | ssl.SSLError):
+        return UnreachableError(f"No secure connection to '{shown(host)}' is possible.")
+    if isinstance(error, aiohttp.ClientConnectorError | aiohttp.ConnectionTimeoutError) or error is None:
+        return UnreachableError(f"'{shown(host)}' cannot be reached.")
+    return UnreachableError(f"'{shown(host)}' broke off, or did not answer in HTTP.")

@@ -1,0 +1,131 @@
+"""Sealing: text that clients carry for us and can neither read nor change, nor another tenant use."""
+
+import base64
+import binascii
+import contextlib
+import functools
+import os
+import secrets
+import zlib
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+
+from antwort.errors import ConfigError
+
+__all__ = ["SealError", "Sealer", "key_of"]
+
+PREFIX = "aw1."
+_NONCE = 12
+_NAME = 4
+_LARGEST = 64 * 1024 * 1024
+"""What a seal may hold, unpacked: a small text that unpacks to a huge one is refused."""
+
+
+class SealError(ValueError):
+    """A text that was not sealed here: for another purpose or tenant, with a key we do not have, or altered."""
+
+
+class Sealer:
+    """Seals with the first secret and opens with all of them, so that secrets can be replaced.
+
+    What is sealed is compressed, encrypted and authenticated (AES-256-GCM), bound to a purpose and a tenant. The
+    secrets are asked for when they are needed first: a server that never seals anything has no need of one.
+    """
+
+    def __init__(self, keys: Callable[[], Sequence[str]]) -> None:
+        self._keys = keys
+
+    @functools.cached_property
+    def _ciphers(self) -> list[tuple[bytes, AESGCM]]:
+        return [_cipher(key) for key in self._keys()]
+
+    def seal(self, purpose: str, tenant: str, text: str) -> str:
+        """Seal a text."""
+        name, cipher = self._ciphers[0]
+        nonce = secrets.token_bytes(_NONCE)
+        sealed = cipher.encrypt(nonce, zlib.compress(text.encode()), _bound_to(purpose, tenant))
+        return PREFIX + base64.urlsafe_b64encode(name + nonce + sealed).decode()
+
+    def unseal(self, purpose: str, tenant: str, sealed: str) -> str:
+        """Return the text that was sealed; SealError if it was not, or not so."""
+        data = _data(sealed)
+        if data is None:
+            raise SealError("it is damaged")
+        name, nonce, content = data[:_NAME], data[_NAME : _NAME + _NONCE], data[_NAME + _NONCE :]
+        for known, cipher in self._ciphers:
+            if known == name:
+                return _opened(cipher, nonce, content, _bound_to(purpose, tenant))
+        raise SealError("it was made with a key that this server does not have")
+
+    def knows(self, text: str) -> bool:
+        """Tell whether a text was sealed with one of our keys; others' are left to those who made them."""
+        data = _data(text) if text.startswith(PREFIX) else None
+        return data is not None and any(data[:_NAME] == name for name, _ in self._ciphers)
+
+
+def key_of(configured: str | None, file: Path) -> str:
+    """Return the configured secret, or the one in a file, which is created if it is not there. This blocks."""
+    if configured is not None:
+        return configured
+    try:
+        return _read(file) if file.exists() else _create(file)
+    except OSError as error:
+        raise ConfigError(f"The key for encryption cannot be kept: {error.strerror}", where=str(file)) from error
+
+
+def _read(file: Path) -> str:
+    key = file.read_text(encoding="ascii", errors="replace").strip()
+    if len(key) < 32:
+        raise ConfigError(
+            "The key for encryption is damaged: it must have at least 32 characters. Restore it from a backup; without "
+            "it, what was encrypted is lost. A deleted file is replaced by a new key.",
+            where=str(file),
+        )
+    return key
+
+
+def _create(file: Path) -> str:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    own = file.with_name(f"{file.name}.{os.getpid()}.{secrets.token_hex(4)}")
+    own.touch(mode=0o600, exist_ok=False)
+    try:
+        own.write_text(secrets.token_urlsafe(48), encoding="ascii")
+        with contextlib.suppress(FileExistsError):  # of several processes that start at once, one wins
+            os.link(own, file)
+        return _read(file)
+    finally:
+        own.unlink()
+
+
+def _data(sealed: str) -> bytes | None:
+    try:
+        return base64.b64decode(sealed.removeprefix(PREFIX), altchars=b"-_", validate=True)
+    except (binascii.Error, ValueError):
+        return None
+
+
+def _cipher(key: str) -> tuple[bytes, AESGCM]:
+    """Return the public name of a key, which tells nothing about it, and its cipher."""
+    derived = HKDF(SHA256(), 32 + _NAME, salt=None, info=b"antwort sealing 1").derive(key.encode())
+    return derived[32:], AESGCM(derived[:32])
+
+
+def _bound_to(purpose: str, tenant: str) -> bytes:
+    return f"{len(purpose)}:{purpose}:{tenant}".encode()
+
+
+def _opened(cipher: AESGCM, nonce: bytes, content: bytes, bound: bytes) -> str:
+    try:
+        packed = cipher.decrypt(nonce, content, bound)
+    except (InvalidTag, ValueError):
+        raise SealError("it was altered, or belongs to somebody else") from None
+    unpacker = zlib.decompressobj()
+    text = unpacker.decompress(packed, _LARGEST)
+    if unpacker.unconsumed_tail:
+        raise SealError("it is too large")
+    return text.decode()

@@ -1,0 +1,38 @@
+"""Bodies of requests and answers, for the endpoints that are plain ASGI."""
+
+from starlette.requests import ClientDisconnect
+from starlette.types import Message, Receive, Scope, Send
+
+from antwort.functions.inputs import check_media_type
+
+__all__ = ["check_media_type", "read_body", "require_json", "send_json"]
+
+
+def require_json(scope: Scope) -> None:
+    """Refuse a request whose body does not claim to be JSON; one that claims nothing is taken."""
+    for name, value in scope["headers"]:
+        if name == b"content-type":
+            check_media_type(value)
+
+
+async def read_body(receive: Receive) -> bytes:
+    """Read a whole body; ClientDisconnect if the client leaves before its end."""
+    message = await receive()
+    body: bytes = message.get("body", b"")
+    if message["type"] == "http.request" and not message.get("more_body", False):
+        return body
+    pieces = [body]
+    while message["type"] == "http.request" and message.get("more_body", False):
+        message = await receive()
+        pieces.append(message.get("body", b""))
+    if message["type"] == "http.disconnect":
+        raise ClientDisconnect
+    return b"".join(pieces)
+
+
+async def send_json(send: Send, body: bytes) -> None:
+    """Answer with JSON that is written already."""
+    headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
+    start: Message = {"type": "http.response.start", "status": 200, "headers": headers}
+    await send(start)
+    await send({"type": "http.response.body", "body": body})

@@ -1,0 +1,207 @@
+"""One WebSocket connection: requests one after the other, and what is remembered between them."""
+
+import asyncio
+import contextlib
+import logging
+from collections import deque
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+import msgspec
+from prometheus_client import Counter
+from starlette.types import Message, Receive, Send
+
+from antwort.config import ServerConfig
+from antwort.context import Context, Principal
+from antwort.engine.engine import Engine
+from antwort.engine.events import Events
+from antwort.engine.plan import Plan
+from antwort.engine.replay import replay_response
+from antwort.errors import APIError, BadRequestError, RateLimitError
+from antwort.functions.http import as_api_error
+from antwort.observability import bind_log_context
+from antwort.server.frames import Frame, FrameStream, error_frame, read_frame
+from antwort.server.memory import Memory
+from antwort.server.sse import Heartbeats
+from antwort.wire.usage import Usage
+
+__all__ = ["Caller", "Connection", "Served"]
+
+logger = logging.getLogger(__name__)
+
+GOING_AWAY = 1001
+BROKEN = 1011
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Whose connection it is."""
+
+    request_id: str
+    show_calls: bool
+    admit: Callable[[], Awaitable[Principal]]
+    """Check the credentials again and count a request; APIError if they are not good any more, or it is too many."""
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """What all connections share."""
+
+    engine: Engine
+    config: ServerConfig
+    heartbeats: Heartbeats
+    received: Counter
+    sent: Counter
+
+
+class Connection:
+    """Reads all the time, so that it notices when the client leaves; answers one request at a time, in order."""
+
+    def __init__(self, served: Served, caller: Caller, receive: Receive, send: Send) -> None:
+        settings = served.config.websocket
+        self._served = served
+        self._caller = caller
+        self._receive = receive
+        self._send = send
+        self._memory = Memory(settings.memory)
+        self._waiting: deque[Frame] = deque()
+        self._held = 0
+        self._news = asyncio.Event()
+        self._expires = asyncio.get_running_loop().time() + 60 * settings.max_minutes
+        self._leaving = False
+        self._answered = 0
+
+    def leave(self) -> None:
+        """Let the response that is being made be the last one: the server stops."""
+        self._leaving = True
+        self._news.set()
+
+    async def run(self) -> None:
+        """Serve until the client leaves, the time is over or the server stops."""
+        reading = asyncio.ensure_future(self._read())
+        answering = asyncio.ensure_future(self._answer())
+        code = GOING_AWAY
+        try:
+            await asyncio.wait({reading, answering}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            # The client has left, or the server waits no longer: what is running is cancelled, and stored as that.
+            reading.cancel()
+            answering.cancel()
+            for error in await asyncio.gather(answering, reading, return_exceptions=True):
+                if isinstance(error, Exception):
+                    logger.error("a WebSocket connection broke", exc_info=error)
+                    code = BROKEN
+            await self._put({"type": "websocket.close", "code": code})
+
+    # --- what comes in -----------------------------------------------------------------------------------------------
+
+    async def _read(self) -> None:
+        """Take frames until the client leaves."""
+        while (message := await self._receive())["type"] != "websocket.disconnect":
+            self._served.received.inc()
+            frame = read_frame(message)
+            if self._fits(frame):
+                self._waiting.append(frame)
+                self._held += frame.size
+                self._news.set()
+            else:
+                await self._refuse(_too_many(self._served.config.websocket.max_queue), frame.lane)
+
+    def _fits(self, frame: Frame) -> bool:
+        """Tell whether a frame may wait: not too many, and together no larger than a single one may be."""
+        config = self._served.config
+        if len(self._waiting) >= config.websocket.max_queue:
+            return False
+        return not self._waiting or self._held + frame.size <= config.max_body_bytes
+
+    async def _next(self) -> Frame | None:
+        """Return the next frame, None when there is to be no other answer."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout_at(self._expires):
+                while not (self._waiting or self._leaving):
+                    self._news.clear()
+                    await self._news.wait()
+        if self._leaving or asyncio.get_running_loop().time() >= self._expires:
+            return None
+        frame = self._waiting.popleft()
+        self._held -= frame.size
+        return frame
+
+    # --- what goes out -----------------------------------------------------------------------------------------------
+
+    async def _answer(self) -> None:
+        """Answer frames in their order, until the connection has to end."""
+        while (frame := await self._next()) is not None:
+            self._answered += 1
+            request_id = f"{self._caller.request_id}.{self._answered}"
+            with bind_log_context(request_id=request_id):
+                try:
+                    await self._respond(frame, request_id)
+                except Exception as error:  # noqa: BLE001 - whatever it is, the client is told and the log has it
+                    # A continuation that failed cannot be tried again from the same place: so says the contract.
+                    self._memory.forget(frame.previous)
+                    await self._refuse(as_api_error(error, "WebSocket /v1/responses", request_id), frame.lane)
+        if not self._leaving:
+            await self._refuse(_expired(self._served.config.websocket.max_minutes), None)
+
+    async def _respond(self, frame: Frame, request_id: str) -> None:
+        principal = await self._caller.admit()  # first: a request that is refused counts too
+        if frame.error is not None:
+            raise frame.error
+        create, memory, engine = frame.create, self._memory, self._served.engine
+        assert create is not None, "a frame without an error has a request"  # noqa: S101 - for the type checker
+        ctx = Context.of(principal, request_id=request_id)
+        plan = await engine.plan(create, ctx, show_calls=self._caller.show_calls, recall=memory.recall())
+        journal = engine.journal(plan)
+        stream = FrameStream(self._write, frame.lane)
+        if frame.generate:
+            with self._served.heartbeats.watching(stream):
+                await engine.loop(plan, journal, stream).run()
+        else:
+            complete(plan)
+            await journal.finish(plan.response)
+            replay_response(msgspec.to_builtins(plan.response), Events(stream.put))
+        if plan.response.status == "failed":
+            memory.forget(frame.previous)
+        elif plan.stored:
+            memory.leave(frame.lane)  # the store has it
+        else:
+            window = engine.window(plan, journal)
+            memory.remember(frame.lane, plan.response.id, window, previous=frame.previous)
+        await stream.flush()
+
+    async def _refuse(self, error: APIError, lane: str | None) -> None:
+        await self._write([error_frame(error, lane)])
+
+    async def _write(self, frames: list[bytes]) -> None:
+        for frame in frames:
+            await self._put({"type": "websocket.send", "text": frame.decode()})
+        self._served.sent.inc(len(frames))
+
+    async def _put(self, message: Message) -> None:
+        """Send a message; to a client that has left, nothing: the reader notices, and ends it all."""
+        with contextlib.suppress(OSError, RuntimeError):  # the latter if the closing has begun
+            await self._send(message)
+
+
+def complete(plan: Plan) -> None:
+    """Bring a response to its end without asking the model."""
+    response = plan.response
+    response.status = "completed"
+    response.completed_at = response.created_at
+    response.usage = Usage()
+
+
+def _too_many(limit: int) -> RateLimitError:
+    return RateLimitError(
+        f"Too many requests wait on this connection: at most {limit} (server.websocket.max_queue), which together are"
+        " no larger than a single one may be. Wait for an answer.",
+        retry_after=1,
+    )
+
+
+def _expired(minutes: float) -> BadRequestError:
+    return BadRequestError(
+        f"A connection lasts {minutes:g} minutes (server.websocket.max_minutes). Open a new one.",
+        code="websocket_connection_limit_reached",
+    )

@@ -1,0 +1,175 @@
+"""Frames of a WebSocket: what clients send, and events as they are sent to them."""
+
+import asyncio
+import re
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+from starlette.types import Message
+
+from antwort.errors import APIError, BadRequestError
+from antwort.server.sse import GRACE
+from antwort.wire.requests import CreateResponse, decode_create
+
+__all__ = ["Frame", "FrameStream", "error_frame", "read_frame"]
+
+Fields = dict[str, msgspec.Raw]
+SendFrames = Callable[[list[bytes]], Awaitable[None]]
+
+_decode = msgspec.json.Decoder(Fields).decode
+_encode = msgspec.json.Encoder().encode
+_LANE = re.compile(r"[A-Za-z0-9_.-]{1,256}")
+_OF_HTTP = ("stream", "stream_options")
+"""Fields that mean nothing here: events are all there is. Clients send them all the same."""
+
+
+@dataclass(slots=True)
+class Frame:
+    """What a client has sent: a request for a response, or the reason why it is none."""
+
+    size: int
+    create: CreateResponse | None = None
+    generate: bool = True
+    """Whether the model is to be asked; otherwise the request is only made ready to be continued."""
+    lane: str | None = None
+    """What the client calls `stream_id`: each event of the answer carries it."""
+    previous: str | None = None
+    error: APIError | None = None
+
+
+def read_frame(message: Message) -> Frame:
+    """Read a message. Whatever is wrong with it is an error in the frame, to be told in its turn."""
+    text: str | None = message.get("text")
+    if text is None:
+        error = BadRequestError("Send text frames with JSON, not binary frames.", code="invalid_frame")
+        return Frame(len(message.get("bytes") or b""), error=error)
+    frame = Frame(len(text))
+    try:
+        _read(text, frame)
+    except APIError as error:
+        frame.error = error
+    return frame
+
+
+def _read(text: str, frame: Frame) -> None:
+    try:
+        fields = _decode(text)
+    except msgspec.ValidationError as error:
+        raise BadRequestError(f"A frame must be a JSON object: {error}.", code="invalid_type") from None
+    except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
+        raise BadRequestError(f"The frame is not valid JSON: {error}.", code="invalid_json") from None
+    frame.lane = _lane(fields)
+    frame.previous = _value(fields.get("previous_response_id"), str)
+    kind = _value(fields.pop("type", None), str)
+    if kind == "response.steer":
+        raise BadRequestError(
+            "Steering is not supported by this server. Send what you have to say with the next 'response.create'.",
+            param="type",
+            code="steering_not_supported",
+        )
+    if kind != "response.create":
+        shown = "no type" if kind is None else f"the type '{kind[:64]}'"
+        raise BadRequestError(
+            f"The frame has {shown}; the only one taken is 'response.create'.", param="type", code="unknown_type"
+        )
+    frame.generate = _generate(fields)
+    for name in _OF_HTTP:
+        fields.pop(name, None)
+    create = decode_create(_encode(fields))
+    if create.background:
+        raise BadRequestError(
+            "'background' is not possible on a WebSocket. Create the response with POST /v1/responses.",
+            param="background",
+            code="unsupported_parameter",
+        )
+    frame.create = create
+
+
+def _value(raw: msgspec.Raw | None, kind: Any) -> Any:
+    """Return a field if it is of a type, else None."""
+    if raw is None:
+        return None
+    try:
+        return msgspec.json.decode(raw, type=kind)
+    except (msgspec.MsgspecError, UnicodeError):
+        return None
+
+
+def _lane(fields: Fields) -> str | None:
+    raw = fields.pop("stream_id", None)
+    if raw is None or bytes(raw) == b"null":
+        return None
+    lane: str | None = _value(raw, str)
+    if lane is None or not _LANE.fullmatch(lane):
+        raise BadRequestError(
+            "Invalid value for 'stream_id': it must be 1 to 256 letters, digits, underscores, hyphens or periods.",
+            param="stream_id",
+            code="invalid_value",
+        )
+    return lane
+
+
+def _generate(fields: Fields) -> bool:
+    raw = fields.pop("generate", None)
+    value = True if raw is None or bytes(raw) == b"null" else _value(raw, bool)
+    if not isinstance(value, bool):
+        raise BadRequestError(
+            "Invalid value for 'generate': use true or false.", param="generate", code="invalid_value"
+        )
+    return value
+
+
+def error_frame(error: APIError, lane: str | None) -> bytes:
+    """Return an error as a frame: the envelope with the status that HTTP would have."""
+    code = error.code or error.type  # the contract wants one
+    body: dict[str, Any] = {"type": "error", "status": error.status}
+    body["error"] = {**error.envelope()["error"], "code": code}
+    if error.headers:
+        body["error"]["headers"] = error.headers
+    if lane is not None:
+        body["stream_id"] = lane
+    return _encode(body)
+
+
+class FrameStream:
+    """The sink of a response on a WebSocket: one frame for each event, in order, sent when the loop says so."""
+
+    def __init__(self, send: SendFrames, lane: str | None) -> None:
+        self._send = send
+        self._frames: list[bytes] = []
+        self._sending = asyncio.Lock()
+        self._tail = b"" if lane is None else b',"stream_id":%s' % _encode(lane)
+        self._now = asyncio.get_running_loop().time
+        self._begun = self._now()
+        self._beating = False
+        self.started = False
+
+    def put(self, kind: str, data: bytes) -> None:
+        """Take an event."""
+        tail = self._tail
+        if kind == "error":  # on a WebSocket it has a status, even in the middle of a response
+            status = 429 if msgspec.json.decode(data)["code"] == "rate_limit_exceeded" else 500
+            tail += b',"status":%d' % status
+        self._frames.append(b"%s%s}" % (data[:-1], tail) if tail else data)
+
+    async def flush(self) -> None:
+        """Send what was taken; wait while the client does not read."""
+        async with self._sending:
+            frames, self._frames = self._frames, []
+            if frames:
+                self.started = True
+                await self._send(frames)
+
+    def is_due(self, silence: float) -> bool:  # noqa: ARG002 - pings are the signs of life here
+        """Tell whether the beginning is to be told, although the model has said nothing yet."""
+        return not self.started and not self._beating and self._now() - self._begun >= GRACE
+
+    async def beat(self) -> None:
+        """Tell the beginning."""
+        self._beating = True
+        try:
+            await self.flush()
+        finally:
+            self._beating = False

@@ -1,0 +1,31 @@
+"""uvicorn's WebSocket protocol, with what this server does otherwise."""
+
+import logging
+from typing import Any
+
+from typing_extensions import override
+from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
+
+__all__ = ["WebSocketProtocol"]
+
+logger = logging.getLogger(__name__)
+logger.setLevel(logging.WARNING)
+
+_PARTING = 2.0
+"""Seconds that a client gets to answer the end of its connection."""
+
+
+class WebSocketProtocol(WebSocketsSansIOProtocol):
+    """Leaves the end of a connection to the app, and keeps the headers and frames of clients out of the log."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.logger = self.conn.logger = logger
+        self.conn.debug = False  # it would log every frame and, of the handshake, the credentials
+        self.close_timeout = _PARTING
+
+    @override
+    def shutdown(self) -> None:
+        """Wait for the app, which was told: it closes when the response that is being made is over."""
+        if self.close_sent or not self.handshake_complete:
+            super().shutdown()

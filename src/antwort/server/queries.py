@@ -1,0 +1,20 @@
+"""Parameters of the query that many endpoints take, as types for their handlers."""
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+__all__ = ["After", "Before", "Include", "Limit", "Order", "StartingAfter", "Stream"]
+
+Limit = Annotated[int, Field(ge=1, le=100, description="How many to return.")]
+After = Annotated[
+    str | None, Field(description="The last id of the page before; the page begins with what follows it.")
+]
+Before = Annotated[str | None, Field(description="The first id of the page after; the page ends before it.")]
+Order = Annotated[Literal["asc", "desc"], Field(description="The order: oldest first, or newest first.")]
+Include = Annotated[list[str] | None, Field(description="Further data to include in the items.")]
+Stream = Annotated[bool, Field(description="Whether to answer with the events instead of the response.")]
+StartingAfter = Annotated[
+    int | None,
+    Field(ge=0, le=2**31 - 1, description="With `stream`: a sequence number; only the events after it are sent."),
+]

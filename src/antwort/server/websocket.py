@@ -1,0 +1,124 @@
+"""`/v1/responses` over a WebSocket: the same requests and events, on one connection."""
+
+from dataclasses import dataclass
+
+from starlette.datastructures import Headers
+from starlette.types import Receive, Scope, Send
+
+from antwort.auth import Chain, RateLimiter
+from antwort.config import ServerConfig
+from antwort.context import Principal
+from antwort.engine.engine import Engine
+from antwort.errors import APIError, NotFoundError, ServiceUnavailableError
+from antwort.functions.http import as_api_error
+from antwort.observability import AuditLog, Metrics, bind_log_context
+from antwort.server.connection import Caller, Connection, Served
+from antwort.server.handshake import check_origin, chosen_subprotocol, credentials, deny
+from antwort.server.middleware.request_id import HEADER, request_id_of
+from antwort.server.responses import wants_calls
+from antwort.server.sse import Heartbeats
+from antwort.server.state import ServerState
+
+__all__ = ["WebSockets"]
+
+PATH = "/v1/responses"
+
+
+@dataclass(frozen=True, slots=True)
+class Guards:
+    """Who is let in."""
+
+    chain: Chain
+    limiter: RateLimiter
+    audit: AuditLog
+    state: ServerState
+
+
+class WebSockets:
+    """The ASGI app of all WebSocket connections."""
+
+    def __init__(self, engine: Engine, config: ServerConfig, guards: Guards, metrics: Metrics) -> None:
+        self._config = config
+        self._guards = guards
+        self._open: set[Connection] = set()
+        self._connections = metrics.gauge("antwort_websocket_connections", "Open WebSocket connections.")
+        frames = metrics.counter("antwort_websocket_frames_total", "Frames of WebSocket connections.", ["direction"])
+        heartbeats = Heartbeats(engine.settings.heartbeat)
+        self._served = Served(engine, config, heartbeats, frames.labels("received"), frames.labels("sent"))
+
+    def send_away(self) -> None:
+        """Let every connection end after the response it is making, because the server stops."""
+        for connection in self._open:
+            connection.leave()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one connection, from its handshake to its end."""
+        await receive()  # websocket.connect
+        raw = request_id_of(scope)
+        request_id = raw.decode()
+        named = [(HEADER, raw)]
+        with bind_log_context(request_id=request_id):
+            try:
+                principal, headers = await self._admitted(scope)
+            except Exception as error:  # noqa: BLE001 - whatever it is, the client is told and the log has it
+                refusal = as_api_error(error, f"WebSocket {scope['path']}", request_id)
+                self._refused(scope, request_id, refusal)
+                await deny(scope, send, refusal, named)
+                return
+            await send(
+                {
+                    "type": "websocket.accept",
+                    "subprotocol": chosen_subprotocol(scope),
+                    "headers": [*named, *((name.encode(), value.encode()) for name, value in headers.items())],
+                }
+            )
+            with bind_log_context(tenant=principal.tenant):
+                await self._serve(scope, receive, send, request_id)
+
+    async def _serve(self, scope: Scope, receive: Receive, send: Send, request_id: str) -> None:
+        headers = credentials(scope)
+        caller = Caller(request_id, wants_calls(scope), lambda: self._admit(headers, scope, request_id))
+        connection = Connection(self._served, caller, receive, send)
+        self._open.add(connection)
+        self._connections.inc()
+        try:
+            await connection.run()
+        finally:
+            self._open.discard(connection)
+            self._connections.dec()
+
+    async def _admitted(self, scope: Scope) -> tuple[Principal, dict[str, str]]:
+        """Check a handshake: a request like any other, which counts as one; return the headers for the answer too."""
+        if scope["path"] != PATH or not self._config.websocket.enabled:
+            hint = " It is turned off (server.websocket.enabled)." if scope["path"] == PATH else f" Connect to {PATH}."
+            raise NotFoundError(f"There is no WebSocket at {scope['path']}.{hint}")
+        if not self._guards.state.ready:
+            raise ServiceUnavailableError(f"The server is {self._guards.state.phase}.")
+        if len(self._open) >= self._config.websocket.max_connections:
+            raise ServiceUnavailableError("There are too many open connections. Try again later.")
+        headers = credentials(scope)
+        check_origin(headers, self._config.cors_origins)
+        principal = await self._guards.chain.authenticate(headers)
+        return principal, dict(self._guards.limiter.check(principal))
+
+    async def _admit(self, headers: Headers, scope: Scope, request_id: str) -> Principal:
+        """Check a request on an open connection: keys are revoked and tokens expire while it lasts."""
+        try:
+            principal = await self._guards.chain.authenticate(headers)
+            self._guards.limiter.check(principal)
+        except APIError as error:
+            self._refused(scope, request_id, error)
+            raise
+        return principal
+
+    def _refused(self, scope: Scope, request_id: str, error: APIError) -> None:
+        client = scope.get("client")
+        self._guards.audit.record(
+            "request.refused",
+            request_id=request_id,
+            method="WEBSOCKET",
+            path=scope["path"],
+            client=client[0] if client else None,
+            status=error.status,
+            code=error.code,
+        )

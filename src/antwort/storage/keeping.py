@@ -1,0 +1,101 @@
+"""The statements on what providers keep, each function one transaction.
+
+Every statement names the owner and, but for `scan`, the tenant.
+"""
+
+from typing import Any
+
+from antwort.errors import NotFoundError
+from antwort.storage.base import Kept, Page
+from antwort.storage.database import Database, Row, snapshot
+from antwort.storage.rows import KEPT, kept_of
+
+__all__ = ["count", "create", "delete", "get", "page", "scan", "update"]
+
+_INSERT = f"INSERT INTO records (owner, kind, {KEPT}) VALUES (?, ?, ?, ?, ?, ?, ?, ?)"  # noqa: S608
+_GET = f"SELECT {KEPT} FROM records WHERE owner = ? AND kind = ? AND tenant = ? AND id = ?"  # noqa: S608
+_UPDATE = """
+    UPDATE records SET value = ?, version = version + 1
+    WHERE owner = ? AND kind = ? AND tenant = ? AND id = ? AND version = ?"""
+_DELETE = "DELETE FROM records WHERE owner = ? AND kind = ? AND tenant = ? AND id = ?"
+_PLACE = "SELECT number FROM records WHERE owner = ? AND kind = ? AND tenant = ? AND id = ?"
+_OF = "owner = ? AND kind = ? AND tenant = ?"
+_BELOW = f"{_OF} AND parent = ?"
+_SCAN = f"""
+    SELECT number, {KEPT} FROM records WHERE owner = ? AND kind = ? AND number > ? ORDER BY number LIMIT ?"""  # noqa: S608
+_FIRST, _LAST = 0, 2**63 - 1
+
+
+def create(database: Database, row: Row) -> None:
+    """Insert what is new."""
+    database.execute(_INSERT, row)
+
+
+def get(database: Database, owner: str, kind: str, tenant: str, name: str) -> Kept | None:
+    """Return what is kept, None if nothing is."""
+    row = database.execute(_GET, (owner, kind, tenant, name)).fetchone()
+    return None if row is None else kept_of(kind, row)
+
+
+def update(database: Database, change: Row) -> bool:
+    """Replace the value if the version is the one that is kept."""
+    return database.execute(_UPDATE, change).rowcount > 0
+
+
+def delete(database: Database, owner: str, kind: str, tenant: str, name: str) -> bool:
+    """Delete what is kept."""
+    return database.execute(_DELETE, (owner, kind, tenant, name)).rowcount > 0
+
+
+def count(database: Database, owner: str, kind: str, tenant: str, parent: str | None) -> int:
+    """Count what is kept, below a parent if one is given."""
+    where, of = _where(owner, kind, tenant, parent)
+    return int(database.execute(f"SELECT count(*) FROM records WHERE {where}", of).fetchone()[0])  # noqa: S608
+
+
+def page(
+    database: Database,
+    owner: str,
+    kind: str,
+    tenant: str,
+    *,
+    parent: str | None,
+    limit: int,
+    after: str | None,
+    before: str | None,
+    ascending: bool,
+) -> Page:
+    """Return what is kept in order: right after `after`, or right before `before`, or the first."""
+    where, of = _where(owner, kind, tenant, parent)
+    with snapshot(database):
+        start = None if after is None else _place(database, (owner, kind, tenant), after, "after")
+        end = None if before is None else _place(database, (owner, kind, tenant), before, "before")
+        low, high = (start, end) if ascending else (end, start)
+        backwards = start is None and end is not None
+        direction = "ASC" if ascending != backwards else "DESC"
+        rows = database.execute(
+            f"SELECT {KEPT} FROM records WHERE {where} AND number > ? AND number < ? "  # noqa: S608
+            f"ORDER BY number {direction} LIMIT ?",
+            (*of, _FIRST if low is None else low, _LAST if high is None else high, limit + 1),
+        ).fetchall()
+    found = [kept_of(kind, row) for row in rows[:limit]]
+    if backwards:
+        found.reverse()
+    return Page(found, has_more=len(rows) > limit)
+
+
+def scan(database: Database, owner: str, kind: str, after: int, limit: int) -> list[tuple[int, Kept]]:
+    """Return what is kept of all tenants, oldest first, each with its place."""
+    rows: list[Any] = database.execute(_SCAN, (owner, kind, after, limit)).fetchall()
+    return [(number, kept_of(kind, rest)) for number, *rest in rows]
+
+
+def _where(owner: str, kind: str, tenant: str, parent: str | None) -> tuple[str, tuple[str, ...]]:
+    return (_OF, (owner, kind, tenant)) if parent is None else (_BELOW, (owner, kind, tenant, parent))
+
+
+def _place(database: Database, of: Row, name: str, param: str) -> int:
+    row = database.execute(_PLACE, (*of, name)).fetchone()
+    if row is None:
+        raise NotFoundError(f"There is no '{name}' to list from.", param=param)
+    return int(row[0])

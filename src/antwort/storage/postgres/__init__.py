@@ -1,0 +1,6 @@
+"""The store on PostgreSQL. Imported only when the configuration names such a database: it needs the driver."""
+
+from antwort.storage.postgres.store import PostgresStore
+from antwort.storage.postgres.upgrade import current, place, upgrade
+
+__all__ = ["PostgresStore", "current", "place", "upgrade"]

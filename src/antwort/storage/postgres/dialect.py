@@ -1,0 +1,62 @@
+"""From the statements as they are written, for SQLite, to those PostgreSQL understands."""
+
+import re
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from typing import Any
+
+from typing_extensions import override
+
+from antwort.storage.database import LOCK, SNAPSHOT, Cursor, Database, Row
+from antwort.storage.postgres.connection import Connection
+
+__all__ = ["PostgresDatabase", "translated"]
+
+_PLACEHOLDER = re.compile(r"\?|:([a-z_]+)")
+
+
+@lru_cache
+def translated(sql: str) -> tuple[str, tuple[str, ...]]:
+    """Return a statement for PostgreSQL, and the names of its parameters in order if they have names."""
+    names: list[str] = []
+    count = 0
+
+    def number(match: re.Match[str]) -> str:
+        nonlocal count
+        name = match[1]
+        if name is None:
+            count += 1
+            return f"${count}"
+        if name not in names:
+            names.append(name)
+        return f"${names.index(name) + 1}"
+
+    text = _PLACEHOLDER.sub(number, sql)
+    text = text.replace(LOCK, "FOR NO KEY UPDATE").replace(SNAPSHOT, "ISOLATION LEVEL REPEATABLE READ READ ONLY")
+    return text, tuple(names)
+
+
+class PostgresDatabase(Database):
+    """A connection to PostgreSQL with the face of one to SQLite."""
+
+    __slots__ = ("_connection",)
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    @override
+    def execute(self, sql: str, parameters: Sequence[Any] | Mapping[str, Any] = (), /) -> Cursor:
+        """Execute a statement."""
+        text, names = translated(sql)
+        if isinstance(parameters, Mapping):
+            parameters = [parameters[name] for name in names]
+        return self._connection.execute(text, parameters or None)
+
+    @override
+    def executemany(self, sql: str, parameters: Sequence[Row], /) -> None:
+        """Execute a statement once for each row, all of them on one way to the server and back."""
+        text, _ = translated(sql)
+        if len(parameters) == 1:
+            self._connection.execute(text, parameters[0])
+        else:
+            self._connection.cursor().executemany(text, parameters)

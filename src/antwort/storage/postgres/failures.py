@@ -1,0 +1,58 @@
+"""What an error of PostgreSQL means: to be done again, the caller's fault, or the database's."""
+
+import logging
+
+import psycopg
+
+from antwort.errors import BadRequestError, ConflictError
+from antwort.storage.base import StoreUnavailableError
+
+__all__ = ["is_passing", "translated", "unavailable"]
+
+logger = logging.getLogger(__name__)
+
+_PASSING = {"40001", "40P01"}
+"""Two transactions were in each other's way: a serialization failure, a deadlock."""
+_UNAVAILABLE = {
+    "25006": "it is read-only",
+    "42501": "access is denied",
+    "42P01": "its tables are missing",
+    "53100": "the disk is full",
+    "53200": "there is no memory left",
+    "55P03": "another process holds it",
+    "57014": "it takes too long",
+    "58030": "the disk does not answer",
+    "XX001": "it is damaged",
+    "XX002": "it is damaged",
+}
+_UNSTORABLE = {
+    "22021": "Text that holds a NUL character cannot be stored.",
+    "54000": "An id is too long to be stored.",
+}
+
+
+def is_passing(error: psycopg.Error) -> bool:
+    """Tell whether a transaction may well succeed when it is done again."""
+    return error.sqlstate in _PASSING
+
+
+def translated(error: Exception) -> Exception:
+    """Return what the caller shall see of an error; log what concerns the operator."""
+    if not isinstance(error, psycopg.Error):
+        return error
+    if isinstance(error, psycopg.IntegrityError):
+        return ConflictError("This is stored already.")
+    state = error.sqlstate or ""
+    if isinstance(error, psycopg.DataError) and not state:  # found by the driver
+        state = "22021"
+    if state in _UNSTORABLE:
+        return BadRequestError(_UNSTORABLE[state])
+    reason = _UNAVAILABLE.get(state)
+    return error if reason is None else unavailable(reason, error)
+
+
+def unavailable(reason: str, error: Exception | None) -> StoreUnavailableError:
+    """Return the error for a database that cannot be used now, and log it."""
+    cause = str(error).strip().splitlines()[:1] if error is not None else []
+    logger.error("the database cannot be used: %s%s", reason, f" ({cause[0]})" if cause else "")
+    return StoreUnavailableError(f"The database cannot be used now: {reason}.")

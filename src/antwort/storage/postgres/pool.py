@@ -1,0 +1,101 @@
+"""The threads of a PostgreSQL database, each with a connection of its own."""
+
+import asyncio
+import threading
+import time
+from collections import deque
+from collections.abc import Sequence
+from typing import Any, TypeVar
+
+from typing_extensions import override
+
+from antwort.storage.database import Call
+from antwort.storage.jobs import Job, Threads, hand_back
+from antwort.storage.postgres.session import Session, Work
+
+__all__ = ["Pool"]
+
+T = TypeVar("T")
+
+
+class PoolJob(Job[T]):
+    """A job with what the session has to know, and the key of its queue if it writes."""
+
+    __slots__ = ("key", "work")
+
+    def __init__(self, work: Work, key: str | None) -> None:
+        super().__init__(work.call)
+        self.work = work
+        self.key = key
+
+
+class Pool(Threads[Session, PoolJob[Any]]):
+    """Makes calls at the same time, but those that write with the same key one after the other, as they came.
+
+    So the writes of one run keep their order, as they do on a database with a single writer.
+    """
+
+    def __init__(self, sessions: Sequence[Session], reconnect: float) -> None:
+        self._reconnect = reconnect
+        self._lock = threading.Lock()
+        self._waiting: dict[str, deque[PoolJob[Any]]] = {}
+        """By key, the jobs behind the one that is queued or under way."""
+        super().__init__("antwort-database", sessions)
+
+    def read(self, call: Call[T]) -> asyncio.Future[T]:
+        """Queue a call that only reads."""
+        self._check_open()
+        job: PoolJob[T] = PoolJob(Work(call, writes=False, deadline=self._deadline()), None)
+        self._queue.put(job)
+        return job.future
+
+    def write(self, call: Call[T], key: str, *, repeatable: bool = True) -> asyncio.Future[T]:
+        """Queue a call that writes."""
+        self._check_open()
+        work = Work(call, writes=True, deadline=self._deadline(), repeatable=repeatable)
+        job: PoolJob[T] = PoolJob(work, key)
+        with self._lock:
+            waiting = self._waiting.get(key)
+            if waiting is None:
+                self._waiting[key] = deque()
+            else:
+                waiting.append(job)
+        if waiting is None:
+            self._queue.put(job)
+        return job.future
+
+    def _deadline(self) -> float:
+        return time.monotonic() + self._reconnect
+
+    @override
+    def _turn(self, connection: Session) -> bool:
+        job = self._queue.get()
+        if job is None:
+            return False
+        while job is not None:
+            _do(connection, job)
+            job = self._next(job.key)
+        return True
+
+    def _next(self, key: str | None) -> PoolJob[Any] | None:
+        """Return the next job with the same key: it is done right away, even if the pool is closed meanwhile."""
+        if key is None:
+            return None
+        with self._lock:
+            waiting = self._waiting[key]
+            if waiting:
+                return waiting.popleft()
+            del self._waiting[key]
+        return None
+
+    @override
+    def _end(self, connection: Session) -> None:
+        connection.close()
+
+
+def _do(session: Session, job: PoolJob[Any]) -> None:
+    try:
+        job.value = session.do(job.work)
+    except Exception as error:  # noqa: BLE001 - handed to the caller
+        job.error = error
+    hand_back([job])

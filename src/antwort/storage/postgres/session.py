@@ -1,0 +1,148 @@
+"""One connection, its transactions, and what is done when it is lost.
+
+A transaction that was cut off before its COMMIT was sent has changed nothing and is done again. If the connection is
+lost while the COMMIT is under way, nobody knows whether it was stored. Then it is done again as well: all writes but
+one kind have the same effect the second time, or are refused because they are stored already, which tells just that.
+"""
+
+import time
+from dataclasses import dataclass, field
+from typing import Any
+
+import psycopg
+
+from antwort.storage.database import Call
+from antwort.storage.postgres.connection import Address, Connection, Limits, connect
+from antwort.storage.postgres.dialect import PostgresDatabase
+from antwort.storage.postgres.failures import is_passing, translated, unavailable
+
+__all__ = ["Outage", "Session", "Work"]
+
+FIRST_PAUSE, LONGEST_PAUSE = 0.02, 1.0
+"""Seconds between two attempts; each pause is twice the last one."""
+_READ_ONLY = "25006"
+_IDLE = psycopg.pq.TransactionStatus.IDLE
+
+
+@dataclass(slots=True)
+class Work:
+    """A call to be made in a transaction, or, if it does not write, as it is."""
+
+    call: Call[Any]
+    writes: bool
+    deadline: float
+    """When waiting for a server that is away comes to an end."""
+    repeatable: bool = True
+    """Whether the call may be made again when nobody knows whether its transaction was stored."""
+
+
+@dataclass(slots=True)
+class Outage:
+    """What the threads of a pool know of a server that is away, so that not each of them has to find out."""
+
+    patience: float
+    """Seconds that somebody waits for it."""
+    last: float = field(default=-1e9)
+    """When somebody tried in vain to connect."""
+
+    def known(self) -> bool:
+        """Tell whether it was away a moment ago."""
+        return time.monotonic() - self.last < LONGEST_PAUSE
+
+
+class _LostError(Exception):
+    """The server is away, or was; `in_doubt` if it had been told to COMMIT."""
+
+    def __init__(self, cause: psycopg.Error | None, *, in_doubt: bool = False, value: Any = None) -> None:
+        super().__init__()
+        self.cause = cause
+        self.in_doubt = in_doubt
+        self.value = value
+
+
+class Session:
+    """A connection that is made when it is needed, and again when it was lost. It belongs to one thread."""
+
+    def __init__(self, address: Address, limits: Limits, outage: Outage, connection: Connection | None = None) -> None:
+        self._address = address
+        self._limits = limits
+        self._outage = outage
+        self._connection = connection
+
+    def close(self) -> None:
+        """Let go of the connection."""
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def do(self, work: Work) -> Any:
+        """Make a call and return what it returns, once that is safe; raise what the caller shall see."""
+        doubt: _LostError | None = None
+        deadline = work.deadline
+        pause, attempts = FIRST_PAUSE, 0
+        while True:
+            attempts += 1
+            try:
+                value = self._attempt(work, urgent=time.monotonic() > deadline and attempts > 1)
+            except _LostError as lost:
+                if lost.in_doubt and not work.repeatable:
+                    raise unavailable("whether this was stored is not known", lost.cause) from lost.cause
+                if lost.in_doubt and doubt is None:
+                    doubt, deadline = lost, time.monotonic() + self._outage.patience
+                if time.monotonic() > deadline and (attempts > 1 or self._outage.known()):
+                    raise unavailable("it cannot be reached", lost.cause) from lost.cause
+            except psycopg.IntegrityError as error:
+                if doubt is None:
+                    raise translated(error) from error
+                return doubt.value  # it is there: the transaction in doubt was stored
+            except psycopg.Error as error:
+                if not is_passing(error) or (time.monotonic() > deadline and attempts > 2):
+                    raise translated(error) from error
+            else:
+                return doubt.value if doubt is not None and value is False else value
+            time.sleep(pause)
+            pause = min(2 * pause, LONGEST_PAUSE)
+
+    def _attempt(self, work: Work, *, urgent: bool) -> Any:
+        """Make the call once, and leave a connection that can be used, or none."""
+        connection = self._connected(urgent=urgent)
+        try:
+            return self._transaction(connection, work.call) if work.writes else work.call(PostgresDatabase(connection))
+        except BaseException as error:
+            self._clean_up(connection)
+            if isinstance(error, psycopg.Error) and (connection.closed or error.sqlstate == _READ_ONLY):
+                self.close()  # a server that has become read-only was replaced by another
+                raise _LostError(error) from error
+            raise
+
+    def _transaction(self, connection: Connection, call: Call[Any]) -> Any:
+        connection.execute("BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE")
+        value = call(PostgresDatabase(connection))
+        try:
+            connection.execute("COMMIT")
+        except psycopg.Error as error:
+            if not connection.closed:  # the server has answered, so it is undone
+                raise
+            self.close()
+            raise _LostError(error, in_doubt=True, value=value) from error
+        return value
+
+    def _connected(self, *, urgent: bool) -> Connection:
+        if self._connection is None or self._connection.closed:
+            if urgent and self._outage.known():
+                raise _LostError(None)
+            try:
+                self._connection = connect(self._address, self._limits)
+            except psycopg.OperationalError as error:
+                self._outage.last = time.monotonic()
+                raise _LostError(error) from error
+        return self._connection
+
+    def _clean_up(self, connection: Connection) -> None:
+        """End a transaction that failed."""
+        if connection.closed or connection.info.transaction_status == _IDLE:
+            return
+        try:
+            connection.execute("ROLLBACK")
+        except psycopg.Error:
+            self.close()

@@ -1,0 +1,64 @@
+"""The revision of a PostgreSQL database. Its tables are always made by the migrations, new ones too."""
+
+import importlib
+from contextlib import closing
+
+from antwort.errors import ConfigError
+from antwort.storage.postgres.connection import OLDEST, Address, Connection, config_errors, connect
+from antwort.storage.versions import MIGRATIONS, Migrations, needs_upgrade
+
+__all__ = ["current", "place", "prepare", "upgrade"]
+
+_KEY = 0x616E74776F7274
+"""Whoever changes the tables holds the advisory lock of this number; the letters are ours."""
+_TABLES = "SELECT to_regclass('alembic_version') IS NOT NULL, to_regclass('responses') IS NOT NULL"
+
+
+def place(url: str) -> str:
+    """Return where a database is, without its password."""
+    return str(Address.of(url))
+
+
+def current(url: str) -> str | None:
+    """Return the revision of a database; None if it is new."""
+    address = Address.of(url)
+    with config_errors(address), closing(connect(address)) as connection:
+        return _revision(connection, address)
+
+
+def prepare(url: str, *, migrations: Migrations = MIGRATIONS) -> None:
+    """Make a database fit for use at start; raise ConfigError if that cannot be."""
+    if needs_upgrade(current(url), embedded=False, where=place(url), migrations=migrations):
+        upgrade(url, migrations=migrations)
+
+
+def upgrade(url: str, *, migrations: Migrations = MIGRATIONS) -> None:
+    """Create the tables, or bring older ones to the newest revision."""
+    address = Address.of(url)
+    with config_errors(address), closing(connect(address)) as connection:
+        if needs_upgrade(_revision(connection, address), embedded=True, where=str(address), migrations=migrations):
+            connection.autocommit = False
+            revisions = importlib.import_module("antwort.storage.revisions")
+            # Whoever migrates at the same time has to wait there, before it looks at what there is to do.
+            lock = f"SELECT pg_advisory_xact_lock({_KEY})"
+            revisions.migrate(connection, migrations.folder, url="postgresql+psycopg://", begin=lock)
+
+
+def _revision(connection: Connection, address: Address) -> str | None:
+    if connection.info.server_version < OLDEST:
+        raise ConfigError(
+            f"PostgreSQL {OLDEST // 10000} or newer is needed, and this is {connection.info.server_version // 10000}.",
+            where=str(address),
+        )
+    versioned, ours = connection.execute(_TABLES).fetchone() or (False, False)
+    if versioned:
+        row = connection.execute("SELECT version_num FROM alembic_version").fetchone()
+        if row is not None:
+            return str(row[0])
+    if ours:
+        raise ConfigError(
+            "The database belongs to another program: it has a table 'responses', but no revision of antwort. "
+            "Use another database or schema.",
+            where=str(address),
+        )
+    return None

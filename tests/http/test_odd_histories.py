@@ -1,0 +1,78 @@
+"""What came before is not always whole: calls that were cut off, references, runs that are not over."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from openai import BadRequestError
+from tests.http.sdk import CLIENT_TOOL, create, done, served
+
+from antwort.testing import Gate, call, turn
+
+BOTH_WAYS = pytest.mark.parametrize("stream", [False, True], ids=["json", "stream"])
+
+
+async def look_up(word: str) -> str:
+    """Look a word up."""
+    return f"{word}: known"
+
+
+@BOTH_WAYS
+@pytest.mark.parametrize("kept_in", ["conversation", "chain"])
+def test_a_call_that_was_cut_off_does_not_end_the_conversation(tmp_path: Path, stream: bool, kept_in: str) -> None:
+    steps = [turn(calls=[call("get_weather", '{"city":')], finish="length"), turn("Never mind.")]
+    with served(tmp_path, steps) as stage:
+        before: Any = {"conversation": stage.client().conversations.create().id} if kept_in == "conversation" else {}
+        first = create(stage, stream, input="Weather?", tools=[CLIENT_TOOL], **before)
+        assert first.status == "incomplete"
+        before = before or {"previous_response_id": first.id}
+        assert create(stage, stream, input="Well?", tools=[CLIENT_TOOL], **before).output_text == "Never mind."
+
+
+@BOTH_WAYS
+def test_calls_of_turns_after_each_other_stay_after_each_other(tmp_path: Path, stream: bool) -> None:
+    steps = [turn(calls=[call("look_up", word=word)]) for word in "ab"]
+    with served(tmp_path, [*steps, turn("Both."), turn("Yes.")], functions=[look_up]) as stage:
+        first = create(stage, stream, input="Look up a, then b")
+        create(stage, stream, input="Sure?", previous_response_id=first.id)
+    one_by_one = ["message", "function_call", "function_call_output", "function_call", "function_call_output"]
+    assert [item["type"] for item in stage.requests[2].items] == one_by_one
+    assert [item["type"] for item in stage.requests[3].items] == [*one_by_one, "message", "message"]
+
+
+def test_a_reference_to_a_call_of_the_server_brings_its_result(tmp_path: Path) -> None:
+    steps = [turn(calls=[call("look_up", word="a", call_id="c1")]), turn("Known."), turn("Yes.")]
+    with served(tmp_path, steps, functions=[look_up], engine={"show_calls": True}) as stage:
+        first = stage.request("POST", "/responses", json={"input": "Look up a"}).json()
+        reference: Any = {"type": "item_reference", "id": first["output"][0]["id"]}
+        question = {"role": "user", "content": "Sure?"}
+        second = stage.request("POST", "/responses", json={"input": [reference, question]}).json()
+        assert second["status"] == "completed"
+    called, result, _ = stage.requests[2].items
+    assert (called["name"], result["output"]) == ("look_up", "a: known")
+
+
+def test_a_response_that_is_not_over_cannot_be_continued_yet(tmp_path: Path) -> None:
+    gate = Gate()
+    with served(tmp_path, [turn(["Hel", gate, "lo."]), turn("Bye.")]) as stage:
+        running = create(stage, False, input="Hi", background=True)
+        with pytest.raises(BadRequestError) as caught:
+            create(stage, False, input="Bye", previous_response_id=running.id)
+        assert caught.value.code == "previous_response_not_over"
+        gate.open()
+        done(stage, running.id)
+        create(stage, False, input="Bye", previous_response_id=running.id)
+
+
+@pytest.mark.parametrize("name", ["x\x00y", "a/b", "x" * 257, "line\nbreak"])
+@pytest.mark.parametrize("kind", ["message", "function_call", "item_reference"])
+def test_an_id_that_nobody_could_ask_for_is_refused(tmp_path: Path, name: str, kind: str) -> None:
+    item: Any = {"type": kind, "id": name, "role": "user", "content": "Hi"}
+    with served(tmp_path, []) as stage, pytest.raises(BadRequestError) as caught:
+        create(stage, False, input=[item])
+    assert caught.value.param == "input[0].id"
+
+
+def test_a_request_of_very_many_items_is_refused(tmp_path: Path) -> None:
+    with served(tmp_path, []) as stage, pytest.raises(BadRequestError, match="more than 10,000 items"):
+        create(stage, False, input=[{"role": "user", "content": ""}] * 10_001)

