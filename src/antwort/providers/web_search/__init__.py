@@ -1,25 +1,7 @@
-"""Web search: its settings are read and checked; the function itself is not part of this release."""
+"""Web search: a backend of the operator's choice, pages as text, citations."""
 
-from typing import ClassVar
+from antwort.providers.web_search.adapter import Findings, SearchAdapter, SearchError, SearchResult
+from antwort.providers.web_search.provider import WebSearch
+from antwort.providers.web_search.settings import WebSearchSettings
 
-from pydantic import PositiveInt
-
-from antwort.provider import ConfigError, Provider, Settings
-
-
-class WebSearchSettings(Settings):
-    """Where to search."""
-
-    backend: str = "searxng"
-    url: str = "http://localhost:8888"
-    max_results: PositiveInt = 5
-
-
-class WebSearch(Provider[WebSearchSettings]):
-    """Search the web."""
-
-    aliases: ClassVar = {"search_engine_url": "url"}
-
-    def __init__(self, settings: WebSearchSettings | None = None) -> None:
-        super().__init__(settings)
-        raise ConfigError("web search is not part of this release; set enabled: false, or remove the entry")
+__all__ = ["Findings", "SearchAdapter", "SearchError", "SearchResult", "WebSearch", "WebSearchSettings"]

@@ -1,0 +1,67 @@
+"""Brave Search, by its web search API."""
+
+from typing import Any
+
+from typing_extensions import override
+
+from antwort.provider import Context
+from antwort.providers.web_search.adapter import Findings, SearchAdapter, SearchError, SearchResult, ask, texts
+from antwort.providers.web_search.options import Options
+from antwort.providers.web_search.settings import WebSearchSettings
+
+__all__ = ["Brave"]
+
+_API = "https://api.search.brave.com/res/v1/web/search"
+_MOST = 20
+"""Results of one answer."""
+
+
+class Brave(SearchAdapter):
+    """Asks Brave's API with the operator's key."""
+
+    def __init__(self, settings: WebSearchSettings) -> None:
+        self._settings = settings
+        self._url = settings.url or _API
+
+    @override
+    async def search(self, ctx: Context, query: str, max_results: int) -> Findings:
+        settings, options = self._settings, Options.of(ctx)
+        params = {
+            "q": query[:400],
+            "count": str(min(max_results, _MOST)),
+            "safesearch": settings.safe_search,
+            "text_decorations": "false",
+        }
+        language, _, region = (settings.language or "").partition("-")
+        if language:
+            params["search_lang"] = language
+        if country := options.country or region:
+            params["country"] = country
+        key = settings.api_key.get_secret_value() if settings.api_key is not None else ""
+        headers = {"accept": "application/json", "x-subscription-token": key, **_place(options)}
+        answer = await ask(ctx, self._url, params, headers, retries=settings.retries, time_limit=settings.timeout)
+        if answer.status == 429:
+            raise SearchError("The search backend gets too many requests. Search later, or less often.", "rate_limited")
+        if answer.status in {401, 403, 422}:
+            raise SearchError("The search backend refuses the key. Its operator must check 'api_key'.")
+        if answer.status != 200:
+            raise SearchError(f"The search backend failed with status {answer.status}.")
+        try:
+            return _findings(answer.json())
+        except ValueError:
+            raise SearchError("The answer of the search backend cannot be read.") from None
+
+
+def _place(options: Options) -> dict[str, str]:
+    """Tell where the user is, as far as the request did."""
+    known = {"x-loc-city": options.city, "x-loc-state-name": options.region, "x-loc-timezone": options.timezone}
+    return {name: value for name, value in known.items() if value and value.isascii() and value.isprintable()}
+
+
+def _findings(body: Any) -> Findings:
+    web = body.get("web") if isinstance(body, dict) else None
+    results = web.get("results") if isinstance(web, dict) else []
+    return Findings(
+        SearchResult(texts(one, "title"), texts(one, "url"), texts(one, "description"), texts(one, "page_age") or None)
+        for one in (results if isinstance(results, list) else [])
+    )

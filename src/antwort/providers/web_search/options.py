@@ -1,0 +1,80 @@
+"""What a request says about the tool: whose results, how much of them, and where the user is."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, cast
+
+from antwort.provider import Context, FunctionError
+from antwort.providers.web_search.urls import domain
+
+__all__ = ["Options", "Size"]
+
+Size = Literal["low", "medium", "high"]
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """The tool's options, read from `ctx.options`; a wish that cannot be read is an error, never dropped."""
+
+    allowed_domains: tuple[str, ...] = ()
+    """Empty for all."""
+    size: Size = "medium"
+    live: bool = True
+    """False if nothing may be fetched."""
+    city: str = ""
+    region: str = ""
+    country: str = ""
+    timezone: str = ""
+
+    @classmethod
+    def of(cls, ctx: Context) -> "Options":
+        """Read the options of a call."""
+        options = ctx.options
+        size = options.get("search_context_size") or "medium"
+        if size not in {"low", "medium", "high"}:
+            raise FunctionError("search_context_size must be low, medium or high.")
+        place = _mapping(options, "user_location")
+        return cls(
+            _domains(_mapping(options, "filters").get("allowed_domains")),
+            cast("Size", size),
+            options.get("external_web_access") is not False,
+            _text(place, "city"),
+            _text(place, "region"),
+            _text(place, "country").upper(),
+            _text(place, "timezone"),
+        )
+
+    @property
+    def place(self) -> str:
+        """Where the user is, in words; empty if nobody said."""
+        return ", ".join(part for part in (self.city, self.region, self.country) if part)
+
+    def locale(self, language: str | None) -> str | None:
+        """Return a language with the user's country, if it has no country yet."""
+        if language is None or "-" in language or len(self.country) != 2:
+            return language
+        return f"{language}-{self.country}"
+
+
+def _mapping(options: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    value = options.get(name)
+    if value is None:
+        return {}
+    if not isinstance(value, Mapping):
+        raise FunctionError(f"{name} must be an object.")
+    return value
+
+
+def _domains(value: Any) -> tuple[str, ...]:
+    if value is None:
+        return ()
+    names = value if isinstance(value, list) else [None]
+    found = [domain(name) if isinstance(name, str) else None for name in names]
+    if None in found:
+        raise FunctionError("filters.allowed_domains must be a list of domains, such as example.org.")
+    return tuple(name for name in found if name is not None)
+
+
+def _text(place: Mapping[str, Any], name: str) -> str:
+    value = place.get(name)
+    return " ".join(value.split())[:100] if isinstance(value, str) else ""

@@ -1,0 +1,235 @@
+"""The provider: search the web, open a page, find a text in it."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from typing import Annotated, Any, ClassVar
+from urllib.parse import urlsplit
+
+from typing_extensions import override
+
+from antwort.provider import (
+    Context,
+    Counter,
+    Field,
+    FunctionError,
+    Histogram,
+    Hosted,
+    OutboundError,
+    Provider,
+    ToolResult,
+    function,
+)
+from antwort.providers.web_search import report
+from antwort.providers.web_search.adapter import Findings, SearchAdapter, SearchError, SearchResult
+from antwort.providers.web_search.brave import Brave
+from antwort.providers.web_search.markup import Page, plain
+from antwort.providers.web_search.options import Options
+from antwort.providers.web_search.pages import read_page
+from antwort.providers.web_search.searxng import SearXNG
+from antwort.providers.web_search.settings import WebSearchSettings
+from antwort.providers.web_search.urls import normalised, within
+
+__all__ = ["WebSearch"]
+
+JSON = dict[str, Any]
+
+ADAPTERS: Mapping[str, Callable[[WebSearchSettings], SearchAdapter]] = {"searxng": SearXNG, "brave": Brave}
+_SITES = 5
+"""Domains that a query names; with more of them the results are only sifted."""
+_SIFTED = 20
+"""Results to ask for when some will be dropped."""
+_LONGEST_QUERY = 2000
+
+
+def _word(arguments: Mapping[str, Any], name: str) -> str:
+    value = arguments.get(name)
+    return value if isinstance(value, str) else ""
+
+
+def _search_action(arguments: Mapping[str, Any], sources: Sequence[str] | None = None) -> JSON:
+    query = _word(arguments, "query")
+    action: JSON = {"type": "search", "query": query, "queries": [query]}
+    if sources is not None:
+        action["sources"] = [{"type": "url", "url": url} for url in sources]
+    return {"action": action}
+
+
+def _face(describe: Callable[[Mapping[str, Any]], JSON], companions: tuple[str, ...] = ()) -> Hosted:
+    return Hosted(
+        types=("web_search", "web_search_2025_08_26", "web_search_preview", "web_search_preview_2025_03_11"),
+        item="web_search_call",
+        describe=describe,
+        phases=("in_progress", "searching"),
+        includes={"web_search_call.action.sources": "action.sources"},
+        companions=companions,
+    )
+
+
+class WebSearch(Provider[WebSearchSettings]):
+    """Search the web, and read what is found."""
+
+    aliases: ClassVar = {"search_engine_url": "url"}
+
+    queries = Counter(
+        documentation="Searches, by how they ended.",
+        labelnames=["backend", "status"],
+        full_name="antwort_websearch_queries_total",
+    )
+    returned = Histogram(
+        documentation="Results of a search that the model got.",
+        labelnames=["backend"],
+        full_name="antwort_websearch_results_returned",
+        buckets=(0, 1, 2, 3, 5, 10, 20, 50),
+    )
+    duration = Histogram(
+        documentation="Seconds that a search took.",
+        labelnames=["backend"],
+        full_name="antwort_websearch_duration_seconds",
+    )
+    pages = Counter(
+        documentation="Pages opened, by how it ended.",
+        labelnames=["status"],
+        full_name="antwort_websearch_pages_total",
+    )
+
+    def __init__(self, settings: WebSearchSettings | None = None, *, adapter: SearchAdapter | None = None) -> None:
+        super().__init__(settings)
+        self._adapter = adapter or ADAPTERS[self.settings.backend](self.settings)
+
+    @override
+    async def lifespan(self) -> AsyncIterator[None]:
+        self._slots = asyncio.Semaphore(self.settings.concurrency)
+        yield
+
+    @override
+    def offers(self, name: str) -> bool:
+        return self.settings.open_pages != "none" or name == "web_search"
+
+    @function(idempotent=True, hosted=_face(_search_action, companions=("open_page", "find_in_page")))
+    async def web_search(
+        self, ctx: Context, query: Annotated[str, Field(description="What to look for, in a few words.")]
+    ) -> ToolResult:
+        """Search the web. Returns numbered results with title, URL and snippet; cite them by number, as in [1]."""
+        options = Options.of(ctx)
+        query = " ".join(query.split())[:_LONGEST_QUERY]
+        if not query:
+            raise FunctionError("The query is empty. Say what to look for (empty query).")
+        if not options.live:
+            return ToolResult(report.not_live("Nothing was searched"), item=_search_action({"query": query}, ()))
+        said = await self._measured(ctx, query, options)
+        found = self._sifted(said, options)
+        self.returned.labels(self.settings.backend).observe(len(found))
+        text = report.results(ctx, query, found, said, options)
+        return ToolResult(text, item=_search_action({"query": query}, [one.url for one in found]))
+
+    async def _measured(self, ctx: Context, query: str, options: Options) -> Findings:
+        """Search, count how it ended, and take the time."""
+        backend, limit = self.settings.backend, self.settings.timeout
+        started, status = time.perf_counter(), "error"
+        try:
+            async with asyncio.timeout(limit), self._slots:
+                said = await self._search(ctx, query, options)
+            status = "success"
+        except TimeoutError:
+            status = "timeout"
+            raise SearchError(f"The search backend did not answer within {limit:g} seconds.", status) from None
+        except SearchError as error:
+            status = error.outcome
+            raise
+        finally:
+            self.queries.labels(backend, status).inc()
+            self.duration.labels(backend).observe(time.perf_counter() - started)
+        return said
+
+    async def _search(self, ctx: Context, query: str, options: Options) -> Findings:
+        wanted = options.allowed_domains or self.settings.allow_domains
+        sifts = bool(wanted or self.settings.deny_domains)
+        if 0 < len(wanted) <= _SITES:
+            query = f"{query} {' OR '.join(f'site:{name}' for name in wanted)}"
+        found = await self._adapter.search(ctx, query, _SIFTED if sifts else self.settings.max_results)
+        said = found if isinstance(found, Findings) else Findings(found)
+        if not said and not said.answers and said.silent:
+            raise SearchError(f"No search engine answered: {plain(', '.join(said.silent))}.")
+        return said
+
+    def _sifted(self, said: Findings, options: Options) -> list[SearchResult]:
+        """Return the results to show: clean, each page once, of wanted domains, as many as there may be."""
+        most = self.settings.max_results
+        if options.size == "low":
+            most = max(1, most // 2)
+        found: dict[str, SearchResult] = {}
+        for one in said:
+            url = normalised(one.url)
+            if url is None or not self._admits(urlsplit(url).hostname or "", options):
+                continue
+            key = url.partition("://")[2].rstrip("/")
+            found.setdefault(key, SearchResult(plain(one.title) or url, url, plain(one.snippet), one.published))
+            if len(found) == most:
+                break
+        return list(found.values())
+
+    def _admits(self, host: str, options: Options) -> bool:
+        own = self.settings
+        if within(host, own.deny_domains):
+            return False
+        return all(within(host, wanted) for wanted in (own.allow_domains, options.allowed_domains) if wanted)
+
+    @function(
+        idempotent=True,
+        hosted=_face(lambda arguments: {"action": {"type": "open_page", "url": _word(arguments, "url")}}),
+    )
+    async def open_page(
+        self,
+        ctx: Context,
+        url: Annotated[str, Field(description="The address of the page, such as that of a search result.")],
+        start: Annotated[int, Field(ge=0, description="The character to start at, for the next piece.")] = 0,
+    ) -> ToolResult:
+        """Open a web page and read its text."""
+        options = Options.of(ctx)
+        if not options.live:
+            return ToolResult(report.not_live("The page was not opened"))
+        url, page = await self._opened(ctx, url, options)
+        return ToolResult(report.page(ctx, url, page, start, self.settings.page_length))
+
+    @function(
+        idempotent=True,
+        hosted=_face(
+            lambda arguments: {
+                "action": {
+                    "type": "find_in_page",
+                    "url": _word(arguments, "url"),
+                    "pattern": _word(arguments, "pattern"),
+                }
+            }
+        ),
+    )
+    async def find_in_page(
+        self,
+        ctx: Context,
+        url: Annotated[str, Field(description="The address of the page.")],
+        pattern: Annotated[str, Field(min_length=1, description="The text to find; capitals do not matter.")],
+    ) -> ToolResult:
+        """Find a text in a web page; returns the places where it stands."""
+        options = Options.of(ctx)
+        if not options.live:
+            return ToolResult(report.not_live("The page was not opened"))
+        url, page = await self._opened(ctx, url, options)
+        return ToolResult(report.matches(ctx, url, page, pattern))
+
+    async def _opened(self, ctx: Context, url: str, options: Options) -> tuple[str, Page]:
+        """Open a page; also return its address in its one spelling."""
+        url = normalised(url) or url
+        if self.settings.open_pages == "results" and not any(s.url == url for s in ctx.sources.numbered().values()):
+            self.pages.labels("denied").inc()
+            raise FunctionError("Only results of a search in this response can be opened; search first.")
+        status = "error"
+        try:
+            page = await read_page(ctx, url, lambda host: self._admits(host, options))
+            status = "success"
+        except OutboundError as error:
+            status = error.status
+            raise
+        finally:
+            self.pages.labels(status).inc()
+        return url, page

@@ -1,0 +1,68 @@
+"""What an operator can set."""
+
+from typing import Literal, Self
+
+from pydantic import PositiveFloat, PositiveInt, field_validator, model_validator
+
+from antwort.provider import Field, SecretStr, Settings
+from antwort.providers.web_search.urls import domain
+
+__all__ = ["WebSearchSettings"]
+
+
+class WebSearchSettings(Settings):
+    """Where to search, and how."""
+
+    backend: Literal["searxng", "brave"] = Field(default="searxng", description="Who searches.")
+    url: str | None = Field(
+        default=None,
+        pattern=r"^https?://",
+        description="Address of the SearXNG instance, such as http://localhost:8888; for Brave, its API if not given.",
+    )
+    api_key: SecretStr | None = Field(
+        default=None, description="The key the backend wants; Brave needs one, SearXNG gets it as a bearer token."
+    )
+    max_results: int = Field(default=5, ge=1, le=50, description="Results that the model gets at most.")
+    language: str | None = Field(
+        default=None,
+        pattern=r"^[a-z]{2,3}(-[A-Z]{2})?$",
+        description="Language of the results, such as `en` or `de-CH`; the backend's own default if not given.",
+    )
+    safe_search: Literal["off", "moderate", "strict"] = Field(
+        default="moderate", description="How much adult content is left out."
+    )
+    timeout: PositiveFloat = Field(default=10.0, description="Seconds a search may take, retries included.")
+    retries: int = Field(default=1, ge=0, le=5, description="Tries after a failure that may pass.")
+    concurrency: PositiveInt = Field(default=8, description="Searches at the same time; further ones wait.")
+    categories: list[str] = Field(
+        default_factory=lambda: ["general"], description="SearXNG: the categories that are searched."
+    )
+    allow_domains: list[str] = Field(
+        default_factory=list, description="If given, only results and pages of these domains and those below them."
+    )
+    deny_domains: list[str] = Field(
+        default_factory=list, description="No results and pages of these domains and those below them."
+    )
+    open_pages: Literal["any", "results", "none"] = Field(
+        default="any",
+        description="What `open_page` and `find_in_page` open: any public page, only results of a search in the same "
+        "response, or nothing.",
+    )
+    page_length: PositiveInt = Field(default=20_000, description="Characters of a page that one call returns.")
+
+    @field_validator("allow_domains", "deny_domains")
+    @classmethod
+    def _are_domains(cls, names: list[str]) -> list[str]:
+        read = [domain(name) for name in names]
+        for name, given in zip(read, names, strict=True):
+            if name is None:
+                raise ValueError(f"'{given}' is no domain; write it as example.org")
+        return [name for name in read if name is not None]
+
+    @model_validator(mode="after")
+    def _has_what_the_backend_needs(self) -> Self:
+        if self.backend == "searxng" and self.url is None:
+            raise ValueError("'url' is required: the address of the SearXNG instance, such as http://localhost:8888")
+        if self.backend == "brave" and self.api_key is None:
+            raise ValueError("'api_key' or 'api_key_file' is required for Brave")
+        return self

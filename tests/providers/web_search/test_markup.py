@@ -1,0 +1,100 @@
+"""HTML to text: of titles, snippets and pages."""
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from antwort.providers.web_search.markup import one_line, plain, readable, sniffed_charset
+
+
+@pytest.mark.parametrize(
+    ("given_text", "expected"),
+    [
+        ("plain", "plain"),
+        ("<b>bo</b>ld", "bold"),
+        ("a<br>b<br/>c", "a b c"),
+        ("<p>one</p><p>two</p>", "one two"),
+        ("Tea &amp; milk &lt;3 &#252; &nbsp;x", "Tea & milk <3 ü x"),
+        ("a < b and c > d", "a < b and c > d"),
+        ("1<2", "1<2"),
+        ('<img alt="a > b" src=x>after', "after"),
+        ("<img alt='a > b'>after", "after"),
+        ('<a title="it\'s > that">x</a>', "x"),
+        ("<a title=it's>x</a> y's", "x y's"),
+        ("<script>alert('<b>')</script>ok", "ok"),
+        ("<SCRIPT>x</Script >ok", "ok"),
+        ("<style>p {}</style>ok", "ok"),
+        ("<!-- hidden <b> -->shown", "shown"),
+        ("<!DOCTYPE html>shown", "shown"),
+        ("<?xml version='1.0'?>shown", "shown"),
+        ("<![CDATA[x]]>shown", "shown"),
+        ("cut <b", "cut"),
+        ('cut <a href="x', "cut"),
+        ("cut <!-- x", "cut"),
+        ("cut <script>x", "cut"),
+        ("", ""),
+        ("a\x00b\x07c\x1bd\x7fe\x9bf", "abcdef"),
+        ("a\tb\r\nc\u2028d", "a b c d"),
+        ("left\u202eright\u2066x\u2069\ufeff\u200b", "leftrightx"),
+        ("hid\U000e0041den", "hidden"),
+        ("&#x202e;x&#0;", "x\ufffd"),
+        ("auf\u200clage", "auf\u200clage"),
+        ("👩\u200d👧", "👩\u200d👧"),
+        ("<nav>kept in a snippet</nav>", "kept in a snippet"),
+    ],
+)
+def test_a_snippet_is_one_line_of_plain_text(given_text: str, expected: str) -> None:
+    assert plain(given_text) == expected
+
+
+PAGE = """<!doctype html><html><head><title>The &amp; title</title><style>p {}</style></head><body>
+<header>Site</header><nav><a href=/>Home</a></nav>
+<h1>Heading</h1><p>One
+   two <b>three</b>.</p><ul><li>a</li><li>b</li></ul>
+<pre>def f():
+    return 1</pre><table><tr><th>k</th><td>v</td></tr></table>
+<aside>Advert</aside><form><input><button>Send</button></form>
+<div>Last<br>line</div><footer>Imprint</footer></body></html>"""
+
+
+def test_a_page_is_readable_text_without_what_stands_around_it() -> None:
+    page = readable(PAGE)
+    assert page.title == "The & title"
+    assert page.text == ("# Heading\n\nOne two three.\n\n- a\n- b\n\ndef f():\n    return 1\n\n| k | v\n\nLast\nline")
+
+
+def test_the_main_part_stands_for_a_page_if_there_is_enough_of_it() -> None:
+    long = "word " * 100
+    assert readable(f"<div>around</div><main><p>{long}</p></main><div>around</div>").text == long.strip()
+    assert readable("<div>around</div><main>short</main>").text == "around\nshort"
+
+
+@pytest.mark.parametrize(
+    ("body", "charset"),
+    [
+        (b'<meta charset="latin-1">', "latin-1"),
+        (b'<meta http-equiv="Content-Type" content="text/html; charset=koi8-r">', "koi8-r"),
+        (b"<p>charset=no", None),
+    ],
+)
+def test_the_encoding_named_in_the_head_is_found(body: bytes, charset: str | None) -> None:
+    assert sniffed_charset(body) == charset
+
+
+@given(st.text(alphabet="<>/!-\"'= abp&#;x\n[]?\x00é") | st.text())
+@example("<" * 100)
+@example("<a b='" * 20)
+def test_whatever_the_text_is_something_printable_comes_out(text: str) -> None:
+    line = plain(text)
+    assert line == one_line(line)
+    assert "\n" not in line
+    readable(text)
+
+
+@pytest.mark.parametrize(
+    "piece", ["<", "<a ", "<!--", "<!", "<![CDATA[", '<a b="', "<a b='>", "<script>", "&", "&#", "<p>\n \n", "</nav>"]
+)
+def test_hostile_input_comes_to_an_end(piece: str) -> None:
+    """What is quadratic here would take minutes."""
+    readable(piece * 100_000)
+    plain(piece * 100_000)
