@@ -33,7 +33,7 @@ from antwort import errors
 from antwort.cli.main import root
 from antwort.config import markdown_table, markdown_tables
 from antwort.provider import Provider, function, route
-from antwort.server.reference import markdown_reference
+from antwort.server.description.reference import markdown_reference
 from antwort.testing import ServedApp, served
 
 ROOT = Path(__file__).parents[1]

@@ -29,8 +29,8 @@ from antwort.outbound import Outbound
 from antwort.runs.local import LocalRuns
 from antwort.sealing import Sealer, key_of
 from antwort.server import Parts, build_asgi, build_websockets
+from antwort.server.sockets.websocket import WebSockets
 from antwort.server.state import ServerState
-from antwort.server.websocket import WebSockets
 from antwort.storage import Store, open_store
 from antwort.wire.requests import decode_create
 from antwort.wire.responses import ResponseObject

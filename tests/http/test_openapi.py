@@ -13,9 +13,9 @@ from antwort import Antwort
 from antwort.config import Config
 from antwort.functions import Example, Route
 from antwort.provider import Annotated, BaseModel, ConflictError, Field, Provider, route
-from antwort.server import shapes
-from antwort.server.openapi import OWN, openapi
-from antwort.server.vocabulary import DESCRIPTIONS, REFINED
+from antwort.server.description import shapes
+from antwort.server.description.openapi import OWN, openapi
+from antwort.server.description.vocabulary import DESCRIPTIONS, REFINED
 from antwort.testing import running
 
 JSON = dict[str, Any]

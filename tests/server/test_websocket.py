@@ -19,7 +19,7 @@ from websockets.sync.client import connect
 from websockets.typing import Origin, Subprotocol
 
 from antwort.provider import Context
-from antwort.server.connection import Connection
+from antwort.server.sockets.connection import Connection
 from antwort.testing import Gate, Turn, call, turn
 
 KEYS = {"api_keys": [{"id": name, "key": f"secret-{name}", "tenant": name} for name in ("a", "b")]}

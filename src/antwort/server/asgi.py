@@ -25,8 +25,8 @@ from antwort.server.models import Models
 from antwort.server.passthrough import Passthrough
 from antwort.server.responses import Responses
 from antwort.server.router import Router
+from antwort.server.sockets.websocket import Guards, WebSockets
 from antwort.server.state import ServerState
-from antwort.server.websocket import Guards, WebSockets
 
 __all__ = ["Parts", "build_asgi", "build_websockets"]
 

@@ -11,10 +11,10 @@ from antwort.engine.history import resolve_references
 from antwort.engine.input import read_input
 from antwort.errors import BadRequestError, NotFoundError
 from antwort.functions import Route
-from antwort.server import examples
+from antwort.server.description import examples
+from antwort.server.description.shapes import AN_ITEM, Conversation, DeletedConversation, ItemList
 from antwort.server.lists import listed, unknown_cursor
 from antwort.server.queries import After, Include, Limit, Order
-from antwort.server.shapes import AN_ITEM, Conversation, DeletedConversation, ItemList
 from antwort.storage.base import ConversationRecord, JournalEntry, Store
 from antwort.wire.ids import new_id
 

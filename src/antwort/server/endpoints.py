@@ -11,8 +11,8 @@ from antwort.config import ServerConfig
 from antwort.errors import ServiceUnavailableError
 from antwort.functions import FunctionRegistry, Route
 from antwort.observability import Metrics
-from antwort.server import examples
-from antwort.server.openapi import OWN, openapi
+from antwort.server.description import examples
+from antwort.server.description.openapi import OWN, openapi
 from antwort.server.raw import RawRoute
 from antwort.server.state import ServerState
 

@@ -5,8 +5,8 @@ from typing import Any
 from antwort.backends import ModelInfo, ModelRouter
 from antwort.errors import NotFoundError
 from antwort.functions import Route
-from antwort.server import examples
-from antwort.server.shapes import Model, ModelList
+from antwort.server.description import examples
+from antwort.server.description.shapes import Model, ModelList
 
 __all__ = ["Models"]
 

@@ -11,10 +11,10 @@ from antwort.backends import ModelRouter, Reply, Target, Transport
 from antwort.backends.errors import reply_error
 from antwort.errors import APIError, BadRequestError
 from antwort.observability import Metrics
-from antwort.server import examples
 from antwort.server.bodies import read_body, require_json
+from antwort.server.description import examples
+from antwort.server.description.shapes import ChatRequest, EmbeddingsRequest
 from antwort.server.raw import RawRoute
-from antwort.server.shapes import ChatRequest, EmbeddingsRequest
 from antwort.server.sse import while_connected
 
 __all__ = ["Passthrough"]

@@ -15,12 +15,12 @@ from antwort.errors import BadRequestError
 from antwort.functions import Route
 from antwort.functions.http import CONTEXT
 from antwort.runs.local import LocalRuns
-from antwort.server import examples
 from antwort.server.bodies import check_media_type, read_body, require_json, send_json
+from antwort.server.description import examples
+from antwort.server.description.shapes import DeletedResponse, InputTokens, ItemList, ResponseList
 from antwort.server.lists import listed, unknown_cursor
 from antwort.server.queries import After, Before, Include, Limit, Order, StartingAfter, Stream
 from antwort.server.raw import RawRoute
-from antwort.server.shapes import DeletedResponse, InputTokens, ItemList, ResponseList
 from antwort.server.sse import DONE, EventStream, Heartbeats, Tail, frame, while_connected
 from antwort.wire.requests import CompactRequest, CreateResponse, decode_compact, decode_create
 from antwort.wire.responses import CompactedResponse, ResponseObject

@@ -11,7 +11,7 @@ from typing_extensions import override
 
 from antwort.config import ServerConfig
 from antwort.errors import ConfigError
-from antwort.server.protocol import WebSocketProtocol
+from antwort.server.sockets.protocol import WebSocketProtocol
 
 __all__ = ["bind", "running_server", "url_of"]
 

@@ -10,10 +10,10 @@ from typing import Any, ClassVar
 import jsonschema_rs
 
 from antwort.errors import ConfigError, InvalidArgumentsError, did_you_mean
-from antwort.functions import FunctionProvider, FunctionRegistry, FunctionSpec, Provider, Route
+from antwort.functions import FunctionProvider, FunctionSpec, Provider, Route
 from antwort.functions.schema import strict_schema
 from antwort.testing.arguments import garbage, outline
-from antwort.testing.trial import ALPHA, BETA, Calls, Crashes, context, examples, new_canary, trial
+from antwort.testing.trial import ALPHA, BETA, Calls, Crashes, alone, context, examples, new_canary, trial
 
 __all__ = ["ProviderContract"]
 
@@ -205,15 +205,12 @@ class ProviderContract:
     async def _open_and_close(self) -> None:
         await _close(self.make(), "before it was started")
         provider = self.make()
-        registry = FunctionRegistry()
-        registry.register(provider)
         others = asyncio.all_tasks()
-        await registry.start()
-        for spec, arguments in examples(provider, self.calls):
-            await registry.execute(spec.name, arguments, context(spec, ALPHA))
-        await _close(provider, "after it was used")
-        await _close(provider, "a second time")
-        await registry.close()
+        async with alone(provider) as app:
+            for spec, arguments in examples(provider, self.calls):
+                await app.registry.execute(spec.name, arguments, context(spec, ALPHA))
+            await _close(provider, "after it was used")
+            await _close(provider, "a second time")
         for _ in range(_TURNS):
             await asyncio.sleep(0)
         left = ", ".join(str(task.get_coro()) for task in asyncio.all_tasks() - others)

@@ -4,7 +4,7 @@ import contextlib
 import logging
 import secrets
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -12,13 +12,14 @@ from typing import Any, Self
 from pydantic import SecretStr
 from typing_extensions import override
 
+from antwort.app import Antwort
 from antwort.config import ApiKeyConfig, AuthConfig, Config, ObservabilityConfig
 from antwort.context import Agent, Context
 from antwort.functions import FunctionProvider, FunctionSpec, ToolResult, execution
 from antwort.testing.apps import Answer, ServedApp, served
 from antwort.testing.arguments import filled
 
-__all__ = ["ALPHA", "BETA", "Calls", "Crashes", "Trial", "context", "examples", "new_canary", "trial"]
+__all__ = ["ALPHA", "BETA", "Calls", "Crashes", "Trial", "alone", "context", "examples", "new_canary", "trial"]
 
 ALPHA = "alpha"
 BETA = "beta"
@@ -80,6 +81,14 @@ class Trial:
             for sample in family.samples
             if not sample.name.endswith("_created")
         }
+
+
+@contextlib.asynccontextmanager
+async def alone(provider: FunctionProvider) -> AsyncIterator[Antwort]:
+    """Give an app that has a provider and nothing else, and is not served."""
+    with tempfile.TemporaryDirectory() as folder:
+        async with Antwort(Config(data_dir=Path(folder), providers={}), providers=[provider]) as app:
+            yield app
 
 
 @contextlib.contextmanager

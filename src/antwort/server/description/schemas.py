@@ -10,7 +10,7 @@ from msgspec.inspect import ListType, StructType, UnionType, multi_type_info
 from pydantic import PydanticUserError, TypeAdapter
 from pydantic.errors import PydanticSchemaGenerationError
 
-from antwort.server.vocabulary import DESCRIPTIONS, NAMES, REFINED, SCHEMAS, SPOKEN
+from antwort.server.description.vocabulary import DESCRIPTIONS, NAMES, REFINED, SCHEMAS, SPOKEN
 
 __all__ = ["JSON", "Use", "build_schemas", "reference"]
 

@@ -20,8 +20,8 @@ from antwort.engine.replay import replay_response
 from antwort.errors import APIError, BadRequestError, RateLimitError
 from antwort.functions.http import as_api_error
 from antwort.observability import bind_log_context
-from antwort.server.frames import Frame, FrameStream, error_frame, read_frame
-from antwort.server.memory import Memory
+from antwort.server.sockets.frames import Frame, FrameStream, error_frame, read_frame
+from antwort.server.sockets.memory import Memory
 from antwort.server.sse import Heartbeats
 from antwort.wire.usage import Usage
 

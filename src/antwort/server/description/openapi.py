@@ -27,8 +27,8 @@ from antwort.errors import (
 )
 from antwort.functions import Example, Route
 from antwort.functions.signature import read_docstring
+from antwort.server.description.schemas import JSON, Use, build_schemas, reference
 from antwort.server.raw import RawRoute
-from antwort.server.schemas import JSON, Use, build_schemas, reference
 
 __all__ = ["OWN", "openapi"]
 

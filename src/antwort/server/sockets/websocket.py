@@ -12,10 +12,10 @@ from antwort.engine.engine import Engine
 from antwort.errors import APIError, NotFoundError, ServiceUnavailableError
 from antwort.functions.http import as_api_error
 from antwort.observability import AuditLog, Metrics, bind_log_context
-from antwort.server.connection import Caller, Connection, Served
-from antwort.server.handshake import check_origin, chosen_subprotocol, credentials, deny
 from antwort.server.middleware.request_id import HEADER, request_id_of
 from antwort.server.responses import wants_calls
+from antwort.server.sockets.connection import Caller, Connection, Served
+from antwort.server.sockets.handshake import check_origin, chosen_subprotocol, credentials, deny
 from antwort.server.sse import Heartbeats
 from antwort.server.state import ServerState
 

