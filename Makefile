@@ -3,6 +3,8 @@
 .DEFAULT_GOAL := help
 BIN := .venv/bin
 ARGS ?=
+# Tests wait for servers more than they compute, so there are more of them than cores.
+WORKERS ?= 4
 
 .PHONY: help setup serve test test-full lint format types bench bench-full docs lock clean
 
@@ -17,11 +19,11 @@ serve:  ## start the server with embedded defaults: make serve ARGS="--port 9000
 	@exec $(BIN)/antwort serve $(ARGS)
 
 test: setup  ## run every test, in parallel: make test ARGS="-k registry"
-	@$(BIN)/python -m pytest -n 2 $(ARGS)
+	@$(BIN)/python -m pytest -n $(WORKERS) $(ARGS)
 
 test-full: setup  ## the same with the large counts, and with a real model
 	@scripts/setup model
-	@ANTWORT_TEST_FULL=1 $(BIN)/python -m pytest -n 2 $(ARGS)
+	@ANTWORT_TEST_FULL=1 $(BIN)/python -m pytest -n $(WORKERS) $(ARGS)
 
 lint: setup  ## ruff: rules and formatting
 	@$(BIN)/ruff check .
