@@ -8,6 +8,7 @@ import sys
 
 import antwort
 from benchmarks.dispatch import dispatch_rows
+from benchmarks.file_search import file_search_rows
 from benchmarks.gateway import gateway_rows
 from benchmarks.measure import BenchmarkError, Row
 
@@ -23,7 +24,7 @@ def table(rows: list[Row]) -> str:
 
 
 def main() -> int:
-    parts = {"dispatch": dispatch_rows, "gateway": gateway_rows}
+    parts = {"dispatch": dispatch_rows, "gateway": gateway_rows, "file_search": file_search_rows}
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("--full", action="store_true", help="more rounds, steadier figures, and the slow measurements")
     parser.add_argument("--only", choices=parts, help="run one part")

@@ -63,7 +63,7 @@ class Server:
 
     def cpu_seconds(self) -> float:
         """Return the CPU time, user and system, that the process and all its descendants have used."""
-        return sum(_cpu_seconds(pid) for pid in self._tree())
+        return sum(cpu_seconds(pid) for pid in self._tree())
 
     def resident_bytes(self) -> int:
         return sum(_resident_bytes(pid) for pid in self._tree())
@@ -78,7 +78,8 @@ class Server:
                     waiting += map(int, children.read_text().split())
 
 
-def _cpu_seconds(pid: int) -> float:
+def cpu_seconds(pid: int) -> float:
+    """Return the CPU time of a process and of its children that have ended."""
     # The kernel's clock of a process counts in nanoseconds, /proc/<pid>/stat only in ticks of 10 ms.
     clock = (~pid << 3) | 2
     try:

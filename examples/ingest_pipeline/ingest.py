@@ -1,0 +1,113 @@
+"""Index a folder of text files into a vector store of antwort, straight into Qdrant. No packages are needed.
+
+    python ingest.py --qdrant http://localhost:6333 --embeddings http://localhost:8080/v1/embeddings \
+        --tenant default --store vs_… documents/
+
+It shows the whole contract of an ingestion process: which collection, which point ids, which payload. Parsing and
+chunking are as plain as can be; put your own there.
+"""
+
+import argparse
+import hashlib
+import json
+import urllib.request
+import uuid
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+CHUNK = 1000
+"""Characters of a chunk."""
+OVERLAP = 100
+"""Characters that a chunk repeats of the one before it."""
+BATCH = 64
+"""Chunks that are embedded and written at once."""
+
+
+def chunks(text: str) -> Iterator[str]:
+    """Cut a text into pieces of at most CHUNK characters, at ends of lines and words where there are any."""
+    start = 0
+    while start < len(text):
+        end = min(start + CHUNK, len(text))
+        if end < len(text):
+            breaks = (text.rfind(mark, start + CHUNK // 2, end) for mark in ("\n\n", "\n", " "))
+            end = next((place for place in breaks if place > 0), end)
+        if piece := text[start:end].strip():
+            yield piece
+        if end == len(text):
+            return
+        start = max(end - OVERLAP, start + 1)
+
+
+def send(method: str, url: str, body: Any, key: str | None = None) -> Any:
+    """Send JSON, and return the JSON that comes back."""
+    headers = {"content-type": "application/json"}
+    if key:
+        headers |= {"authorization": f"Bearer {key}", "api-key": key}
+    request = urllib.request.Request(url, json.dumps(body).encode(), headers, method=method)  # noqa: S310
+    with urllib.request.urlopen(request, timeout=60) as answer:  # noqa: S310 - the addresses are yours
+        return json.load(answer)
+
+
+def embed(url: str, model: str | None, key: str | None, texts: Sequence[str]) -> list[list[float]]:
+    """Embed texts with the model that antwort embeds queries with."""
+    answer = send("POST", url, {"input": list(texts)} | ({"model": model} if model else {}), key)
+    return [one["embedding"] for one in sorted(answer["data"], key=lambda one: one["index"])]
+
+
+def points(path: Path, options: argparse.Namespace) -> Iterator[dict[str, Any]]:
+    """Give the points of a file, without vectors: ids are UUIDs that a second run makes again."""
+    file_id = "file-" + hashlib.sha256(path.name.encode()).hexdigest()[:24]
+    for index, text in enumerate(chunks(path.read_text(errors="replace"))):
+        yield {
+            "id": str(uuid.uuid5(uuid.NAMESPACE_URL, f"{options.store}/{file_id}/{index}")),
+            "payload": {
+                "text": text,
+                "file_id": file_id,
+                "filename": path.name,
+                "chunk_index": index,
+                "tenant": options.tenant,
+                "vector_store_id": options.store,
+                "attributes": {"kind": path.suffix.lstrip(".") or "text", "characters": len(text)},
+            },
+        }
+
+
+def ingest(path: Path, options: argparse.Namespace) -> int:
+    """Replace all points of a file; return how many there are now."""
+    collection = f"{options.qdrant.rstrip('/')}/collections/antwort_{options.store}/points"
+    found = list(points(path, options))
+    for start in range(0, len(found), BATCH):
+        batch = found[start : start + BATCH]
+        texts = [point["payload"]["text"] for point in batch]
+        vectors = embed(options.embeddings, options.model, options.embeddings_key, texts)
+        for point, vector in zip(batch, vectors, strict=True):
+            point["vector"] = vector
+        send("PUT", f"{collection}?wait=true", {"points": batch}, options.qdrant_key)
+    if found:  # chunks of an older, longer version of the file
+        old = [
+            {"key": "file_id", "match": {"value": found[0]["payload"]["file_id"]}},
+            {"key": "chunk_index", "range": {"gte": len(found)}},
+        ]
+        send("POST", f"{collection}/delete?wait=true", {"filter": {"must": old}}, options.qdrant_key)
+    return len(found)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the command."""
+    parser = argparse.ArgumentParser(description="Index text files into a vector store, straight into Qdrant.")
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--store", required=True, help="the id of the vector store, vs_…")
+    parser.add_argument("--tenant", default="default", help="whose it is; `default` if antwort has no authentication")
+    parser.add_argument("--qdrant", default="http://localhost:6333")
+    parser.add_argument("--qdrant-key")
+    parser.add_argument("--embeddings", required=True, help="the whole address, …/v1/embeddings")
+    parser.add_argument("--embeddings-key")
+    parser.add_argument("--model", help="the embedding model")
+    options = parser.parse_args(arguments)
+    for path in sorted(path for path in options.folder.iterdir() if path.suffix in {".txt", ".md"}):
+        print(f"{path.name}: {ingest(path, options)} chunks")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,38 @@
+"""Turning text into vectors: with a service that speaks OpenAI's API, or with a small model in this process."""
+
+from typing import Protocol
+
+from antwort.provider import HttpClient
+from antwort.providers.file_search.embedding.base import EmbeddingClient, EmbeddingUnavailable
+from antwort.providers.file_search.embedding.http import HttpEmbedding
+from antwort.providers.file_search.embedding.minilm import MiniLM
+from antwort.providers.file_search.settings import FileSearchSettings
+
+__all__ = ["EmbeddingClient", "EmbeddingUnavailable", "HttpEmbedding", "MiniLM", "make_embedding"]
+
+
+class _Services(Protocol):
+    """What of a provider's services is needed here."""
+
+    @property
+    def http(self) -> HttpClient: ...
+
+
+def make_embedding(settings: FileSearchSettings, services: _Services) -> EmbeddingClient:
+    """Make the client that the settings ask for; raise ConfigError if what it needs is not installed.
+
+    Nothing is loaded, and nobody asked, before the first text is embedded.
+    """
+    if settings.embedding_url is None:
+        return MiniLM()
+    key = settings.embedding_api_key
+    return HttpEmbedding(
+        services.http,
+        settings.embedding_url,
+        model=settings.embedding_model,
+        api_key=None if key is None else key.get_secret_value(),
+        dimensions=settings.embedding_dimensions,
+        timeout=settings.embedding_timeout,
+        retries=settings.embedding_retries,
+        batch=settings.embedding_batch,
+    )

@@ -1,0 +1,30 @@
+"""What turns text into vectors: the protocol, and how it fails."""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from antwort.provider import FunctionError
+
+__all__ = ["EmbeddingClient", "EmbeddingUnavailable"]
+
+
+class EmbeddingUnavailable(FunctionError):  # noqa: N818 - it says what is the case, as VectorStoreUnavailable does
+    """The text cannot be embedded now. The message is fit for a model: it has no key and no address but a host."""
+
+    status = "unavailable"
+
+
+class EmbeddingClient(Protocol):
+    """Embeds text with one model: the one that the documents were embedded with."""
+
+    async def embed(self, texts: Sequence[str]) -> list[list[float]]:
+        """Return a vector for each text, in order, all of the same length; raise EmbeddingUnavailable otherwise.
+
+        A text may be empty. Of one that is too long for the model its beginning counts, if the model has a say.
+        """
+
+    async def dimensions(self) -> int:
+        """Return the length of the vectors. The first call may embed something to find out."""
+
+    async def close(self) -> None:
+        """Let go of what the client holds. It is not used afterwards; calling it twice does no harm."""

@@ -1,0 +1,201 @@
+"""A service that speaks OpenAI's embeddings API."""
+
+import asyncio
+import logging
+import random
+import time
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from email.utils import parsedate_to_datetime
+from urllib.parse import urlsplit
+
+import msgspec
+from typing_extensions import override
+
+from antwort.provider import (
+    ConfigError,
+    HttpAnswer,
+    HttpClient,
+    OutboundError,
+    OutboundTimeoutError,
+    UnreachableError,
+)
+from antwort.providers.file_search.embedding.answer import read_vectors
+from antwort.providers.file_search.embedding.base import EmbeddingClient, EmbeddingUnavailable
+
+__all__ = ["HttpEmbedding"]
+
+logger = logging.getLogger(__name__)
+
+_FIRST_DELAY = 0.2
+_LONGEST_DELAY = 5.0
+_BATCH_CHARACTERS = 400_000
+"""Characters of one request, if it has several texts: services limit its size, too."""
+_VECTOR_BYTES = 512 * 1024
+"""Room for one vector in an answer: 16,384 numbers, spelled out."""
+_LOGGED = 300
+"""Characters of an answer that are logged."""
+_SAMPLE = "How long is a vector?"
+
+
+class HttpEmbedding(EmbeddingClient):
+    """Asks an endpoint for vectors, a batch of texts at a time, again if a failure may pass.
+
+    `url` is the whole address of the endpoint. `dimensions` is asked for if given; otherwise the first answer tells
+    the length of the vectors. Each request may take `timeout` seconds.
+    """
+
+    def __init__(
+        self,
+        http: HttpClient,
+        url: str,
+        *,
+        model: str | None = None,
+        api_key: str | None = None,
+        dimensions: int | None = None,
+        timeout: float = 10.0,
+        retries: int = 2,
+        batch: int = 32,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        place = urlsplit(url)
+        if api_key is not None and place.username is not None:
+            raise ConfigError("there is a user in 'embedding_url' beside 'embedding_api_key'; give only one of them")
+        self._http = http
+        self._url = url
+        self._host = place.hostname or "?"
+        self._key = api_key
+        self._timeout = timeout
+        self._retries = retries
+        self._batch = batch
+        self._sleep = sleep
+        self._dimensions = dimensions
+        self._discovery = asyncio.Lock()
+        self._options: dict[str, object] = {"encoding_format": "float"}
+        if model is not None:
+            self._options["model"] = model
+        if dimensions is not None:
+            self._options["dimensions"] = dimensions
+
+    @override
+    async def embed(self, texts: Sequence[str]) -> list[list[float]]:
+        vectors: list[list[float]] = []
+        for batch in _batches(texts, self._batch):
+            vectors += await self._embedded(batch)
+        return vectors
+
+    @override
+    async def dimensions(self) -> int:
+        async with self._discovery:
+            if self._dimensions is None:
+                await self.embed([_SAMPLE])
+        return self._dimensions or 0
+
+    @override
+    async def close(self) -> None:
+        """Nothing is held: the HTTP client is the owner's."""
+
+    async def _embedded(self, texts: Sequence[str]) -> list[list[float]]:
+        answer = await self._answer(texts)
+        if answer.status != 200:
+            raise self._refusal(answer)
+        try:
+            vectors = read_vectors(answer.body, len(texts))
+        except ValueError as error:
+            raise self._failure("gave an answer that cannot be used", str(error)) from None
+        length = len(vectors[0])
+        if self._dimensions is None:
+            self._dimensions = length
+        elif length != self._dimensions:
+            raise self._failure(f"gives vectors with {length} dimensions, not {self._dimensions}")
+        return vectors
+
+    async def _answer(self, texts: Sequence[str]) -> HttpAnswer:
+        """Ask, again if the failure may pass, and return the last answer."""
+        # Services refuse an empty text, but a vector for it is due.
+        body = msgspec.json.encode({**self._options, "input": [text or " " for text in texts]})
+        tries, delay = 0, _FIRST_DELAY
+        while True:
+            answer = None
+            try:
+                answer = await self._call(body, len(texts))
+            except OutboundTimeoutError:
+                raise self._failure(f"did not answer within {self._timeout:g} seconds") from None
+            except UnreachableError as error:
+                if tries >= self._retries:
+                    raise self._failure("cannot be reached", str(error)) from None
+            except OutboundError as error:
+                raise self._failure("gave an answer that cannot be used", str(error)) from None
+            wait = delay * random.uniform(0.5, 1.0)  # noqa: S311 - it only keeps clients apart
+            if answer is not None:
+                if tries >= self._retries or not _passes(answer):
+                    return answer
+                told = _retry_after(answer)
+                if told is not None and told > self._timeout:
+                    return answer
+                wait = wait if told is None else told
+            tries += 1
+            await self._sleep(wait)
+            delay = min(delay * 2, _LONGEST_DELAY)
+
+    async def _call(self, body: bytes, count: int) -> HttpAnswer:
+        headers = {"content-type": "application/json", "accept": "application/json"}
+        if self._key is not None:
+            headers["authorization"] = f"Bearer {self._key}"
+        return await self._http.call(
+            "POST",
+            self._url,
+            headers=headers,
+            body=body,
+            time_limit=self._timeout,
+            max_bytes=_VECTOR_BYTES * (count + 1),
+        )
+
+    def _refusal(self, answer: HttpAnswer) -> EmbeddingUnavailable:
+        """Say what a status means; what the service says about it is for the log."""
+        status = answer.status
+        meaning = {
+            401: "does not accept the key (401); its operator must check 'embedding_api_key'",
+            403: "does not accept the key (403); its operator must check 'embedding_api_key'",
+            404: "has no such endpoint or model (404); 'embedding_url' must be the whole address, with /v1/embeddings",
+            405: "has no such endpoint (405); 'embedding_url' must be the whole address, with /v1/embeddings",
+            413: "says that the text is too long (413)",
+            429: "gets too many requests (429)",
+        }.get(status, f"failed with status {status}")
+        return self._failure(meaning, answer.text())
+
+    def _failure(self, what: str, details: str = "") -> EmbeddingUnavailable:
+        message = f"The embedding service at '{self._host}' {what}."
+        told = details.replace(self._key, "***") if self._key else details
+        logger.warning("%s %s", message, " ".join(told[:_LOGGED].split()))
+        return EmbeddingUnavailable(message)
+
+
+def _batches(texts: Sequence[str], most: int) -> Iterator[list[str]]:
+    """Part texts into batches that are not too many and, together, not too long."""
+    batch: list[str] = []
+    size = 0
+    for text in texts:
+        if batch and (len(batch) == most or size + len(text) > _BATCH_CHARACTERS):
+            yield batch
+            batch, size = [], 0
+        batch.append(text)
+        size += len(text)
+    if batch:
+        yield batch
+
+
+def _passes(answer: HttpAnswer) -> bool:
+    return answer.status == 429 or answer.status >= 500
+
+
+def _retry_after(answer: HttpAnswer) -> float | None:
+    """Return the seconds that the service asks to wait; None if it does not say."""
+    told = answer.headers.get("retry-after", "").strip()
+    try:
+        return max(0.0, float(told))
+    except ValueError:
+        pass
+    try:
+        return max(0.0, parsedate_to_datetime(told).timestamp() - time.time())
+    except (ValueError, OverflowError):
+        return None

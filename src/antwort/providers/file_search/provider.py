@@ -1,0 +1,210 @@
+"""The provider: search documents that an ingestion process has indexed."""
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from typing import Annotated, Any, ClassVar
+
+from pydantic import ValidationError
+from typing_extensions import override
+
+from antwort.provider import (
+    Context,
+    Counter,
+    Field,
+    FunctionError,
+    Histogram,
+    Hosted,
+    NotFoundError,
+    ToolResult,
+    function,
+)
+from antwort.providers.file_search import report
+from antwort.providers.file_search.embedding import EmbeddingClient, make_embedding
+from antwort.providers.file_search.reconcile import Reconciler
+from antwort.providers.file_search.routes import VectorStoreRoutes
+from antwort.providers.file_search.search import Findings, Found, Searcher, SearchError, Wish
+from antwort.providers.file_search.settings import FileSearchSettings
+from antwort.providers.file_search.stores import Store, VectorStores
+from antwort.providers.file_search.vectors.base import VectorStoreBackend, VectorStoreUnavailable
+from antwort.providers.file_search.vectors.build import make_backend
+from antwort.providers.file_search.vectors.filters import parse_filter
+from antwort.providers.file_search.wire import ToolOptions
+
+__all__ = ["FileSearch"]
+
+logger = logging.getLogger(__name__)
+
+_LONGEST_QUERY = 4096
+
+
+def _call(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    query = arguments.get("query")
+    return {"queries": [query] if isinstance(query, str) else [], "results": None}
+
+
+class FileSearch(VectorStoreRoutes):
+    """Search documents by meaning, and manage the vector stores they are in."""
+
+    aliases: ClassVar = {"vector_db": "vector_backend", "embedding_endpoint": "embedding_url"}
+
+    queries = Counter(
+        documentation="Searches, by how they ended.",
+        labelnames=["status"],
+        full_name="antwort_filesearch_queries_total",
+    )
+    duration = Histogram(
+        documentation="Seconds that a search took, embedding included.",
+        full_name="antwort_filesearch_search_duration_seconds",
+    )
+    embedding_duration = Histogram(
+        documentation="Seconds that embedding a query took.",
+        full_name="antwort_filesearch_embedding_duration_seconds",
+    )
+    returned = Histogram(
+        documentation="Results of a search.",
+        full_name="antwort_filesearch_results_returned",
+        buckets=(0, 1, 2, 3, 5, 10, 20, 50),
+    )
+
+    def __init__(
+        self,
+        settings: FileSearchSettings | None = None,
+        *,
+        backend: VectorStoreBackend | None = None,
+        embedding: EmbeddingClient | None = None,
+        now: Callable[[], float] = time.time,
+    ) -> None:
+        super().__init__(settings)
+        self._given = backend, embedding
+        self._now = now
+
+    @override
+    async def lifespan(self) -> AsyncIterator[None]:
+        backend, embedding = self._given
+        async with contextlib.AsyncExitStack() as closing:
+            self._embedding = embedding or make_embedding(self.settings, self.services)
+            closing.push_async_callback(self._embedding.close)
+            self._backend = backend or make_backend(self.settings, self.services)
+            closing.push_async_callback(self._backend.close)
+            try:
+                await self._backend.health()  # what only the operator can mend stops the start
+            except VectorStoreUnavailable as error:
+                logger.warning("file search: %s It is asked again with every search.", error)
+            self._stores = VectorStores(
+                self.services.records, self._backend, shared=self.settings.shared_collection, now=self._now
+            )
+            self._searcher = Searcher(self._backend, self._embedding, self.embedding_duration.time)
+            housekeeping = asyncio.create_task(
+                Reconciler(self._stores, self._backend).run(self.settings.reconcile), name="file search housekeeping"
+            )
+            closing.push_async_callback(_ended, housekeeping)
+            yield
+
+    @function(
+        idempotent=True,
+        hosted=Hosted(
+            types=("file_search",),
+            item="file_search_call",
+            describe=_call,
+            phases=("in_progress", "searching"),
+            includes={"file_search_call.results": "results"},
+            tool_defaults={
+                "vector_store_ids": [],
+                "filters": None,
+                "max_num_results": None,
+                "ranking_options": {"ranker": "auto", "score_threshold": 0.0},
+            },
+        ),
+    )
+    async def file_search(
+        self,
+        ctx: Context,
+        query: Annotated[str, Field(description="What to look for, as a question or in a few words.")],
+        vector_store_ids: Annotated[
+            list[str] | None, Field(description="Only these vector stores; leave it out to search all of them.")
+        ] = None,
+    ) -> ToolResult:
+        """Search the user's documents. Returns numbered chunks of text; cite them by number, as in [1]."""
+        query = " ".join(query.split())[:_LONGEST_QUERY]
+        if not query:
+            raise FunctionError("The query is empty. Say what to look for (empty query).")
+        options = _options(ctx)
+        stores = await self._chosen(ctx.tenant, options.vector_store_ids, vector_store_ids)
+        filters = None if options.filters is None else parse_filter(options.filters)
+        limit = options.max_num_results or self.settings.max_results
+        findings = await self.searched(stores, Wish.of((query,), limit, filters, options.ranking_options))
+        item = {"queries": [query], "results": [_result(one) for one in findings.found]}
+        return ToolResult(report.results(ctx, query, findings), item=item)
+
+    @override
+    async def searched(self, stores: Sequence[Store], wish: Wish) -> Findings:
+        limit, status = self.settings.timeout, "error"
+        try:
+            with self.duration.time():
+                async with asyncio.timeout(limit):
+                    findings = await self._searcher.search(stores, wish)
+            status = "keywords" if findings.by_keywords else "success"
+        except TimeoutError:
+            status = "timeout"
+            raise SearchError(f"The search did not end within {limit:g} seconds.") from None
+        finally:
+            self.queries.labels(status).inc()
+        self.returned.observe(len(findings.found))
+        await asyncio.gather(*(self._stores.touch(store) for store in stores))
+        return findings
+
+    async def _chosen(self, tenant: str, named: list[str] | None, narrowed: list[str] | None) -> list[Store]:
+        """Return the stores to search: those the request names, or all; of these, those the model names, if any."""
+        if named and narrowed:
+            beyond = next((one for one in narrowed if one not in named), None)
+            if beyond is not None:
+                raise _unknown(beyond)
+        wanted = narrowed or named
+        if not wanted:
+            return await self._stores.usable(tenant)
+        stores = []
+        for store_id in dict.fromkeys(wanted):
+            try:
+                store = await self._stores.get(tenant, store_id)
+            except NotFoundError:
+                raise _unknown(store_id) from None
+            if self._stores.is_expired(store):
+                raise FunctionError(f"Vector store '{store_id}' has expired and cannot be searched any more.")
+            stores.append(store)
+        return stores
+
+
+def _options(ctx: Context) -> ToolOptions:
+    """Read the tool as the request named it; a wish that cannot be read is an error, never dropped."""
+    try:
+        return ToolOptions.model_validate(dict(ctx.options))
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+        place = ".".join(str(part) for part in first["loc"])
+        raise FunctionError(f"The tool's options cannot be used: {place}: {first['msg']}.") from None
+
+
+def _unknown(store_id: str) -> FunctionError:
+    """Return the error for an id that means nothing here, whoever else may own it."""
+    return FunctionError(f"There is no vector store '{store_id[:100]}' here; leave vector_store_ids out to search all.")
+
+
+def _result(one: Found) -> dict[str, Any]:
+    hit = one.hit
+    return {
+        "file_id": hit.file_id,
+        "filename": hit.filename,
+        "text": hit.text,
+        "attributes": dict(hit.attributes),
+        "score": hit.score,
+        "vector_store_id": one.store.id,
+    }
+
+
+async def _ended(task: asyncio.Task[None]) -> None:
+    """End a task that runs for ever."""
+    task.cancel()
+    await asyncio.wait([task])

@@ -1,0 +1,263 @@
+"""`/v1/vector_stores`: OpenAI's management API, and the route by which ingestion processes write."""
+
+import asyncio
+import contextlib
+import uuid
+from collections.abc import Iterator, Sequence
+from typing import Annotated, Any, Literal
+
+from antwort.provider import (
+    APIError,
+    BadRequestError,
+    ConflictError,
+    Context,
+    Field,
+    FunctionError,
+    NotFoundError,
+    Provider,
+    route,
+)
+from antwort.providers.file_search.embedding.base import EmbeddingClient, EmbeddingUnavailable
+from antwort.providers.file_search.search import Findings, SearchError, Wish
+from antwort.providers.file_search.settings import FileSearchSettings
+from antwort.providers.file_search.stores import State, Store, VectorStores
+from antwort.providers.file_search.vectors.base import (
+    Chunk,
+    NoCollection,
+    VectorStoreBackend,
+    VectorStoreUnavailable,
+    WrongDimensions,
+)
+from antwort.providers.file_search.vectors.filters import parse_filter
+from antwort.providers.file_search.wire import (
+    CreateVectorStore,
+    DeletedPoints,
+    DeletedVectorStore,
+    ExpiresAfter,
+    FileCounts,
+    NewPoint,
+    NewPoints,
+    SearchHit,
+    SearchResults,
+    SearchText,
+    SearchVectorStore,
+    UpdateVectorStore,
+    VectorStore,
+    VectorStoreList,
+    WrittenPoints,
+)
+
+__all__ = ["UnavailableError", "VectorStoreRoutes"]
+
+_ONE = "/v1/vector_stores/{vector_store_id}"
+_POINTS = uuid.UUID("b6a0a9ff-7f0c-5a5e-9c55-0f6c1e0ad3a4")
+"""The namespace of the ids of points that came without one."""
+
+Limit = Annotated[int, Field(ge=1, le=100, description="How many at most.")]
+Cursor = Annotated[str | None, Field(description="The id of a vector store in the list.")]
+Order = Annotated[Literal["asc", "desc"], Field(description="By time of creation.")]
+
+
+class UnavailableError(APIError):
+    """503: the vector database or the embedding service cannot be reached."""
+
+    status = 503
+
+
+class VectorStoreRoutes(Provider[FileSearchSettings]):
+    """The management routes of file search."""
+
+    _stores: VectorStores
+    _backend: VectorStoreBackend
+    _embedding: EmbeddingClient
+
+    async def searched(self, stores: Sequence[Store], wish: Wish) -> Findings:
+        """Search, and measure it."""
+        raise NotImplementedError
+
+    @route("POST", "/v1/vector_stores", errors=[UnavailableError])
+    async def create_vector_store(self, ctx: Context, body: CreateVectorStore) -> VectorStore:
+        """Create a vector store, and a collection for it in the vector database."""
+        if body.file_ids:
+            raise BadRequestError(
+                "Files cannot be added here yet: create the vector store without 'file_ids', and let an ingestion "
+                "process write its chunks.",
+                param="file_ids",
+                code="unsupported_parameter",
+            )
+        with _as_api_errors():
+            store = await self._stores.create(
+                ctx.tenant,
+                name=body.name or "",
+                description=body.description or "",
+                metadata=body.metadata or {},
+                days=None if body.expires_after is None else body.expires_after.days,
+                dimensions=await self._embedding.dimensions(),
+            )
+            return await self._shown(store)
+
+    @route("GET", "/v1/vector_stores", errors=[UnavailableError])
+    async def list_vector_stores(
+        self,
+        ctx: Context,
+        limit: Limit = 20,
+        after: Cursor = None,
+        before: Cursor = None,
+        order: Order = "desc",
+    ) -> VectorStoreList:
+        """List the vector stores, the newest first."""
+        try:
+            stores, more = await self._stores.page(ctx.tenant, limit=limit, after=after, before=before, order=order)
+        except NotFoundError as error:  # the list itself is there
+            raise BadRequestError(error.message, param=error.param or "after", code="invalid_value") from None
+        with _as_api_errors():
+            data = list(await asyncio.gather(*(self._shown(store) for store in stores)))
+        return VectorStoreList(
+            data=data,
+            first_id=data[0].id if data else None,
+            last_id=data[-1].id if data else None,
+            has_more=more,
+        )
+
+    @route("GET", _ONE, errors=[UnavailableError])
+    async def retrieve_vector_store(self, ctx: Context, vector_store_id: str) -> VectorStore:
+        """Return a vector store."""
+        store = await self._stores.get(ctx.tenant, vector_store_id)
+        with _as_api_errors():
+            return await self._shown(store)
+
+    @route("POST", _ONE, errors=[UnavailableError])
+    async def update_vector_store(self, ctx: Context, vector_store_id: str, body: UpdateVectorStore) -> VectorStore:
+        """Change the name, the metadata or the expiry of a vector store."""
+        store = await self._stores.get(ctx.tenant, vector_store_id)
+        changes: dict[str, Any] = {}
+        if "name" in body.model_fields_set:
+            changes["name"] = body.name or ""
+        if "metadata" in body.model_fields_set:
+            changes["metadata"] = body.metadata or {}
+        if "expires_after" in body.model_fields_set:
+            self._check_usable(store)
+            changes["days"] = None if body.expires_after is None else body.expires_after.days
+        if changes:
+            store = await self._stores.update(ctx.tenant, vector_store_id, changes)
+        with _as_api_errors():
+            return await self._shown(store)
+
+    @route("DELETE", _ONE, errors=[UnavailableError])
+    async def delete_vector_store(self, ctx: Context, vector_store_id: str) -> DeletedVectorStore:
+        """Delete a vector store, and its collection in the vector database."""
+        with _as_api_errors(" The vector store is marked as deleted; its chunks are removed when that is possible."):
+            await self._stores.delete(ctx.tenant, vector_store_id)
+        return DeletedVectorStore(id=vector_store_id)
+
+    @route("POST", f"{_ONE}/search", errors=[UnavailableError])
+    async def search_vector_store(self, ctx: Context, vector_store_id: str, body: SearchVectorStore) -> SearchResults:
+        """Search a vector store."""
+        store = await self._stores.get(ctx.tenant, vector_store_id)
+        self._check_usable(store)
+        queries = [body.query] if isinstance(body.query, str) else body.query
+        if not all(query.strip() for query in queries):
+            raise BadRequestError("query: is empty; say what to look for.", param="query", code="invalid_value")
+        try:
+            filters = None if body.filters is None else parse_filter(body.filters)
+        except FunctionError as error:
+            raise BadRequestError(str(error), param="filters", code="invalid_value") from None
+        wish = Wish.of(tuple(queries), body.max_num_results, filters, body.ranking_options)
+        with _as_api_errors():
+            findings = await self.searched([store], wish)
+        return SearchResults(
+            search_query=queries,
+            data=[
+                SearchHit(
+                    file_id=one.hit.file_id,
+                    filename=one.hit.filename,
+                    score=one.hit.score,
+                    attributes=dict(one.hit.attributes),
+                    content=[SearchText(text=one.hit.text)],
+                )
+                for one in findings.found
+            ],
+        )
+
+    @route("POST", f"{_ONE}/points", scope="ingest", errors=[ConflictError, UnavailableError])
+    async def write_points(self, ctx: Context, vector_store_id: str, body: NewPoints) -> WrittenPoints:
+        """Write chunks of documents into a vector store; those that are there already are replaced.
+
+        For ingestion processes. A chunk without a vector is embedded. This route is antwort's own, not OpenAI's.
+        """
+        store = await self._stores.get(ctx.tenant, vector_store_id)
+        self._check_usable(store)
+        with _as_api_errors():
+            chunks = [
+                Chunk(
+                    str(point.id or uuid.uuid5(_POINTS, f"{store.id}/{point.file_id}/{point.chunk_index}")),
+                    vector,
+                    point.text,
+                    point.file_id,
+                    point.filename,
+                    point.chunk_index,
+                    point.attributes,
+                    store.tenant,
+                    store.id,
+                )
+                for point, vector in zip(body.points, await self._vectors(body.points), strict=True)
+            ]
+            for chunk in chunks:
+                if len(chunk.vector) != store.dimensions:
+                    raise WrongDimensions(store.dimensions, len(chunk.vector))
+            await self._backend.upsert(store.collection, chunks)
+        await self._stores.touch(store)
+        return WrittenPoints(vector_store_id=store.id, ids=[chunk.id for chunk in chunks])
+
+    @route("DELETE", f"{_ONE}/points", scope="ingest", errors=[UnavailableError])
+    async def delete_points(
+        self, ctx: Context, vector_store_id: str, file_id: Annotated[str, Field(min_length=1)]
+    ) -> DeletedPoints:
+        """Delete the chunks of a file from a vector store. This route is antwort's own, not OpenAI's."""
+        store = await self._stores.get(ctx.tenant, vector_store_id)
+        self._check_usable(store)
+        with _as_api_errors():
+            await self._backend.delete(store.collection, tenant=store.tenant, file_id=file_id, vector_store_id=store.id)
+        return DeletedPoints(vector_store_id=store.id, file_id=file_id)
+
+    async def _vectors(self, points: Sequence[NewPoint]) -> list[list[float]]:
+        """Return the vectors of points; the texts of those that came without are embedded, all in one go."""
+        bare = [point.text for point in points if point.vector is None]
+        embedded = iter(await self._embedding.embed(bare)) if bare else iter(())
+        return [next(embedded) if point.vector is None else point.vector for point in points]
+
+    def _check_usable(self, store: Store) -> None:
+        if self._stores.is_expired(store):
+            raise BadRequestError(
+                f"Vector store '{store.id}' has expired; create a new one.", code="vector_store_expired"
+            )
+
+    async def _shown(self, store: Store) -> VectorStore:
+        """Return a store as clients see it, with what is in it now."""
+        count = await self._stores.count(store)
+        expired = self._stores.is_expired(store)
+        return VectorStore(
+            id=store.id,
+            created_at=store.created_at,
+            name=store.name,
+            usage_bytes=count.bytes,
+            file_counts=FileCounts(completed=count.files, total=count.files),
+            status="expired" if expired else "in_progress" if store.state is State.CREATING else "completed",
+            expires_after=None if store.days is None else ExpiresAfter(anchor="last_active_at", days=store.days),
+            expires_at=store.expires_at,
+            last_active_at=store.last_active_at,
+            metadata=store.metadata,
+        )
+
+
+@contextlib.contextmanager
+def _as_api_errors(more: str = "") -> Iterator[None]:
+    """Turn what goes wrong behind us into what an API client understands."""
+    try:
+        yield
+    except (VectorStoreUnavailable, EmbeddingUnavailable, SearchError) as error:
+        raise UnavailableError(f"{error}{more}") from error
+    except NoCollection:
+        raise ConflictError("The vector store is not ready; try again in a moment.") from None
+    except FunctionError as error:
+        raise BadRequestError(str(error), code="invalid_value") from None

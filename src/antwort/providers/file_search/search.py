@@ -1,0 +1,187 @@
+"""The search itself: one embedding, every store at once, one ranking over all of them."""
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+
+from antwort.provider import FunctionError
+from antwort.providers.file_search.embedding.base import EmbeddingClient, EmbeddingUnavailable
+from antwort.providers.file_search.stores import Store
+from antwort.providers.file_search.vectors.base import (
+    Filter,
+    Hit,
+    NoCollection,
+    Query,
+    VectorStoreBackend,
+    WrongDimensions,
+)
+from antwort.providers.file_search.wire import RankingOptions
+
+__all__ = ["Findings", "Found", "SearchError", "Searcher", "Wish"]
+
+logger = logging.getLogger(__name__)
+
+_AT_ONCE = 8
+"""Searches of the database that run at the same time for one call."""
+_SPARE = 2
+"""How many times more is asked of each store than is wanted: some are the same chunk again."""
+
+
+class SearchError(FunctionError):
+    """The search could not be done, and that is nobody's fault who asked for it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What to look for; a chunk that fits one of several queries is found."""
+
+    queries: tuple[str, ...]
+    limit: int
+    filter: Filter | None = None
+    threshold: float | None = None
+    weights: tuple[float, float] | None = None
+    """How much meaning and words count; None for meaning alone."""
+
+    @classmethod
+    def of(cls, queries: tuple[str, ...], limit: int, filter_: Filter | None, ranking: RankingOptions | None) -> "Wish":
+        """Put together what a request said."""
+        hybrid = None if ranking is None else ranking.hybrid_search
+        return cls(
+            queries,
+            limit,
+            filter_,
+            None if ranking is None or not ranking.score_threshold else ranking.score_threshold,
+            None if hybrid is None else (hybrid.embedding_weight, hybrid.text_weight),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A chunk, and the store it is in."""
+
+    store: Store
+    hit: Hit
+
+
+@dataclass(slots=True)
+class Findings:
+    """What was found, best first."""
+
+    found: list[Found] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    """What the reader should know about how it was found."""
+    by_keywords: bool = False
+    """The query could not be embedded; words were searched for."""
+
+
+class Searcher:
+    """Searches vector stores."""
+
+    def __init__(
+        self,
+        backend: VectorStoreBackend,
+        embedding: EmbeddingClient,
+        embedding_timer: Callable[[], AbstractContextManager[object]],
+    ) -> None:
+        self._backend = backend
+        self._embedding = embedding
+        self._embedding_timer = embedding_timer
+
+    async def search(self, stores: Sequence[Store], wish: Wish) -> Findings:
+        """Search stores of one tenant; FunctionError if that cannot be done.
+
+        A store that disappears meanwhile has no results; the others have theirs.
+        """
+        findings = Findings()
+        if not stores:
+            return findings
+        vectors: list[list[float]] | None = None
+        try:
+            with self._embedding_timer():
+                vectors = await self._embedding.embed(wish.queries)
+        except EmbeddingUnavailable as error:
+            logger.warning("file search: %s Keywords are searched for instead.", error)
+            findings.by_keywords = True
+            findings.notes.append(
+                "The query could not be embedded, so that chunks were found by their words alone, not by their meaning."
+            )
+        else:
+            stores = _fitting(stores, len(vectors[0]), findings)
+        try:
+            hits = await self._everywhere(stores, wish, vectors)
+        except FunctionError as error:
+            if not findings.by_keywords:
+                raise
+            raise SearchError(
+                f"The query could not be embedded, and a search by keywords failed: {error} Go on without file search."
+            ) from error
+        findings.found = _best(hits, wish.limit)
+        return findings
+
+    async def _everywhere(
+        self, stores: Sequence[Store], wish: Wish, vectors: list[list[float]] | None
+    ) -> list[list[Found]]:
+        """Run every query in every store, a few at a time; the first failure ends all."""
+        slots = asyncio.Semaphore(_AT_ONCE)
+
+        async def one(store: Store, number: int) -> list[Found]:
+            async with slots:
+                return await self._search(store, wish, wish.queries[number], vectors[number] if vectors else None)
+
+        tasks = [asyncio.ensure_future(one(store, n)) for store in stores for n in range(len(wish.queries))]
+        try:
+            return list(await asyncio.gather(*tasks))
+        except BaseException:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            raise
+
+    async def _search(self, store: Store, wish: Wish, text: str, vector: list[float] | None) -> list[Found]:
+        query = Query(
+            store.tenant,
+            vector=vector,
+            text=text if vector is None or wish.weights is not None else None,
+            limit=wish.limit * _SPARE,
+            filter=wish.filter,
+            threshold=wish.threshold,
+            weights=wish.weights if vector is not None else None,
+            vector_store_id=store.id,
+        )
+        try:
+            hits = await self._backend.search(store.collection, query)
+        except NoCollection:  # deleted, or expired, since it was looked up
+            logger.info("file search: vector store %s is gone", store.id)
+            return []
+        except WrongDimensions as error:
+            raise FunctionError(_mismatch(store, error.wanted, error.got)) from None
+        return [Found(store, hit) for hit in hits]
+
+
+def _fitting(stores: Sequence[Store], dimensions: int, findings: Findings) -> list[Store]:
+    """Return the stores whose vectors are as long as the query's; FunctionError if there is none."""
+    problems = [_mismatch(store, store.dimensions, dimensions) for store in stores if store.dimensions != dimensions]
+    if len(problems) == len(stores):
+        raise FunctionError(problems[0])
+    findings.notes += problems
+    return [store for store in stores if store.dimensions == dimensions]
+
+
+def _mismatch(store: Store, wanted: int, got: int) -> str:
+    return (
+        f"Vector store {store.id} holds vectors of {wanted} dimensions and was not searched: the embedding model gives "
+        f"{got}. Configure the model its documents were embedded with, or ingest them again into a new store."
+    )
+
+
+def _best(hits: Iterable[Sequence[Found]], limit: int) -> list[Found]:
+    """Rank the results of all stores as one, each chunk once."""
+    best: dict[tuple[str, str], Found] = {}
+    for one in (found for group in hits for found in group):
+        key = (one.hit.file_id, one.hit.text)
+        known = best.get(key)
+        if known is None or one.hit.score > known.hit.score:
+            best[key] = one
+    return sorted(best.values(), key=lambda one: -one.hit.score)[:limit]

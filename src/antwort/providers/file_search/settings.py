@@ -1,0 +1,85 @@
+"""What an operator can set."""
+
+from typing import Literal, Self
+
+from pydantic import PositiveFloat, PositiveInt, model_validator
+
+from antwort.provider import Field, SecretStr, Settings
+
+__all__ = ["FileSearchSettings", "PgvectorSettings", "QdrantSettings"]
+
+
+class QdrantSettings(Settings):
+    """A Qdrant server."""
+
+    url: str = Field(default="http://localhost:6333", pattern=r"^https?://", description="Address of its REST API.")
+    api_key: SecretStr | None = Field(default=None, description="The key it wants.")
+    grpc: bool = Field(default=False, description="Search and write over gRPC instead of REST.")
+    grpc_port: PositiveInt = Field(default=6334, description="Its gRPC port, on the host of `url`.")
+    timeout: PositiveFloat = Field(default=10.0, description="Seconds that one request may take.")
+    shards: PositiveInt | None = Field(
+        default=None, description="Shards of a new collection; Qdrant's own if not given."
+    )
+    replication: PositiveInt | None = Field(
+        default=None, description="Copies of each shard of a new collection; Qdrant's own if not given."
+    )
+    write_consistency: PositiveInt | None = Field(
+        default=None, description="Copies that must have a write before it counts; Qdrant's own if not given."
+    )
+    on_disk: bool = Field(default=False, description="Keep the vectors of new collections on disk, not in memory.")
+    indexed_attributes: dict[str, Literal["keyword", "float", "bool"]] = Field(
+        default_factory=dict,
+        description="Attributes that filters use often, and their types: they get an index in new collections.",
+    )
+
+
+class PgvectorSettings(Settings):
+    """A PostgreSQL database with the extension `vector`."""
+
+    url: SecretStr | None = Field(default=None, description="Its URL, such as postgresql://user@host/name.")
+    pool_size: PositiveInt = Field(default=8, description="Connections at most.")
+    timeout: PositiveFloat = Field(default=10.0, description="Seconds that one statement may take.")
+
+
+class FileSearchSettings(Settings):
+    """Where documents are, and how a query becomes a vector."""
+
+    vector_backend: Literal["embedded", "qdrant", "pgvector"] = Field(
+        default="embedded", description="Where vectors are kept: in the data folder, in Qdrant, or in PostgreSQL."
+    )
+    qdrant: QdrantSettings = Field(default_factory=QdrantSettings, description="The Qdrant server.")
+    pgvector: PgvectorSettings = Field(default_factory=PgvectorSettings, description="The PostgreSQL database.")
+    shared_collection: bool = Field(
+        default=False,
+        description="Keep all vector stores in one collection, told apart by payload: for very many.",
+    )
+    embedding_url: str | None = Field(
+        default=None,
+        pattern=r"^https?://",
+        description="The whole address of an OpenAI-compatible endpoint, such as http://localhost:8080/v1/embeddings; "
+        "if not given, a small model in this process embeds.",
+    )
+    embedding_model: str | None = Field(default=None, description="The model to ask that endpoint for.")
+    embedding_api_key: SecretStr | None = Field(default=None, description="The key that endpoint wants.")
+    embedding_dimensions: PositiveInt | None = Field(
+        default=None, description="The length of vectors to ask that endpoint for, if its model can choose."
+    )
+    embedding_timeout: PositiveFloat = Field(default=10.0, description="Seconds that one request to it may take.")
+    embedding_retries: int = Field(default=2, ge=0, le=5, description="Tries after a failure that may pass.")
+    embedding_batch: int = Field(default=32, ge=1, le=2048, description="Texts in one request to that endpoint.")
+    max_results: int = Field(
+        default=10, ge=1, le=50, description="Results of a search, unless the request says how many."
+    )
+    timeout: PositiveFloat = Field(default=30.0, description="Seconds a search may take.")
+    reconcile: PositiveFloat = Field(
+        default=300.0, description="Seconds between looks for what a crash left unfinished, and for expired stores."
+    )
+    chunk_size: PositiveInt = Field(
+        default=512, description="Read, and not used: whoever ingests documents chunks them."
+    )
+
+    @model_validator(mode="after")
+    def _has_what_the_backend_needs(self) -> Self:
+        if self.vector_backend == "pgvector" and self.pgvector.url is None:
+            raise ValueError("'pgvector.url' is required: the database, such as postgresql://user@host/name")
+        return self

@@ -1,0 +1,1 @@
+"""Where chunks are kept and found: Qdrant, the embedded database, PostgreSQL."""

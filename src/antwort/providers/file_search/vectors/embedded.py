@@ -1,0 +1,252 @@
+"""The embedded database: a folder of ours, and a process of its own that owns it."""
+
+import asyncio
+import logging
+import struct
+import sys
+from collections import deque
+from collections.abc import Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, cast
+
+import msgspec
+from typing_extensions import override
+
+from antwort.provider import FunctionError
+from antwort.providers.file_search.vectors.base import (
+    PREFIX,
+    Chunk,
+    Count,
+    Hit,
+    NoCollection,
+    Query,
+    VectorStoreBackend,
+    VectorStoreUnavailable,
+    WrongDimensions,
+    checked_name,
+    is_shared,
+)
+from antwort.providers.file_search.vectors.filters import storable
+from antwort.providers.file_search.vectors.points import (
+    BM25_HALF,
+    FIELDS,
+    batches,
+    chunk_scope,
+    dimensions_error,
+    hit_of,
+    payload_of,
+    scope,
+    unique,
+)
+from antwort.providers.file_search.vectors.ranking import candidates, cosine_score, finish, fused, saturated
+
+__all__ = ["Embedded", "EmbeddedInUse"]
+
+logger = logging.getLogger(__name__)
+
+_PROGRAM = Path(__file__).with_name("edge_worker.py")
+_BATCH = 256
+"""Points in one request: a search waits no longer than for one of them."""
+_PATIENCE = 10.0
+"""Seconds it has to end."""
+_INDEXES = ["tenant", "file_id", "text_bytes", "text"]
+
+if find_spec("qdrant_edge") is None:
+    # Only the other process imports it; here it is missed at once.
+    raise ModuleNotFoundError("No module named 'qdrant_edge'", name="qdrant_edge")
+
+
+class EmbeddedInUse(VectorStoreUnavailable):
+    """Another process has the folder."""
+
+
+class Embedded(VectorStoreBackend):
+    """Keeps each collection in a folder. The process that owns them is started when it is needed."""
+
+    def __init__(self, folder: Path) -> None:
+        self.name = "embedded"
+        self._folder = folder
+        self._process: _Process | None = None
+        self._starting = asyncio.Lock()
+
+    @property
+    def pid(self) -> int | None:
+        """The other process, if it runs."""
+        return self._process.pid if self._process is not None else None
+
+    @override
+    async def create_collection(self, name: str, dimensions: int) -> None:
+        indexes = [*_INDEXES, "vector_store_id"] if is_shared(name) else _INDEXES
+        await self._call("create", checked_name(name), dimensions, indexes)
+        found = await self.dimensions(name)
+        if found is not None and found != dimensions:
+            raise WrongDimensions(found, dimensions)
+
+    @override
+    async def delete_collection(self, name: str) -> None:
+        await self._call("drop", checked_name(name))
+
+    @override
+    async def collections(self) -> list[str]:
+        return [name for name in await self._call("collections") if name.startswith(PREFIX)]
+
+    @override
+    async def dimensions(self, name: str) -> int | None:
+        found = await self._call("dimensions", checked_name(name))
+        return None if found is None else int(found)
+
+    @override
+    async def upsert(self, name: str, chunks: Sequence[Chunk]) -> None:
+        parts = list(batches(unique(checked_name(name), chunks), _BATCH)) or [[]]
+        for number, batch in enumerate(parts, start=1):
+            points = [(id_, [float(one) for one in chunk.vector], payload_of(name, chunk)) for id_, chunk in batch]
+            await self._call("upsert", name, points, number == len(parts))
+
+    @override
+    async def delete(self, name: str, *, tenant: str, file_id: str | None = None, vector_store_id: str = "") -> None:
+        await self._call("delete", name, scope(checked_name(name), tenant, vector_store_id, file_id))
+
+    @override
+    async def search(self, name: str, query: Query) -> list[Hit]:
+        hybrid = query.vector is not None and query.text is not None
+        vector = None if query.vector is None else [float(one) for one in query.vector]
+        text = None if query.text is None else storable(query.text)
+        limit = candidates(query) if hybrid else query.limit
+        condition = chunk_scope(checked_name(name), query)
+        wish = {"vector": vector, "text": text, "limit": limit, "fields": FIELDS}
+        found = await self._call("search", name, condition, wish)
+        dense, sparse = [], []
+        if vector is not None:
+            dense = [hit_of(id_, cosine_score(score), payload) for id_, score, payload in found[0]]
+        if text is not None:
+            sparse = [hit_of(id_, saturated(score, BM25_HALF), payload) for id_, score, payload in found[-1]]
+        return finish(fused(dense, sparse, query.weights) if hybrid else dense or sparse, query)
+
+    @override
+    async def count(self, name: str, *, tenant: str, vector_store_id: str = "") -> Count:
+        return Count(*await self._call("count", name, scope(checked_name(name), tenant, vector_store_id)))
+
+    @override
+    async def health(self) -> None:
+        await self._call("health")
+
+    @override
+    async def close(self) -> None:
+        process, self._process = self._process, None
+        if process is not None:
+            await process.close()
+
+    async def _call(self, *request: Any) -> Any:
+        process = self._process
+        if process is None or process.ended:
+            async with self._starting:
+                process = self._process
+                if process is None or process.ended:
+                    process = self._process = await _Process.start(self._folder)
+        answer = await process.ask(request)
+        if answer.get("missing"):
+            raise NoCollection("There is no such vector store.")
+        if "error" in answer:
+            raise _meant(answer["error"])
+        return answer["value"]
+
+
+def _meant(message: str) -> FunctionError:
+    if (wrong := dimensions_error(message)) is not None:
+        return wrong
+    logger.warning("embedded vector database: %s", message[:500])
+    return VectorStoreUnavailable("The embedded vector database failed; the log says why.")
+
+
+class _Process:
+    """The other process, and what was asked of it."""
+
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        self._process = process
+        self.pid = process.pid
+        self._requests = cast("asyncio.StreamWriter", process.stdin)
+        self._answers = cast("asyncio.StreamReader", process.stdout)
+        self._waiting: deque[asyncio.Future[dict[str, Any]]] = deque()
+        self._reader: asyncio.Task[None] | None = None
+        self.ended = False
+
+    @classmethod
+    async def start(cls, folder: Path) -> "_Process":
+        """Start it and wait until it has the folder."""
+        own = cls(
+            await asyncio.create_subprocess_exec(
+                sys.executable,
+                "-P",
+                str(_PROGRAM),
+                str(folder),
+                stdin=asyncio.subprocess.PIPE,
+                stdout=asyncio.subprocess.PIPE,
+                start_new_session=True,  # an interrupt is for the server, which ends it when it has finished
+            )
+        )
+        first = own._expect()
+        own._reader = asyncio.create_task(own._read(), name="embedded vector database")
+        try:
+            answer = await first
+        except asyncio.CancelledError:  # nobody else knows of it
+            await own.close()
+            raise
+        if "error" in answer:
+            await own.close()
+            raise EmbeddedInUse(
+                "The embedded vector database is in use by another process: the gateway owns it. Send points over its "
+                "route, or use Qdrant."
+            )
+        return own
+
+    async def ask(self, request: Sequence[Any]) -> dict[str, Any]:
+        """Send a request and wait for its answer. Answers come in the order of the requests."""
+        if self.ended:
+            raise _gone()
+        body = msgspec.msgpack.encode(request)
+        answer = self._expect()
+        self._requests.write(struct.pack(">I", len(body)) + body)
+        try:
+            await self._requests.drain()
+        except ConnectionError:
+            logger.debug("the embedded vector database has ended")  # so the answer is an error, too
+        return await answer
+
+    async def close(self) -> None:
+        """Let it end, and wait for that; nothing is lost if it has to be killed."""
+        self._requests.close()
+        try:
+            async with asyncio.timeout(_PATIENCE):
+                await self._process.wait()
+        except TimeoutError:
+            self._process.kill()
+            await self._process.wait()
+        if self._reader is not None:
+            await self._reader
+
+    def _expect(self) -> "asyncio.Future[dict[str, Any]]":
+        answer: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
+        self._waiting.append(answer)
+        return answer
+
+    async def _read(self) -> None:
+        try:
+            while True:
+                head = await self._answers.readexactly(4)
+                body = await self._answers.readexactly(struct.unpack(">I", head)[0])
+                answer = self._waiting.popleft()
+                if not answer.done():
+                    answer.set_result(msgspec.msgpack.decode(body))
+        except asyncio.IncompleteReadError:
+            logger.debug("the embedded vector database has ended")
+        finally:
+            self.ended = True
+            while self._waiting:
+                answer = self._waiting.popleft()
+                if not answer.done():
+                    answer.set_exception(_gone())
+
+
+def _gone() -> VectorStoreUnavailable:
+    return VectorStoreUnavailable("The embedded vector database has stopped; it starts again with the next call.")

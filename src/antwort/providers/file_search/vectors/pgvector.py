@@ -1,0 +1,230 @@
+"""PostgreSQL with the extension `vector`: a table for each collection, in a schema of its own.
+
+One table each, not one for all: a table's vectors have one length, its index has one store's vectors and no others,
+and deleting a store is dropping a table.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import psycopg
+from psycopg import sql
+from typing_extensions import override
+
+from antwort.provider import ConfigError
+from antwort.providers.file_search.settings import PgvectorSettings
+from antwort.providers.file_search.vectors import pgvector_sql as statements
+from antwort.providers.file_search.vectors.base import (
+    PREFIX,
+    Chunk,
+    Count,
+    Hit,
+    Query,
+    VectorStoreBackend,
+    WrongDimensions,
+    checked_name,
+)
+from antwort.providers.file_search.vectors.pgvector_pool import Connection, Pool
+from antwort.providers.file_search.vectors.points import batches, check_dimensions, unique
+from antwort.providers.file_search.vectors.ranking import candidates, cosine_score, finish, fused, saturated
+
+__all__ = ["Pgvector"]
+
+_LOCK = 0x616E7477
+"""The advisory lock of whoever changes tables."""
+_BATCH = 200
+"""Rows in one go."""
+_ANALYZED = 1000
+"""Rows written to a table after which PostgreSQL looks at it, the first time; then after twice as many, and so on."""
+_RANK_HALF = 0.05
+"""The rank of PostgreSQL that becomes the score 0.5."""
+_SCANNED = 100_000
+"""Chunks that a search with a filter looks at, at most."""
+_TUNED = (
+    "SELECT set_config('hnsw.ef_search', %s, true), set_config('hnsw.max_scan_tuples', %s, true),"
+    " set_config('hnsw.iterative_scan', 'strict_order', true)"
+)
+"""How the index is searched: on and on until the filter has let enough pass."""
+
+
+class Pgvector(VectorStoreBackend):
+    """Keeps collections in PostgreSQL: vectors with an HNSW index, keywords by its full-text search."""
+
+    def __init__(self, settings: PgvectorSettings) -> None:
+        if settings.url is None:
+            raise ConfigError("'pgvector.url' is required: the database, such as postgresql://user@host/name")
+        self.name = "pgvector"
+        self._pool = Pool(settings.url.get_secret_value(), settings.pool_size, settings.timeout)
+        self._prepared = False
+        self._grown: dict[str, tuple[int, int]] = {}
+
+    @override
+    async def create_collection(self, name: str, dimensions: int) -> None:
+        checked_name(name)
+        await self._prepare()
+
+        async def create(connection: Connection) -> None:
+            await connection.execute("SELECT pg_advisory_xact_lock(%s)", [_LOCK])
+            found = await _dimensions(connection, name)
+            if found is not None and found != dimensions:
+                raise WrongDimensions(found, dimensions)
+            if found is None:
+                for statement in statements.creation(name, dimensions):
+                    await connection.execute(statement)
+
+        await self._pool.run(create)
+
+    @override
+    async def delete_collection(self, name: str) -> None:
+        async def drop(connection: Connection) -> None:
+            # The lock first: whoever creates has it, too, and they would wait for each other.
+            await connection.execute("SELECT pg_advisory_xact_lock(%s)", [_LOCK])
+            await connection.execute(sql.SQL("DROP TABLE IF EXISTS {}").format(statements.table(checked_name(name))))
+
+        await self._pool.run(drop)
+        self._grown.pop(name, None)
+
+    @override
+    async def collections(self) -> list[str]:
+        async def names(connection: Connection) -> list[str]:
+            cursor = await connection.execute(
+                "SELECT tablename FROM pg_tables WHERE schemaname = %s", [statements.SCHEMA]
+            )
+            return sorted(row[0] for row in await cursor.fetchall() if row[0].startswith(PREFIX))
+
+        return await self._pool.run(names)
+
+    @override
+    async def dimensions(self, name: str) -> int | None:
+        checked_name(name)
+        return await self._pool.run(lambda connection: _dimensions(connection, name))
+
+    @override
+    async def upsert(self, name: str, chunks: Sequence[Chunk]) -> None:
+        points = unique(checked_name(name), chunks)
+        statement = statements.upsert(name)
+
+        async def write(connection: Connection) -> None:
+            cursor = connection.cursor()
+            for batch in batches(points, _BATCH):
+                await cursor.executemany(statement, [statements.row(name, id_, chunk) for id_, chunk in batch])
+
+        await self._pool.run(write)
+        await self._tell_planner(name, len(points))
+
+    @override
+    async def delete(self, name: str, *, tenant: str, file_id: str | None = None, vector_store_id: str = "") -> None:
+        where, values = statements.scope(checked_name(name), tenant, vector_store_id, file_id)
+        statement = sql.SQL("DELETE FROM {} WHERE {}").format(statements.table(name), where)
+
+        async def remove(connection: Connection) -> None:
+            await connection.execute(statement, values)
+
+        await self._pool.run(remove)
+
+    @override
+    async def search(self, name: str, query: Query) -> list[Hit]:
+        where = statements.query_scope(checked_name(name), query)
+        hybrid = query.vector is not None and query.text is not None
+        limit = candidates(query) if hybrid else query.limit
+        wanted: list[statements.Part | None] = [None, None]
+        if query.vector is not None:
+            wanted[0] = statements.by_vector(name, query.vector, limit, where)
+        if query.text is not None:
+            wanted[1] = statements.by_keyword(name, query.text, limit, where)
+
+        async def look(connection: Connection) -> list[list[tuple[Any, ...]]]:
+            await connection.execute(_TUNED, [str(min(1000, max(100, 2 * limit))), str(_SCANNED)])
+            return [
+                await (await connection.execute(part[0], part[1])).fetchall() if part is not None else []
+                for part in wanted
+            ]
+
+        by_vector, by_keyword = await self._pool.run(look)
+        if query.vector is not None and not by_vector:
+            # A table without rows compares nothing, so it does not complain either.
+            check_dimensions(await self.dimensions(name) or len(query.vector), [query.vector])
+        near = [statements.found_hit(row, cosine_score(row[1])) for row in by_vector]
+        worded = [statements.found_hit(row, saturated(row[1], _RANK_HALF)) for row in by_keyword]
+        return finish(fused(near, worded, query.weights) if hybrid else near or worded, query)
+
+    @override
+    async def count(self, name: str, *, tenant: str, vector_store_id: str = "") -> Count:
+        where, values = statements.scope(checked_name(name), tenant, vector_store_id)
+        statement = sql.SQL(
+            "SELECT count(*), count(DISTINCT file_id), coalesce(sum(octet_length(text)), 0) FROM {} WHERE {}"
+        ).format(statements.table(name), where)
+
+        async def add(connection: Connection) -> Count:
+            row = await (await connection.execute(statement, values)).fetchone()
+            return Count(*map(int, row)) if row is not None else Count()
+
+        return await self._pool.run(add)
+
+    @override
+    async def health(self) -> None:
+        """Also raise ConfigError if the database lacks what it needs and we may not create it."""
+        if not self._prepared:
+            await self._prepare()
+            return
+
+        async def ask(connection: Connection) -> None:
+            await connection.execute("SELECT 1")
+
+        await self._pool.run(ask)
+
+    @override
+    async def close(self) -> None:
+        await self._pool.close()
+
+    async def _tell_planner(self, name: str, written: int) -> None:
+        """Let PostgreSQL look at a table that has grown: until it does, it takes the table for empty and scans it."""
+        count, wanted = self._grown.get(name, (0, _ANALYZED))
+        if (count := count + written) < wanted:
+            self._grown[name] = count, wanted
+            return
+        self._grown[name] = 0, 2 * wanted
+
+        async def analyze(connection: Connection) -> None:
+            await connection.execute(sql.SQL("ANALYZE {}").format(statements.table(name)))
+
+        await self._pool.run(analyze)
+
+    async def _prepare(self) -> None:
+        """Create the extension and the schema, if they are not there."""
+        if not self._prepared:
+            await self._pool.run(_prepare)
+            self._prepared = True
+
+
+async def _prepare(connection: Connection) -> None:
+    await connection.execute("SELECT pg_advisory_xact_lock(%s)", [_LOCK])
+    cursor = await connection.execute(
+        "SELECT EXISTS (SELECT FROM pg_extension WHERE extname = 'vector'),"
+        " EXISTS (SELECT FROM pg_namespace WHERE nspname = %s)",
+        [statements.SCHEMA],
+    )
+    extension, schema = await cursor.fetchone() or (False, False)
+    try:
+        if not extension:
+            await connection.execute("CREATE EXTENSION vector")
+        if not schema:
+            await connection.execute(sql.SQL("CREATE SCHEMA {}").format(sql.Identifier(statements.SCHEMA)))
+    except psycopg.errors.InsufficientPrivilege:
+        raise ConfigError(
+            "the database user may not prepare the database for pgvector; run as its owner: "
+            f"CREATE EXTENSION vector; CREATE SCHEMA {statements.SCHEMA} AUTHORIZATION <the user>;"
+        ) from None
+    except (psycopg.errors.FeatureNotSupported, psycopg.errors.UndefinedFile):
+        raise ConfigError("the PostgreSQL server has no extension 'vector'; install pgvector 0.8 or later") from None
+
+
+async def _dimensions(connection: Connection, name: str) -> int | None:
+    cursor = await connection.execute(
+        "SELECT atttypmod FROM pg_attribute JOIN pg_class ON pg_class.oid = attrelid"
+        " JOIN pg_namespace ON pg_namespace.oid = relnamespace"
+        " WHERE nspname = %s AND relname = %s AND attname = 'embedding'",
+        [statements.SCHEMA, name],
+    )
+    row = await cursor.fetchone()
+    return None if row is None else int(row[0])

@@ -1,0 +1,279 @@
+"""A Qdrant server, over REST or gRPC."""
+
+import asyncio
+import logging
+import math
+import re
+import warnings
+from collections.abc import Mapping, Sequence
+from typing import Any
+from urllib.parse import urlsplit
+
+from qdrant_client import AsyncQdrantClient, models
+from typing_extensions import override
+
+from antwort.providers.file_search.settings import QdrantSettings
+from antwort.providers.file_search.vectors.base import (
+    PREFIX,
+    Chunk,
+    Count,
+    Hit,
+    Query,
+    VectorStoreBackend,
+    WrongDimensions,
+    checked_name,
+    is_shared,
+)
+from antwort.providers.file_search.vectors.filters import storable
+from antwort.providers.file_search.vectors.points import (
+    BM25_HALF,
+    FIELDS,
+    attribute_path,
+    batches,
+    check_dimensions,
+    chunk_scope,
+    hit_of,
+    payload_of,
+    scope,
+    unique,
+)
+from antwort.providers.file_search.vectors.qdrant_errors import Translated
+from antwort.providers.file_search.vectors.ranking import candidates, cosine_score, finish, fused, saturated
+
+__all__ = ["Qdrant"]
+
+logger = logging.getLogger(__name__)
+
+JSON = dict[str, Any]
+
+_SPARSE = "bm25"
+_BM25 = "qdrant/bm25"
+"""The server's own model: it needs nothing but the text."""
+_BATCH = 128
+"""Points in one request."""
+_SCANNED = 1000
+"""Points without a sparse vector that are compared by the words they share with a query."""
+_WORDS = 16
+"""Words of a query that such points are compared by."""
+_UNSPARSE_BEST = 0.5
+"""The score of such a point that has every word of the query."""
+_ALL = 1_000_000
+"""As many values as there are."""
+_WORD = re.compile(r"\w+")
+
+
+class Qdrant(VectorStoreBackend):
+    """Keeps each collection on a Qdrant server. Keyword search is BM25, computed by the server."""
+
+    def __init__(self, settings: QdrantSettings) -> None:
+        self.name = "qdrant"
+        self._settings = settings
+        self._host = urlsplit(settings.url).hostname or "localhost"
+        key = settings.api_key.get_secret_value() if settings.api_key is not None else None
+        with warnings.catch_warnings():
+            # A key over plain HTTP is the operator's decision, as a network of its own may be.
+            warnings.simplefilter("ignore", UserWarning)
+            self._client = AsyncQdrantClient(
+                url=settings.url,
+                api_key=key,
+                prefer_grpc=settings.grpc,
+                grpc_port=settings.grpc_port,
+                timeout=math.ceil(settings.timeout),
+                cloud_inference=True,  # the server's, not a model in this process
+                check_compatibility=False,  # it would block; `health` looks
+            )
+        self._version: str | None = None
+
+    @override
+    async def create_collection(self, name: str, dimensions: int) -> None:
+        found = await self.dimensions(name)
+        if found is None:
+            await self._create(name, dimensions)
+            found = await self.dimensions(name)  # somebody may have been faster
+        if found is not None and found != dimensions:
+            raise WrongDimensions(found, dimensions)
+        # Again if it is there: whoever created it may have been stopped before the last index.
+        await self._index(name)
+
+    async def _create(self, name: str, dimensions: int) -> None:
+        settings = self._settings
+        with self._translated(already=True):
+            await self._client.create_collection(
+                name,
+                vectors_config=models.VectorParams(
+                    size=dimensions, distance=models.Distance.COSINE, on_disk=settings.on_disk or None
+                ),
+                sparse_vectors_config={_SPARSE: models.SparseVectorParams(modifier=models.Modifier.IDF)},
+                # Every search of a shared collection is one tenant's: a graph for each is all that is needed.
+                hnsw_config=models.HnswConfigDiff(m=0, payload_m=16) if is_shared(name) else None,
+                shard_number=settings.shards,
+                replication_factor=settings.replication,
+                write_consistency_factor=settings.write_consistency,
+            )
+
+    async def _index(self, name: str) -> None:
+        with self._translated():
+            there = (await self._client.get_collection(name)).payload_schema
+            wanted = _indexes(name, self._settings.indexed_attributes).items()
+            missing = [(field, schema) for field, schema in wanted if field not in there]
+            # All at once: the server waits for the disk with each.
+            await asyncio.gather(*(self._client.create_payload_index(name, *one, wait=True) for one in missing))
+
+    @override
+    async def delete_collection(self, name: str) -> None:
+        with self._translated():
+            await self._client.delete_collection(checked_name(name))
+
+    @override
+    async def collections(self) -> list[str]:
+        with self._translated():
+            found = await self._client.get_collections()
+        return sorted(one.name for one in found.collections if one.name.startswith(PREFIX))
+
+    @override
+    async def dimensions(self, name: str) -> int | None:
+        with self._translated():
+            if not await self._client.collection_exists(checked_name(name)):
+                return None
+            vectors = (await self._client.get_collection(name)).config.params.vectors
+        return vectors.size if isinstance(vectors, models.VectorParams) else None
+
+    @override
+    async def upsert(self, name: str, chunks: Sequence[Chunk]) -> None:
+        points = unique(checked_name(name), chunks)
+        if points:
+            first = next(iter(points.values()))
+            check_dimensions(len(first.vector), (chunk.vector for chunk in points.values()))
+        with self._translated():
+            for batch in batches(points, _BATCH):
+                await self._client.upsert(name, [_point(name, id_, chunk) for id_, chunk in batch], wait=True)
+
+    @override
+    async def delete(self, name: str, *, tenant: str, file_id: str | None = None, vector_store_id: str = "") -> None:
+        condition = _filter(scope(checked_name(name), tenant, vector_store_id, file_id))
+        with self._translated():
+            await self._client.delete(name, models.FilterSelector(filter=condition), wait=True)
+
+    @override
+    async def search(self, name: str, query: Query) -> list[Hit]:
+        condition = _filter(chunk_scope(checked_name(name), query))
+        hybrid = query.vector is not None and query.text is not None
+        limit = candidates(query) if hybrid else query.limit
+        requests: list[models.QueryRequest] = []
+        if query.vector is not None:
+            requests.append(_request(condition, limit, query=list(query.vector)))
+        words: list[str] = []
+        if query.text is not None:
+            text = storable(query.text)
+            words = list(dict.fromkeys(_WORD.findall(text.lower())))[:_WORDS]
+            if words:
+                requests.append(
+                    _request(condition, limit, query=models.Document(text=text, model=_BM25), using=_SPARSE)
+                )
+                requests.append(_without_sparse(condition, limit, words))
+        with self._translated():
+            answers = await self._client.query_batch_points(name, requests) if requests else []
+            if not requests:
+                await self._client.get_collection(name)
+        found = [answer.points for answer in answers]
+        dense = [_hit(point, cosine_score(point.score)) for point in found.pop(0)] if query.vector is not None else []
+        if query.text is None:
+            return finish(dense, query)
+        sparse = [_hit(point, saturated(point.score, BM25_HALF)) for point in found[0]] if words else []
+        sparse += [_hit(point, _UNSPARSE_BEST * point.score / len(words)) for point in found[1]] if words else []
+        sparse.sort(key=lambda hit: (-hit.score, hit.id))
+        return finish(fused(dense, sparse[:limit], query.weights) if hybrid else sparse, query)
+
+    @override
+    async def count(self, name: str, *, tenant: str, vector_store_id: str = "") -> Count:
+        own = scope(checked_name(name), tenant, vector_store_id)
+        condition = _filter(own)
+        with self._translated():
+            chunks = await self._client.count(name, count_filter=condition, exact=True)
+            files = await self._client.facet(name, "file_id", facet_filter=condition, limit=_ALL, exact=True)
+            sizes = await self._client.facet(name, "text_bytes", facet_filter=condition, limit=_ALL, exact=True)
+        counted = sum(hit.count for hit in sizes.hits)
+        size = sum(int(hit.value) * hit.count for hit in sizes.hits)
+        if counted < chunks.count:
+            size += await self._unsaid_bytes(name, own)
+        return Count(chunks.count, len(files.hits), size)
+
+    async def _unsaid_bytes(self, name: str, own: Mapping[str, Any]) -> int:
+        """Add up the texts of points whose pipeline did not write `text_bytes`."""
+        condition = _filter({"must": [*own["must"], {"is_empty": {"key": "text_bytes"}}]})
+        size, place = 0, None
+        while True:
+            with self._translated():
+                records, place = await self._client.scroll(
+                    name, condition, limit=_SCANNED, offset=place, with_payload=["text"]
+                )
+            size += sum(len(str((record.payload or {}).get("text") or "").encode()) for record in records)
+            if place is None:
+                return size
+
+    @override
+    async def health(self) -> None:
+        with self._translated():
+            version = (await self._client.info()).version
+        if version != self._version:
+            self._version = version
+            logger.info("vector database: Qdrant %s at %s", version, self._host)
+
+    @override
+    async def close(self) -> None:
+        await self._client.close()
+
+    def _translated(self, *, already: bool = False) -> Translated:
+        return Translated(self._host, already=already)
+
+
+def _indexes(name: str, attributes: Mapping[str, str]) -> dict[str, Any]:
+    """Return what is searched by: without an index a filter looks at every point."""
+    english = models.Language.ENGLISH
+    found: dict[str, Any] = {
+        "tenant": models.KeywordIndexParams(type=models.KeywordIndexType.KEYWORD, is_tenant=True),
+        "file_id": models.PayloadSchemaType.KEYWORD,
+        "text_bytes": models.IntegerIndexParams(type=models.IntegerIndexType.INTEGER, lookup=True, range=False),
+        "text": models.TextIndexParams(
+            type=models.TextIndexType.TEXT,
+            tokenizer=models.TokenizerType.WORD,
+            lowercase=True,
+            stopwords=english,
+            stemmer=models.SnowballParams(type=models.Snowball.SNOWBALL, language=models.SnowballLanguage.ENGLISH),
+        ),
+    }
+    if is_shared(name):
+        found["vector_store_id"] = models.PayloadSchemaType.KEYWORD
+    kinds = {kind: models.PayloadSchemaType(kind) for kind in ("keyword", "float", "bool")}
+    return found | {attribute_path(key): kinds[kind] for key, kind in attributes.items()}
+
+
+def _filter(condition: Mapping[str, Any]) -> models.Filter:
+    return models.Filter.model_validate(condition)
+
+
+def _point(name: str, id_: str, chunk: Chunk) -> models.PointStruct:
+    payload = payload_of(name, chunk)
+    vectors: JSON = {"": list(chunk.vector), _SPARSE: models.Document(text=payload["text"], model=_BM25)}
+    return models.PointStruct(id=id_, vector=vectors, payload=payload)
+
+
+def _request(condition: models.Filter, limit: int, **options: Any) -> models.QueryRequest:
+    return models.QueryRequest(filter=condition, limit=limit, with_payload=FIELDS, **options)
+
+
+def _without_sparse(condition: models.Filter, limit: int, words: Sequence[str]) -> models.QueryRequest:
+    """Look for points of pipelines that write no sparse vector, by how many of the words they have."""
+    any_word = models.FieldCondition(key="text", match=models.MatchTextAny(text_any=" ".join(words)))
+    lacking = models.Filter(must=[condition, any_word], must_not=[models.HasVectorCondition(has_vector=_SPARSE)])
+    each = [models.FieldCondition(key="text", match=models.MatchText(text=word)) for word in words]
+    return models.QueryRequest(
+        prefetch=[models.Prefetch(filter=lacking, limit=_SCANNED)],
+        query=models.FormulaQuery(formula=models.SumExpression(sum=list(each))),
+        limit=limit,
+        with_payload=FIELDS,
+    )
+
+
+def _hit(point: models.ScoredPoint, score: float) -> Hit:
+    return hit_of(str(point.id), score, point.payload)

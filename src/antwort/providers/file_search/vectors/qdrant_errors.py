@@ -1,0 +1,70 @@
+"""What a Qdrant client raises, as our errors: they name the host, never the key."""
+
+import asyncio
+import logging
+from types import TracebackType
+
+import grpc  # type: ignore[import-untyped]
+import httpx
+from qdrant_client.http.exceptions import ResponseHandlingException, UnexpectedResponse
+
+from antwort.provider import FunctionError
+from antwort.providers.file_search.vectors.base import NoCollection, VectorStoreUnavailable
+from antwort.providers.file_search.vectors.points import dimensions_error
+
+__all__ = ["Translated"]
+
+logger = logging.getLogger(__name__)
+
+_CODES = {
+    grpc.StatusCode.NOT_FOUND: 404,
+    grpc.StatusCode.ALREADY_EXISTS: 409,
+    grpc.StatusCode.INVALID_ARGUMENT: 400,
+    grpc.StatusCode.UNAUTHENTICATED: 401,
+    grpc.StatusCode.PERMISSION_DENIED: 403,
+    grpc.StatusCode.UNAVAILABLE: 0,
+    grpc.StatusCode.DEADLINE_EXCEEDED: 0,
+}
+"""What a gRPC status is in HTTP; 0 if there was no answer."""
+
+
+class Translated:
+    """A context whose errors are ours. With `already`, it is no error that something is there."""
+
+    def __init__(self, host: str, *, already: bool = False) -> None:
+        self._host = host
+        self._already = already
+
+    def __enter__(self) -> None:
+        """Begin."""
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> bool:
+        """Raise what is meant."""
+        status, message = 500, str(error)
+        match error:
+            case UnexpectedResponse():
+                status = error.status_code or 500
+                message = error.content.decode(errors="replace")
+            case grpc.aio.AioRpcError():
+                status, message = _CODES.get(error.code(), 500), error.details() or ""
+            case ResponseHandlingException() | httpx.HTTPError() | OSError() | asyncio.TimeoutError():
+                status = 0
+            case _:
+                return False
+        if status in {400, 409} and self._already and "already exists" in message:
+            return True
+        raise self._meant(status, message) from None
+
+    def _meant(self, status: int, message: str) -> FunctionError:
+        if status == 404:
+            return NoCollection("There is no such vector store.")
+        if (wrong := dimensions_error(message)) is not None:
+            return wrong
+        logger.warning("vector database at %s: status %s: %s", self._host, status, message[:500])
+        if status in {401, 403}:
+            return VectorStoreUnavailable(
+                f"The vector database at {self._host} refuses the key. Its operator must check 'qdrant.api_key'."
+            )
+        if status == 0:
+            return VectorStoreUnavailable(f"The vector database at {self._host} cannot be reached.")
+        return VectorStoreUnavailable(f"The vector database at {self._host} failed with status {status}.")

@@ -1,0 +1,51 @@
+"""Scores between 0 and 1, and one order out of two."""
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from antwort.providers.file_search.vectors.base import Hit, Query
+
+__all__ = ["candidates", "cosine_score", "finish", "fused", "saturated"]
+
+_RANK_CONSTANT = 60
+"""The `k` of reciprocal rank fusion: how little the first ranks stand out."""
+_FEWEST = 40
+"""Hits of each search that are joined, at least."""
+
+
+def cosine_score(cosine: float) -> float:
+    """Map a cosine to a score: itself, with 0 for what points elsewhere."""
+    return 0.0 if math.isnan(cosine) else min(1.0, max(0.0, cosine))
+
+
+def saturated(raw: float, half: float) -> float:
+    """Map a score without an upper end to one below 1, in the same order; `half` becomes 0.5."""
+    return raw / (raw + half) if raw > 0 else 0.0
+
+
+def candidates(query: Query) -> int:
+    """Return how many hits each of two searches must bring to be joined."""
+    return max(_FEWEST, 4 * query.limit)
+
+
+def fused(by_vector: Sequence[Hit], by_keyword: Sequence[Hit], weights: tuple[float, float] | None) -> list[Hit]:
+    """Join two orders by their ranks. What leads both scores 1; what leads one, the weight of that one."""
+    heavy = weights if weights is not None and sum(weights) > 0 else (1.0, 1.0)
+    most = sum(heavy) / (_RANK_CONSTANT + 1)
+    hits: dict[str, Hit] = {}
+    scores: dict[str, float] = {}
+    for weight, ranked in zip(heavy, (by_vector, by_keyword), strict=True):
+        if weight <= 0:
+            continue
+        for rank, hit in enumerate(ranked, start=1):
+            hits.setdefault(hit.id, hit)
+            scores[hit.id] = scores.get(hit.id, 0.0) + weight / (_RANK_CONSTANT + rank)
+    return [replace(hit, score=min(1.0, scores[key] / most)) for key, hit in hits.items()]
+
+
+def finish(hits: Iterable[Hit], query: Query) -> list[Hit]:
+    """Put hits in order and drop what the query does not want."""
+    least = query.threshold if query.threshold is not None else 0.0
+    found = sorted((hit for hit in hits if hit.score >= least), key=lambda hit: (-hit.score, hit.id))
+    return found[: query.limit]

@@ -1,0 +1,236 @@
+"""What travels: the bodies of requests, and the objects that answer them. All but points are OpenAI's."""
+
+from typing import Annotated, Any, Literal
+from uuid import UUID
+
+from pydantic import ConfigDict, StrictBool, StrictFloat, StrictInt, StrictStr
+
+from antwort.provider import BaseModel, Field
+
+__all__ = [
+    "CreateVectorStore",
+    "DeletedPoints",
+    "DeletedVectorStore",
+    "ExpiresAfter",
+    "FileCounts",
+    "NewPoint",
+    "NewPoints",
+    "RankingOptions",
+    "SearchHit",
+    "SearchResults",
+    "SearchText",
+    "SearchVectorStore",
+    "ToolOptions",
+    "UpdateVectorStore",
+    "VectorStore",
+    "VectorStoreList",
+    "WrittenPoints",
+]
+
+MOST_POINTS = 1000
+"""Points in one request."""
+MOST_QUERIES = 16
+"""Queries in one search."""
+
+Key = Annotated[str, Field(max_length=64)]
+Metadata = Annotated[
+    dict[Key, Annotated[str, Field(max_length=512)]],
+    Field(max_length=16, description="Up to 16 pairs to find it by; keys of 64 and values of 512 characters."),
+]
+Attributes = Annotated[
+    dict[
+        Key,
+        StrictBool
+        | Annotated[StrictInt, Field(ge=-(2**53), le=2**53)]
+        | StrictFloat
+        | Annotated[StrictStr, Field(max_length=512)],
+    ],
+    Field(max_length=16, description="Up to 16 pairs for filters: texts of 512 characters, numbers, booleans."),
+]
+Coordinate = Annotated[float, Field(ge=-1e30, le=1e30)]
+Name = Annotated[str, Field(max_length=256)]
+QueryText = Annotated[str, Field(max_length=4096)]
+Results = Annotated[int, Field(ge=1, le=50, description="How many results at most.")]
+Filters = Annotated[
+    dict[str, Any],
+    Field(
+        description="A comparison (`type`: eq, ne, gt, gte, lt, lte, in or nin; `key`; `value`), or several of them "
+        "(`type`: and, or; `filters`)."
+    ),
+]
+
+
+class _Body(BaseModel):
+    model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
+
+
+class ExpiresAfter(_Body):
+    """When a vector store expires."""
+
+    anchor: Literal["last_active_at"] = Field(description="What the days are counted from.")
+    days: int = Field(ge=1, le=365, description="Days without a search.")
+
+
+class CreateVectorStore(_Body):
+    """A request for a vector store."""
+
+    name: Name | None = None
+    description: Annotated[str, Field(max_length=512)] | None = None
+    metadata: Metadata | None = None
+    expires_after: ExpiresAfter | None = None
+    file_ids: list[str] | None = Field(default=None, description="Not possible yet: it must be empty.")
+    chunking_strategy: dict[str, Any] | None = Field(
+        default=None, description="Has no effect: whoever ingests documents chunks them."
+    )
+
+
+class UpdateVectorStore(_Body):
+    """What to change; whatever is not named stays."""
+
+    name: Name | None = None
+    metadata: Metadata | None = None
+    expires_after: ExpiresAfter | None = None
+
+
+class HybridSearch(_Body):
+    """How much the ranks of a search by meaning and of one by words count when they are joined."""
+
+    embedding_weight: float = Field(ge=0)
+    text_weight: float = Field(ge=0)
+
+
+class RankingOptions(_Body):
+    """How results are ranked."""
+
+    ranker: Literal["none", "auto", "default-2024-11-15"] | None = Field(
+        default=None, description="Has no effect: there is no second ranking."
+    )
+    score_threshold: float | None = Field(default=None, ge=0, le=1, description="The least score of a result.")
+    hybrid_search: HybridSearch | None = None
+
+
+class ToolOptions(BaseModel):
+    """The tool `file_search` as a request names it."""
+
+    vector_store_ids: list[str] | None = Field(default=None, max_length=100)
+    max_num_results: Results | None = None
+    filters: Filters | None = None
+    ranking_options: RankingOptions | None = None
+
+
+class SearchVectorStore(_Body):
+    """A search of one vector store."""
+
+    query: QueryText | Annotated[list[QueryText], Field(min_length=1, max_length=MOST_QUERIES)]
+    max_num_results: Results = 10
+    filters: Filters | None = None
+    ranking_options: RankingOptions | None = None
+    rewrite_query: bool = Field(default=False, description="Has no effect: queries are used as they are.")
+
+
+class NewPoint(_Body):
+    """A chunk of a document, with its vector or without."""
+
+    id: UUID | None = Field(default=None, description="Its UUID; made of `file_id` and `chunk_index` if not given.")
+    text: str = Field(min_length=1, max_length=100_000)
+    vector: Annotated[list[Coordinate], Field(min_length=1, max_length=65_536)] | None = Field(
+        default=None, description="Its vector; the server embeds the text if not given."
+    )
+    file_id: str = Field(min_length=1, max_length=256)
+    filename: str = Field(min_length=1, max_length=1024)
+    chunk_index: int = Field(default=0, ge=0, le=2**31 - 1, description="Where it stands in its file, from 0.")
+    attributes: Attributes = Field(default_factory=dict)
+
+
+class NewPoints(_Body):
+    """Chunks to write into a vector store."""
+
+    points: list[NewPoint] = Field(min_length=1, max_length=MOST_POINTS)
+
+
+class FileCounts(BaseModel):
+    """Files of a vector store, by how far they are."""
+
+    in_progress: int = 0
+    completed: int = 0
+    cancelled: int = 0
+    failed: int = 0
+    total: int = 0
+
+
+class VectorStore(BaseModel):
+    """A vector store."""
+
+    id: str
+    object: Literal["vector_store"] = "vector_store"
+    created_at: int
+    name: str
+    usage_bytes: int
+    file_counts: FileCounts
+    status: Literal["expired", "in_progress", "completed"]
+    expires_after: ExpiresAfter | None
+    expires_at: int | None
+    last_active_at: int | None
+    metadata: dict[str, str]
+
+
+class VectorStoreList(BaseModel):
+    """A page of vector stores."""
+
+    object: Literal["list"] = "list"
+    data: list[VectorStore]
+    first_id: str | None
+    last_id: str | None
+    has_more: bool
+
+
+class DeletedVectorStore(BaseModel):
+    """A vector store that is gone."""
+
+    id: str
+    object: Literal["vector_store.deleted"] = "vector_store.deleted"
+    deleted: bool = True
+
+
+class SearchText(BaseModel):
+    """The text of a result."""
+
+    type: Literal["text"] = "text"
+    text: str
+
+
+class SearchHit(BaseModel):
+    """A result of a search."""
+
+    file_id: str
+    filename: str
+    score: float
+    attributes: dict[str, str | float | bool]
+    content: list[SearchText]
+
+
+class SearchResults(BaseModel):
+    """What a search found."""
+
+    object: Literal["vector_store.search_results.page"] = "vector_store.search_results.page"
+    search_query: list[str]
+    data: list[SearchHit]
+    has_more: bool = False
+    next_page: str | None = None
+
+
+class WrittenPoints(BaseModel):
+    """Chunks that were written."""
+
+    object: Literal["vector_store.points"] = "vector_store.points"
+    vector_store_id: str
+    ids: list[str]
+
+
+class DeletedPoints(BaseModel):
+    """Chunks of a file that are gone."""
+
+    object: Literal["vector_store.points.deleted"] = "vector_store.points.deleted"
+    vector_store_id: str
+    file_id: str
+    deleted: bool = True

@@ -1,0 +1,309 @@
+"""The vector database dies and comes back, and the gateway crashes half-way: nothing is lost, nothing is left over."""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from openai import APIStatusError
+from tests.http.sdk import Served, create
+from tests.providers.file_search.stage import (
+    Clock,
+    answering,
+    collections,
+    on_loop,
+    outputs,
+    search_item,
+    settings_for,
+    staged,
+    tool,
+    until,
+    write,
+)
+from tests.support.embeddings import DIMENSIONS, EmbeddingServer
+from tests.support.qdrant import QdrantServer
+from typing_extensions import override
+
+from antwort import Antwort, Context, ToolResult
+from antwort.config import Config
+from antwort.provider import Provider
+from antwort.providers.file_search import FileSearch
+from antwort.providers.file_search.stores import KIND, TOMBSTONE, State, Store
+from antwort.testing import running
+
+QUICK = {"reconcile": 0.1}
+"""Housekeeping that does not let us wait."""
+
+
+@pytest.fixture
+def qdrant() -> Iterator[QdrantServer]:
+    """A server of the test's own, which it may kill."""
+    server = QdrantServer()
+    try:
+        server.start()
+        yield server
+    finally:
+        server.remove()
+
+
+def records(provider: FileSearch, stage: Served) -> dict[str, State]:
+    """Return the records of all tenants with their state."""
+    found = on_loop(stage, provider.services.records.scan(KIND))
+    return {kept.id: Store(kept).state for _, kept in found}
+
+
+def record(store_id: str, state: State) -> dict[str, Any]:
+    """Return a record as a crash leaves it."""
+    return {
+        "name": "left behind",
+        "description": "",
+        "metadata": {},
+        "state": state,
+        "days": None,
+        "last_active_at": 1_800_000_000,
+        "dimensions": DIMENSIONS,
+        "collection": f"antwort_{store_id}",
+    }
+
+
+def make(qdrant: QdrantServer, name: str, dimensions: int = DIMENSIONS) -> None:
+    """Make a collection behind the gateway's back, without the indexes that the gateway would make."""
+    sparse = {"bm25": {"modifier": "idf"}}
+    body = {"vectors": {"size": dimensions, "distance": "Cosine"}, "sparse_vectors": sparse}
+    httpx.put(f"{qdrant.url}/collections/{name}", json=body).raise_for_status()
+
+
+def test_an_outage_in_the_middle_is_an_error_result_and_passes(
+    tmp_path: Path, qdrant: QdrantServer, embeddings: EmbeddingServer
+) -> None:
+    with staged(tmp_path, answering("tea", "tea", "tea"), settings_for(qdrant, embeddings)) as stage:
+        client = stage.client()
+        store = client.vector_stores.create(name="drinks", metadata={"a": "b"})
+        write(stage, store.id, {"text": "green tea"})
+        before = client.vector_stores.retrieve(store.id)
+        statuses = [search_item(create(stage, False, input="?", tools=[tool(store.id)])).status]
+        qdrant.kill()
+        statuses += [search_item(create(stage, False, input="?", tools=[tool(store.id)])).status]
+        qdrant.start()
+        statuses += [search_item(create(stage, False, input="?", tools=[tool(store.id)])).status]
+        [output] = outputs(stage)
+        after = client.vector_stores.retrieve(store.id)
+    assert statuses == ["completed", "failed", "completed"]
+    assert "green tea" in output
+    assert after == before
+    assert collections(qdrant) == {f"antwort_{store.id}"}
+
+
+def test_a_store_that_cannot_be_created_leaves_nothing(
+    tmp_path: Path, qdrant: QdrantServer, embeddings: EmbeddingServer
+) -> None:
+    provider = FileSearch.from_settings(settings_for(qdrant, embeddings, **QUICK))
+    with staged(tmp_path, [], {}, provider=provider) as stage:
+        client = stage.client()
+        kept = client.vector_stores.create(name="before")
+        qdrant.kill()
+        with pytest.raises(APIStatusError) as refused:
+            client.vector_stores.create(name="during")
+        assert refused.value.status_code == 503
+        assert set(records(provider, stage).values()) == {State.READY, State.DELETING}
+        qdrant.start()
+        until(lambda: set(records(provider, stage)) == {kept.id})
+        assert [one.name for one in client.vector_stores.list()] == ["before"]
+    assert collections(qdrant) == {f"antwort_{kept.id}"}
+
+
+def test_a_deletion_during_an_outage_is_completed_afterwards(
+    tmp_path: Path, qdrant: QdrantServer, embeddings: EmbeddingServer
+) -> None:
+    provider = FileSearch.from_settings(settings_for(qdrant, embeddings, **QUICK))
+    with staged(tmp_path, [], {}, provider=provider) as stage:
+        client = stage.client()
+        store, other = client.vector_stores.create(name="one"), client.vector_stores.create(name="two")
+        qdrant.kill()
+        with pytest.raises(APIStatusError) as refused:
+            client.vector_stores.delete(store.id)
+        assert refused.value.status_code == 503
+        assert "marked as deleted" in str(refused.value)
+        assert stage.request("GET", f"/vector_stores/{store.id}").status_code == 404
+        qdrant.start()
+        until(lambda: set(records(provider, stage)) == {other.id})
+    assert collections(qdrant) == {f"antwort_{other.id}"}
+
+
+def test_a_deletion_that_failed_can_be_asked_for_again(
+    tmp_path: Path, qdrant: QdrantServer, embeddings: EmbeddingServer
+) -> None:
+    with staged(tmp_path, [], settings_for(qdrant, embeddings)) as stage:
+        client = stage.client()
+        store = client.vector_stores.create(name="one")
+        qdrant.kill()
+        with pytest.raises(APIStatusError):
+            client.vector_stores.delete(store.id)
+        qdrant.start()
+        assert client.vector_stores.delete(store.id).deleted
+    assert collections(qdrant) == set()
+
+
+class Crashed(Provider):
+    """Stands for a gateway that crashed: it leaves a record behind, and nothing follows it."""
+
+    name = "file_search"
+
+    def __init__(self, store: str, state: State) -> None:
+        super().__init__()
+        self._left = store, state
+
+    @override
+    async def lifespan(self) -> AsyncIterator[None]:
+        store, state = self._left
+        await self.services.records.create("default", KIND, store, record(store, state))
+        yield
+
+
+def crashed(tmp_path: Path, store: str, state: State) -> None:
+    """Let a gateway crash in the middle of something."""
+    with running(Antwort(Config(data_dir=tmp_path, providers={}), providers=[Crashed(store, state)])):
+        pass
+
+
+@pytest.mark.parametrize("has_collection", [False, True])
+def test_a_crash_during_creation_is_completed_at_the_next_start(
+    tmp_path: Path, qdrant: QdrantServer, embeddings: EmbeddingServer, has_collection: bool
+) -> None:
+    store = "vs_" + "1" * 32
+    crashed(tmp_path, store, State.CREATING)
+    if has_collection:
+        make(qdrant, f"antwort_{store}")
+    qdrant.kill()
+    with staged(tmp_path, [], settings_for(qdrant, embeddings, **QUICK)) as stage:
+        client = stage.client()
+        assert client.vector_stores.retrieve(store).status == "in_progress"
+        qdrant.start()
+        until(lambda: client.vector_stores.retrieve(store).status == "completed")
+        write(stage, store, {"text": "green tea"})
+        assert client.vector_stores.search(store, query="green tea").data[0].score > 0.9
+    assert collections(qdrant) == {f"antwort_{store}"}
+
+
+@pytest.mark.parametrize("has_collection", [False, True])
+def test_a_crash_during_deletion_is_completed_at_the_next_start(
+    tmp_path: Path, qdrant: QdrantServer, embeddings: EmbeddingServer, has_collection: bool
+) -> None:
+    store = "vs_" + "2" * 32
+    crashed(tmp_path, store, State.DELETING)
+    if has_collection:
+        make(qdrant, f"antwort_{store}")
+    provider = FileSearch.from_settings(settings_for(qdrant, embeddings))
+    with staged(tmp_path, [], {}, provider=provider) as stage:
+        assert list(stage.client().vector_stores.list()) == []
+        until(lambda: records(provider, stage) == {})
+    assert collections(qdrant) == set()
+
+
+def test_only_collections_that_are_known_to_be_ours_are_removed(
+    tmp_path: Path, qdrant: QdrantServer, embeddings: EmbeddingServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    names = {"antwort_vs_of_another_gateway", "antwort_something", "not_ours", "antwort_shared_7"}
+    for name in names:
+        make(qdrant, name)
+    provider = FileSearch.from_settings(settings_for(qdrant, embeddings, **QUICK))
+    with staged(tmp_path, [], {}, provider=provider) as stage:
+        client = stage.client()
+        deleted = client.vector_stores.create(name="one").id
+        client.vector_stores.delete(deleted)
+        with caplog.at_level(logging.WARNING):
+            make(qdrant, f"antwort_{deleted}")  # as a restored backup brings it back
+            until(lambda: f"antwort_{deleted}" not in collections(qdrant))
+    assert collections(qdrant) == names
+
+
+def test_tombstones_are_forgotten_after_a_week(
+    tmp_path: Path, qdrant: QdrantServer, embeddings: EmbeddingServer
+) -> None:
+    clock = Clock()
+    given = FileSearch.from_settings(settings_for(qdrant, embeddings, **QUICK)).settings
+    provider = FileSearch(given, now=clock)
+    with staged(tmp_path, [], {}, provider=provider) as stage:
+        client = stage.client()
+        client.vector_stores.delete(client.vector_stores.create(name="one").id)
+        scan = provider.services.records.scan
+        assert len(on_loop(stage, scan(TOMBSTONE))) == 1
+        clock.pass_days(8)
+        until(lambda: on_loop(stage, scan(TOMBSTONE)) == [])
+
+
+def test_a_collection_that_was_lost_is_made_again(
+    tmp_path: Path, qdrant: QdrantServer, embeddings: EmbeddingServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    with staged(tmp_path, [], settings_for(qdrant, embeddings, **QUICK)) as stage:
+        store = stage.client().vector_stores.create(name="one").id
+        httpx.delete(f"{qdrant.url}/collections/antwort_{store}").raise_for_status()
+        until(lambda: f"antwort_{store}" in collections(qdrant))
+        write(stage, store, {"text": "green tea"})
+    assert f"the collection antwort_{store} was lost" in caplog.text
+
+
+def test_an_expired_store_loses_its_collection_and_says_so(
+    tmp_path: Path, qdrant: QdrantServer, embeddings: EmbeddingServer
+) -> None:
+    clock = Clock()
+    given = FileSearch.from_settings(settings_for(qdrant, embeddings, **QUICK)).settings
+    with staged(tmp_path, answering("tea", "tea"), {}, provider=FileSearch(given, now=clock)) as stage:
+        client = stage.client()
+        store = client.vector_stores.create(name="short", expires_after={"anchor": "last_active_at", "days": 2})
+        write(stage, store.id, {"text": "green tea"})
+        clock.pass_days(1.5)
+        client.vector_stores.search(store.id, query="tea")  # which puts the end off
+        clock.pass_days(1)
+        alive = client.vector_stores.retrieve(store.id)
+        clock.pass_days(2)
+        expired = client.vector_stores.retrieve(store.id)
+        until(lambda: collections(qdrant) == set())
+        refused = stage.request("POST", f"/vector_stores/{store.id}/search", json={"query": "tea"})
+        revived = stage.request("POST", f"/vector_stores/{store.id}", json={"expires_after": None})
+        renamed = client.vector_stores.update(store.id, name="was short")
+        named = create(stage, False, input="?", tools=[tool(store.id)])
+        [output] = outputs(stage)
+        unnamed = create(stage, False, input="?", tools=[tool()])
+        assert client.vector_stores.delete(store.id).deleted
+    assert store.expires_at == store.created_at + 2 * 86_400
+    assert (alive.status, alive.last_active_at) == ("completed", store.created_at + 1.5 * 86_400)
+    assert (expired.status, expired.file_counts.total, expired.usage_bytes) == ("expired", 0, 0)
+    assert refused.status_code == revived.status_code == 400
+    assert refused.json()["error"]["code"] == "vector_store_expired"
+    assert (renamed.name, renamed.status) == ("was short", "expired")
+    assert search_item(named).status == "failed"
+    assert "has expired" in output
+    assert search_item(unnamed).status == "completed"
+
+
+def test_searches_end_well_while_their_store_is_deleted(
+    tmp_path: Path, qdrant_server: QdrantServer, embeddings: EmbeddingServer
+) -> None:
+    with staged(tmp_path, [], settings_for(qdrant_server, embeddings)) as stage:
+        client = stage.client()
+        gone, stays = client.vector_stores.create(name="gone").id, client.vector_stores.create(name="stays").id
+        write(stage, gone, {"text": "green tea"})
+        write(stage, stays, {"text": "black tea"})
+
+        async def rush() -> list[ToolResult]:
+            execute = stage.server.app.registry.execute
+            named = Context("default", options=tool(gone, stays))
+            unnamed = Context("default")
+            first = [asyncio.ensure_future(execute("file_search", {"query": "tea"}, named)) for _ in range(10)]
+            async with httpx.AsyncClient(timeout=60) as http:
+                deletion = asyncio.ensure_future(http.delete(f"{stage.server.url}/v1/vector_stores/{gone}"))
+                then = [asyncio.ensure_future(execute("file_search", {"query": "tea"}, unnamed)) for _ in range(10)]
+                assert (await deletion).status_code == 200
+            return list(await asyncio.gather(*first, *then))
+
+        results = on_loop(stage, rush())
+    assert len(results) == 20
+    for result in results:
+        if result.is_error:  # it began after the end
+            assert f"There is no vector store '{gone}' here" in result.output
+        else:
+            assert "black tea" in result.output

@@ -1,0 +1,116 @@
+"""The PostgreSQL backend on a real server."""
+
+from collections.abc import AsyncIterator
+
+import pytest
+from tests.providers.file_search.vectors.conformance import STORE, TENANT, VectorBackendContract, chunk, ids
+from tests.support.postgres import PostgresServer
+from typing_extensions import override
+
+from antwort.provider import ConfigError, SecretStr
+from antwort.providers.file_search.settings import PgvectorSettings
+from antwort.providers.file_search.vectors.base import Query, VectorStoreBackend, VectorStoreUnavailable
+from antwort.providers.file_search.vectors.pgvector import Pgvector
+
+
+def at(url: str, **options: float) -> Pgvector:
+    return Pgvector(PgvectorSettings.model_validate({"url": SecretStr(url), **options}))
+
+
+class TestPgvector(VectorBackendContract):
+    server: PostgresServer
+
+    @pytest.fixture
+    async def backend(self, postgres_server: PostgresServer, postgres_url: str) -> AsyncIterator[VectorStoreBackend]:
+        self.server = postgres_server
+        backend = at(postgres_url)
+        yield backend
+        await backend.close()
+
+    @override
+    def crash(self, backend: VectorStoreBackend) -> None:
+        self.server.stop("immediate")
+
+    @override
+    def restore(self) -> None:
+        self.server.start()
+
+
+@pytest.mark.parametrize("dimensions", [1536, 3072, 5000])
+async def test_long_vectors_are_kept_and_found(postgres_url: str, dimensions: int) -> None:
+    backend = at(postgres_url)
+    await backend.create_collection(STORE, dimensions)
+    assert await backend.dimensions(STORE) == dimensions
+
+    def vector(number: int) -> list[float]:
+        return [1.0 if place == number else 0.01 for place in range(dimensions)]
+
+    await backend.upsert(STORE, [chunk(number, vector=vector(number)) for number in range(5)])
+    (hit,) = await backend.search(STORE, Query(TENANT, vector(3), limit=1))
+    assert ids([hit]) == [3]
+    assert hit.score == pytest.approx(1.0, abs=1e-3)
+    await backend.close()
+
+
+async def test_searches_use_the_index_of_vectors(postgres_server: PostgresServer, postgres_url: str) -> None:
+    backend = at(postgres_url)
+    await backend.create_collection(STORE, 4)
+    await backend.close()
+    rows = postgres_server.execute(
+        "SELECT indexdef FROM pg_indexes WHERE schemaname = 'antwort_vectors' ORDER BY indexname", postgres_url
+    )
+    assert [str(row[0]).rpartition("USING ")[2] for row in rows] == [
+        "btree (tenant, vector_store_id, id)",
+        "btree (tenant, vector_store_id, file_id)",
+        "gin (keywords)",
+        "hnsw (embedding vector_cosine_ops)",
+    ]
+
+
+async def test_a_user_without_rights_learns_what_to_run(postgres_server: PostgresServer, postgres_url: str) -> None:
+    postgres_server.execute("CREATE ROLE visitor LOGIN")
+    try:
+        backend = at(postgres_server.url(PostgresServer.name(postgres_url), user="visitor"))
+        for call in (backend.health(), backend.create_collection(STORE, 4)):
+            with pytest.raises(
+                ConfigError, match="CREATE EXTENSION vector; CREATE SCHEMA antwort_vectors AUTHORIZATION"
+            ):
+                await call
+        postgres_server.execute("CREATE EXTENSION vector", postgres_url)
+        postgres_server.execute("CREATE SCHEMA antwort_vectors AUTHORIZATION visitor", postgres_url)
+        await backend.health()
+        await backend.create_collection(STORE, 4)
+        await backend.upsert(STORE, [chunk(1)])
+        await backend.close()
+    finally:
+        postgres_server.execute("DROP SCHEMA IF EXISTS antwort_vectors CASCADE", postgres_url)
+        postgres_server.execute("DROP ROLE visitor")
+
+
+async def test_a_server_that_stands_still_is_unavailable(postgres_server: PostgresServer, postgres_url: str) -> None:
+    backend = at(postgres_url, timeout=0.5)
+    await backend.create_collection(STORE, 4)
+    postgres_server.freeze()
+    try:
+        with pytest.raises(VectorStoreUnavailable, match="did not answer in time"):
+            await backend.search(STORE, Query(TENANT, text="x"))
+    finally:
+        postgres_server.thaw()
+    assert await backend.search(STORE, Query(TENANT, text="x")) == []
+    await backend.close()
+
+
+async def test_more_searches_than_connections_wait_their_turn(
+    postgres_server: PostgresServer, postgres_url: str
+) -> None:
+    backend = at(postgres_url, pool_size=1)
+    await backend.create_collection(STORE, 4)
+    postgres_server.leave(postgres_url)  # what was idle is dead now, and replaced without a word
+    assert await backend.collections() == [STORE]
+    await backend.close()
+
+
+async def test_an_address_without_a_server_is_named_without_its_password() -> None:
+    backend = at("postgresql://me:the-password@127.0.0.1:9/x")
+    with pytest.raises(VectorStoreUnavailable, match=r"^The vector database at 127\.0\.0\.1 cannot be reached\.$"):
+        await backend.health()

@@ -1,0 +1,189 @@
+"""The Qdrant backend on a real server, over REST and over gRPC."""
+
+import logging
+from collections.abc import AsyncIterator, Iterator
+from uuid import UUID
+
+import pytest
+from qdrant_client import AsyncQdrantClient, models
+from tests.providers.file_search.vectors.conformance import (
+    STORE,
+    TENANT,
+    VectorBackendContract,
+    chunk,
+    ids,
+    near,
+)
+from tests.support.qdrant import QdrantServer
+from typing_extensions import override
+
+from antwort.provider import SecretStr
+from antwort.providers.file_search.settings import QdrantSettings
+from antwort.providers.file_search.vectors.base import (
+    Comparison,
+    Count,
+    Query,
+    VectorStoreBackend,
+    VectorStoreUnavailable,
+    shared_collection_name,
+)
+from antwort.providers.file_search.vectors.qdrant import Qdrant
+
+
+@pytest.fixture
+async def client(qdrant_server: QdrantServer) -> AsyncIterator[AsyncQdrantClient]:
+    """The server as a pipeline sees it, empty."""
+    client = AsyncQdrantClient(url=qdrant_server.url)
+    for found in (await client.get_collections()).collections:
+        await client.delete_collection(found.name)
+    yield client
+    await client.close()
+
+
+class TestQdrantOverRest(VectorBackendContract):
+    grpc = False
+    server: QdrantServer
+
+    @pytest.fixture
+    async def backend(
+        self, qdrant_server: QdrantServer, client: AsyncQdrantClient
+    ) -> AsyncIterator[VectorStoreBackend]:
+        self.server = qdrant_server
+        backend = Qdrant(QdrantSettings(url=qdrant_server.url, grpc=self.grpc, grpc_port=qdrant_server.grpc_port))
+        yield backend
+        await backend.close()
+
+    @override
+    def crash(self, backend: VectorStoreBackend) -> None:
+        self.server.kill()
+
+    @override
+    def restore(self) -> None:
+        self.server.start()
+
+
+class TestQdrantOverGrpc(TestQdrantOverRest):
+    grpc = True
+
+
+@pytest.fixture
+async def backend(qdrant_server: QdrantServer, client: AsyncQdrantClient) -> AsyncIterator[Qdrant]:
+    backend = Qdrant(
+        QdrantSettings(
+            url=qdrant_server.url, shards=2, on_disk=True, indexed_attributes={"year": "float", "a.b": "keyword"}
+        )
+    )
+    yield backend
+    await backend.close()
+
+
+def written_by_a_pipeline(number: int, text: str) -> models.PointStruct:
+    """A point without a sparse vector, with what the contract asks for and no more."""
+    payload = {"text": text, "file_id": f"file-{number}", "tenant": TENANT}
+    return models.PointStruct(id=str(UUID(int=number)), vector=near(number), payload=payload)
+
+
+async def test_keywords_find_points_that_a_pipeline_wrote_without_a_sparse_vector(
+    backend: Qdrant, client: AsyncQdrantClient
+) -> None:
+    await backend.create_collection(STORE, 4)
+    await client.upsert(
+        STORE,
+        [
+            written_by_a_pipeline(1, "Foxes sleep."),
+            written_by_a_pipeline(2, "Foxes sleep in dens; the fox is red."),
+            written_by_a_pipeline(3, "Bread and butter."),
+        ],
+    )
+    await backend.upsert(STORE, [chunk(4, "Dens of foxes and of other animals")])
+    hits = await backend.search(STORE, Query(TENANT, text="red foxes in dens"))
+    assert set(ids(hits)) == {1, 2, 4}
+    assert all(0 < hit.score < 1 for hit in hits)
+    by_number = {UUID(hit.id).int: hit.score for hit in hits}
+    assert by_number[2] > by_number[1], "it has more of the words"
+    assert ids(await backend.search(STORE, Query(TENANT, near(1), "foxes", limit=4)))[0] in {1, 4}
+    (hit,) = await backend.search(STORE, Query(TENANT, text="butter"))
+    assert (hit.file_id, hit.filename, hit.index, hit.attributes) == ("file-3", "", 0, {})
+    assert await backend.search(STORE, Query("tenant-b", text="butter")) == []
+
+
+async def test_bytes_are_counted_where_a_pipeline_did_not(backend: Qdrant, client: AsyncQdrantClient) -> None:
+    await backend.create_collection(STORE, 4)
+    await client.upsert(STORE, [written_by_a_pipeline(1, "füchse"), written_by_a_pipeline(2, "")])
+    await backend.upsert(STORE, [chunk(3, "four", file="file-3")])
+    assert await backend.count(STORE, tenant=TENANT) == Count(3, 3, 7 + 4)
+
+
+async def test_settings_shape_a_new_collection(backend: Qdrant, client: AsyncQdrantClient) -> None:
+    shared = shared_collection_name(4)
+    for name in (STORE, shared):
+        await backend.create_collection(name, 4)
+    found = await client.get_collection(STORE)
+    assert found.config.params.shard_number == 2
+    assert isinstance(found.config.params.vectors, models.VectorParams)
+    assert found.config.params.vectors.on_disk is True
+    attributes = {"attributes.year", 'attributes."a.b"'}
+    assert set(found.payload_schema) == {"tenant", "file_id", "text", "text_bytes"} | attributes
+    tenant = found.payload_schema["tenant"].params
+    assert isinstance(tenant, models.KeywordIndexParams)
+    assert tenant.is_tenant is True
+    found = await client.get_collection(shared)
+    assert "vector_store_id" in found.payload_schema
+    assert found.config.hnsw_config.m == 0
+
+
+async def test_an_indexed_attribute_filters_as_any_other(backend: Qdrant) -> None:
+    await backend.create_collection(STORE, 4)
+    await backend.upsert(STORE, [chunk(number, attributes={"year": 2000 + number}) for number in range(9)])
+    wanted = Comparison("year", "gte", 2006.0)
+    assert sorted(ids(await backend.search(STORE, Query(TENANT, near(0), filter=wanted)))) == [6, 7, 8]
+    same = Comparison("year", "eq", 2003.0)
+    assert ids(await backend.search(STORE, Query(TENANT, near(0), filter=same))) == [3]
+
+
+async def test_an_index_that_a_crash_left_out_is_made_up_for(backend: Qdrant, client: AsyncQdrantClient) -> None:
+    await backend.create_collection(STORE, 4)
+    await client.delete_payload_index(STORE, "text_bytes")
+    await backend.create_collection(STORE, 4)
+    assert "text_bytes" in (await client.get_collection(STORE)).payload_schema
+
+
+async def test_collections_of_others_are_left_alone(backend: Qdrant, client: AsyncQdrantClient) -> None:
+    await client.create_collection("theirs", vectors_config=models.VectorParams(size=2, distance=models.Distance.DOT))
+    assert await backend.collections() == []
+
+
+@pytest.fixture
+def guarded() -> Iterator[QdrantServer]:
+    server = QdrantServer(api_key="the-right-key")
+    try:
+        server.start()
+        yield server
+    finally:
+        server.remove()
+
+
+@pytest.mark.parametrize("grpc", [False, True])
+async def test_a_key_is_sent_and_a_wrong_one_never_shown(
+    guarded: QdrantServer, grpc: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    for key in ("the-right-key", "a-wrong-key", None):
+        secret = SecretStr(key) if key else None
+        backend = Qdrant(QdrantSettings(url=guarded.url, api_key=secret, grpc=grpc, grpc_port=guarded.grpc_port))
+        if key == "the-right-key":
+            await backend.create_collection(STORE, 4)
+            await backend.upsert(STORE, [chunk(1)])
+        else:
+            with pytest.raises(VectorStoreUnavailable, match=r"127\.0\.0\.1 refuses the key") as caught:
+                await backend.search(STORE, Query(TENANT, near(1)))
+            assert "a-wrong-key" not in str(caught.value)
+        await backend.close()
+    assert "a-wrong-key" not in caplog.text
+
+
+async def test_health_names_the_host_and_no_more() -> None:
+    backend = Qdrant(QdrantSettings(url="http://127.0.0.1:9/secret-path"))
+    with pytest.raises(VectorStoreUnavailable, match=r"^The vector database at 127\.0\.0\.1 cannot be reached\.$"):
+        await backend.health()
+    await backend.close()

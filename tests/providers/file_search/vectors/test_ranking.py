@@ -1,0 +1,38 @@
+"""Scores and the joining of orders."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from antwort.providers.file_search.vectors.base import Hit, Query
+from antwort.providers.file_search.vectors.ranking import cosine_score, finish, fused, saturated
+
+
+def hits(names: str, score: float = 0.5) -> list[Hit]:
+    return [Hit(name, score, name, "file", "file.txt", 0, {}) for name in names]
+
+
+def test_what_leads_both_scores_one_and_what_leads_one_its_weight() -> None:
+    found = {hit.id: hit.score for hit in fused(hits("ab"), hits("ac"), None)}
+    assert found["a"] == pytest.approx(1.0)
+    assert found["b"] == found["c"] == pytest.approx(61 / 62 / 2)
+    found = {hit.id: hit.score for hit in fused(hits("a"), hits("b"), (3.0, 1.0))}
+    assert found == {"a": pytest.approx(0.75), "b": pytest.approx(0.25)}
+
+
+def test_weights_of_nothing_count_as_none_given() -> None:
+    assert fused(hits("a"), hits("b"), (0.0, 0.0)) == fused(hits("a"), hits("b"), None)
+    assert [hit.id for hit in fused(hits("a"), hits("b"), (0.0, 2.0))] == ["b"]
+
+
+def test_the_end_is_in_order_within_limit_and_threshold() -> None:
+    every = hits("d", 0.1) + hits("b", 0.9) + hits("ca", 0.5)
+    assert [hit.id for hit in finish(every, Query("t", text="x", limit=3))] == ["b", "a", "c"]
+    assert [hit.id for hit in finish(every, Query("t", text="x", threshold=0.5))] == ["b", "a", "c"]
+
+
+@given(st.floats(-2, 2) | st.just(float("nan")), st.floats(0, 1e9), st.floats(1e-3, 100))
+def test_scores_are_between_zero_and_one(cosine: float, raw: float, half: float) -> None:
+    assert 0.0 <= cosine_score(cosine) <= 1.0
+    assert 0.0 <= saturated(raw, half) <= 1.0
+    assert saturated(raw, half) <= saturated(raw * 2, half)
