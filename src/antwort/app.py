@@ -1,8 +1,12 @@
 """The composition root: from a configuration to a running app."""
 
 import asyncio
+import contextlib
 import logging
-from collections.abc import Callable, Iterable, Mapping
+import tempfile
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from functools import partial
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
@@ -31,7 +35,8 @@ from antwort.sealing import Sealer, key_of
 from antwort.server import Parts, build_asgi, build_websockets
 from antwort.server.sockets.websocket import WebSockets
 from antwort.server.state import ServerState
-from antwort.storage import Store, open_store
+from antwort.storage import SqliteStore, Store, database_url, open_store
+from antwort.storage.upgrade import current
 from antwort.wire.requests import decode_create
 from antwort.wire.responses import ResponseObject
 
@@ -167,6 +172,26 @@ class Antwort:
         if recovered:
             logger.info("taking up %d background responses", recovered)
         self.state.phase = "running"
+
+    @contextlib.asynccontextmanager
+    async def providers_only(self, *, rehearsal: bool) -> AsyncIterator[None]:
+        """Start the providers alone, for a moment: with what they have kept, or with nothing that is kept afterwards.
+
+        In a rehearsal, and as long as there is no database, they get records and folders that are thrown away.
+        """
+        with tempfile.TemporaryDirectory(prefix="antwort-") as folder:
+            kept = not rehearsal and await asyncio.to_thread(current, database_url(self.config)) is not None
+            place = self.config.data_dir / "providers" if kept else Path(folder)
+            opening = (
+                partial(open_store, self.config) if kept else partial(SqliteStore.open, Path(folder) / "antwort.db")
+            )
+            store: Store = await asyncio.to_thread(opening)
+            try:
+                await self.registry.start(lambda name: Services(self.outbound, store.records(name), place / name))
+                yield
+            finally:
+                await self.registry.close()
+                await store.close()
 
     def _services(self, provider: str, store: Store) -> Services:
         return Services(self.outbound, store.records(provider), self.config.data_dir / "providers" / provider)

@@ -195,3 +195,28 @@ def test_a_database_that_is_not_supported_is_a_problem_without_its_password(cli:
     assert (result.exit_code, len(result.stderr.splitlines())) == (2, 1)
     assert "sqlite:///" in result.stderr
     assert "hunter22" not in result.output
+
+
+def test_a_provider_that_keeps_things_is_tried_without_keeping_any(cli: Cli, config: Write) -> None:
+    config("providers:\n  file_search:\n    enabled: true\n")
+    result = cli("check")
+    assert result.exit_code == 0, result.stderr
+    assert "ok  provider file_search: file_search" in result.stdout.splitlines()
+    assert not Path(".antwort").exists()
+
+
+def test_a_function_sees_what_its_provider_has_kept_and_a_call_creates_no_database(cli: Cli, plugin: Plugin) -> None:
+    plugin(
+        "notes",
+        "class Notes(Provider):\n"
+        "    @function\n"
+        "    async def note(self, ctx: Context, text: str) -> int:\n"
+        "        'Keep a text.'\n"
+        "        await self.services.records.create(ctx.tenant, 'note', text, {})\n"
+        "        return await self.services.records.count(ctx.tenant, 'note')\n",
+    )
+    call = ("functions", "call", "--plugins-dir", "plugins", "note")
+    assert [cli(*call, f'{{"text": "{text}"}}').stdout.strip() for text in "ab"] == ["1", "1"]
+    assert not Path(".antwort").exists()
+    assert cli("db", "upgrade").exit_code == 0
+    assert [cli(*call, f'{{"text": "{text}"}}').stdout.strip() for text in "ab"] == ["1", "2"]

@@ -100,7 +100,7 @@ async def _examine(loaded: LoadedConfig, report: Report) -> None:
 
 async def _examine_providers(app: Antwort, report: Report) -> None:
     try:
-        async with app.registry:  # not the app: that would create the database
+        async with app.providers_only(rehearsal=True):  # not the app: that would create the database
             for registration in app.registry.registrations():
                 functions = ", ".join(entry.spec.name for entry in registration.entries)
                 report.parts[f"provider {registration.name}"] = functions or "no functions"
