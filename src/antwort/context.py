@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Mapping
+from threading import Lock
 from typing import Any
 
 from msgspec import Struct, field
@@ -52,19 +53,80 @@ class Source(Struct, frozen=True):
     file_id: str | None = None
 
 
-class Sources:
-    """The sources of one response, numbered from 1 in the order they were found; the same one keeps its number."""
+class _Numbers:
+    """Which source has which number. Functions in worker threads ask too, so one at a time."""
 
     def __init__(self) -> None:
-        self._numbers: dict[Source, int] = {}
+        self.sources: dict[int, Source] = {}
+        self._of: dict[Source, int] = {}
+        self._last = 0
+        self._lock = Lock()
+
+    def number(self, source: Source) -> int:
+        """Return the number of a source; a new one gets the next."""
+        with self._lock:
+            known = self._of.get(source)
+            return self._put(self._last + 1, source) if known is None else known
+
+    def restore(self, numbered: Mapping[int, Source]) -> None:
+        """Put sources under numbers they had before."""
+        with self._lock:
+            for number, source in numbered.items():
+                self._put(number, source)
+
+    def _put(self, number: int, source: Source) -> int:
+        before = self.sources.get(number)
+        if before is not None and self._of.get(before) == number:
+            del self._of[before]  # its number means another one now
+        self.sources[number], self._of[source] = source, number
+        self._last = max(self._last, number)
+        return number
+
+
+class Sources:
+    """What an answer may cite, numbered from 1 in the order it was found; the same source keeps its number.
+
+    A response that continues others starts with theirs, and goes on from their last number: the model still reads it.
+    """
+
+    def __init__(self, numbers: _Numbers | None = None) -> None:
+        self._numbers = numbers or _Numbers()
+        self._noted: dict[int, Source] = {}
 
     def add(self, source: Source) -> int:
         """Return the number under which a function shows a source to the model, as in `[3]`."""
-        return self._numbers.setdefault(source, len(self._numbers) + 1)
+        source = _storable(source)
+        number = self._numbers.number(source)
+        self._noted[number] = source
+        return number
 
     def numbered(self) -> dict[int, Source]:
-        """Return the sources by number."""
-        return {number: source for source, number in self._numbers.items()}
+        """Return all sources by number."""
+        return dict(self._numbers.sources)
+
+    def noting(self) -> "Sources":
+        """Return the same sources for one call, whose `noted` are those that were added there."""
+        return Sources(self._numbers)
+
+    def noted(self) -> dict[int, Source]:
+        """Return the sources that were added here, by number, whether they were known before or not."""
+        return dict(self._noted)
+
+    def restore(self, numbered: Mapping[int, Source]) -> None:
+        """Put sources back under the numbers that they had; what had one of these before has none any more."""
+        self._numbers.restore(numbered)
+
+
+def _storable(source: Source) -> Source:
+    """Return a source of texts that can be encoded: it is kept with the call that noted it."""
+    url = None if source.url is None else _text(source.url)
+    return Source(_text(source.title), url, None if source.file_id is None else _text(source.file_id))
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"The title, the URL and the file id of a source are texts, not {type(value).__name__}.")
+    return value.encode(errors="replace").decode()  # a lone surrogate can neither be stored nor sent
 
 
 class Progress(Struct, frozen=True):

@@ -1,5 +1,9 @@
 """Only what a text really cites, at the right characters."""
 
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -58,6 +62,66 @@ def test_the_same_source_keeps_its_number() -> None:
         1,
     ]
     assert sources.numbered() == SOURCES
+
+
+def test_a_call_sees_all_sources_and_notes_its_own() -> None:
+    sources = Sources()
+    sources.add(PAGE)
+    one, other = sources.noting(), sources.noting()
+    assert [one.add(FILE), other.add(PAGE), other.add(Source("New"))] == [2, 1, 3]
+    assert one.noted() == {2: FILE}
+    assert other.noted() == {1: PAGE, 3: Source("New")}
+    assert one.numbered() == sources.numbered() == {1: PAGE, 2: FILE, 3: Source("New")}
+
+
+def test_sources_from_before_keep_their_numbers_and_new_ones_go_on_from_the_largest() -> None:
+    sources = Sources()
+    sources.restore({7: FILE, 3: PAGE})
+    assert [sources.add(PAGE), sources.add(Source("New")), sources.add(FILE)] == [3, 8, 7]
+    assert sources.numbered() == {3: PAGE, 7: FILE, 8: Source("New")}
+
+
+def test_of_two_sources_with_one_number_the_later_has_it_and_the_other_gets_a_new_one() -> None:
+    sources = Sources()
+    sources.restore({1: PAGE, 2: Source("Two")})
+    sources.restore({1: FILE})
+    assert sources.numbered() == {1: FILE, 2: Source("Two")}
+    assert [sources.add(FILE), sources.add(PAGE)] == [1, 3]
+
+
+def test_a_source_with_two_numbers_can_be_cited_by_both() -> None:
+    sources = Sources()
+    sources.restore({1: PAGE})
+    sources.restore({2: PAGE})
+    assert sources.numbered() == {1: PAGE, 2: PAGE}
+    assert sources.add(PAGE) == 2
+    sources.restore({1: FILE})
+    assert sources.add(PAGE) == 2
+
+
+def test_functions_in_threads_never_share_a_number() -> None:
+    sources = Sources()
+    found = [Source(f"Page {n % 500}") for n in range(2000)]
+    with ThreadPoolExecutor(8) as threads:
+        numbers = list(threads.map(lambda source: sources.noting().add(source), found))
+    assert sorted(set(numbers)) == list(range(1, 501))
+    assert [sources.numbered()[number] for number in numbers] == found
+
+
+def test_a_source_can_be_stored_whatever_its_texts_are() -> None:
+    sources = Sources()
+    assert sources.add(Source("a \ud800 b", url="https://example.org/\udfff")) == 1
+    assert sources.numbered() == {1: Source("a ? b", url="https://example.org/?")}
+
+
+@pytest.mark.parametrize(
+    "fields", [{"title": None}, {"title": 7}, {"title": "x", "url": b"x"}, {"title": "x", "file_id": 1}]
+)
+def test_a_source_that_has_no_texts_is_refused(fields: Any) -> None:
+    sources = Sources()
+    with pytest.raises(TypeError, match="of a source are texts, not "):
+        sources.add(Source(**fields))
+    assert sources.numbered() == {}
 
 
 @given(st.text())

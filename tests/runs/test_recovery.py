@@ -302,6 +302,34 @@ async def test_sources_keep_their_numbers(tmp_path: Path) -> None:
     assert (annotation["url"], annotation["start_index"]) == ("https://example.com/page", 11)
 
 
+async def test_sources_of_a_run_that_continues_another_response_keep_their_numbers(tmp_path: Path) -> None:
+    gate = Gate()
+
+    async def find(ctx: Context, name: str) -> str:
+        """Find something."""
+        number = ctx.sources.add(Source(name, f"https://example.com/{name}"))
+        if name == "milk":
+            await gate.wait()
+        return f"[{number}] {name}"
+
+    specs = [FunctionSpec.of(find, {"idempotent": True})]
+    steps = [turn(calls=[call("find", name="tea")]), turn("[1]")]
+    steps += [turn(calls=[call("find", name="sugar")]), turn(calls=[call("find", name="milk", call_id="call_m")])]
+    async with embedded(tmp_path, steps, specs) as app:
+        first = await app.accept()
+        await app.result(first)
+        response_id = await app.accept(previous_response_id=first)
+        await gate.reached()
+    gate.open()
+    async with embedded(tmp_path, ["Tea [1], sugar [2], milk [3].", "Milk [3]."], specs) as app:
+        response, _ = await app.result(response_id)
+        assert answers(app)["call_m"] == "[3] milk"
+        last, _ = await app.result(await app.accept(previous_response_id=response_id))
+    cited = [annotation["title"] for annotation in response["output"][-1]["content"][0]["annotations"]]
+    assert cited == ["tea", "sugar", "milk"]
+    assert [annotation["title"] for annotation in last["output"][-1]["content"][0]["annotations"]] == ["milk"]
+
+
 # --- what cannot go on ------------------------------------------------------------------------------------------------
 
 AGENT = {"instructions": "Be brief.", "model": "scripted"}

@@ -6,7 +6,6 @@ from typing import Any
 
 import msgspec
 
-from antwort.context import Source, Sources
 from antwort.storage.base import JournalEntry
 from antwort.wire.usage import Usage
 
@@ -34,7 +33,7 @@ class Counts:
         """Tokens of the answer so far."""
         return self.usage.output_tokens - self.summarised
 
-    def stored(self, sources: Sources) -> JSON:
+    def stored(self) -> JSON:
         """Return what is kept for whoever continues; `made` can be counted in the journal."""
         return {
             "turns": self.turns,
@@ -42,14 +41,11 @@ class Counts:
             "without_tools": self.without_tools,
             "summarised": self.summarised,
             "usage": msgspec.to_builtins(self.usage),
-            "sources": msgspec.to_builtins(list(sources.numbered().values())),
         }
 
     @classmethod
-    def restored(cls, stored: JSON, entries: Iterable[JournalEntry], sources: Sources) -> "Counts":
-        """Return the counts as they were stored, and put the sources back under their numbers."""
-        for source in msgspec.convert(stored.get("sources", []), list[Source]):
-            sources.add(source)
+    def restored(cls, stored: JSON, entries: Iterable[JournalEntry]) -> "Counts":
+        """Return the counts as they were stored."""
         made: dict[tuple[str, str], int] = {}
         for entry in entries:
             if entry.call is not None and "name" in entry.call:

@@ -1,12 +1,13 @@
 """Executing the calls of one turn: in parallel and bounded, with the order kept."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import msgspec
 
+from antwort.context import Source, Sources
 from antwort.engine.choice import Choice
 from antwort.engine.counts import Counts
 from antwort.engine.emitter import Emitter, ModelCall
@@ -36,6 +37,8 @@ class ServerCall:
     name: str
     arguments: str
     target: Target | None
+    sources: Sources
+    """What an answer may cite; those that this call adds are noted apart."""
     turn: int = 0
     """The model turn that made it: calls of one turn are parallel."""
     refusal: str | None = None
@@ -54,7 +57,7 @@ class ServerCall:
 def admit(call: ModelCall, plan: Plan, choice: Choice, counts: Counts) -> ServerCall:
     """Decide whether a call is executed; one that is not has the reason for the model to read."""
     target = plan.toolset.targets.get(call.name)
-    server = ServerCall(call.call_id, call.name, call.arguments, target, counts.turns)
+    server = ServerCall(call.call_id, call.name, call.arguments, target, plan.ctx.sources.noting(), counts.turns)
     if target is None:
         names = ", ".join(name for name in plan.toolset.targets if choice.permits(name))
         server.refusal = f"There is no function '{call.name[:64]}' here. Available: {names or 'none'}."
@@ -101,13 +104,15 @@ def begin(call: ServerCall, plan: Plan, emitter: Emitter) -> JournalEntry:
     return call.entry
 
 
-def end(call: ServerCall, result: ToolResult, plan: Plan, emitter: Emitter) -> None:
-    """End a call: fill its item and its journal entry with the result."""
+def end(call: ServerCall, result: ToolResult, noted: Mapping[int, Source], plan: Plan, emitter: Emitter) -> None:
+    """End a call: fill its item and its journal entry with the result, and with the sources that the result shows."""
     entry = call.entry
     if entry is None or entry.call is None:
         return
     entry.call["output"] = result.output
     entry.call["status"] = result.status
+    if noted:
+        entry.call["sources"] = msgspec.to_builtins(noted, str_keys=True)
     item = entry.item
     face = call.target.spec.hosted if call.target is not None and call.target.spec is not None else None
     if item["type"] == _OWN:
@@ -154,9 +159,10 @@ async def finish_started(
             continue
         target = plan.toolset.targets.get(record["name"])
         if target is not None and target.spec is not None and target.spec.idempotent:
-            call = ServerCall(record["call_id"], record["name"], record["arguments"], target, entry=entry)
+            sources = plan.ctx.sources.noting()
+            call = ServerCall(record["call_id"], record["name"], record["arguments"], target, sources, entry=entry)
             call.output_index = place_of(entry, emitter)
-            end(call, await execute(call), plan, emitter)
+            end(call, await execute(call), sources.noted(), plan, emitter)
         else:
             interrupt(entry, emitter)
         keep()

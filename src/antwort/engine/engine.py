@@ -14,7 +14,7 @@ from antwort.engine.asking import model_request
 from antwort.engine.compaction import Compactor
 from antwort.engine.counts import Counts
 from antwort.engine.events import EventSink
-from antwort.engine.history import Recall, assembled, load_history, resolve_references
+from antwort.engine.history import Recall, assembled, load_history, resolve_references, restore_sources
 from antwort.engine.input import read_input
 from antwort.engine.journal import Journal, body_of
 from antwort.engine.loop import Loop
@@ -99,8 +99,9 @@ class Engine:
             if found is None:
                 raise conversation_not_found(plan.conversation)
             plan.history = found
+        restore_sources(plan.history, plan.ctx.sources)
         if any(item["type"] == "item_reference" for item in plan.input):
-            plan.input = await resolve_references(plan.input, self.store, ctx.tenant)
+            plan.input = await resolve_references(plan.input, self.store, ctx.tenant, plan.ctx.sources)
         resolved = await self.models.resolve(plan.response.model or None)
         plan.response.model = plan.response.model or resolved.model
         assembled(plan, self.seals(plan))
@@ -201,11 +202,16 @@ class Engine:
         if record is None:
             raise not_found(response_id)
         entries = await self.store.journal(tenant, response_id)
-        return {**record.body, "output": [e.item for e in entries if e.direction == "output" and e.visible]}
+        return shown(record, [e.item for e in entries if e.direction == "output" and e.visible])
 
 
 _NOWHERE = ResponseRecord("", "", 0, "", "", {}, {})
 """The record of a response that is not kept; nobody reads or writes it."""
+
+
+def shown(record: ResponseRecord, output: list[JSON]) -> JSON:
+    """Return a stored response as clients see it."""
+    return {**record.body, "output": output}
 
 
 def not_found(response_id: str) -> NotFoundError:

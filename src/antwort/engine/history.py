@@ -3,13 +3,24 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+import msgspec
+
+from antwort.context import Source, Sources
 from antwort.engine.plan import Plan
 from antwort.engine.window import CALLS, OUTPUTS, Seals, pruned
 from antwort.errors import BadRequestError
 from antwort.storage.base import ACTIVE, JournalEntry, ResponseStore
 from antwort.wire.ids import new_id
 
-__all__ = ["Recall", "assembled", "check_calls", "load_history", "model_items", "resolve_references"]
+__all__ = [
+    "Recall",
+    "assembled",
+    "check_calls",
+    "load_history",
+    "model_items",
+    "resolve_references",
+    "restore_sources",
+]
 
 JSON = dict[str, Any]
 Recall = Mapping[str, Sequence[JournalEntry]]
@@ -40,8 +51,20 @@ async def load_history(
     return entries
 
 
-async def resolve_references(items: list[JSON], store: ResponseStore, tenant: str) -> list[JSON]:
-    """Replace `item_reference` items by what they name."""
+def restore_sources(entries: Iterable[JournalEntry], sources: Sources) -> None:
+    """Put what calls have noted back under its numbers, which the model reads in their outputs.
+
+    Answers that were made at the same time may have given one number to two sources: the later one counts.
+    """
+    for entry in entries:
+        if entry.call is not None and "sources" in entry.call:
+            sources.restore(msgspec.convert(entry.call["sources"], dict[int, Source], str_keys=True))
+
+
+async def resolve_references(
+    items: list[JSON], store: ResponseStore, tenant: str, sources: Sources | None = None
+) -> list[JSON]:
+    """Replace `item_reference` items by what they name, and put the sources of calls among them back."""
     resolved = []
     for index, item in enumerate(items):
         if item["type"] != "item_reference":
@@ -56,6 +79,8 @@ async def resolve_references(items: list[JSON], store: ResponseStore, tenant: st
             resolved.append(entry.item)
         else:  # a call that the server executed, with its output
             resolved += [{"id": new_id("item"), **one} for one in model_items([entry])]
+            if sources is not None:
+                restore_sources([entry], sources)
     return resolved
 
 

@@ -84,7 +84,7 @@ class Loop:
         """Tokens in the window after the last turn, as the model server has counted; 0 if nobody has."""
         if resumed:
             stored = journal.record.extra.get("counts", {})
-            self._counts = Counts.restored(stored, journal.entries, plan.ctx.sources)
+            self._counts = Counts.restored(stored, journal.entries)
             self._choice = plan.choice.relaxed() if self._counts.turns else plan.choice
             self.emitter.client_functions = self._clients()
         self._compacted = any(e.direction == "output" and e.item["type"] == COMPACTION for e in journal.entries)
@@ -253,7 +253,7 @@ class Loop:
 
         async def finished(leader: ServerCall, result: ToolResult) -> None:
             for call in groups[leader.call_id]:
-                end(call, result, self.plan, self.emitter)
+                end(call, result, leader.sources.noted(), self.plan, self.emitter)
                 self._keep_counts()
                 await self._journal.save_at(call.position)
             await self.emitter.flush()
@@ -264,7 +264,7 @@ class Loop:
         target = call.target
         if call.refusal is not None or target is None or target.executor is None or target.spec is None:
             return ToolResult.error(call.refusal or "There is no such function.", "denied")
-        ctx = self.plan.ctx.with_(call_id=call.call_id, options=target.options)
+        ctx = self.plan.ctx.with_(call_id=call.call_id, options=target.options, sources=call.sources)
         return await target.executor.execute(target.spec.name, call.arguments, ctx)
 
     # --- after a crash -----------------------------------------------------------------------------------------------
@@ -280,7 +280,7 @@ class Loop:
     def _keep_counts(self) -> None:
         """Store with the next write how far the response has come, if somebody might have to continue it."""
         if self.response.background:
-            self._journal.tell(self.response, counts=self._counts.stored(self.plan.ctx.sources))
+            self._journal.tell(self.response, counts=self._counts.stored())
 
     # --- endings -----------------------------------------------------------------------------------------------------
 

@@ -8,8 +8,8 @@ from weakref import WeakKeyDictionary
 
 from antwort.context import Context
 from antwort.engine.custom import custom_definition, custom_echo
-from antwort.errors import BadRequestError
-from antwort.functions import FunctionSpec, ToolExecutor, tool_definition
+from antwort.errors import BadRequestError, FunctionError
+from antwort.functions import FunctionSpec, Hosted, ToolExecutor, tool_definition
 
 __all__ = ["Offers", "Target", "Toolset"]
 
@@ -125,6 +125,7 @@ class Offers:
             return
         for spec, executor in available.values():
             if spec.hosted is not None and kind in spec.hosted.types:
+                _check(spec.hosted, tool, param)
                 hosted.append((tool, spec, executor))
                 for companion, its in (available[name] for name in spec.hosted.companions if name in available):
                     if companion.hosted is not None and kind in companion.hosted.types:
@@ -148,6 +149,18 @@ class Offers:
             definition = {**definition, "name": name}
         toolset.targets[name] = Target(name, definition, spec, executor, tool)
         toolset.types.setdefault(str(tool["type"]), name)
+
+
+def _check(face: Hosted, tool: JSON, param: str) -> None:
+    """Refuse a tool whose options cannot be used: its caller learns of it, not the model."""
+    try:
+        if face.check is not None:
+            face.check(tool)
+    except FunctionError as error:
+        raise BadRequestError(str(error), param=param, code="invalid_value") from None
+    except BadRequestError as error:
+        place = f"{param}.{error.param}" if error.param else param
+        raise BadRequestError(error.message, param=place, code=error.code or "invalid_value") from None
 
 
 def _name(toolset: Toolset, tool: JSON, param: str) -> str:

@@ -83,6 +83,8 @@ class Hosted:
     """Fields of the item that only a request sees that asks for them: the value in `include`, and the field."""
     tool_defaults: Mapping[str, Any] = field(default_factory=dict)
     """What the echo of the tool has besides what the request said."""
+    check: Callable[[Mapping[str, Any]], object] | None = None
+    """Reads the tool as a request names it; if it raises a FunctionError or BadRequestError, the request is refused."""
     companions: tuple[str, ...] = ()
     """Functions that are offered with this one when a request names the type, with the same options."""
 

@@ -9,7 +9,7 @@ from antwort.context import Context, Sources
 from antwort.engine.dispatch import interrupt
 from antwort.engine.emitter import Emitter
 from antwort.engine.engine import Engine
-from antwort.engine.history import assembled, load_history
+from antwort.engine.history import assembled, load_history, restore_sources
 from antwort.engine.journal import Journal
 from antwort.engine.loop import Loop
 from antwort.engine.plan import Plan
@@ -95,6 +95,7 @@ class Remains:
             plan.history = await load_history(engine.store, record.tenant, record.previous_response_id)
         elif plan.conversation is not None:  # one that was deleted meanwhile is left out too
             plan.history = await engine.store.conversations.history(record.tenant, plan.conversation) or []
+        restore_sources([*plan.history, *self._journal.entries], plan.ctx.sources)
         plan.response = self.response
         plan.compact_only = bool(record.extra.get("compact_only"))
         assembled(plan, engine.seals(plan))

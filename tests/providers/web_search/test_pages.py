@@ -7,7 +7,18 @@ import httpx
 import pytest
 from tests.http.sdk import create
 from tests.outbound.hostile import HOSTILE
-from tests.providers.web_search.stage import JSON, TYPES, called, found, outputs, page, registered, result, staged
+from tests.providers.web_search.stage import (
+    JSON,
+    TYPES,
+    called,
+    found,
+    outputs,
+    page,
+    registered,
+    result,
+    searching,
+    staged,
+)
 from tests.support.site import Reply, Site
 
 from antwort import Context
@@ -128,7 +139,19 @@ async def test_only_results_are_opened_if_the_operator_wants_it_so() -> None:
             known = await registry.execute("open_page", {"url": f"{site.url}/page"}, ctx)
             unknown = await registry.execute("open_page", {"url": f"{site.url}/page"}, other)
     assert "Tea." in known.output
-    assert "Only results of a search in this response can be opened" in unknown.output
+    assert "Only results of a search in this conversation can be opened" in unknown.output
+
+
+async def test_a_page_that_was_found_before_is_noted_by_the_call_that_opens_it() -> None:
+    with Site({"/page": page("Tea.")}) as site:
+        site.pages["/search"] = found(result(url=f"{site.url}/page"))
+        async with registered({"url": site.url}, allow=[site.place]) as registry:
+            ctx = Context("default")
+            await registry.execute("web_search", {"query": "tea"}, ctx)
+            call_ctx = ctx.with_(sources=ctx.sources.noting())
+            await registry.execute("open_page", {"url": f"{site.url}/page"}, call_ctx)
+    assert call_ctx.sources.noted() == ctx.sources.numbered()
+    assert list(call_ctx.sources.noted()) == [1]
 
 
 async def test_no_page_is_opened_if_the_operator_wants_it_so() -> None:
@@ -192,6 +215,26 @@ def test_searching_opening_and_finding_are_items_with_actions(tmp_path: Path, ki
     assert message.content[0].type == "output_text"
     assert [one.url for one in message.content[0].annotations if one.type == "url_citation"] == [url]
     assert 'antwort_websearch_pages_total{status="success"} 2.0' in metrics
+
+
+def test_results_of_a_response_can_be_opened_in_those_that_continue_it(tmp_path: Path) -> None:
+    with Site({"/tea": page("A drink from leaves.", "Tea")}) as site:
+        url = f"{site.url}/tea"
+        site.pages["/search"] = found(result(url=url))
+        opening = turn(calls=[call("open_page", url=url)])
+        steps = [*searching(), opening, turn("From leaves [1]."), turn("Leaves [1]."), opening, turn("No.")]
+        settings = {"url": site.url, "open_pages": "results"}
+        with staged(tmp_path, steps, settings, outbound={"allow": [site.place]}) as stage:
+            first = create(stage, False, input="?")
+            second = create(stage, False, input="?", previous_response_id=first.id)
+            assert "A drink from leaves." in outputs(stage)[-1]
+            stage.client().responses.delete(first.id)
+            third = create(stage, False, input="?", previous_response_id=second.id)
+            create(stage, False, input="?")
+            assert "Only results of a search in this conversation can be opened" in outputs(stage)[-1]
+    for response in (first, second, third):
+        part = response.output[-1].content[0]  # type: ignore[union-attr, index]
+        assert [one.url for one in part.annotations] == [url]  # type: ignore[union-attr]
 
 
 def test_the_phases_of_every_action_come_in_order(tmp_path: Path) -> None:

@@ -3,10 +3,11 @@
 import asyncio
 import threading
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.providers.web_search.stage import JSON, called, found, registered, result
+from tests.providers.web_search.stage import JSON, called, found, registered, result, staged
 from tests.support.site import Asked, Reply, Site
 
 from antwort import Context
@@ -179,17 +180,27 @@ async def test_only_wanted_domains_are_shown(settings: JSON, options: JSON, kept
     assert [source.url for source in ctx.sources.numbered().values()] == kept
 
 
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"filters": {"allowed_domains": "a.org"}},
-        {"filters": {"allowed_domains": ["https://a.org"]}},
-        {"filters": {"allowed_domains": [7]}},
-        {"filters": ["a.org"]},
-        {"user_location": "Berlin"},
-        {"search_context_size": "huge"},
-    ],
-)
+UNREADABLE: list[JSON] = [
+    {"filters": {"allowed_domains": "a.org"}},
+    {"filters": {"allowed_domains": ["https://a.org"]}},
+    {"filters": {"allowed_domains": [7]}},
+    {"filters": ["a.org"]},
+    {"user_location": "Berlin"},
+    {"search_context_size": "huge"},
+]
+
+
+@pytest.mark.parametrize("options", UNREADABLE)
+def test_a_request_with_a_wish_that_cannot_be_read_is_refused(tmp_path: Path, options: JSON) -> None:
+    with staged(tmp_path, [], {"url": "http://127.0.0.1:9"}) as stage:
+        body = {"model": "scripted", "input": "?", "tools": [{"type": "web_search", **options}]}
+        answer = stage.request("POST", "/responses", json=body)
+    assert answer.status_code == 400
+    assert answer.json()["error"]["param"] == "tools[0]"
+    assert next(iter(options)) in answer.json()["error"]["message"]
+
+
+@pytest.mark.parametrize("options", UNREADABLE)
 async def test_a_wish_that_cannot_be_read_is_an_error_and_nothing_is_searched(options: JSON) -> None:
     with Site({"/search": found(result())}) as backend:
         got, _ = await called({"url": backend.url}, "web_search", {"query": "tea"}, options)

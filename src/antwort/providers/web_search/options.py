@@ -14,7 +14,7 @@ Size = Literal["low", "medium", "high"]
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """The tool's options, read from `ctx.options`; a wish that cannot be read is an error, never dropped."""
+    """The tool as a request names it; a wish that cannot be read is a FunctionError, never dropped."""
 
     allowed_domains: tuple[str, ...] = ()
     """Empty for all."""
@@ -29,7 +29,11 @@ class Options:
     @classmethod
     def of(cls, ctx: Context) -> "Options":
         """Read the options of a call."""
-        options = ctx.options
+        return cls.read(ctx.options)
+
+    @classmethod
+    def read(cls, options: Mapping[str, Any]) -> "Options":
+        """Read the options of a tool."""
         size = options.get("search_context_size") or "medium"
         if size not in {"low", "medium", "high"}:
             raise FunctionError("search_context_size must be low, medium or high.")

@@ -62,6 +62,7 @@ def _face(describe: Callable[[Mapping[str, Any]], JSON], companions: tuple[str, 
         describe=describe,
         phases=("in_progress", "searching"),
         includes={"web_search_call.action.sources": "action.sources"},
+        check=Options.read,
         companions=companions,
     )
 
@@ -222,7 +223,7 @@ class WebSearch(Provider[WebSearchSettings]):
         url = normalised(url) or url
         if self.settings.open_pages == "results" and not any(s.url == url for s in ctx.sources.numbered().values()):
             self.pages.labels("denied").inc()
-            raise FunctionError("Only results of a search in this response can be opened; search first.")
+            raise FunctionError("Only results of a search in this conversation can be opened; search first.")
         status = "error"
         try:
             page = await read_page(ctx, url, lambda host: self._admits(host, options))

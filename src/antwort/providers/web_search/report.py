@@ -29,9 +29,9 @@ def not_live(what: str) -> str:
 
 def number_of(ctx: Context, title: str, url: str) -> int:
     """Return the number under which an answer cites a page; a page keeps the one it has."""
-    for number, source in ctx.sources.numbered().items():
+    for source in ctx.sources.numbered().values():
         if source.url == url:
-            return number
+            return ctx.sources.add(source)
     return ctx.sources.add(Source(title, url=url))
 
 

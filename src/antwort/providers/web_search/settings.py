@@ -46,7 +46,7 @@ class WebSearchSettings(Settings):
     open_pages: Literal["any", "results", "none"] = Field(
         default="any",
         description="What `open_page` and `find_in_page` open: any public page, only results of a search in the same "
-        "response, or nothing.",
+        "response or one that it continues, or nothing.",
     )
     page_length: PositiveInt = Field(default=20_000, description="Characters of a page that one call returns.")
 
