@@ -8,7 +8,7 @@ import pytest
 from tests.storage.samples import TENANT, entry, event, record
 
 from antwort.errors import ConflictError, NotFoundError
-from antwort.storage import FencedError, ResponseRecord, ResponseStore
+from antwort.storage import FencedError, ListedResponse, ResponseRecord, ResponseStore
 
 OTHER = "other"
 
@@ -21,7 +21,7 @@ async def stored(store: ResponseStore, response_id: str, **changes: Any) -> Resp
 
 async def ids(store: ResponseStore, **options: Any) -> list[str]:
     page = await store.list_responses(TENANT, **{"limit": 100, **options})
-    return [found.id for found in page.data]
+    return [found.record.id for found in page.data]
 
 
 # --- create, get, journal --------------------------------------------------------------------------------------------
@@ -356,7 +356,30 @@ async def test_the_list_is_ordered_by_creation_then_insertion(store: ResponseSto
 async def test_a_list_is_of_whole_records(store: ResponseStore) -> None:
     made = await stored(store, "resp_1", extra={"turns": 1}, background=True)
     page = await store.list_responses(TENANT, limit=1)
-    assert (list(page.data), page.has_more) == ([made], False)
+    assert (list(page.data), page.has_more) == ([ListedResponse(made, [entry("msg_resp_1").item])], False)
+
+
+@pytest.mark.parametrize("order", ["asc", "desc"])
+async def test_a_list_has_of_each_response_the_output_that_clients_see(store: ResponseStore, order: str) -> None:
+    for n in range(4):
+        asked = entry(f"in_{n}", direction="input")
+        hidden = entry(f"call_{n}", visible=False, call={"name": "add"})
+        said = [entry(f"z_{n}"), hidden, entry(f"a_{n}")] if n != 2 else []
+        await store.create(record(f"resp_{n}"), [asked, *said])
+    await store.create(record("resp_other", tenant=OTHER), [entry("msg_other")])
+    after, before = ("resp_0", "resp_3") if order == "asc" else ("resp_3", "resp_0")
+    whole: list[tuple[str, list[str]]] = [(f"resp_{n}", [f"z_{n}", f"a_{n}"] if n != 2 else []) for n in range(4)]
+    if order == "desc":
+        whole.reverse()
+    pages: list[tuple[dict[str, Any], list[tuple[str, list[str]]]]] = [
+        ({"limit": 100}, whole),
+        ({"limit": 2}, whole[:2]),
+        ({"limit": 1, "after": after}, whole[1:2]),
+        ({"limit": 2, "before": before}, whole[1:3]),
+    ]
+    for options, expected in pages:
+        page = await store.list_responses(TENANT, order=order, **options)
+        assert [(each.record.id, [item["id"] for item in each.output]) for each in page.data] == expected
 
 
 async def test_a_page_before_a_response_is_the_one_that_ends_there(store: ResponseStore) -> None:

@@ -59,7 +59,7 @@ async def acted(store: Store, tenant: str, actions: list[tuple[str, int]]) -> li
 
 async def page(store: Store, tenant: str, **options: Any) -> tuple[list[str], bool]:
     found = await store.list_responses(tenant, **options)
-    return [each.id for each in found.data], found.has_more
+    return [each.record.id for each in found.data], found.has_more
 
 
 @settings(max_examples=40, deadline=None)

@@ -57,6 +57,9 @@ class EngineConfig(Settings):
     max_turns: PositiveInt = Field(default=50, description="Model turns in one response.")
     deadline: PositiveFloat | None = Field(default=3600.0, description="Seconds a response may take.")
     parallel_calls: PositiveInt = Field(default=16, description="Function calls of one turn that run at the same time.")
+    parallel_recoveries: PositiveInt = Field(
+        default=16, description="Background responses left unfinished that a start takes up at the same time."
+    )
     default_model: str | None = Field(default=None, description="The model of requests that name none.")
     heartbeat: PositiveFloat = Field(default=15.0, description="Seconds of silence before a stream sends a comment.")
     show_calls: bool = Field(

@@ -15,6 +15,7 @@ from antwort.engine.journal import Journal
 from antwort.engine.loop import Loop
 from antwort.engine.plan import Plan
 from antwort.errors import APIError, BadRequestError, ServiceUnavailableError
+from antwort.functions.slots import Slots
 from antwort.runs.log import RunLog
 from antwort.runs.remains import Remains
 from antwort.storage.base import (
@@ -49,6 +50,7 @@ class LocalRuns:
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._news: dict[str, asyncio.Event] = {}
         self._closing = False
+        self._recoveries = Slots(engine.settings.parallel_recoveries)
 
     @property
     def idle(self) -> bool:
@@ -83,12 +85,16 @@ class LocalRuns:
         return accepted
 
     async def recover(self) -> int:
-        """Take up every run that is not over; return how many there were."""
+        """Take up every run that is not over; return how many there were.
+
+        All are claimed at once, so that nobody else writes to them any more, and go on a few at a time: a start must
+        not send a model server more than it takes. The oldest come first.
+        """
         found = await self.engine.store.unfinished()
         for tenant, response_id in found:
             record = await self.engine.store.claim(tenant, response_id)
             if record is not None:
-                self._start(response_id, self._resume(record))
+                self._start(response_id, self._take_up(record))
         return len(found)
 
     async def cancel(self, tenant: str, response_id: str) -> JSON:
@@ -194,6 +200,17 @@ class LocalRuns:
             await self._again(loop.plan.ctx.tenant, response_id, error)
         except Exception:  # it is in the store as failed, or cannot be stored at all
             logger.exception("background response %s could not be brought to an end", response_id)
+
+    async def _take_up(self, claimed: ResponseRecord) -> None:
+        """Go on with a run that was left unfinished, when it is its turn."""
+        await self._recoveries.acquire()
+        try:
+            # Its turn may come late. By then it, or what it continues, may have been deleted.
+            record = await patiently(lambda: self.engine.store.get(claimed.tenant, claimed.id))
+            if record is not None and record.epoch == claimed.epoch:
+                await self._resume(record)
+        finally:
+            self._recoveries.release()
 
     async def _resume(self, record: ResponseRecord) -> None:
         """Go on with a run that another process has begun; one that cannot go on has failed."""

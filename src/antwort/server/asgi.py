@@ -23,6 +23,7 @@ from antwort.server.middleware import (
 )
 from antwort.server.models import Models
 from antwort.server.passthrough import Passthrough
+from antwort.server.readiness import Readiness
 from antwort.server.responses import Responses
 from antwort.server.router import Router
 from antwort.server.sockets.websocket import Guards, WebSockets
@@ -50,7 +51,7 @@ class Parts:
 
 
 def build_asgi(parts: Parts) -> ASGIApp:
-    """Build the HTTP app: request id → metrics → CORS → errors → body limit → auth, tenant, rate limits → route."""
+    """Build the HTTP app: request id → metrics → CORS → errors → host → body limit → auth, rate limits → route."""
     server = parts.config.server
     api = [
         *Responses(parts.engine, parts.runs).routes(),
@@ -58,7 +59,8 @@ def build_asgi(parts: Parts) -> ASGIApp:
         *Models(parts.router).routes(),
         *Passthrough(parts.router, parts.metrics).routes(),
     ]
-    endpoints = Endpoints(server, parts.registry, parts.metrics, parts.state, api)
+    readiness = Readiness(parts.state, parts.engine.store)
+    endpoints = Endpoints(server, parts.registry, parts.metrics, parts.state, readiness=readiness, api=api)
     routes = endpoints.routes()
     parts.registry.reserve(routes)
 
@@ -86,6 +88,6 @@ def build_asgi(parts: Parts) -> ASGIApp:
 
 
 def build_websockets(parts: Parts) -> WebSockets:
-    """Build the WebSocket app, which has the same guards: request id → origin → auth, tenant, rate limits."""
+    """Build the WebSocket app, which has the same guards: request id → host → origin → auth, tenant, rate limits."""
     guards = Guards(parts.chain, parts.limiter, parts.audit, parts.state)
     return WebSockets(parts.engine, parts.config.server, guards, parts.metrics)

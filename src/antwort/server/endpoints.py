@@ -8,12 +8,12 @@ from starlette.responses import Response
 
 import antwort
 from antwort.config import ServerConfig
-from antwort.errors import ServiceUnavailableError
 from antwort.functions import FunctionRegistry, Route
 from antwort.observability import Metrics
 from antwort.server.description import examples
 from antwort.server.description.openapi import OWN, openapi
 from antwort.server.raw import RawRoute
+from antwort.server.readiness import Readiness
 from antwort.server.state import ServerState
 
 __all__ = ["Endpoints", "FunctionList", "ProviderList"]
@@ -74,12 +74,15 @@ class Endpoints:
         registry: FunctionRegistry,
         metrics: Metrics,
         state: ServerState,
+        *,
+        readiness: Readiness,
         api: Sequence[Route | RawRoute] = (),
     ) -> None:
         self._config = config
         self._registry = registry
         self._metrics = metrics
         self._state = state
+        self._readiness = readiness
         self._api = api
 
     @property
@@ -112,9 +115,8 @@ class Endpoints:
         return {"status": "ok", "version": antwort.__version__, "model": self._state.model}
 
     async def readyz(self) -> Health:
-        """Tell whether the server takes requests: every provider is started and it is not stopping."""
-        if not self._state.ready:
-            raise ServiceUnavailableError(f"The server is {self._state.phase}.")
+        """Tell whether the server can answer requests: it has started, is not stopping, and its store answers."""
+        await self._readiness.check()
         return {"status": "ready", "version": antwort.__version__, "model": self._state.model}
 
     async def metrics(self, request: Request) -> Response:

@@ -7,7 +7,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from antwort.context import Context
-from antwort.engine.engine import Engine, not_found
+from antwort.engine.engine import Engine, not_found, shown
 from antwort.engine.events import Events
 from antwort.engine.plan import Plan
 from antwort.engine.replay import replay_response
@@ -15,7 +15,7 @@ from antwort.errors import BadRequestError
 from antwort.functions import Route
 from antwort.functions.http import CONTEXT
 from antwort.runs.local import LocalRuns
-from antwort.server.bodies import check_media_type, read_body, require_json, send_json
+from antwort.server.bodies import read_body, require_json, send_json
 from antwort.server.description import examples
 from antwort.server.description.shapes import DeletedResponse, InputTokens, ItemList, ResponseList
 from antwort.server.lists import listed, unknown_cursor
@@ -98,10 +98,10 @@ class Responses:
         The same path takes WebSockets: each `response.create` message, with the fields of this body, is answered by the
         events of a stream, one message each, and a connection remembers its last response even if it is not stored.
         """
-        show_calls = _check_headers(scope)
+        require_json(scope)
         create = decode_create(await read_body(receive))
         ctx: Context = scope[CONTEXT]
-        plan = await self._engine.plan(create, ctx, show_calls=show_calls)
+        plan = await self._engine.plan(create, ctx, show_calls=wants_calls(scope))
         if plan.response.background:
             accepted = await self._runs.accept(plan)
             if not create.stream:
@@ -193,8 +193,7 @@ class Responses:
             page = await self._engine.store.list_responses(
                 ctx.tenant, limit=limit, after=after, before=before, order=order
             )
-        data = [await self._engine.retrieve(ctx.tenant, record.id) for record in page.data]
-        return listed(data, page.has_more)
+        return listed([shown(found.record, found.output) for found in page.data], page.has_more)
 
     async def input_items(
         self,
@@ -224,17 +223,6 @@ class Responses:
 def wants_calls(scope: Scope) -> bool:
     """Tell whether a request wants to see all calls."""
     return any(name == _SHOW_CALLS and _is_on(value) for name, value in scope["headers"])
-
-
-def _check_headers(scope: Scope) -> bool:
-    """Refuse a body that does not claim to be JSON; return whether the request wants to see all calls."""
-    show_calls = False
-    for name, value in scope["headers"]:
-        if name == b"content-type":
-            check_media_type(value)
-        elif name == _SHOW_CALLS:
-            show_calls = _is_on(value)
-    return show_calls
 
 
 def _is_on(value: bytes) -> bool:

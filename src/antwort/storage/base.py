@@ -12,6 +12,7 @@ __all__ = [
     "FencedError",
     "JournalEntry",
     "Kept",
+    "ListedResponse",
     "Page",
     "Records",
     "ResponseRecord",
@@ -43,7 +44,7 @@ class JournalEntry:
     item: JSON
     visible: bool = True
     call: JSON | None = None
-    """For a function the server executes: name, call_id, arguments, and output once it is there."""
+    """For a function the server executes: name, call_id, arguments, and its output and sources once they are there."""
 
     @property
     def id(self) -> str:
@@ -72,6 +73,14 @@ class ResponseRecord:
     """What the engine needs to continue: counters, the agent, the deadline."""
     conversation_id: str | None = None
     """The conversation that takes up what is said in the response, when it ends."""
+
+
+@dataclass(slots=True)
+class ListedResponse:
+    """A response of a list: its record, and the items of its output that clients see."""
+
+    record: ResponseRecord
+    output: list[JSON]
 
 
 @dataclass(slots=True)
@@ -166,7 +175,7 @@ class ResponseStore(Protocol):
     async def list_responses(
         self, tenant: str, *, limit: int, after: str | None = None, before: str | None = None, order: str = "desc"
     ) -> Page:
-        """Return records by creation time; `after` and `before` are response ids."""
+        """Return `ListedResponse`s by creation time; `after` and `before` are response ids."""
 
     async def delete(self, tenant: str, response_id: str) -> bool:
         """Delete a response with its journal and events; False if there was none."""
@@ -179,6 +188,9 @@ class ResponseStore(Protocol):
 
     async def unfinished(self) -> list[tuple[str, str]]:
         """Return (tenant, id) of every background response that is not over: for recovery, over all tenants."""
+
+    async def ping(self) -> None:
+        """Read a little of what is stored; raise StoreUnavailableError if that cannot be done now."""
 
     async def close(self) -> None:
         """Finish pending writes and let go of the database."""
@@ -235,7 +247,7 @@ class Records(Protocol):
         parent: str = "",
         created_at: int | None = None,
     ) -> Kept:
-        """Keep something new; a ConflictError if the id is taken."""
+        """Keep something new; a ConflictError if the id is taken. That of something deleted is free again."""
 
     async def get(self, tenant: str, kind: str, id: str) -> Kept | None:  # noqa: A002
         """Return what is kept, None if nothing is."""
@@ -244,7 +256,7 @@ class Records(Protocol):
         """Store the value if nobody else has meanwhile, and raise the version; False if somebody has, or it is gone."""
 
     async def delete(self, tenant: str, kind: str, id: str) -> bool:  # noqa: A002
-        """Delete something; False if it was not there."""
+        """Delete something; False if it was not there. Its place is known for a day: lists may go on from there."""
 
     async def list(
         self,
@@ -257,7 +269,10 @@ class Records(Protocol):
         before: str | None = None,
         order: str = "desc",
     ) -> Page:
-        """Return what is kept in the order in which it came; `after` and `before` are ids, unknown ones not found."""
+        """Return what is kept in the order in which it came.
+
+        `after` and `before` are ids, of what was deleted within the last day, too; a NotFoundError if one is unknown.
+        """
 
     async def count(self, tenant: str, kind: str, *, parent: str | None = None) -> int:
         """Count what is kept."""

@@ -103,7 +103,7 @@ class SqlStore(Store):
     async def list_responses(
         self, tenant: str, *, limit: int, after: str | None = None, before: str | None = None, order: str = "desc"
     ) -> Page:
-        """Return records by creation time; `after` and `before` are response ids.
+        """Return `ListedResponse`s by creation time; `after` and `before` are response ids.
 
         Raise NotFoundError for an unknown one. With `before` alone the page is the one right before it.
         """
@@ -129,6 +129,10 @@ class SqlStore(Store):
     @override
     async def unfinished(self) -> list[tuple[str, str]]:
         return await self._reader.run(statements.unfinished)
+
+    @override
+    async def ping(self) -> None:
+        await self._reader.run(statements.ping)
 
     @override
     async def close(self) -> None:

@@ -4,7 +4,12 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Self
 
+from typing_extensions import override
+
+from antwort.storage import statements
+from antwort.storage.base import StoreUnavailableError
 from antwort.storage.connections import Synchronous, config_errors, create_file, open_reader, open_writer
+from antwort.storage.database import Database, Reader, Writer
 from antwort.storage.sql import SqlStore
 from antwort.storage.sqlite_threads import SqliteReaders, SqliteWriter
 from antwort.storage.upgrade import MIGRATIONS, Migrations, prepare
@@ -21,6 +26,10 @@ class SqliteStore(SqlStore):
     the machine.
     """
 
+    def __init__(self, writer: Writer, reader: Reader, path: Path) -> None:
+        super().__init__(writer, reader)
+        self._path = path.absolute()
+
     @classmethod
     def open(cls, path: Path, *, synchronous: Synchronous = "normal", migrations: Migrations = MIGRATIONS) -> Self:
         """Open a database, new or old; raise ConfigError if it cannot be used. This blocks for some milliseconds."""
@@ -35,4 +44,16 @@ class SqliteStore(SqlStore):
                 opened.callback(readers[-1].close)
             opened.pop_all()
         # The readers are closed first: the last connection to close writes the log into the file, which they cannot.
-        return cls(SqliteWriter(writer), SqliteReaders(readers))
+        return cls(SqliteWriter(writer), SqliteReaders(readers), path)
+
+    @override
+    async def ping(self) -> None:
+        await self._reader.run(self._look)
+
+    def _look(self, database: Database) -> None:
+        try:
+            # Connections that are open do not notice that the file is gone: they go on, and all is lost when they end.
+            self._path.stat()
+        except OSError as error:
+            raise StoreUnavailableError("The database cannot be used now: its file is gone.") from error
+        statements.ping(database)

@@ -7,7 +7,15 @@ from collections.abc import Sequence
 
 from antwort.errors import NotFoundError
 from antwort.storage import talk
-from antwort.storage.base import ACTIVE, FencedError, JournalEntry, Page, ResponseRecord, StoredEvent
+from antwort.storage.base import (
+    ACTIVE,
+    FencedError,
+    JournalEntry,
+    ListedResponse,
+    Page,
+    ResponseRecord,
+    StoredEvent,
+)
 from antwort.storage.database import LOCK, Database, Row, snapshot
 from antwort.storage.rows import ENTRY, RECORD, entry_of, record_of
 
@@ -22,6 +30,7 @@ __all__ = [
     "history",
     "journal",
     "page",
+    "ping",
     "unfinished",
     "update",
 ]
@@ -71,11 +80,20 @@ _UNFINISHED = """
     ORDER BY created_at, number"""
 _PLACE = "SELECT created_at, number FROM responses WHERE id = ? AND tenant = ?"
 _FIRST, _LAST = (-(2**63), 0), (2**63 - 1, 2**63 - 1)
-_BETWEEN = f"""
-    SELECT {RECORD} FROM responses
-    WHERE tenant = ? AND (created_at, number) > (?, ?) AND (created_at, number) < (?, ?)"""  # noqa: S608
-_ASCENDING = f"{_BETWEEN} ORDER BY created_at, number LIMIT ?"
-_DESCENDING = f"{_BETWEEN} ORDER BY created_at DESC, number DESC LIMIT ?"
+_BETWEEN = """
+    FROM responses WHERE tenant = ? AND (created_at, number) > (?, ?) AND (created_at, number) < (?, ?)"""
+_UPWARDS = f"{_BETWEEN} ORDER BY created_at, number LIMIT ?"
+_DOWNWARDS = f"{_BETWEEN} ORDER BY created_at DESC, number DESC LIMIT ?"
+_ASCENDING = f"SELECT {RECORD} {_UPWARDS}"
+_DESCENDING = f"SELECT {RECORD} {_DOWNWARDS}"
+# The output of all responses of such a page, in one statement however many there are. The empty text as above.
+_SHOWN = "AND tenant || '' = ? AND direction = 'output' AND visible ORDER BY response_id, position"
+_OUTPUT_ASCENDING = f"""
+    SELECT response_id, {ENTRY} FROM entries WHERE response_id IN (SELECT id {_UPWARDS}) {_SHOWN}"""  # noqa: S608
+_OUTPUT_DESCENDING = f"""
+    SELECT response_id, {ENTRY} FROM entries WHERE response_id IN (SELECT id {_DOWNWARDS}) {_SHOWN}"""  # noqa: S608
+# A statement that reads no table would be answered by a database whose tables cannot be read.
+_PING = "SELECT 1 FROM responses WHERE id = ''"
 
 
 def create(database: Database, record: Row, entries: Sequence[Row], said: Sequence[Row] = ()) -> None:
@@ -196,23 +214,39 @@ def unfinished(database: Database) -> list[tuple[str, str]]:
 def page(
     database: Database, tenant: str, *, limit: int, after: str | None, before: str | None, ascending: bool
 ) -> Page:
-    """Return responses in order: those right after `after`, or those right before `before`, or the first."""
+    """Return responses in order: those right after `after`, or those right before `before`, or the first.
+
+    However many they are, the number of statements is the same.
+    """
     with snapshot(database):
         start = None if after is None else _place(database, tenant, after, "after")
         end = None if before is None else _place(database, tenant, before, "before")
         low, high = (start, end) if ascending else (end, start)
         backwards = start is None and end is not None
-        statement = _ASCENDING if ascending != backwards else _DESCENDING
-        bounds = (*(low or _FIRST), *(high or _LAST))
-        rows = database.execute(statement, (tenant, *bounds, limit + 1)).fetchall()
-    records = [record_of(row) for row in rows[:limit]]
+        upwards = ascending != backwards
+        records, output = (_ASCENDING, _OUTPUT_ASCENDING) if upwards else (_DESCENDING, _OUTPUT_DESCENDING)
+        bounds = (tenant, *(low or _FIRST), *(high or _LAST))
+        rows = database.execute(records, (*bounds, limit + 1)).fetchall()
+        items = database.execute(output, (*bounds, limit, tenant)).fetchall()
+    found = {record.id: ListedResponse(record, []) for record in map(record_of, rows[:limit])}
+    for response_id, *entry in items:
+        found[response_id].output.append(entry_of(entry).item)
+    listed = list(found.values())
     if backwards:
-        records.reverse()
-    return Page(records, has_more=len(rows) > limit)
+        listed.reverse()
+    return Page(listed, has_more=len(rows) > limit)
+
+
+def ping(database: Database) -> None:
+    """Read a little."""
+    database.execute(_PING).fetchone()
 
 
 def _place(database: Database, tenant: str, response_id: str, param: str) -> tuple[int, int]:
     place: tuple[int, int] | None = database.execute(_PLACE, (response_id, tenant)).fetchone()
     if place is None:
-        raise NotFoundError(f"There is no response '{response_id}' to list from.", param=param)
+        raise NotFoundError(
+            f"There is no response '{response_id}' to list from; if it was deleted, list again without '{param}'.",
+            param=param,
+        )
     return place

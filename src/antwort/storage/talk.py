@@ -112,7 +112,10 @@ def page(
         if after is not None:
             row = database.execute(_PLACE, (conversation_id, tenant, after)).fetchone()
             if row is None:
-                raise NotFoundError(f"There is no item '{after}' to list from.", param="after")
+                raise NotFoundError(
+                    f"There is no item '{after}' to list from; if it was deleted, list again without 'after'.",
+                    param="after",
+                )
             place = row[0]
         statement = _ASCENDING if ascending else _DESCENDING
         rows = database.execute(statement, (conversation_id, tenant, place, limit + 1)).fetchall()

@@ -1,0 +1,48 @@
+"""Whether the server can do its work now, for the probes of whoever sends it requests."""
+
+import asyncio
+
+from antwort.errors import ServiceUnavailableError
+from antwort.server.state import ServerState
+from antwort.storage.base import Store, StoreUnavailableError
+
+__all__ = ["Readiness"]
+
+LIMIT = 2.0
+"""Seconds that the store has to answer."""
+
+
+class Readiness:
+    """Asks what every request needs: that the server is running, and that its store answers.
+
+    The store is asked once at a time, however many probes there are: they are public, and while it is away each
+    question keeps one of its connections busy.
+    """
+
+    def __init__(self, state: ServerState, store: Store) -> None:
+        self._state = state
+        self._store = store
+        self._question: asyncio.Task[None] | None = None
+
+    async def check(self) -> None:
+        """Raise a ServiceUnavailableError that names what is not ready."""
+        if not self._state.ready:
+            raise ServiceUnavailableError(f"The server is {self._state.phase}.")
+        try:
+            async with asyncio.timeout(LIMIT):
+                await asyncio.shield(self._asked())
+        except StoreUnavailableError as error:
+            raise _without_store(error.message) from error
+        except TimeoutError:
+            raise _without_store(f"The database has not answered within {LIMIT:g} seconds.") from None
+
+    def _asked(self) -> "asyncio.Task[None]":
+        """Return the question that is under way, or a new one."""
+        if self._question is None or self._question.done():
+            self._question = asyncio.get_running_loop().create_task(self._store.ping())
+        return self._question
+
+
+def _without_store(why: str) -> ServiceUnavailableError:
+    message = f"The server is not ready: its store cannot be used. {why}"
+    return ServiceUnavailableError(message, code="store_unavailable")

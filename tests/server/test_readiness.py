@@ -1,0 +1,112 @@
+"""`/readyz` says whether requests can be answered; `/healthz` only that the process lives."""
+
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from tests.support.postgres import PostgresServer
+from tests.support.statements import Questions
+
+from antwort import Antwort
+from antwort.config import Config
+from antwort.testing import RunningApp, running
+
+PASSWORD = "hunter22"
+
+
+@pytest.fixture
+def url(postgres_server: PostgresServer, postgres_template: str) -> str:
+    """A database whose URL has a secret in it."""
+    name = PostgresServer.name(postgres_server.create(postgres_template))
+    return postgres_server.url(name, f"antwort:{PASSWORD}")
+
+
+def app(folder: Path, **storage: Any) -> Antwort:
+    return Antwort(Config.model_validate({"data_dir": folder, "providers": {}, "storage": storage}))
+
+
+def get(server: RunningApp, path: str) -> httpx.Response:
+    return httpx.get(f"{server.url}{path}", timeout=60)
+
+
+def until_ready(server: RunningApp) -> httpx.Response:
+    """Ask as whoever probes does, again and again."""
+    while (answer := get(server, "/readyz")).status_code != 200:
+        pass
+    return answer
+
+
+def assert_names_the_store(answer: httpx.Response, why: str) -> None:
+    assert answer.status_code == 503
+    assert answer.headers["content-type"] == "application/json"
+    error = answer.json()["error"]
+    assert (error["type"], error["param"], error["code"]) == ("server_error", None, "store_unavailable")
+    assert error["message"] == f"The server is not ready: its store cannot be used. {why}"
+    assert PASSWORD not in answer.text
+
+
+@pytest.mark.parametrize(
+    ("reconnect", "why"),
+    [
+        (0.2, "The database cannot be used now: it cannot be reached."),
+        (60.0, "The database has not answered within 2 seconds."),
+    ],
+)
+def test_the_server_is_ready_again_when_its_database_is_back(
+    tmp_path: Path, postgres_server: PostgresServer, url: str, reconnect: float, why: str
+) -> None:
+    with running(app(tmp_path, url=url, reconnect=reconnect)) as server:
+        before = get(server, "/readyz")
+        postgres_server.stop("immediate")
+        try:
+            away = [get(server, "/readyz") for _ in range(3)]
+            health = get(server, "/healthz")
+        finally:
+            postgres_server.start()
+        after = until_ready(server)
+    assert (before.status_code, health.status_code) == (200, 200)
+    assert before.json() == after.json()
+    assert after.json()["status"] == "ready"
+    for answer in away:
+        assert_names_the_store(answer, why)
+
+
+def test_a_database_that_stands_still_is_asked_once_however_many_probes_there_are(
+    tmp_path: Path, postgres_server: PostgresServer, url: str
+) -> None:
+    with running(app(tmp_path, url=url)) as server, ThreadPoolExecutor(5) as pool:
+        questions = Questions.of(server.app.engine.store)
+        postgres_server.freeze()
+        try:
+            answers = list(pool.map(lambda _: get(server, "/readyz"), range(10)))
+            asked = questions.calls
+        finally:
+            postgres_server.thaw()
+        until_ready(server)
+    assert asked == 1
+    for answer in answers:
+        assert_names_the_store(answer, "The database has not answered within 2 seconds.")
+
+
+def test_a_server_whose_file_is_gone_is_not_ready(tmp_path: Path) -> None:
+    file, elsewhere = tmp_path / "antwort.db", tmp_path / "elsewhere.db"
+    with running(app(tmp_path)) as server:
+        before = get(server, "/readyz")
+        file.rename(elsewhere)
+        away, health = get(server, "/readyz"), get(server, "/healthz")
+        elsewhere.rename(file)
+        after = get(server, "/readyz")
+    assert_names_the_store(away, "The database cannot be used now: its file is gone.")
+    assert (before.status_code, health.status_code, after.status_code) == (200, 200, 200)
+
+
+def test_tables_that_are_gone_are_noticed(tmp_path: Path, postgres_server: PostgresServer, url: str) -> None:
+    with running(app(tmp_path, url=url)) as server:
+        postgres_server.execute("ALTER TABLE responses RENAME TO mislaid", url)
+        away = get(server, "/readyz")
+        postgres_server.execute("ALTER TABLE mislaid RENAME TO responses", url)
+        after = get(server, "/readyz")
+    assert_names_the_store(away, "The database cannot be used now: its tables are missing.")
+    assert after.status_code == 200

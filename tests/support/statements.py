@@ -1,0 +1,51 @@
+"""What is asked of a database, noted on the way to it."""
+
+from collections.abc import Awaitable, Mapping, Sequence
+from typing import Any, TypeVar
+
+from antwort.storage.database import Call, Cursor, Database, Reader, Row
+from antwort.storage.sql import SqlStore
+
+__all__ = ["Questions"]
+
+T = TypeVar("T")
+
+
+class Questions:
+    """The side of a store that reads, with a note of each call and of each statement in it."""
+
+    def __init__(self, reader: Reader) -> None:
+        self._reader = reader
+        self.calls = 0
+        self.statements: list[str] = []
+
+    @classmethod
+    def of(cls, store: object) -> "Questions":
+        """Listen to a store from now on."""
+        assert isinstance(store, SqlStore)
+        noted = cls(store._reader)
+        store._reader = noted
+        return noted
+
+    def run(self, call: Call[T], /) -> Awaitable[T]:
+        """Pass a call on."""
+        self.calls += 1
+        return self._reader.run(lambda database: call(_Noted(database, self.statements)))
+
+    async def close(self) -> None:
+        """Close the real one."""
+        await self._reader.close()
+
+
+class _Noted:
+    def __init__(self, database: Database, statements: list[str]) -> None:
+        self._database = database
+        self._statements = statements
+
+    def execute(self, sql: str, parameters: Sequence[Any] | Mapping[str, Any] = (), /) -> Cursor:
+        self._statements.append(sql)
+        return self._database.execute(sql, parameters)
+
+    def executemany(self, sql: str, parameters: Sequence[Row], /) -> object:
+        self._statements.append(sql)
+        return self._database.executemany(sql, parameters)
