@@ -5,7 +5,16 @@ from typing import Any
 import pytest
 from starlette.datastructures import Headers
 
-from antwort.auth import Chain, KeyFile, build_authenticator, check_bind, hash_key, is_anonymous, keys_file
+from antwort.auth import (
+    Chain,
+    KeyFile,
+    allowed_hosts,
+    build_authenticator,
+    check_bind,
+    hash_key,
+    is_anonymous,
+    keys_file,
+)
 from antwort.config import Config
 from antwort.errors import AuthenticationError, ConfigError
 
@@ -205,3 +214,30 @@ def test_names_are_resolved_by_the_system(tmp_path: Path) -> None:
     check_bind(config(tmp_path, host="127.1"))
     with pytest.raises(ConfigError, match="--allow-anonymous"):
         check_bind(config(tmp_path, host="x" * 300))
+
+
+# --- the hosts that are answered to ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("host", [*LOOPBACK, "loop.example"])
+def test_an_anonymous_server_of_this_machine_answers_to_the_names_of_it_only(host: str, tmp_path: Path) -> None:
+    found = allowed_hosts(config(tmp_path, host=host), resolve=resolve)
+    assert found == ["localhost", "*.localhost", "127.0.0.0/8", "::1", host]
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "192.0.2.7", "elsewhere.example", "both.example"])
+def test_where_others_can_reach_it_a_server_answers_to_all_names(host: str, tmp_path: Path) -> None:
+    assert allowed_hosts(config(tmp_path, host=host, allow_anonymous=True), resolve=resolve) == []
+
+
+@pytest.mark.parametrize("auth", [{"api_keys": [KEY]}, {"jwt": JWT}, {"mode": "required"}])
+def test_a_server_with_authentication_answers_to_all_names(auth: dict[str, Any], tmp_path: Path) -> None:
+    assert allowed_hosts(config(tmp_path, **auth)) == []
+
+
+@pytest.mark.parametrize("auth", [{}, {"api_keys": [KEY]}])
+@pytest.mark.parametrize("host", ["127.0.0.1", "0.0.0.0"])
+def test_the_hosts_of_the_configuration_are_taken_as_they_are(host: str, auth: dict[str, Any], tmp_path: Path) -> None:
+    settings = config(tmp_path, host=host, **auth)
+    told = settings.server.model_copy(update={"allowed_hosts": ["api.example"]})
+    assert allowed_hosts(settings.model_copy(update={"server": told})) == ["api.example"]

@@ -8,6 +8,9 @@ from pathlib import Path
 import httpx
 import pytest
 from click.testing import Result
+from websockets.exceptions import InvalidStatus
+from websockets.sync.client import connect
+from websockets.typing import Origin
 
 import antwort
 from antwort.testing import ScriptServer
@@ -79,6 +82,64 @@ def test_a_signal_while_a_provider_starts_ends_the_start(process: Process, plugi
     server.send_signal(signal.SIGTERM)
     stdout, stderr = server.communicate(timeout=60)
     assert (server.returncode, stdout, stderr) == (0, "", "")
+
+
+def _status(banner: list[str], host: str, path: str = "/v1/models") -> int:
+    return httpx.get(f"{_url(banner)}{path}", headers={"host": host}).status_code
+
+
+def test_a_page_whose_name_points_at_this_machine_gets_nothing_from_an_open_server(listening: Listening) -> None:
+    _, banner = listening()
+    port = _url(banner).rpartition(":")[2]
+    for host in ("localhost", "app.localhost", "127.0.0.1", "[::1]"):
+        assert _status(banner, f"{host}:{port}") == 200, host
+    for path in ("/v1/models", "/healthz", "/readyz", "/metrics", "/openapi.json"):
+        assert _status(banner, f"evil.example:{port}", path) == 403, path
+    answer = httpx.post(f"{_url(banner)}/v1/responses", json={"input": "hi"}, headers={"host": f"evil.example:{port}"})
+    assert (answer.status_code, answer.json()["error"]["code"]) == (403, "host_not_allowed")
+    with (
+        pytest.raises(InvalidStatus) as found,
+        socket.create_connection(("127.0.0.1", int(port))) as raw,
+        connect(
+            f"ws://evil.example:{port}/v1/responses",
+            sock=raw,
+            origin=Origin(f"http://evil.example:{port}"),
+            proxy=None,
+        ),
+    ):
+        pass
+    assert found.value.response.status_code == 403
+
+
+def test_the_name_it_listens_on_is_one_of_its_own(listening: Listening) -> None:
+    _, banner = listening("--host", "127.1")  # only the system can tell that this is 127.0.0.1
+    assert [_status(banner, host) for host in ("127.1:80", "localhost", "evil.example")] == [200, 200, 403]
+
+
+def test_the_hosts_of_the_configuration_replace_those_of_this_machine(listening: Listening, config: Write) -> None:
+    config("server:\n  allowed_hosts: [host.docker.internal, '*.example']\n")
+    _, banner = listening()
+    hosts = ("host.docker.internal:8080", "a.example", "localhost", "127.0.0.1:8080")
+    assert [_status(banner, host) for host in hosts] == [200, 200, 403, 403]
+
+
+def test_all_hosts_can_be_allowed(listening: Listening, config: Write) -> None:
+    config("server:\n  allowed_hosts: ['*']\n")
+    _, banner = listening()
+    assert _status(banner, "anything.example") == 200
+
+
+def test_with_authentication_the_credentials_guard_it_whatever_the_host(cli: Cli, listening: Listening) -> None:
+    cli("keys", "new", "--tenant", "acme")
+    _, banner = listening()
+    assert [_status(banner, "api.example", path) for path in ("/v1/models", "/healthz")] == [401, 200]
+
+
+def test_a_host_that_is_none_names_the_place(refused: Refused, config: Write) -> None:
+    config("server:\n  allowed_hosts: ['http://a.example']\n")
+    line = refused("serve", "--port", "0")
+    assert line.startswith("antwort.yaml:2: server.allowed_hosts: ")
+    assert "'http://a.example' is no host name, address or network; leave out scheme and port" in line
 
 
 def test_keys_made_and_revoked_take_effect_without_restart(cli: Cli, listening: Listening) -> None:

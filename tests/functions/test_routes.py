@@ -16,10 +16,22 @@ from antwort.functions.routes import RouteTable
 from antwort.provider import ConflictError, Context, Provider, Request, Response, route
 from antwort.testing import running
 
+Word = Annotated[str, Field(max_length=5)]
+
+
+class Box(BaseModel):
+    size: int
+
 
 class Item(BaseModel):
     name: str = Field(min_length=1)
     count: int = 1
+
+
+class Order(BaseModel):
+    wanted: Word | Annotated[list[Word], Field(max_length=2)]
+    notes: dict[Annotated[str, Field(max_length=3)], int | str] = Field(default_factory=dict)
+    box: Box | bool | None = None
 
 
 class Shop(Provider):
@@ -29,6 +41,11 @@ class Shop(Provider):
     async def create(self, ctx: Context, item: Item) -> dict[str, Any]:
         """Create an item."""
         return {"tenant": ctx.tenant, **item.model_dump()}
+
+    @route("POST", "/v1/shop/orders")
+    async def order(self, order: Order) -> dict[str, Any]:
+        """Order items."""
+        return order.model_dump()
 
     @route("GET", "/v1/shop/{number}")
     async def get(self, number: int) -> Item:
@@ -98,6 +115,29 @@ def test_a_bad_body_is_a_400_in_the_envelope(client: httpx.Client, body: bytes) 
     response = client.post("/v1/shop", content=body)
     assert response.status_code == 400
     assert response.json()["error"]["type"] == "invalid_request_error"
+
+
+@pytest.mark.parametrize(
+    ("body", "param", "message"),
+    [
+        ({"wanted": "a nut too many"}, "wanted", "String should have at most 5 characters"),
+        ({"wanted": ["a", "b", "c"]}, "wanted", "List should have at most 2 items after validation, not 3"),
+        ({"wanted": ["a", "a nut too many"]}, "wanted.1", "String should have at most 5 characters"),
+        ({"wanted": ["a", 5]}, "wanted.1", "Input should be a valid string"),
+        ({"wanted": 5}, "wanted", "Input should be a valid string"),
+        ({"wanted": "a", "notes": {"a": []}}, "notes.a", "Input should be a valid integer"),
+        ({"wanted": "a", "notes": {"abcd": 1}}, "notes.abcd", "String should have at most 3 characters"),
+        ({"wanted": "a", "box": {}}, "box.size", "is required"),
+        ({"wanted": "a", "box": {"size": "x"}}, "box.size", "Input should be a valid integer"),
+        ({}, "wanted", "is required"),
+    ],
+)
+def test_a_field_of_several_types_is_named_without_them(
+    client: httpx.Client, body: Any, param: str, message: str
+) -> None:
+    error = client.post("/v1/shop/orders", json=body).json()["error"]
+    assert error["param"] == param
+    assert error["message"].startswith(f"{param}: {message}")
 
 
 def test_path_parameters_have_the_declared_type(client: httpx.Client) -> None:

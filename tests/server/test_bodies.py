@@ -1,13 +1,18 @@
 """Reading bodies, and refusing what does not claim to be JSON."""
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 from starlette.requests import ClientDisconnect
 
+from antwort import Antwort
+from antwort.config import Config
 from antwort.errors import UnsupportedMediaTypeError
 from antwort.server.bodies import read_body, require_json
+from antwort.testing import ScriptedBackend, running
 
 
 def receiving(*messages: Any) -> Any:
@@ -46,3 +51,40 @@ def test_what_claims_to_be_json_is_taken(value: bytes) -> None:
 def test_what_claims_to_be_something_else_is_refused(value: bytes) -> None:
     with pytest.raises(UnsupportedMediaTypeError, match="application/json"):
         require_json({"headers": [(b"host", b"x"), (b"content-type", value)]})
+
+
+@pytest.mark.parametrize("origin", [b"https://evil.example", b"null"])
+def test_what_claims_nothing_is_not_taken_from_web_pages(origin: bytes) -> None:
+    with pytest.raises(UnsupportedMediaTypeError, match="application/json"):
+        require_json({"headers": [(b"origin", origin)]})
+    for headers in ([(b"origin", origin)], []):
+        require_json({"headers": [*headers, (b"content-type", b"application/json")]})
+        require_json({"headers": [(b"content-type", b"application/json"), *headers]})
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/v1/responses",
+        "/v1/responses/compact",
+        "/v1/responses/input_tokens",
+        "/v1/conversations",
+        "/v1/chat/completions",
+        "/v1/embeddings",
+    ],
+)
+def test_a_page_of_another_site_cannot_send_what_browsers_let_it_send_without_asking(tmp_path: Path, path: str) -> None:
+    body = b'{"model": "scripted", "input": "Hi", "messages": []}'
+    kinds = ["text/plain", "text/plain;charset=UTF-8", "application/x-www-form-urlencoded", "multipart/form-data", None]
+    model = ScriptedBackend([])
+    with running(Antwort(Config(data_dir=tmp_path), backend=model)) as server:
+        for kind in kinds:
+            headers = {"origin": "https://evil.example"} | ({} if kind is None else {"content-type": kind})
+            found = httpx.post(f"{server.url}{path}", content=body, headers=headers)
+            assert (found.status_code, found.json()["error"]["code"]) == (415, "unsupported_media_type"), kind
+        asked = {"origin": "https://evil.example", "access-control-request-method": "POST"}
+        preflight = httpx.options(
+            f"{server.url}{path}", headers={**asked, "access-control-request-headers": "content-type"}
+        )
+        assert "access-control-allow-origin" not in preflight.headers
+    assert model.script.requests == []

@@ -2,7 +2,7 @@
 
 from antwort.auth.anonymous import Anonymous
 from antwort.auth.base import Authenticator, Chain, credential
-from antwort.auth.build import build_authenticator, check_bind, is_anonymous, keys_file
+from antwort.auth.build import allowed_hosts, build_authenticator, check_bind, is_anonymous, keys_file
 from antwort.auth.jwt import JwtAuthenticator
 from antwort.auth.keyfile import ApiKey, KeyFile, hash_key
 from antwort.auth.keys import ApiKeyAuthenticator
@@ -17,6 +17,7 @@ __all__ = [
     "JwtAuthenticator",
     "KeyFile",
     "RateLimiter",
+    "allowed_hosts",
     "build_authenticator",
     "check_bind",
     "credential",

@@ -1,4 +1,4 @@
-"""From the configuration to the chain of authenticators, and the check that nobody serves the world by accident."""
+"""From the configuration to the chain of authenticators, and the checks that nobody serves the world by accident."""
 
 import ipaddress
 import socket
@@ -14,7 +14,9 @@ from antwort.auth.keys import ApiKeyAuthenticator
 from antwort.config import ApiKeyConfig, Config
 from antwort.errors import ConfigError
 
-__all__ = ["build_authenticator", "check_bind", "is_anonymous", "keys_file"]
+__all__ = ["allowed_hosts", "build_authenticator", "check_bind", "is_anonymous", "keys_file"]
+
+_THIS_MACHINE = ("localhost", "*.localhost", "127.0.0.0/8", "::1")
 
 
 def build_authenticator(config: Config) -> Chain:
@@ -65,6 +67,18 @@ def check_bind(config: Config, *, resolve: Callable[[str], Iterable[str]] = _add
         f"Either {create}, or allow it with the flag --allow-anonymous.",
         where="server.host",
     )
+
+
+def allowed_hosts(config: Config, *, resolve: Callable[[str], Iterable[str]] = _addresses) -> list[str]:
+    """Return the hosts to answer to where `server.host` is really listened on; none means all of them.
+
+    Those of the configuration, if it has any. Else, without authentication on a loopback address, the names of this
+    machine: nothing but the name in a request would tell a web page in its user's browser from the user.
+    """
+    server = config.server
+    if server.allowed_hosts or not is_anonymous(config) or not _is_loopback(server.host, resolve):
+        return server.allowed_hosts
+    return [*_THIS_MACHINE, server.host]
 
 
 def _has_source(config: Config) -> bool:

@@ -5,12 +5,13 @@ import gc
 import signal
 import socket
 from collections.abc import Callable
+from dataclasses import replace
 
 import click
 
 import antwort
 from antwort.app import Antwort
-from antwort.auth import check_bind
+from antwort.auth import allowed_hosts, check_bind
 from antwort.cli.model import app_with_model, backend_option, probe_option
 from antwort.cli.options import configured, setting
 from antwort.config import LoadedConfig
@@ -56,13 +57,20 @@ def serve(loaded: LoadedConfig, *, no_probe: bool) -> None:
     logs = config.observability
     configure_logging(logs.log_level, logs.log_format)
     check_bind(config)
-    app = app_with_model(loaded, probe=not no_probe, own_port=config.server.port)
+    app = app_with_model(_guarded(loaded), probe=not no_probe, own_port=config.server.port)
     configure_logging(logs.log_level, logs.log_format, redactor=app.redactor)  # now the secrets of providers are known
     with (
         bind(config.server.host, config.server.port) as sock,
         asyncio.Runner(loop_factory=_fastest_loop()) as runner,
     ):
         runner.run(_serve(app, sock))
+
+
+def _guarded(loaded: LoadedConfig) -> LoadedConfig:
+    """Settle which hosts are answered to: only here it is sure that the server listens where it is configured to."""
+    config = loaded.config
+    server = config.server.model_copy(update={"allowed_hosts": allowed_hosts(config)})
+    return replace(loaded, config=config.model_copy(update={"server": server}))
 
 
 def _fastest_loop() -> Callable[[], asyncio.AbstractEventLoop] | None:

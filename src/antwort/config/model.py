@@ -1,5 +1,6 @@
 """The configuration: every section, every key, every default. The docs and `antwort init` are generated from here."""
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
@@ -17,7 +18,7 @@ from pydantic import (
 )
 
 from antwort.config.engine import AgentConfig, BackendConfig, EncryptionConfig, EngineConfig, StorageConfig
-from antwort.config.outbound import OutboundConfig
+from antwort.config.outbound import OutboundConfig, is_network
 from antwort.config.settings import Settings
 from antwort.errors import did_you_mean
 
@@ -38,6 +39,7 @@ __all__ = [
 
 _ASYMMETRIC = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES256K", "ES384", "ES512", "EdDSA")
 """The signatures a server can check without being able to forge them."""
+_HOST = re.compile(r"(?:\*\.)?[\w-]+(?:\.[\w-]+)*\.?", re.ASCII)
 
 
 def _expand(path: Path) -> Path:
@@ -85,6 +87,10 @@ class ServerConfig(Settings):
     cors_origins: list[str] = Field(
         default_factory=list, description="Origins of web pages that may call the server; '*' allows all."
     )
+    allowed_hosts: list[str] = Field(
+        default_factory=list,
+        description="Hosts that requests may be sent to, such as `*.a.example` or `10.0.0.0/8`; '*' allows all.",
+    )
     allow_anonymous: bool = Field(
         default=False, description="Serve without authentication on an address other machines can reach."
     )
@@ -95,6 +101,14 @@ class ServerConfig(Settings):
     websocket: WebSocketConfig = Field(
         default_factory=WebSocketConfig, description="WebSocket connections to /v1/responses."
     )
+
+    @field_validator("allowed_hosts")
+    @classmethod
+    def _are_hosts(cls, entries: list[str]) -> list[str]:
+        for entry in entries:
+            if entry != "*" and not _HOST.fullmatch(entry) and not is_network(entry.strip("[]")):
+                raise ValueError(f"'{entry}' is no host name, address or network; leave out scheme and port")
+        return entries
 
 
 class ApiKeyConfig(Settings):

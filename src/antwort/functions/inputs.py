@@ -1,17 +1,18 @@
 """What a route's handler gets from a request: values of the path, of the query, and the body."""
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
 
 from pydantic import BaseModel, TypeAdapter, ValidationError
 from pydantic.fields import FieldInfo
+from pydantic_core import ErrorDetails, from_json
 from starlette.requests import Request
 
 from antwort.errors import BadRequestError, DefinitionError, UnsupportedMediaTypeError
 
-__all__ = ["QueryParameter", "check_media_type", "path_reader", "query_parameter", "read_body"]
+__all__ = ["QueryParameter", "check_claim", "path_reader", "query_parameter", "read_body"]
 
 Read = Callable[[Any], Any]
 
@@ -76,8 +77,24 @@ def path_reader(name: str, hint: Any) -> Callable[[Request], Any]:
     return lambda request: _checked(validate, request.path_params[name], name)
 
 
-def check_media_type(value: bytes) -> None:
-    """Refuse a content type that is not JSON, such as that of a form which some web page sends."""
+def check_claim(headers: Iterable[tuple[bytes, bytes]]) -> None:
+    """Refuse a body that does not claim to be JSON; one that claims nothing is taken from programs, not from web pages.
+
+    Browsers let a page of any site send forms, plain text and bodies without a type to any server, without asking it
+    first. They send the page's origin along.
+    """
+    claimed = from_page = False
+    for name, value in headers:
+        if name == b"content-type":
+            _check_media_type(value)
+            claimed = True
+        elif name == b"origin":
+            from_page = True
+    if from_page and not claimed:
+        raise UnsupportedMediaTypeError("Web pages must say that they send JSON (content-type: application/json).")
+
+
+def _check_media_type(value: bytes) -> None:
     kind = value.partition(b";")[0].strip().lower()
     if kind not in {b"application/json", b"text/json"} and not kind.endswith(b"+json"):
         shown = kind.decode("latin-1")
@@ -86,15 +103,14 @@ def check_media_type(value: bytes) -> None:
 
 async def read_body(request: Request, model: type[BaseModel]) -> BaseModel:
     """Read a body as a model; BadRequestError with the first field that does not fit."""
-    if "content-type" in request.headers:
-        check_media_type(request.headers["content-type"].encode("latin-1"))
+    check_claim(request.scope["headers"])
     raw = await request.body()
     if not raw:
         raise BadRequestError("The request has no body; send a JSON object.")
     try:
         return model.model_validate_json(raw)
     except ValidationError as error:
-        raise _invalid(error) from None
+        raise _unfit(error, raw) from None
 
 
 def _checked(validate: Read, value: str | list[str], name: str) -> Any:
@@ -103,12 +119,39 @@ def _checked(validate: Read, value: str | list[str], name: str) -> Any:
     try:
         return validate(value)
     except ValidationError as error:
-        raise _invalid(error, name) from None
+        raise _invalid(_details(error)[0], name) from None
 
 
-def _invalid(error: ValidationError, param: str | None = None) -> BadRequestError:
-    """Name the first field that does not fit."""
-    found = error.errors(include_url=False, include_context=False, include_input=False)[0]
-    param = param or ".".join(str(part) for part in found["loc"]) or None
+def _details(error: ValidationError) -> list[ErrorDetails]:
+    return error.errors(include_url=False, include_context=False, include_input=False)
+
+
+def _unfit(error: ValidationError, raw: bytes) -> BadRequestError:
+    """Name the first field of a body that does not fit. Where it may be one of several types, one is nearly met."""
+    found = _details(error)
+    if not found[0]["loc"]:
+        return _invalid(found[0], None)
+    body = from_json(raw)
+    named = [(_field(body, one), one) for one in found]
+    first = named[0][0]
+    of_first = [(param, one) for param, one in named if param == first or param.startswith(f"{first}.")]
+    param, nearest = max(of_first, key=lambda one: (not one[1]["type"].endswith("_type"), one[0].count(".")))
+    return _invalid(nearest, param or None)
+
+
+def _field(body: Any, found: ErrorDetails) -> str:
+    """Return where in a body an error is; pydantic also names the one of several types that it has tried."""
+    parts, value, last = [], body, len(found["loc"]) - 1
+    for place, part in enumerate(found["loc"]):
+        if isinstance(value, dict) and (part in value or (place == last and found["type"] == "missing")):
+            parts.append(str(part))
+            value = value.get(part)
+        elif isinstance(value, list) and isinstance(part, int):
+            parts.append(str(part))
+            value = value[part]
+    return ".".join(parts)
+
+
+def _invalid(found: ErrorDetails, param: str | None) -> BadRequestError:
     message = {"missing": "is required", "extra_forbidden": "is not a known field"}.get(found["type"], found["msg"])
     return BadRequestError(f"{param or 'The body'}: {message}.", param=param, code="invalid_value")

@@ -14,10 +14,12 @@ from antwort.observability import AuditLog, Metrics
 from antwort.runs.local import LocalRuns
 from antwort.server.conversations import Conversations
 from antwort.server.endpoints import Endpoints
+from antwort.server.hosts import AllowedHosts
 from antwort.server.middleware import (
     AuthMiddleware,
     BodyLimitMiddleware,
     ErrorMiddleware,
+    HostMiddleware,
     ObservationMiddleware,
     RequestIdMiddleware,
 )
@@ -74,6 +76,8 @@ def build_asgi(parts: Parts) -> ASGIApp:
         pattern=router.pattern,
     )
     app = BodyLimitMiddleware(app, server.max_body_bytes)
+    if (hosts := AllowedHosts.of(server)) is not None:
+        app = HostMiddleware(app, hosts, parts.audit)
     app = ErrorMiddleware(app)
     if server.cors_origins:
         app = CORSMiddleware(

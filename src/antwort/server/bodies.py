@@ -3,16 +3,14 @@
 from starlette.requests import ClientDisconnect
 from starlette.types import Message, Receive, Scope, Send
 
-from antwort.functions.inputs import check_media_type
+from antwort.functions.inputs import check_claim
 
-__all__ = ["check_media_type", "read_body", "require_json", "send_json"]
+__all__ = ["read_body", "require_json", "send_json"]
 
 
 def require_json(scope: Scope) -> None:
-    """Refuse a request whose body does not claim to be JSON; one that claims nothing is taken."""
-    for name, value in scope["headers"]:
-        if name == b"content-type":
-            check_media_type(value)
+    """Refuse a request whose body does not claim to be JSON; one that claims nothing is taken from programs only."""
+    check_claim(scope["headers"])
 
 
 async def read_body(receive: Receive) -> bytes:

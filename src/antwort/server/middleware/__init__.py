@@ -3,6 +3,7 @@
 from antwort.server.middleware.auth import AuthMiddleware
 from antwort.server.middleware.body_limit import BodyLimitMiddleware
 from antwort.server.middleware.errors import ErrorMiddleware
+from antwort.server.middleware.hosts import HostMiddleware
 from antwort.server.middleware.observation import ObservationMiddleware
 from antwort.server.middleware.request_id import RequestIdMiddleware
 
@@ -10,6 +11,7 @@ __all__ = [
     "AuthMiddleware",
     "BodyLimitMiddleware",
     "ErrorMiddleware",
+    "HostMiddleware",
     "ObservationMiddleware",
     "RequestIdMiddleware",
 ]

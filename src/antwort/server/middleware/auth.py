@@ -10,6 +10,7 @@ from antwort.context import Context
 from antwort.errors import APIError, AuthenticationError, RateLimitError
 from antwort.functions.http import CONTEXT, REQUEST_ID, ROUTE
 from antwort.observability import AuditLog, bind_log_context
+from antwort.server.refusals import record_refusal
 
 
 class AuthMiddleware:
@@ -54,16 +55,7 @@ class AuthMiddleware:
         pattern = self._pattern(scope["method"], scope["path"])
         if pattern is not None:  # so that metrics show where callers are refused
             scope[ROUTE] = pattern
-        client = scope.get("client")
-        self._audit.record(
-            "request.refused",
-            request_id=scope.get(REQUEST_ID),
-            method=scope["method"],
-            path=scope["path"],
-            client=client[0] if client else None,
-            status=error.status,
-            code=error.code,
-        )
+        record_refusal(self._audit, scope, error, scope.get(REQUEST_ID))
 
 
 def _with_headers(send: Send, headers: list[tuple[bytes, bytes]]) -> Send:

@@ -12,7 +12,9 @@ from antwort.engine.engine import Engine
 from antwort.errors import APIError, NotFoundError, ServiceUnavailableError
 from antwort.functions.http import as_api_error
 from antwort.observability import AuditLog, Metrics, bind_log_context
+from antwort.server.hosts import AllowedHosts
 from antwort.server.middleware.request_id import HEADER, request_id_of
+from antwort.server.refusals import record_refusal
 from antwort.server.responses import wants_calls
 from antwort.server.sockets.connection import Caller, Connection, Served
 from antwort.server.sockets.handshake import check_origin, chosen_subprotocol, credentials, deny
@@ -40,6 +42,7 @@ class WebSockets:
     def __init__(self, engine: Engine, config: ServerConfig, guards: Guards, metrics: Metrics) -> None:
         self._config = config
         self._guards = guards
+        self._hosts = AllowedHosts.of(config)
         self._open: set[Connection] = set()
         self._connections = metrics.gauge("antwort_websocket_connections", "Open WebSocket connections.")
         frames = metrics.counter("antwort_websocket_frames_total", "Frames of WebSocket connections.", ["direction"])
@@ -62,7 +65,7 @@ class WebSockets:
                 principal, headers = await self._admitted(scope)
             except Exception as error:  # noqa: BLE001 - whatever it is, the client is told and the log has it
                 refusal = as_api_error(error, f"WebSocket {scope['path']}", request_id)
-                self._refused(scope, request_id, refusal)
+                record_refusal(self._guards.audit, scope, refusal, request_id)
                 await deny(scope, send, refusal, named)
                 return
             await send(
@@ -89,6 +92,8 @@ class WebSockets:
 
     async def _admitted(self, scope: Scope) -> tuple[Principal, dict[str, str]]:
         """Check a handshake: a request like any other, which counts as one; return the headers for the answer too."""
+        if self._hosts is not None:
+            self._hosts.check(scope["headers"])
         if scope["path"] != PATH or not self._config.websocket.enabled:
             hint = " It is turned off (server.websocket.enabled)." if scope["path"] == PATH else f" Connect to {PATH}."
             raise NotFoundError(f"There is no WebSocket at {scope['path']}.{hint}")
@@ -107,18 +112,6 @@ class WebSockets:
             principal = await self._guards.chain.authenticate(headers)
             self._guards.limiter.check(principal)
         except APIError as error:
-            self._refused(scope, request_id, error)
+            record_refusal(self._guards.audit, scope, error, request_id)
             raise
         return principal
-
-    def _refused(self, scope: Scope, request_id: str, error: APIError) -> None:
-        client = scope.get("client")
-        self._guards.audit.record(
-            "request.refused",
-            request_id=request_id,
-            method="WEBSOCKET",
-            path=scope["path"],
-            client=client[0] if client else None,
-            status=error.status,
-            code=error.code,
-        )
