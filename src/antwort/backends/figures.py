@@ -52,14 +52,18 @@ def _logprob(entry: JSON) -> JSON:
     }
 
 
-def _object(value: JSON, *names: str) -> JSON:
-    found = (value.get(name) for name in names)
-    return next((inner for inner in found if isinstance(inner, dict)), {})
-
-
-def _count(value: JSON, *names: str) -> int:
+def _object(value: JSON, *names: str) -> JSON | None:
     for name in names:
-        number = value.get(name)
-        if isinstance(number, int | float):
-            return int(number)
+        inner = value.get(name)
+        if isinstance(inner, dict):
+            return inner
+    return None
+
+
+def _count(value: JSON | None, *names: str) -> int:
+    if value:
+        for name in names:
+            number = value.get(name)
+            if isinstance(number, int | float):
+                return int(number)
     return 0
