@@ -1,5 +1,6 @@
 """Generated chunks and queries: vectors in heaps around topics, texts of words as frequent as those of a language."""
 
+import functools
 import uuid
 from collections.abc import Iterator, Sequence
 
@@ -27,7 +28,7 @@ class Store:
         self.id = f"vs_{tenant}"
         self._seed = seed
         self._shared = self.id if shared else ""
-        self._topics = _directions(np.random.default_rng(3), TOPICS, dimensions)
+        self._topics = _topics(dimensions)
 
     def batches(self) -> Iterator[list[Chunk]]:
         """Yield all chunks, some at a time, so that they need no memory to speak of."""
@@ -74,6 +75,11 @@ class Store:
         seeds = [np.random.default_rng([self._seed, 4, number]) for number in numbers]
         own = np.concatenate([_directions(seed, 1, self.dimensions) for seed in seeds])
         return _unit(self._topics[np.asarray(numbers) % TOPICS] + own)
+
+
+@functools.cache
+def _topics(dimensions: int) -> Vectors:
+    return _directions(np.random.default_rng(3), TOPICS, dimensions)
 
 
 def _directions(chance: np.random.Generator, count: int, dimensions: int) -> Vectors:

@@ -4,7 +4,8 @@
         --tenant default --store vs_… documents/
 
 It shows the whole contract of an ingestion process: which collection, which point ids, which payload. Parsing and
-chunking are as plain as can be; put your own there.
+chunking are as plain as can be; put your own there. If antwort has `shared_collection: true`, say
+`--collection antwort_shared_<dimensions>`.
 """
 
 import argparse
@@ -55,9 +56,17 @@ def embed(url: str, model: str | None, key: str | None, texts: Sequence[str]) ->
     return [one["embedding"] for one in sorted(answer["data"], key=lambda one: one["index"])]
 
 
+def file_id_of(path: Path) -> str:
+    """Return the id of a file, which a second run makes again."""
+    return "file-" + hashlib.sha256(path.name.encode()).hexdigest()[:24]
+
+
 def points(path: Path, options: argparse.Namespace) -> Iterator[dict[str, Any]]:
-    """Give the points of a file, without vectors: ids are UUIDs that a second run makes again."""
-    file_id = "file-" + hashlib.sha256(path.name.encode()).hexdigest()[:24]
+    """Give the points of a file, without vectors.
+
+    Ids are UUIDs that a second run makes again. They are made from the store, too: others may be in the collection.
+    """
+    file_id = file_id_of(path)
     for index, text in enumerate(chunks(path.read_text(errors="replace"))):
         yield {
             "id": str(uuid.uuid5(uuid.NAMESPACE_URL, f"{options.store}/{file_id}/{index}")),
@@ -75,7 +84,8 @@ def points(path: Path, options: argparse.Namespace) -> Iterator[dict[str, Any]]:
 
 def ingest(path: Path, options: argparse.Namespace) -> int:
     """Replace all points of a file; return how many there are now."""
-    collection = f"{options.qdrant.rstrip('/')}/collections/antwort_{options.store}/points"
+    name = options.collection or f"antwort_{options.store}"
+    collection = f"{options.qdrant.rstrip('/')}/collections/{name}/points"
     found = list(points(path, options))
     for start in range(0, len(found), BATCH):
         batch = found[start : start + BATCH]
@@ -84,12 +94,14 @@ def ingest(path: Path, options: argparse.Namespace) -> int:
         for point, vector in zip(batch, vectors, strict=True):
             point["vector"] = vector
         send("PUT", f"{collection}?wait=true", {"points": batch}, options.qdrant_key)
-    if found:  # chunks of an older, longer version of the file
-        old = [
-            {"key": "file_id", "match": {"value": found[0]["payload"]["file_id"]}},
-            {"key": "chunk_index", "range": {"gte": len(found)}},
-        ]
-        send("POST", f"{collection}/delete?wait=true", {"filter": {"must": old}}, options.qdrant_key)
+    # Chunks of an older, longer version of the file; all of them if it is empty now.
+    old = [
+        {"key": "tenant", "match": {"value": options.tenant}},
+        {"key": "vector_store_id", "match": {"value": options.store}},
+        {"key": "file_id", "match": {"value": file_id_of(path)}},
+        {"key": "chunk_index", "range": {"gte": len(found)}},
+    ]
+    send("POST", f"{collection}/delete?wait=true", {"filter": {"must": old}}, options.qdrant_key)
     return len(found)
 
 
@@ -98,6 +110,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description="Index text files into a vector store, straight into Qdrant.")
     parser.add_argument("folder", type=Path)
     parser.add_argument("--store", required=True, help="the id of the vector store, vs_…")
+    parser.add_argument("--collection", help="if it is not the store's own: antwort_shared_<dimensions>")
     parser.add_argument("--tenant", default="default", help="whose it is; `default` if antwort has no authentication")
     parser.add_argument("--qdrant", default="http://localhost:6333")
     parser.add_argument("--qdrant-key")

@@ -19,6 +19,7 @@ from antwort.errors import (
     FunctionError,
     NotFoundError,
     PermissionDeniedError,
+    ServiceUnavailableError,
 )
 from antwort.functions import (
     Counter,
@@ -88,6 +89,7 @@ __all__ = [
     "Route",
     "Scope",
     "SecretStr",
+    "ServiceUnavailableError",
     "Services",
     "Settings",
     "Source",

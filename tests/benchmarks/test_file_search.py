@@ -36,10 +36,14 @@ def test_every_database_is_measured(name: str) -> None:
         ("100 chunks, own collection, alone, p50", "ms", None),
         ("100 chunks, own collection, beside 4 other tenants, p50", "ms", None),
         ("100 chunks, own collection, beside 4 other tenants", "\N{MULTIPLICATION SIGN} alone", 1.5),
+        ("100 chunks, own collection, each of the 4 others in turn, p50", "ms", None),
+        ("100 chunks, own collection, each of the 4 others in turn, p99", "ms", None),
         ("100 chunks, own collection, memory of 4 other tenants", "MB", None),
         ("100 chunks, shared collection, alone, p50", "ms", None),
         ("100 chunks, shared collection, beside 4 other tenants, p50", "ms", None),
         ("100 chunks, shared collection, beside 4 other tenants", "\N{MULTIPLICATION SIGN} alone", 1.5),
+        ("100 chunks, shared collection, each of the 4 others in turn, p50", "ms", None),
+        ("100 chunks, shared collection, each of the 4 others in turn, p99", "ms", None),
         ("100 chunks, shared collection, memory of 4 other tenants", "MB", None),
     ]
     assert rows[5].value == 100

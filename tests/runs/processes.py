@@ -52,7 +52,7 @@ async def look_up(key: str, ctx: Context) -> str:
 class ServerProcess:
     """`antwort serve` on one data folder, started as often as needed."""
 
-    def __init__(self, folder: Path, model_url: str, **settings: Any) -> None:
+    def __init__(self, folder: Path, model_url: str, *, providers: JSON | None = None, **settings: Any) -> None:
         self.data_dir = folder / "data"
         self._ledger = folder / "ledger"
         self._errors = folder / "errors"
@@ -63,7 +63,7 @@ class ServerProcess:
         config = {
             "data_dir": str(self.data_dir),
             "plugins_dir": str(plugins),
-            "providers": {},
+            "providers": providers or {},
             "backends": {"steady": {"url": model_url, "models": ["steady"]}},
             "server": {"port": 0, **settings},
         }

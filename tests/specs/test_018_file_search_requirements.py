@@ -162,8 +162,8 @@ def test_fr_005_the_http_client_calls_an_openai_compatible_endpoint(
     with staged(tmp_path, searching("green tea"), settings) as stage:
         store = stage.client().vector_stores.create(name="drinks")
         create(stage, False, input="?", tools=[tool(store.id)])
-    assert embeddings.asked[-1]["model"] == "a-model"
-    assert embeddings.asked[-1]["input"] == ["green tea"]
+    assert embeddings.asked[-1].body["model"] == "a-model"
+    assert embeddings.asked[-1].body["input"] == ["green tea"]
 
 
 @pytest.mark.parametrize("key", ["embedding_url", "embedding_endpoint"])

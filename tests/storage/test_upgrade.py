@@ -1,6 +1,7 @@
 """From any revision to the newest, and no further."""
 
 import asyncio
+import shutil
 import sqlite3
 import subprocess
 import sys
@@ -9,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from textwrap import dedent
 
+import psycopg
 import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
@@ -16,9 +18,11 @@ from alembic.script import ScriptDirectory
 from sqlalchemy import NullPool, create_engine
 from tests.storage.samples import TENANT, entry, record
 
+from antwort.config import Config, StorageConfig
 from antwort.errors import ConfigError
-from antwort.storage import ConversationRecord, SqliteStore
+from antwort.storage import ConversationRecord, Kept, SqliteStore, open_store
 from antwort.storage.connections import connect, create_file
+from antwort.storage.locations import sqlite_path
 from antwort.storage.revisions import alembic_config, migrate
 from antwort.storage.schema import metadata
 from antwort.storage.upgrade import MIGRATIONS, Migrations, current, head, needs_upgrade, prepare, upgrade
@@ -114,6 +118,35 @@ async def test_a_database_of_the_first_revision_is_upgraded_at_start(path: Path,
     await store.conversations.create(ConversationRecord("conv_1", "acme", 1))
     await store.create(replace(found, id="resp_2", conversation_id="conv_1"), said=[entry("msg_2")])
     assert await store.conversations.history("acme", "conv_1") == [entry("msg_2")]
+    await store.close()
+
+
+async def test_what_providers_keep_survives_that_deleted_things_keep_their_places(
+    database_url: str, tmp_path: Path
+) -> None:
+    folder = tmp_path / "until 0003"
+    shutil.copytree(MIGRATIONS.folder, folder, ignore=shutil.ignore_patterns("__pycache__", "r0004*"))
+    add = "INSERT INTO records (owner, kind, tenant, id, parent, created_at, version, value) VALUES "
+    add += ", ".join(f"('library', 'book', 'acme', 'b{number}', '', 7, 1, '{{}}')" for number in range(3))
+    if database_url.startswith("sqlite"):
+        create_file(sqlite_path(database_url))
+        migrate(connect(sqlite_path(database_url)), folder)
+        with closing(sqlite3.connect(sqlite_path(database_url))) as database, database:
+            database.execute(add)
+    else:
+        upgrade(database_url, migrations=Migrations(folder, ("0001", "0002", "0003")))
+        with psycopg.connect(database_url) as connection:
+            connection.execute(add)
+    assert current(database_url) == "0003"
+    upgrade(database_url)
+    assert current(database_url) == head()
+    store = await asyncio.to_thread(open_store, Config(storage=StorageConfig(url=database_url)))
+    records = store.records("library")
+    assert await records.get("acme", "book", "b1") == Kept("b1", "acme", 7, {}, kind="book")
+    assert await records.delete("acme", "book", "b1")
+    page = await records.list("acme", "book", after="b1")
+    assert [kept.id for kept in page.data] == ["b0"]
+    assert await records.count("acme", "book") == 2
     await store.close()
 
 

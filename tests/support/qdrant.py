@@ -3,6 +3,7 @@
 import contextlib
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import tempfile
@@ -20,6 +21,8 @@ INSTALLED = Path(__file__).parent / "qdrant_server/node_modules/@just-memory/qdr
 USER = "nobody"
 """Who runs the server if we are root: it is a program of others and needs no rights."""
 STARTED_WITHIN = 60.0
+ESTABLISHED = "01"
+"""The state of a connection, as the kernel lists it."""
 TRIES = 5
 """How often another port is tried: somebody may take it between our look and the start."""
 
@@ -65,6 +68,17 @@ class QdrantServer:
             self._process.kill()
             self._process.wait()
             self._process = None
+
+    def freeze(self) -> None:
+        """Let it take whatever is sent to it, and do nothing about it, until it is killed."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGSTOP)
+
+    def unread(self) -> int:
+        """Return how many connections have something for it that it has not read."""
+        sockets = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
+        ours = [one for one in sockets if one[1].endswith(f":{self.port:04X}") and one[3] == ESTABLISHED]
+        return sum(int(one[4].partition(":")[2], 16) > 0 for one in ours)
 
     def remove(self) -> None:
         """End the server and remove all of it."""

@@ -1,6 +1,8 @@
 """The statements on what providers keep, each function one transaction.
 
-Every statement names the owner and, but for `scan`, the tenant.
+Every statement names the owner and, but for `scan`, the tenant; only what is long deleted is removed for all at once.
+What is deleted loses its value and keeps its place for a day: whoever deletes what a list shows, page by page, goes on
+from there.
 """
 
 from typing import Any
@@ -12,22 +14,35 @@ from antwort.storage.rows import KEPT, kept_of
 
 __all__ = ["count", "create", "delete", "get", "page", "scan", "update"]
 
+_PLACE_KEPT = 86_400
+"""Seconds for which what is deleted keeps its place."""
+_REMOVED = 100
+"""Places that one deletion removes at most: more than it adds, so that they do not pile up."""
+
+_ONE = "owner = ? AND kind = ? AND tenant = ? AND id = ?"
 _INSERT = f"INSERT INTO records (owner, kind, {KEPT}) VALUES (?, ?, ?, ?, ?, ?, ?, ?)"  # noqa: S608
-_GET = f"SELECT {KEPT} FROM records WHERE owner = ? AND kind = ? AND tenant = ? AND id = ?"  # noqa: S608
-_UPDATE = """
+_FREE = f"DELETE FROM records WHERE {_ONE} AND deleted_at IS NOT NULL"  # noqa: S608
+_GET = f"SELECT {KEPT} FROM records WHERE {_ONE} AND deleted_at IS NULL"  # noqa: S608
+_UPDATE = f"""
     UPDATE records SET value = ?, version = version + 1
-    WHERE owner = ? AND kind = ? AND tenant = ? AND id = ? AND version = ?"""
-_DELETE = "DELETE FROM records WHERE owner = ? AND kind = ? AND tenant = ? AND id = ?"
-_PLACE = "SELECT number FROM records WHERE owner = ? AND kind = ? AND tenant = ? AND id = ?"
-_OF = "owner = ? AND kind = ? AND tenant = ?"
+    WHERE {_ONE} AND version = ? AND deleted_at IS NULL"""  # noqa: S608
+_DELETE = f"UPDATE records SET value = '{{}}', deleted_at = ? WHERE {_ONE} AND deleted_at IS NULL"  # noqa: S608
+_REMOVE = """
+    DELETE FROM records WHERE number IN
+    (SELECT number FROM records WHERE deleted_at < ? ORDER BY deleted_at LIMIT ?)"""
+_PLACE = f"SELECT number FROM records WHERE {_ONE}"  # noqa: S608 - of what is deleted, too
+_OF = "owner = ? AND kind = ? AND tenant = ? AND deleted_at IS NULL"
 _BELOW = f"{_OF} AND parent = ?"
 _SCAN = f"""
-    SELECT number, {KEPT} FROM records WHERE owner = ? AND kind = ? AND number > ? ORDER BY number LIMIT ?"""  # noqa: S608
+    SELECT number, {KEPT} FROM records WHERE owner = ? AND kind = ? AND deleted_at IS NULL AND number > ?
+    ORDER BY number LIMIT ?"""  # noqa: S608
 _FIRST, _LAST = 0, 2**63 - 1
 
 
 def create(database: Database, row: Row) -> None:
-    """Insert what is new."""
+    """Insert what is new; if something deleted has the id, it loses its place."""
+    owner, kind, name, tenant, *_ = row
+    database.execute(_FREE, (owner, kind, tenant, name))
     database.execute(_INSERT, row)
 
 
@@ -42,9 +57,11 @@ def update(database: Database, change: Row) -> bool:
     return database.execute(_UPDATE, change).rowcount > 0
 
 
-def delete(database: Database, owner: str, kind: str, tenant: str, name: str) -> bool:
-    """Delete what is kept."""
-    return database.execute(_DELETE, (owner, kind, tenant, name)).rowcount > 0
+def delete(database: Database, owner: str, kind: str, tenant: str, name: str, *, now: int) -> bool:
+    """Delete what is kept, but for its place; and the places of what was deleted long ago, a few at a time."""
+    deleted = database.execute(_DELETE, (now, owner, kind, tenant, name)).rowcount > 0
+    database.execute(_REMOVE, (now - _PLACE_KEPT, _REMOVED))
+    return deleted
 
 
 def count(database: Database, owner: str, kind: str, tenant: str, parent: str | None) -> int:
@@ -97,5 +114,7 @@ def _where(owner: str, kind: str, tenant: str, parent: str | None) -> tuple[str,
 def _place(database: Database, of: Row, name: str, param: str) -> int:
     row = database.execute(_PLACE, (*of, name)).fetchone()
     if row is None:
-        raise NotFoundError(f"There is no '{name}' to list from.", param=param)
+        raise NotFoundError(
+            f"There is no '{name}' to list from; if it was deleted, list again without '{param}'.", param=param
+        )
     return int(row[0])

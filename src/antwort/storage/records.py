@@ -53,7 +53,10 @@ class SqlRecords(Records):
 
     @override
     async def delete(self, tenant: str, kind: str, id: str) -> bool:
-        return await self._writer.run(lambda database: keeping.delete(database, self._owner, kind, tenant, id), id)
+        now = int(time.time())
+        return await self._writer.run(
+            lambda database: keeping.delete(database, self._owner, kind, tenant, id, now=now), id
+        )
 
     @override
     async def list(

@@ -23,6 +23,8 @@ __all__ = ["conversation_items", "conversations", "entries", "events", "metadata
 
 _UNFINISHED = text("background AND status IN ('queued', 'in_progress')")
 _CONTINUES = text("previous_response_id IS NOT NULL")
+_KEPT = text("deleted_at IS NULL")
+_DELETED = text("deleted_at IS NOT NULL")
 # The order of insertion. In SQLite it is the rowid.
 _NUMBER = BigInteger().with_variant(Integer, "sqlite")
 
@@ -109,9 +111,22 @@ records = Table(
     Column("created_at", BigInteger, nullable=False),
     Column("version", Integer, nullable=False),
     Column("value", Text, nullable=False),
+    # What is deleted stays for a while without its value: lists may go on from its place.
+    Column("deleted_at", BigInteger),
     UniqueConstraint("owner", "kind", "tenant", "id"),
-    Index("ix_records_list", "owner", "kind", "tenant", "parent", "number"),
-    Index("ix_records_scan", "owner", "kind", "number"),
+    # Partial, so that what is deleted costs neither lists nor scans.
+    Index(
+        "ix_records_list",
+        "owner",
+        "kind",
+        "tenant",
+        "parent",
+        "number",
+        sqlite_where=_KEPT,
+        postgresql_where=_KEPT,
+    ),
+    Index("ix_records_scan", "owner", "kind", "number", sqlite_where=_KEPT, postgresql_where=_KEPT),
+    Index("ix_records_deleted", "deleted_at", sqlite_where=_DELETED, postgresql_where=_DELETED),
 )
 
 conversation_items = Table(

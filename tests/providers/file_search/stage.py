@@ -126,13 +126,14 @@ def pipeline(
     qdrant: QdrantServer,
     embeddings: EmbeddingServer,
     tenant: str = "default",
+    *more: str,
 ) -> str:
     """Let the example pipeline, a process of its own, index documents; return what it prints."""
     folder.mkdir(exist_ok=True)
     for name, text in documents.items():
         (folder / name).write_text(text)
     command = [sys.executable, str(INGEST), "--store", store, "--tenant", tenant, "--qdrant", qdrant.url]
-    command += ["--embeddings", embeddings.url, str(folder)]
+    command += ["--embeddings", embeddings.url, *more, str(folder)]
     return subprocess.run(command, check=True, capture_output=True, text=True).stdout
 
 

@@ -2,7 +2,8 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -36,17 +37,6 @@ from antwort.testing import running
 
 QUICK = {"reconcile": 0.1}
 """Housekeeping that does not let us wait."""
-
-
-@pytest.fixture
-def qdrant() -> Iterator[QdrantServer]:
-    """A server of the test's own, which it may kill."""
-    server = QdrantServer()
-    try:
-        server.start()
-        yield server
-    finally:
-        server.remove()
 
 
 def records(provider: FileSearch, stage: Served) -> dict[str, State]:
@@ -95,6 +85,33 @@ def test_an_outage_in_the_middle_is_an_error_result_and_passes(
     assert "green tea" in output
     assert after == before
     assert collections(qdrant) == {f"antwort_{store.id}"}
+
+
+def test_a_database_that_dies_during_a_search_is_an_error_result(
+    tmp_path: Path, qdrant: QdrantServer, embeddings: EmbeddingServer
+) -> None:
+    settings = settings_for(qdrant, embeddings) | {"qdrant": {"url": qdrant.url, "timeout": 60}}
+    with staged(tmp_path, answering("tea", "tea"), settings) as stage:
+        client = stage.client()
+        store = client.vector_stores.create(name="drinks").id
+        write(stage, store, {"text": "green tea"})
+        qdrant.freeze()
+        with ThreadPoolExecutor() as threads:
+            path, body = f"/vector_stores/{store}/search", {"query": "tea"}
+            asked = threads.submit(stage.request, "POST", path, json=body)
+            answered = threads.submit(create, stage, False, input="?", tools=[tool(store)])
+            until(lambda: qdrant.unread() == 2)  # both are under way
+            assert not asked.done()
+            assert not answered.done()
+            qdrant.kill()
+            refused, failed = asked.result(), answered.result()
+        [output] = outputs(stage)
+        qdrant.start()
+        again = search_item(create(stage, False, input="?", tools=[tool(store)]))
+        assert client.vector_stores.search(store, query="tea").data[0].content[0].text == "green tea"
+    assert refused.status_code == 503
+    assert (failed.status, search_item(failed).status, again.status) == ("completed", "failed", "completed")
+    assert output == "The vector database at 127.0.0.1 cannot be reached."
 
 
 def test_a_store_that_cannot_be_created_leaves_nothing(
@@ -201,6 +218,24 @@ def test_a_crash_during_deletion_is_completed_at_the_next_start(
         assert list(stage.client().vector_stores.list()) == []
         until(lambda: records(provider, stage) == {})
     assert collections(qdrant) == set()
+
+
+def test_a_crash_during_expiry_is_completed_at_the_next_start(
+    tmp_path: Path, qdrant: QdrantServer, embeddings: EmbeddingServer
+) -> None:
+    store = "vs_" + "3" * 32
+    crashed(tmp_path, store, State.EXPIRED)
+    make(qdrant, f"antwort_{store}")
+    provider = FileSearch.from_settings(settings_for(qdrant, embeddings))
+    with staged(tmp_path, [], {}, provider=provider) as stage:
+
+        def is_cleared() -> bool:
+            kept = on_loop(stage, provider.services.records.get("default", KIND, store))
+            return kept is not None and Store(kept).is_cleared
+
+        until(is_cleared)
+        assert collections(qdrant) == set()
+        assert stage.client().vector_stores.retrieve(store).status == "expired"
 
 
 def test_only_collections_that_are_known_to_be_ours_are_removed(

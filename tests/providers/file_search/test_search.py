@@ -7,6 +7,7 @@ import pytest
 from tests.http.sdk import create
 from tests.providers.file_search.stage import (
     Clock,
+    on_loop,
     outputs,
     search_item,
     searching,
@@ -18,6 +19,7 @@ from tests.providers.file_search.stage import (
 from tests.support.embeddings import EmbeddingServer, embedded
 from tests.support.qdrant import QdrantServer
 
+from antwort import Context
 from antwort.providers.file_search import FileSearch
 from antwort.testing import call, turn
 
@@ -124,6 +126,44 @@ def test_hybrid_search_weighs_meaning_and_words(
     assert search_item(response).results[0].text == best
 
 
+def test_hybrid_search_ranks_the_chunks_of_all_stores_as_one(
+    tmp_path: Path, qdrant_server: QdrantServer, embeddings: EmbeddingServer
+) -> None:
+    """What leads a store of nothing to do with the question must not stand beside what answers it."""
+    ranking = {"hybrid_search": {"embedding_weight": 1.0, "text_weight": 1.0}}
+    teas = ["green tea steeps for two minutes", "steep green tea hot", "green tea must steep long", "steep tea"]
+    with staged(tmp_path, searching("how long must green tea steep"), settings_for(qdrant_server, embeddings)) as stage:
+        client = stage.client()
+        stores = [client.vector_stores.create(name=name).id for name in ("tea", "invoices", "cars", "office")]
+        write(stage, stores[0], *({"text": text} for text in teas))
+        for store, text in zip(
+            stores[1:], ["invoices are long overdue", "cars must brake", "how to lock up"], strict=True
+        ):
+            write(stage, store, {"text": text}, {"text": f"{text} and so on"})
+        write(stage, stores[3], {"text": teas[0], "file_id": "file-0"})  # the same chunk again: once is enough
+        options = tool(*stores, ranking_options=ranking, max_num_results=4)
+        response = create(stage, False, input="?", tools=[options], include=RESULTS)
+    results = search_item(response).results
+    assert {one.text for one in results} == set(teas)
+    scores = [one.score for one in results]
+    assert scores == sorted(scores, reverse=True)
+    assert all(0 < score <= 1 for score in scores)
+
+
+def test_a_hybrid_threshold_counts_over_all_stores(
+    tmp_path: Path, qdrant_server: QdrantServer, embeddings: EmbeddingServer
+) -> None:
+    ranking = {"hybrid_search": {"embedding_weight": 1.0, "text_weight": 1.0}, "score_threshold": 0.999}
+    with staged(tmp_path, searching("green tea"), settings_for(qdrant_server, embeddings)) as stage:
+        client = stage.client()
+        stores = [client.vector_stores.create(name=name).id for name in ("tea", "cars")]
+        write(stage, stores[0], {"text": "green tea"}, {"text": "black tea"})
+        write(stage, stores[1], {"text": "green cars"})
+        options = tool(*stores, ranking_options=ranking)
+        response = create(stage, False, input="?", tools=[options], include=RESULTS)
+    assert [one.text for one in search_item(response).results] == ["green tea"]
+
+
 @pytest.mark.parametrize(
     "options",
     [
@@ -135,16 +175,26 @@ def test_hybrid_search_weighs_meaning_and_words(
         {"vector_store_ids": "vs_1"},
     ],
 )
-def test_an_option_that_cannot_be_read_is_an_error_result(
+def test_a_request_with_an_option_that_cannot_be_read_is_refused(
     tmp_path: Path, qdrant_server: QdrantServer, embeddings: EmbeddingServer, options: Any
 ) -> None:
-    with staged(tmp_path, searching(), settings_for(qdrant_server, embeddings)) as stage:
+    with staged(tmp_path, [], settings_for(qdrant_server, embeddings)) as stage:
         body = {"input": "?", "model": "scripted", "tools": [{"type": "file_search", **options}]}
-        response = stage.request("POST", "/responses", json=body).json()
-        [output] = outputs(stage)
-    assert response["output"][0]["status"] == "failed"
-    assert next(iter(options)) in output
+        answer = stage.request("POST", "/responses", json=body)
+    error = answer.json()["error"]
+    assert (answer.status_code, error["type"]) == (400, "invalid_request_error")
+    assert error["param"].startswith(f"tools[0].{next(iter(options))}")
     assert embeddings.asked == []
+
+
+def test_an_option_that_cannot_be_read_is_an_error_result_for_who_calls_the_function_itself(
+    tmp_path: Path, qdrant_server: QdrantServer, embeddings: EmbeddingServer
+) -> None:
+    with staged(tmp_path, [], settings_for(qdrant_server, embeddings)) as stage:
+        ctx = Context("default", options={"type": "file_search", "max_num_results": 0})
+        result = on_loop(stage, stage.server.app.registry.execute("file_search", {"query": "tea"}, ctx))
+    assert result.is_error
+    assert "max_num_results" in result.output
 
 
 @pytest.mark.parametrize("query", ["", " \n "])

@@ -6,8 +6,9 @@ from typing import Any
 
 import httpx
 import pytest
-from openai import APIStatusError
+from openai import APIStatusError, BadRequestError
 from tests.providers.file_search.stage import (
+    KEYS,
     Clock,
     collections,
     on_loop,
@@ -52,7 +53,8 @@ def test_a_store_needs_no_name(tmp_path: Path, qdrant_server: QdrantServer, embe
 def test_an_update_changes_what_it_names(
     tmp_path: Path, qdrant_server: QdrantServer, embeddings: EmbeddingServer
 ) -> None:
-    with staged(tmp_path, [], settings_for(qdrant_server, embeddings)) as stage:
+    settings = FileSearch.from_settings(settings_for(qdrant_server, embeddings)).settings
+    with staged(tmp_path, [], {}, provider=FileSearch(settings, now=Clock())) as stage:
         client = stage.client()
         made = client.vector_stores.create(name="old", metadata={"a": "b"})
         days: Any = {"anchor": "last_active_at", "days": 1}
@@ -135,6 +137,9 @@ def test_a_search_that_cannot_be_is_refused_with_the_field(body: Any, param: str
         {"text": "x", "attributes": {"a": None}},
         {"text": "x", "attributes": {"a": {"b": 1}}},
         {"text": "x", "id": "17"},
+        {"text": "x", "file_id": "a\0b"},
+        {"text": "x", "file_id": "a\n"},
+        {"text": "x", "file_id": "\x7f"},
         {"text": "x", "vector": [1.0, 2.0]},
         {"text": "x", "vector": [1e300] * 64},
         {"text": "x", "chunk_index": -1},
@@ -230,6 +235,21 @@ def test_stores_can_share_a_collection(
         left = httpx.post(f"{qdrant_server.url}/collections/antwort_shared_64/points/count", json={"exact": True})
     httpx.delete(f"{qdrant_server.url}/collections/antwort_shared_64").raise_for_status()
     assert left.json()["result"]["count"] == 2
+
+
+def test_a_tenant_has_only_so_many_stores(
+    tmp_path: Path, qdrant_server: QdrantServer, embeddings: EmbeddingServer
+) -> None:
+    with staged(tmp_path, [], settings_for(qdrant_server, embeddings, max_stores=2), auth=KEYS) as stage:
+        client = stage.client("key-of-alpha")
+        first, _ = client.vector_stores.create(), client.vector_stores.create()
+        with pytest.raises(BadRequestError) as refused:
+            client.vector_stores.create()
+        assert refused.value.code == "too_many_vector_stores"
+        assert "delete one that is not needed" in refused.value.message
+        stage.client("key-of-beta").vector_stores.create()
+        client.vector_stores.delete(first.id)
+        client.vector_stores.create()
 
 
 def test_no_store_can_be_created_while_the_length_of_vectors_is_unknown(

@@ -11,6 +11,7 @@ from pydantic import ValidationError
 from typing_extensions import override
 
 from antwort.provider import (
+    BadRequestError,
     Context,
     Counter,
     Field,
@@ -28,7 +29,7 @@ from antwort.providers.file_search.routes import VectorStoreRoutes
 from antwort.providers.file_search.search import Findings, Found, Searcher, SearchError, Wish
 from antwort.providers.file_search.settings import FileSearchSettings
 from antwort.providers.file_search.stores import Store, VectorStores
-from antwort.providers.file_search.vectors.base import VectorStoreBackend, VectorStoreUnavailable
+from antwort.providers.file_search.vectors.base import Filter, VectorStoreBackend, VectorStoreUnavailable
 from antwort.providers.file_search.vectors.build import make_backend
 from antwort.providers.file_search.vectors.filters import parse_filter
 from antwort.providers.file_search.wire import ToolOptions
@@ -43,6 +44,20 @@ _LONGEST_QUERY = 4096
 def _call(arguments: Mapping[str, Any]) -> dict[str, Any]:
     query = arguments.get("query")
     return {"queries": [query] if isinstance(query, str) else [], "results": None}
+
+
+def _read_tool(tool: Mapping[str, Any]) -> tuple[ToolOptions, Filter | None]:
+    """Read the tool as the request named it; a wish that cannot be read is a BadRequestError, never dropped."""
+    try:
+        options = ToolOptions.model_validate(dict(tool))
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+        place = ".".join(str(part) for part in first["loc"])
+        raise BadRequestError(f"Invalid value for '{place}': {first['msg']}.", param=place) from None
+    try:
+        return options, None if options.filters is None else parse_filter(options.filters)
+    except FunctionError as error:
+        raise BadRequestError(str(error), param="filters") from None
 
 
 class FileSearch(VectorStoreRoutes):
@@ -94,7 +109,11 @@ class FileSearch(VectorStoreRoutes):
             except VectorStoreUnavailable as error:
                 logger.warning("file search: %s It is asked again with every search.", error)
             self._stores = VectorStores(
-                self.services.records, self._backend, shared=self.settings.shared_collection, now=self._now
+                self.services.records,
+                self._backend,
+                shared=self.settings.shared_collection,
+                most=self.settings.max_stores,
+                now=self._now,
             )
             self._searcher = Searcher(self._backend, self._embedding, self.embedding_duration.time)
             housekeeping = asyncio.create_task(
@@ -111,6 +130,7 @@ class FileSearch(VectorStoreRoutes):
             describe=_call,
             phases=("in_progress", "searching"),
             includes={"file_search_call.results": "results"},
+            check=_read_tool,
             tool_defaults={
                 "vector_store_ids": [],
                 "filters": None,
@@ -131,9 +151,8 @@ class FileSearch(VectorStoreRoutes):
         query = " ".join(query.split())[:_LONGEST_QUERY]
         if not query:
             raise FunctionError("The query is empty. Say what to look for (empty query).")
-        options = _options(ctx)
+        options, filters = _read_tool(ctx.options)
         stores = await self._chosen(ctx.tenant, options.vector_store_ids, vector_store_ids)
-        filters = None if options.filters is None else parse_filter(options.filters)
         limit = options.max_num_results or self.settings.max_results
         findings = await self.searched(stores, Wish.of((query,), limit, filters, options.ranking_options))
         item = {"queries": [query], "results": [_result(one) for one in findings.found]}
@@ -175,16 +194,6 @@ class FileSearch(VectorStoreRoutes):
                 raise FunctionError(f"Vector store '{store_id}' has expired and cannot be searched any more.")
             stores.append(store)
         return stores
-
-
-def _options(ctx: Context) -> ToolOptions:
-    """Read the tool as the request named it; a wish that cannot be read is an error, never dropped."""
-    try:
-        return ToolOptions.model_validate(dict(ctx.options))
-    except ValidationError as error:
-        first = error.errors(include_url=False, include_context=False, include_input=False)[0]
-        place = ".".join(str(part) for part in first["loc"])
-        raise FunctionError(f"The tool's options cannot be used: {place}: {first['msg']}.") from None
 
 
 def _unknown(store_id: str) -> FunctionError:

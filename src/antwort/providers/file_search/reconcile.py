@@ -20,6 +20,7 @@ class Reconciler:
     """Compares the records with the vector database, of all tenants, and mends what differs.
 
     It removes a collection only if a record says that it is to go, or a tombstone that it was ours; others are logged.
+    Stores whose vectors are elsewhere are left to whoever has them.
     Several processes may do this at the same time: each step can be done twice.
     """
 
@@ -46,6 +47,9 @@ class Reconciler:
         known: set[str] = set()
         async for store in self._stores.scan():
             known.add(store.collection)
+            if self._stores.is_elsewhere(store):
+                self._leave(store)
+                continue
             try:
                 await self._mend(store, present)
             except VectorStoreUnavailable:
@@ -65,9 +69,18 @@ class Reconciler:
             if not store.is_cleared:
                 await self._stores.expire(store)
                 logger.info("file search: vector store %s has expired", store.id)
-        elif store.collection not in present and await self._backend.dimensions(store.collection) is None:
+        elif store.collection not in present and await self._is_lost(store):
             logger.error("file search: the collection %s was lost; it is made again, empty", store.collection)
             await self._backend.create_collection(store.collection, store.dimensions)
+
+    async def _is_lost(self, store: Store) -> bool:
+        """Tell whether a collection is missing although its store has not ended: a store ends before its collection."""
+        return await self._backend.dimensions(store.collection) is None and await self._stores.is_there(store)
+
+    def _leave(self, store: Store) -> None:
+        if store.id not in self._reported:
+            self._reported.add(store.id)
+            logger.warning("file search: the vectors of %s are not kept by this server; it is left alone", store.id)
 
     async def _bury(self, present: Collection[str], known: Collection[str]) -> None:
         """Remove collections that are ours and in no record, and forget what is long gone."""

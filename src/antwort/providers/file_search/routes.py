@@ -7,7 +7,6 @@ from collections.abc import Iterator, Sequence
 from typing import Annotated, Any, Literal
 
 from antwort.provider import (
-    APIError,
     BadRequestError,
     ConflictError,
     Context,
@@ -15,12 +14,13 @@ from antwort.provider import (
     FunctionError,
     NotFoundError,
     Provider,
+    ServiceUnavailableError,
     route,
 )
 from antwort.providers.file_search.embedding.base import EmbeddingClient, EmbeddingUnavailable
 from antwort.providers.file_search.search import Findings, SearchError, Wish
 from antwort.providers.file_search.settings import FileSearchSettings
-from antwort.providers.file_search.stores import State, Store, VectorStores
+from antwort.providers.file_search.stores import State, Store, VectorStores, expired
 from antwort.providers.file_search.vectors.base import (
     Chunk,
     NoCollection,
@@ -47,7 +47,7 @@ from antwort.providers.file_search.wire import (
     WrittenPoints,
 )
 
-__all__ = ["UnavailableError", "VectorStoreRoutes"]
+__all__ = ["VectorStoreRoutes"]
 
 _ONE = "/v1/vector_stores/{vector_store_id}"
 _POINTS = uuid.UUID("b6a0a9ff-7f0c-5a5e-9c55-0f6c1e0ad3a4")
@@ -56,12 +56,6 @@ _POINTS = uuid.UUID("b6a0a9ff-7f0c-5a5e-9c55-0f6c1e0ad3a4")
 Limit = Annotated[int, Field(ge=1, le=100, description="How many at most.")]
 Cursor = Annotated[str | None, Field(description="The id of a vector store in the list.")]
 Order = Annotated[Literal["asc", "desc"], Field(description="By time of creation.")]
-
-
-class UnavailableError(APIError):
-    """503: the vector database or the embedding service cannot be reached."""
-
-    status = 503
 
 
 class VectorStoreRoutes(Provider[FileSearchSettings]):
@@ -75,7 +69,7 @@ class VectorStoreRoutes(Provider[FileSearchSettings]):
         """Search, and measure it."""
         raise NotImplementedError
 
-    @route("POST", "/v1/vector_stores", errors=[UnavailableError])
+    @route("POST", "/v1/vector_stores", errors=[ServiceUnavailableError])
     async def create_vector_store(self, ctx: Context, body: CreateVectorStore) -> VectorStore:
         """Create a vector store, and a collection for it in the vector database."""
         if body.file_ids:
@@ -96,7 +90,7 @@ class VectorStoreRoutes(Provider[FileSearchSettings]):
             )
             return await self._shown(store)
 
-    @route("GET", "/v1/vector_stores", errors=[UnavailableError])
+    @route("GET", "/v1/vector_stores", errors=[ServiceUnavailableError])
     async def list_vector_stores(
         self,
         ctx: Context,
@@ -119,17 +113,17 @@ class VectorStoreRoutes(Provider[FileSearchSettings]):
             has_more=more,
         )
 
-    @route("GET", _ONE, errors=[UnavailableError])
+    @route("GET", _ONE, errors=[ServiceUnavailableError])
     async def retrieve_vector_store(self, ctx: Context, vector_store_id: str) -> VectorStore:
         """Return a vector store."""
-        store = await self._stores.get(ctx.tenant, vector_store_id)
+        store = await self._store(ctx, vector_store_id)
         with _as_api_errors():
             return await self._shown(store)
 
-    @route("POST", _ONE, errors=[UnavailableError])
+    @route("POST", _ONE, errors=[ServiceUnavailableError])
     async def update_vector_store(self, ctx: Context, vector_store_id: str, body: UpdateVectorStore) -> VectorStore:
         """Change the name, the metadata or the expiry of a vector store."""
-        store = await self._stores.get(ctx.tenant, vector_store_id)
+        store = await self._store(ctx, vector_store_id)
         changes: dict[str, Any] = {}
         if "name" in body.model_fields_set:
             changes["name"] = body.name or ""
@@ -137,23 +131,25 @@ class VectorStoreRoutes(Provider[FileSearchSettings]):
             changes["metadata"] = body.metadata or {}
         if "expires_after" in body.model_fields_set:
             self._check_usable(store)
-            changes["days"] = None if body.expires_after is None else body.expires_after.days
+            changes["days"] = None
+            if body.expires_after is not None:  # its days begin now, however long nobody has used it
+                changes |= {"days": body.expires_after.days, "last_active_at": int(self._stores.now())}
         if changes:
             store = await self._stores.update(ctx.tenant, vector_store_id, changes)
         with _as_api_errors():
             return await self._shown(store)
 
-    @route("DELETE", _ONE, errors=[UnavailableError])
+    @route("DELETE", _ONE, errors=[ServiceUnavailableError])
     async def delete_vector_store(self, ctx: Context, vector_store_id: str) -> DeletedVectorStore:
         """Delete a vector store, and its collection in the vector database."""
         with _as_api_errors(" The vector store is marked as deleted; its chunks are removed when that is possible."):
             await self._stores.delete(ctx.tenant, vector_store_id)
         return DeletedVectorStore(id=vector_store_id)
 
-    @route("POST", f"{_ONE}/search", errors=[UnavailableError])
+    @route("POST", f"{_ONE}/search", errors=[ServiceUnavailableError])
     async def search_vector_store(self, ctx: Context, vector_store_id: str, body: SearchVectorStore) -> SearchResults:
         """Search a vector store."""
-        store = await self._stores.get(ctx.tenant, vector_store_id)
+        store = await self._store(ctx, vector_store_id)
         self._check_usable(store)
         queries = [body.query] if isinstance(body.query, str) else body.query
         if not all(query.strip() for query in queries):
@@ -179,13 +175,13 @@ class VectorStoreRoutes(Provider[FileSearchSettings]):
             ],
         )
 
-    @route("POST", f"{_ONE}/points", scope="ingest", errors=[ConflictError, UnavailableError])
+    @route("POST", f"{_ONE}/points", scope="ingest", errors=[ConflictError, ServiceUnavailableError])
     async def write_points(self, ctx: Context, vector_store_id: str, body: NewPoints) -> WrittenPoints:
         """Write chunks of documents into a vector store; those that are there already are replaced.
 
         For ingestion processes. A chunk without a vector is embedded. This route is antwort's own, not OpenAI's.
         """
-        store = await self._stores.get(ctx.tenant, vector_store_id)
+        store = await self._store(ctx, vector_store_id)
         self._check_usable(store)
         with _as_api_errors():
             chunks = [
@@ -205,20 +201,24 @@ class VectorStoreRoutes(Provider[FileSearchSettings]):
             for chunk in chunks:
                 if len(chunk.vector) != store.dimensions:
                     raise WrongDimensions(store.dimensions, len(chunk.vector))
-            await self._backend.upsert(store.collection, chunks)
+            await self._stores.write(store, chunks)
         await self._stores.touch(store)
         return WrittenPoints(vector_store_id=store.id, ids=[chunk.id for chunk in chunks])
 
-    @route("DELETE", f"{_ONE}/points", scope="ingest", errors=[UnavailableError])
+    @route("DELETE", f"{_ONE}/points", scope="ingest", errors=[ConflictError, ServiceUnavailableError])
     async def delete_points(
         self, ctx: Context, vector_store_id: str, file_id: Annotated[str, Field(min_length=1)]
     ) -> DeletedPoints:
         """Delete the chunks of a file from a vector store. This route is antwort's own, not OpenAI's."""
-        store = await self._stores.get(ctx.tenant, vector_store_id)
+        store = await self._store(ctx, vector_store_id)
         self._check_usable(store)
         with _as_api_errors():
-            await self._backend.delete(store.collection, tenant=store.tenant, file_id=file_id, vector_store_id=store.id)
+            await self._stores.erase(store, file_id)
         return DeletedPoints(vector_store_id=store.id, file_id=file_id)
+
+    async def _store(self, ctx: Context, store_id: str) -> Store:
+        with _as_api_errors():
+            return await self._stores.get(ctx.tenant, store_id)
 
     async def _vectors(self, points: Sequence[NewPoint]) -> list[list[float]]:
         """Return the vectors of points; the texts of those that came without are embedded, all in one go."""
@@ -228,21 +228,19 @@ class VectorStoreRoutes(Provider[FileSearchSettings]):
 
     def _check_usable(self, store: Store) -> None:
         if self._stores.is_expired(store):
-            raise BadRequestError(
-                f"Vector store '{store.id}' has expired; create a new one.", code="vector_store_expired"
-            )
+            raise expired(store.id)
 
     async def _shown(self, store: Store) -> VectorStore:
         """Return a store as clients see it, with what is in it now."""
         count = await self._stores.count(store)
-        expired = self._stores.is_expired(store)
+        over = self._stores.is_expired(store)
         return VectorStore(
             id=store.id,
             created_at=store.created_at,
             name=store.name,
             usage_bytes=count.bytes,
             file_counts=FileCounts(completed=count.files, total=count.files),
-            status="expired" if expired else "in_progress" if store.state is State.CREATING else "completed",
+            status="expired" if over else "in_progress" if store.state is State.CREATING else "completed",
             expires_after=None if store.days is None else ExpiresAfter(anchor="last_active_at", days=store.days),
             expires_at=store.expires_at,
             last_active_at=store.last_active_at,
@@ -256,7 +254,7 @@ def _as_api_errors(more: str = "") -> Iterator[None]:
     try:
         yield
     except (VectorStoreUnavailable, EmbeddingUnavailable, SearchError) as error:
-        raise UnavailableError(f"{error}{more}") from error
+        raise ServiceUnavailableError(f"{error}{more}") from error
     except NoCollection:
         raise ConflictError("The vector store is not ready; try again in a moment.") from None
     except FunctionError as error:

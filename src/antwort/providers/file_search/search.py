@@ -2,9 +2,10 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeVar
 
 from antwort.provider import FunctionError
 from antwort.providers.file_search.embedding.base import EmbeddingClient, EmbeddingUnavailable
@@ -17,11 +18,14 @@ from antwort.providers.file_search.vectors.base import (
     VectorStoreBackend,
     WrongDimensions,
 )
+from antwort.providers.file_search.vectors.ranking import candidates, joint_scores
 from antwort.providers.file_search.wire import RankingOptions
 
 __all__ = ["Findings", "Found", "SearchError", "Searcher", "Wish"]
 
 logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 _AT_ONCE = 8
 """Searches of the database that run at the same time for one call."""
@@ -63,6 +67,11 @@ class Found:
 
     store: Store
     hit: Hit
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """What makes two chunks the same, wherever they are."""
+        return self.hit.file_id, self.hit.text
 
 
 @dataclass(slots=True)
@@ -123,33 +132,25 @@ class Searcher:
     async def _everywhere(
         self, stores: Sequence[Store], wish: Wish, vectors: list[list[float]] | None
     ) -> list[list[Found]]:
-        """Run every query in every store, a few at a time; the first failure ends all."""
+        """Return what each query finds in all stores, a few searches at a time; the first failure ends all."""
         slots = asyncio.Semaphore(_AT_ONCE)
 
-        async def one(store: Store, number: int) -> list[Found]:
+        async def one(store: Store, look: Query) -> list[Found]:
             async with slots:
-                return await self._search(store, wish, wish.queries[number], vectors[number] if vectors else None)
+                return await self._search(store, look)
 
-        tasks = [asyncio.ensure_future(one(store, n)) for store in stores for n in range(len(wish.queries))]
-        try:
-            return list(await asyncio.gather(*tasks))
-        except BaseException:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
-            raise
+        async def over_all(look: Query) -> list[Found]:
+            return _best(await _all(one(store, look) for store in stores))
 
-    async def _search(self, store: Store, wish: Wish, text: str, vector: list[float] | None) -> list[Found]:
-        query = Query(
-            store.tenant,
-            vector=vector,
-            text=text if vector is None or wish.weights is not None else None,
-            limit=wish.limit * _SPARE,
-            filter=wish.filter,
-            threshold=wish.threshold,
-            weights=wish.weights if vector is not None else None,
-            vector_store_id=store.id,
-        )
+        async def answer(number: int) -> list[Found]:
+            looks = _looks(wish, number, vectors[number] if vectors else None, len(stores))
+            near, *worded = await _all(over_all(look) for look in looks)
+            return _joined(near, worded[0], wish) if worded else near
+
+        return await _all(answer(number) for number in range(len(wish.queries)))
+
+    async def _search(self, store: Store, look: Query) -> list[Found]:
+        query = replace(look, tenant=store.tenant, vector_store_id=store.id)
         try:
             hits = await self._backend.search(store.collection, query)
         except NoCollection:  # deleted, or expired, since it was looked up
@@ -158,6 +159,41 @@ class Searcher:
         except WrongDimensions as error:
             raise FunctionError(_mismatch(store, error.wanted, error.got)) from None
         return [Found(store, hit) for hit in hits]
+
+
+def _looks(wish: Wish, number: int, vector: list[float] | None, stores: int) -> list[Query]:
+    """Return how every store is searched for one query.
+
+    A database can join both kinds of search within one store. Over several it cannot: ranks in one say nothing about
+    those in another, so each kind is ranked over all stores first.
+    """
+    text = wish.queries[number] if vector is None or wish.weights is not None else None
+    look = Query(
+        "",
+        vector,
+        text,
+        limit=wish.limit * _SPARE,
+        filter=wish.filter,
+        # Who names a threshold means the likeness of vectors; the scores of words are others.
+        threshold=wish.threshold if vector is not None else None,
+        weights=wish.weights if vector is not None else None,
+    )
+    if stores == 1 or vector is None or text is None:
+        return [look]
+    wide = replace(look, limit=candidates(look), threshold=None, weights=None)
+    return [replace(wide, text=None), replace(wide, vector=None)]
+
+
+async def _all(works: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
+    """Do all of it at the same time; the first failure ends the rest."""
+    tasks = [asyncio.ensure_future(work) for work in works]
+    try:
+        return list(await asyncio.gather(*tasks))
+    except BaseException:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        raise
 
 
 def _fitting(stores: Sequence[Store], dimensions: int, findings: Findings) -> list[Store]:
@@ -176,12 +212,21 @@ def _mismatch(store: Store, wanted: int, got: int) -> str:
     )
 
 
-def _best(hits: Iterable[Sequence[Found]], limit: int) -> list[Found]:
-    """Rank the results of all stores as one, each chunk once."""
+def _joined(near: Sequence[Found], worded: Sequence[Found], wish: Wish) -> list[Found]:
+    """Join what was found by meaning and by words, each over all stores."""
+    scores = joint_scores([one.key for one in near], [one.key for one in worded], wish.weights)
+    found = {one.key: one for one in (*worded, *near)}
+    least = wish.threshold or 0.0
+    return [
+        Found(found[key].store, replace(found[key].hit, score=score)) for key, score in scores.items() if score >= least
+    ]
+
+
+def _best(groups: Iterable[Sequence[Found]], limit: int | None = None) -> list[Found]:
+    """Rank what was found in several places as one, each chunk once."""
     best: dict[tuple[str, str], Found] = {}
-    for one in (found for group in hits for found in group):
-        key = (one.hit.file_id, one.hit.text)
-        known = best.get(key)
+    for one in (found for group in groups for found in group):
+        known = best.get(one.key)
         if known is None or one.hit.score > known.hit.score:
-            best[key] = one
+            best[one.key] = one
     return sorted(best.values(), key=lambda one: -one.hit.score)[:limit]

@@ -12,13 +12,22 @@ __all__ = ["FileSearchSettings", "PgvectorSettings", "QdrantSettings"]
 class QdrantSettings(Settings):
     """A Qdrant server."""
 
-    url: str = Field(default="http://localhost:6333", pattern=r"^https?://", description="Address of its REST API.")
+    url: str = Field(
+        default="http://localhost:6333",
+        pattern=r"^https?://",
+        description="Address of its REST API; without a port, 6333 is meant, with https too.",
+    )
     api_key: SecretStr | None = Field(default=None, description="The key it wants.")
     grpc: bool = Field(default=False, description="Search and write over gRPC instead of REST.")
     grpc_port: PositiveInt = Field(default=6334, description="Its gRPC port, on the host of `url`.")
     timeout: PositiveFloat = Field(default=10.0, description="Seconds that one request may take.")
     shards: PositiveInt | None = Field(
         default=None, description="Shards of a new collection; Qdrant's own if not given."
+    )
+    segments: PositiveInt | None = Field(
+        default=None,
+        description="Segments of a new collection; if not given, one for the collection of a single vector store, as "
+        "each costs the server dozens of memory maps, and Qdrant's own number for a shared one.",
     )
     replication: PositiveInt | None = Field(
         default=None, description="Copies of each shard of a new collection; Qdrant's own if not given."
@@ -52,6 +61,12 @@ class FileSearchSettings(Settings):
     shared_collection: bool = Field(
         default=False,
         description="Keep all vector stores in one collection, told apart by payload: for very many.",
+    )
+    max_stores: int = Field(
+        default=1000,
+        ge=1,
+        le=1000,
+        description="Vector stores that a tenant may have.",
     )
     embedding_url: str | None = Field(
         default=None,

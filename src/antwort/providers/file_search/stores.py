@@ -7,135 +7,57 @@ struck out after its collection is gone, so that whatever a crash leaves behind 
 import contextlib
 import dataclasses
 import secrets
-from collections.abc import AsyncIterator, Callable, Mapping
-from enum import StrEnum
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import Any, Literal
 
-from antwort.provider import ConflictError, FunctionError, Kept, NotFoundError, Records
+from antwort.provider import BadRequestError, ConflictError, FunctionError, Kept, NotFoundError, Records
+from antwort.providers.file_search.store import State, Store
 from antwort.providers.file_search.vectors.base import (
+    Chunk,
     Count,
     NoCollection,
     VectorStoreBackend,
+    VectorStoreUnavailable,
     collection_name,
     shared_collection_name,
 )
 
-__all__ = ["KIND", "TOMBSTONE", "State", "Store", "VectorStores", "not_found"]
+__all__ = ["KIND", "TOMBSTONE", "State", "Store", "VectorStores", "expired", "not_found"]
 
 KIND = "vector_store"
 TOMBSTONE = "vector_store_tombstone"
 """Says that a collection was ours and may be removed."""
-_DAY = 86_400
+_ENDED = (State.EXPIRED, State.DELETING)
 _ACTIVE_EVERY = 60
 """Seconds in which one search is enough to show that a store is in use."""
 _MOST = 1000
 """Stores that a search without ids looks into at most."""
 
 
-class State(StrEnum):
-    """Where a store is in its life."""
-
-    CREATING = "creating"
-    READY = "ready"
-    EXPIRED = "expired"
-    DELETING = "deleting"
-
-
-class Store:
-    """A vector store, as its record has it."""
-
-    def __init__(self, kept: Kept) -> None:
-        self.kept = kept
-
-    @property
-    def id(self) -> str:
-        """Its id, `vs_…`."""
-        return self.kept.id
-
-    @property
-    def tenant(self) -> str:
-        """Whose it is."""
-        return self.kept.tenant
-
-    @property
-    def created_at(self) -> int:
-        """When it was created."""
-        return self.kept.created_at
-
-    @property
-    def name(self) -> str:
-        """What it is called."""
-        return str(self.kept.value["name"])
-
-    @property
-    def state(self) -> State:
-        """Where it is in its life."""
-        return State(self.kept.value["state"])
-
-    @property
-    def metadata(self) -> dict[str, str]:
-        """What its owner notes about it."""
-        return dict(self.kept.value["metadata"])
-
-    @property
-    def dimensions(self) -> int:
-        """The length of its vectors."""
-        return int(self.kept.value["dimensions"])
-
-    @property
-    def collection(self) -> str:
-        """The collection that holds its chunks."""
-        return str(self.kept.value["collection"])
-
-    @property
-    def is_shared(self) -> bool:
-        """Tell whether the collection has other stores in it."""
-        return self.collection != collection_name(self.id)
-
-    @property
-    def days(self) -> int | None:
-        """Days without a search after which it expires; None if it does not."""
-        days = self.kept.value["days"]
-        return None if days is None else int(days)
-
-    @property
-    def last_active_at(self) -> int:
-        """When it was searched or made, to the minute."""
-        return int(self.kept.value["last_active_at"])
-
-    @property
-    def expires_at(self) -> int | None:
-        """When it expires."""
-        return None if self.days is None else self.last_active_at + self.days * _DAY
-
-    @property
-    def is_cleared(self) -> bool:
-        """Tell whether the chunks of an expired store are gone."""
-        return bool(self.kept.value.get("cleared"))
-
-    def is_expired(self, now: float) -> bool:
-        """Tell whether its time is over."""
-        return self.state is State.EXPIRED or (self.expires_at is not None and now >= self.expires_at)
-
-
 class VectorStores:
     """The vector stores of all tenants; every question is one tenant's."""
 
     def __init__(
-        self, records: Records, backend: VectorStoreBackend, *, shared: bool, now: Callable[[], float]
+        self, records: Records, backend: VectorStoreBackend, *, shared: bool, most: int, now: Callable[[], float]
     ) -> None:
         self._records = records
         self._backend = backend
         self._shared = shared
+        self._most = most
+        self._place = backend.place
         self.now = now
 
     # --- reading -----------------------------------------------------------------------------------------------------
 
     async def get(self, tenant: str, store_id: str) -> Store:
-        """Return a store; NotFoundError if there is none, or it is another tenant's, or being deleted."""
+        """Return a store; NotFoundError if there is none, or it is another tenant's, or being deleted.
+
+        VectorStoreUnavailable if its vectors are elsewhere.
+        """
         store = await self._get(tenant, store_id)
         if store is None or store.state is State.DELETING:
             raise not_found(store_id)
+        self._check_here(store)
         return store
 
     async def page(
@@ -165,10 +87,13 @@ class VectorStores:
                 return found, page.has_more
 
     async def usable(self, tenant: str) -> list[Store]:
-        """Return the stores of a tenant that can be searched, the oldest first."""
+        """Return the stores of a tenant that can be searched, oldest first; VectorStoreUnavailable as with `get`."""
         page = await self._records.list(tenant, KIND, limit=_MOST, order="asc")
         stores = [Store(kept) for kept in page.data]
-        return [store for store in stores if store.state is State.READY and not self.is_expired(store)]
+        found = [store for store in stores if store.state is State.READY and not self.is_expired(store)]
+        for store in found:
+            self._check_here(store)
+        return found
 
     async def scan(self) -> AsyncIterator[Store]:
         """Give the stores of all tenants, for housekeeping."""
@@ -183,10 +108,20 @@ class VectorStores:
         """Tell whether a store's time is over."""
         return store.is_expired(self.now())
 
+    def is_elsewhere(self, store: Store) -> bool:
+        """Tell whether the vectors of a store are where this server cannot reach them."""
+        return store.place is not None and store.place != self._place
+
+    async def is_there(self, store: Store) -> bool:
+        """Tell whether a store that was read before has not ended since."""
+        current = await self._get(store.tenant, store.id)
+        return current is not None and current.state not in _ENDED
+
     async def count(self, store: Store) -> Count:
-        """Count what is in a store."""
+        """Count what is in a store; VectorStoreUnavailable as with `get`."""
         if store.state is State.CREATING or self.is_expired(store):
             return Count()
+        self._check_here(store)
         try:
             return await self._backend.count(store.collection, tenant=store.tenant, vector_store_id=store.id)
         except NoCollection:  # deleted since, or lost
@@ -204,7 +139,12 @@ class VectorStores:
         days: int | None,
         dimensions: int,
     ) -> Store:
-        """Create a store and its collection."""
+        """Create a store and its collection; BadRequestError if the tenant has as many as it may."""
+        if await self._is_full(tenant):
+            raise BadRequestError(
+                f"There are {self._most} vector stores already, which is the most; delete one that is not needed.",
+                code="too_many_vector_stores",
+            )
         store_id = f"vs_{secrets.token_hex(16)}"
         now = int(self.now())
         value: dict[str, Any] = {
@@ -216,6 +156,7 @@ class VectorStores:
             "last_active_at": now,
             "dimensions": dimensions,
             "collection": shared_collection_name(dimensions) if self._shared else collection_name(store_id),
+            "place": self._place,
         }
         store = Store(await self._records.create(tenant, KIND, store_id, value, created_at=now))
         try:
@@ -240,7 +181,7 @@ class VectorStores:
     async def update(self, tenant: str, store_id: str, changes: Mapping[str, Any]) -> Store:
         """Change what is known about a store."""
         store = await self.get(tenant, store_id)
-        changed = await self._change(store, changes, when=lambda s: s.state is not State.DELETING)
+        changed = await self._change(store, changes)
         if changed is None or changed.state is State.DELETING:
             raise not_found(store_id)
         return changed
@@ -251,8 +192,25 @@ class VectorStores:
         if now - store.last_active_at >= _ACTIVE_EVERY:
             await self._change(store, {"last_active_at": now}, when=lambda s: s.state is State.READY)
 
+    async def write(self, store: Store, chunks: Sequence[Chunk]) -> None:
+        """Write chunks into a store. If it ends meanwhile none of them stays, and it is as if it had ended before."""
+        try:
+            await self._backend.upsert(store.collection, chunks)
+        except FunctionError:  # perhaps just because of that
+            await self._check_goes_on(store)
+            raise
+        await self._check_goes_on(store)
+
+    async def erase(self, store: Store, file_id: str) -> None:
+        """Delete the chunks of a file; if the store ends meanwhile, it is as if it had ended before."""
+        try:
+            await self._backend.delete(store.collection, tenant=store.tenant, file_id=file_id, vector_store_id=store.id)
+        except FunctionError:
+            await self._check_goes_on(store)
+            raise
+
     async def delete(self, tenant: str, store_id: str) -> None:
-        """Delete a store and its collection. If that cannot be done now, it is marked and done later."""
+        """Delete a store and its collection. If that cannot be done now or here, it is marked and done later."""
         store = await self._get(tenant, store_id)
         if store is None:
             raise not_found(store_id)
@@ -261,7 +219,8 @@ class VectorStores:
             await self.remove(marked)
 
     async def remove(self, store: Store) -> None:
-        """Remove what is left of a store that is marked as deleted."""
+        """Remove what is left of a store that is marked as deleted; VectorStoreUnavailable if it is elsewhere."""
+        self._check_here(store)
         if not store.is_shared:
             value = {"collection": store.collection}
             with contextlib.suppress(ConflictError):  # a removal was begun before
@@ -289,9 +248,12 @@ class VectorStores:
     async def _change(
         self, store: Store, changes: Mapping[str, Any], *, when: Callable[[Store], bool] = lambda _store: True
     ) -> Store | None:
-        """Change a record, whoever else does so too; return it as it is then, None if it is gone."""
+        """Change a record, whoever else does so too; return it as it is then, None if it is gone.
+
+        A store that is being deleted is changed no more: nothing brings it back.
+        """
         current = store
-        while when(current):
+        while current.state is not State.DELETING and when(current):
             changed = Store(dataclasses.replace(current.kept, value={**current.kept.value, **changes}))
             if await self._records.update(changed.kept):
                 return changed
@@ -300,6 +262,31 @@ class VectorStores:
                 return None
             current = fresh
         return current
+
+    async def _is_full(self, tenant: str) -> bool:
+        """Tell whether a tenant has as many stores as it may."""
+        if await self._records.count(tenant, KIND) < self._most:
+            return False
+        stores, _ = await self.page(tenant, limit=self._most)  # without those that are being deleted
+        return len(stores) >= self._most
+
+    def _check_here(self, store: Store) -> None:
+        if self.is_elsewhere(store):
+            raise VectorStoreUnavailable(
+                f"The vectors of vector store '{store.id}' are in the data folder of another server; use qdrant or "
+                "pgvector to share them."
+                if store.place
+                else f"The vectors of vector store '{store.id}' are in a database that this server does not use; "
+                "'vector_backend' says which it uses."
+            )
+
+    async def _check_goes_on(self, store: Store) -> None:
+        """Look again at a store; if it has ended meanwhile, remove what was written since, and say so."""
+        current = await self._get(store.tenant, store.id)
+        if current is None or current.state in _ENDED:
+            await self._clear(store)
+            is_expired = current is not None and current.state is State.EXPIRED
+            raise expired(store.id) if is_expired else not_found(store.id)
 
     async def _clear(self, store: Store) -> None:
         """Remove the chunks of a store, and its collection if it is its own."""
@@ -320,3 +307,8 @@ class VectorStores:
 def not_found(store_id: str) -> NotFoundError:
     """Return the error for an id that means nothing to the tenant, whoever else may own it."""
     return NotFoundError(f"Vector store with id '{store_id[:100]}' not found.", param="vector_store_id")
+
+
+def expired(store_id: str) -> BadRequestError:
+    """Return the error for a store whose time is over."""
+    return BadRequestError(f"Vector store '{store_id}' has expired; create a new one.", code="vector_store_expired")

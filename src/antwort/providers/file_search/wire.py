@@ -48,6 +48,10 @@ Attributes = Annotated[
     Field(max_length=16, description="Up to 16 pairs for filters: texts of 512 characters, numbers, booleans."),
 ]
 Coordinate = Annotated[float, Field(ge=-1e30, le=1e30)]
+FileId = Annotated[
+    str,
+    Field(min_length=1, max_length=256, pattern=r"^[^\x00-\x1f\x7f]*$", description="Without control characters."),
+]
 Name = Annotated[str, Field(max_length=256)]
 QueryText = Annotated[str, Field(max_length=4096)]
 Results = Annotated[int, Field(ge=1, le=50, description="How many results at most.")]
@@ -136,7 +140,7 @@ class NewPoint(_Body):
     vector: Annotated[list[Coordinate], Field(min_length=1, max_length=65_536)] | None = Field(
         default=None, description="Its vector; the server embeds the text if not given."
     )
-    file_id: str = Field(min_length=1, max_length=256)
+    file_id: FileId
     filename: str = Field(min_length=1, max_length=1024)
     chunk_index: int = Field(default=0, ge=0, le=2**31 - 1, description="Where it stands in its file, from 0.")
     attributes: Attributes = Field(default_factory=dict)

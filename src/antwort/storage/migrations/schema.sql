@@ -78,8 +78,10 @@ CREATE TABLE records (
     created_at BIGINT NOT NULL,
     version INTEGER NOT NULL,
     value TEXT NOT NULL,
+    deleted_at BIGINT,
     CONSTRAINT pk_records PRIMARY KEY (number),
     CONSTRAINT uq_records_owner UNIQUE (owner, kind, tenant, id)
 );
-CREATE INDEX ix_records_list ON records (owner, kind, tenant, parent, number);
-CREATE INDEX ix_records_scan ON records (owner, kind, number)
+CREATE INDEX ix_records_list ON records (owner, kind, tenant, parent, number) WHERE deleted_at IS NULL;
+CREATE INDEX ix_records_scan ON records (owner, kind, number) WHERE deleted_at IS NULL;
+CREATE INDEX ix_records_deleted ON records (deleted_at) WHERE deleted_at IS NOT NULL

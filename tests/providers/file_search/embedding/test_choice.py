@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 
 import pytest
-from tests.providers.file_search.embedding.service import Service, vector_of
+from tests.support.embeddings import Service, vector_of
 
 from antwort.outbound import Outbound
 from antwort.provider import HttpClient

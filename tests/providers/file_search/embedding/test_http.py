@@ -13,7 +13,7 @@ import openai
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.providers.file_search.embedding.service import Reply, Service, error, vector_of
+from tests.support.embeddings import Reply, Service, error, vector_of
 
 from antwort.outbound import Outbound
 from antwort.provider import ConfigError, FunctionError

@@ -210,6 +210,12 @@ class VectorBackendContract:
         await store.delete(STORE, tenant=TENANT)
         assert await store.count(STORE, tenant=TENANT) == Count(0, 0, 0)
 
+    async def test_attributes_that_no_filter_can_name_are_kept(self, store: VectorStoreBackend) -> None:
+        attributes: dict[str, Scalar] = {"\\": 1, "a\\b": "x", 'a"b': True, '\\"': 2.5, "plain": "y"}
+        await store.upsert(STORE, [chunk(1, attributes=attributes)])
+        (hit,) = await store.search(STORE, Query(TENANT, near(1), filter=Comparison("plain", "eq", "y")))
+        assert hit.attributes == attributes
+
     async def test_writing_nothing_is_allowed(self, store: VectorStoreBackend) -> None:
         await store.upsert(STORE, [])
         assert await store.search(STORE, Query(TENANT, near(0))) == []

@@ -3,10 +3,13 @@
 import asyncio
 import os
 import signal
+import struct
+import subprocess
 import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+import msgspec
 import pytest
 from tests.providers.file_search.vectors.conformance import (
     OTHER,
@@ -19,8 +22,17 @@ from tests.providers.file_search.vectors.conformance import (
 )
 from typing_extensions import override
 
-from antwort.providers.file_search.vectors import embedded
-from antwort.providers.file_search.vectors.base import Query, VectorStoreBackend, collection_name
+from antwort.providers.file_search.vectors import edge_worker, embedded
+from antwort.providers.file_search.vectors.base import (
+    Comparison,
+    Count,
+    Query,
+    Scalar,
+    VectorStoreBackend,
+    VectorStoreUnavailable,
+    collection_name,
+)
+from antwort.providers.file_search.vectors.edge_shelf import Shelf
 from antwort.providers.file_search.vectors.embedded import Embedded, EmbeddedInUse
 
 
@@ -35,6 +47,10 @@ def threads_of(process: int) -> int:
     return len(list(Path(f"/proc/{process}/task").iterdir()))
 
 
+def maps_of(process: int) -> list[str]:
+    return Path(f"/proc/{process}/maps").read_text().splitlines()
+
+
 class TestEmbedded(VectorBackendContract):
     stays_down = False  # the next call starts it again
 
@@ -47,6 +63,18 @@ class TestEmbedded(VectorBackendContract):
     @override
     def crash(self, backend: VectorStoreBackend) -> None:
         os.kill(process_of(backend), signal.SIGKILL)
+
+
+class TestEmbeddedThatHasGrown(TestEmbedded):
+    """The same with so many chunks of others that there are indexes."""
+
+    @pytest.fixture
+    @override
+    async def store(self, backend: VectorStoreBackend) -> VectorStoreBackend:
+        await backend.create_collection(STORE, 4)
+        others = [chunk(10_000 + number, tenant="others", attributes={"other": number}) for number in range(501)]
+        await backend.upsert(STORE, others)
+        return backend
 
 
 @pytest.fixture
@@ -145,14 +173,168 @@ async def test_what_a_crash_left_half_done_is_no_collection(backend: Embedded, t
     assert await backend.collections() == [OTHER, STORE]
 
 
-async def test_more_collections_than_can_be_open_are_all_searched(backend: Embedded) -> None:
-    names = [collection_name(f"vs_{number}") for number in range(34)]
+async def many(backend: Embedded, count: int) -> list[str]:
+    """Write a chunk into each of many collections; its number is that of the collection."""
+    names = [collection_name(f"vs_{number}") for number in range(count)]
     for number, name in enumerate(names):
         await backend.create_collection(name, 4)
-        await backend.upsert(name, [chunk(number)])
-    assert threads_of(process_of(backend)) <= 2 * 33 + 4
-    for number in (0, 1, 33):
-        assert ids(await backend.search(names[number], Query(TENANT, near(0)))) == [number]
+        await backend.upsert(name, [chunk(number, f"word{number}", attributes={"kind": "report"})])
+    return names
+
+
+async def test_many_small_collections_stay_open(backend: Embedded) -> None:
+    names = await many(backend, 60)
+    for _ in range(2):
+        found = [await backend.search(name, Query(TENANT, near(0))) for name in names]
+        assert [ids(hits) for hits in found] == [[number] for number in range(60)]
+    process = process_of(backend)
+    assert 60 <= threads_of(process) <= 70, "one each"
+    assert sum(names[7] in line for line in maps_of(process)) < 20, "without indexes"
+
+
+@pytest.mark.parametrize(("limits", "left"), [((3, 10**6, 10**12), 3), ((99, 70, 10**12), 3), ((99, 10**6, 1), 1)])
+async def test_collections_are_closed_when_there_is_no_room(
+    backend: Embedded, tmp_path: Path, limits: tuple[int, int, int], left: int
+) -> None:
+    names = await many(backend, 6)
+    await backend.close()
+    shelf = Shelf(tmp_path / "vectors", limits)
+    for name in [*names, *names]:
+        assert shelf.get(name).shard.info().points_count == 1
+        assert shelf.names[-1] == name
+    assert shelf.names == names[-left:]
+    shelf.put_away(names[-1])
+    assert names[-1] not in shelf.names
+    shelf.close()
+
+
+SEARCHER = """
+import asyncio, sys
+from pathlib import Path
+from antwort.providers.file_search.vectors.embedded import Embedded
+from tests.providers.file_search.vectors.conformance import TENANT, near
+from antwort.providers.file_search.vectors.base import Query
+
+async def main():
+    backend = Embedded(Path(sys.argv[1]))
+    names = await backend.collections()
+    print(sum([len(await backend.search(name, Query(TENANT, near(0)))) for name in names]))
+    await backend.close()
+
+asyncio.run(main())
+"""
+
+
+async def test_more_collections_than_files_can_be_open_are_all_searched(backend: Embedded, tmp_path: Path) -> None:
+    await many(backend, 50)
+    await backend.close()
+    command = ["sh", "-c", 'ulimit -n 32; exec "$@"', "sh", sys.executable, "-c", SEARCHER, str(tmp_path / "vectors")]
+    found = await finished(*command)
+    assert found == (0, b"50\n", b"")
+
+
+async def finished(*command: str) -> tuple[int | None, bytes, bytes]:
+    """Run a program that can import the tests; return its exit code and what it wrote."""
+    process = await asyncio.create_subprocess_exec(
+        *command,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[4])},
+    )
+    out, err = await process.communicate()
+    return process.returncode, out, err
+
+
+async def test_a_collection_that_grows_finds_the_same_as_before(backend: Embedded) -> None:
+    early: list[Scalar] = ["red", 3, True, "blue"]
+    await backend.upsert(STORE, [chunk(n, f"a fox of {n}", attributes={"early": one}) for n, one in enumerate(early)])
+
+    async def found() -> list[list[int]]:
+        wanted = [Query(TENANT, near(0), filter=Comparison("early", "eq", one), limit=5) for one in early]
+        wanted += [Query(TENANT, vector, "foxes of 2", limit=1) for vector in (None, near(2))]
+        return [ids(await backend.search(STORE, one)) for one in wanted]
+
+    before = await found()
+    assert before == [[0], [1], [2], [3], [2], [2]]
+    assert await backend.count(STORE, tenant=TENANT) == Count(4, 1, 40)
+    others = [chunk(n, "words", file=f"file-{n % 3}", vector=near(180), attributes={"late": n}) for n in range(10, 610)]
+    await backend.upsert(STORE, others)
+    assert any("payload_index" in line for line in maps_of(process_of(backend)))
+    assert await found() == before
+    late = Comparison("late", "gte", 600.0)
+    assert sorted(ids(await backend.search(STORE, Query(TENANT, near(0), filter=late)))) == list(range(600, 610))
+    assert await backend.count(STORE, tenant=TENANT) == Count(604, 3, 40 + 600 * 5)
+
+
+async def test_chunks_that_are_replaced_take_no_space(backend: Embedded, tmp_path: Path) -> None:
+    def size() -> int:
+        segments = (tmp_path / "vectors" / STORE / "segments").rglob("*")
+        return sum(path.stat().st_blocks for path in segments if path.is_file())
+
+    chunks = [chunk(number, f"text {number}") for number in range(600)]
+    for _ in range(2):
+        await backend.upsert(STORE, chunks)
+    before = size()
+    for _ in range(8):
+        await backend.upsert(STORE, chunks)
+    assert size() < 1.5 * before
+    assert (await backend.count(STORE, tenant=TENANT)).chunks == 600
+
+
+async def test_a_process_that_stands_still_is_replaced(backend: Embedded, monkeypatch: pytest.MonkeyPatch) -> None:
+    await backend.upsert(STORE, [chunk(1)])
+    large = [chunk(number, "x" * 5000) for number in range(200)]  # more than fits into a pipe
+    for seconds, call in (
+        ("_SECONDS_TO_READ", lambda: backend.search(STORE, Query(TENANT, near(1)))),
+        ("_SECONDS", lambda: backend.upsert(STORE, large)),
+    ):
+        before = process_of(backend)
+        os.kill(before, signal.SIGSTOP)
+        with monkeypatch.context() as patch:
+            patch.setattr(embedded, seconds, 0.1 if seconds == "_SECONDS_TO_READ" else {"upsert": 0.1})
+            others = [asyncio.create_task(backend.health()) for _ in range(3)]
+            with pytest.raises(VectorStoreUnavailable, match="did not answer in time; it starts again"):
+                await call()
+            for one in await asyncio.gather(*others, return_exceptions=True):
+                assert isinstance(one, VectorStoreUnavailable)
+        assert 1 in ids(await backend.search(STORE, Query(TENANT, near(1), limit=50)))
+        assert process_of(backend) != before
+
+
+async def test_a_request_that_nobody_waits_for_does_not_hide_a_process_that_stands_still(
+    backend: Embedded, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    os.kill(process_of(backend), signal.SIGSTOP)
+    with monkeypatch.context() as patch:
+        patch.setattr(embedded, "_SECONDS_TO_READ", 0.1)
+        given_up = asyncio.create_task(backend.health())
+        await asyncio.sleep(0)
+        given_up.cancel()
+        with pytest.raises(VectorStoreUnavailable, match="did not answer in time"):
+            await backend.health()
+    await backend.health()
+
+
+def test_the_process_ends_quietly_when_nobody_reads_its_answers(tmp_path: Path) -> None:
+    worker = subprocess.Popen(
+        [sys.executable, "-P", "-m", edge_worker.__name__, str(tmp_path / "vectors")],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    assert worker.stdin is not None
+    assert worker.stdout is not None
+    assert worker.stderr is not None
+    (length,) = struct.unpack(">I", worker.stdout.read(4))
+    assert msgspec.msgpack.decode(worker.stdout.read(length)) == {"value": "ready"}
+    worker.stdout.close()
+    body = msgspec.msgpack.encode(["health"])
+    worker.stdin.write(struct.pack(">I", len(body)) + body)
+    worker.stdin.flush()
+    assert worker.wait(60) == 0
+    assert worker.stderr.read() == b""
+    worker.stdin.close()
+    worker.stderr.close()
 
 
 async def test_space_of_deleted_chunks_is_given_back_and_the_rest_stays(backend: Embedded) -> None:

@@ -46,6 +46,7 @@ for _ in range(8):
         ({"type": "eq", "value": 1}, "filters.key must be the name of an attribute"),
         ({"type": "eq", "key": "", "value": 1}, "filters.key must be the name of an attribute"),
         ({"type": "eq", "key": 'a"b', "value": 1}, "filters.key must be the name of an attribute"),
+        ({"type": "eq", "key": "a\\b", "value": 1}, 'filters.key must be the name of an attribute, without " and \\.'),
         ({"type": "eq", "key": "a" * 257, "value": 1}, "filters.key must be the name of an attribute"),
         ({"type": "eq", "key": "a"}, "filters.value is missing."),
         ({"type": "eq", "key": "a", "value": None}, "filters.value must be a text, a number, true or false."),

@@ -1,16 +1,27 @@
 """The PostgreSQL backend on a real server."""
 
+import asyncio
+import random
+import re
 from collections.abc import AsyncIterator
 
 import pytest
-from tests.providers.file_search.vectors.conformance import STORE, TENANT, VectorBackendContract, chunk, ids
+from psycopg import sql
+from tests.providers.file_search.vectors.conformance import STORE, TENANT, VectorBackendContract, chunk, ids, near
 from tests.support.postgres import PostgresServer
 from typing_extensions import override
 
 from antwort.provider import ConfigError, SecretStr
 from antwort.providers.file_search.settings import PgvectorSettings
-from antwort.providers.file_search.vectors.base import Query, VectorStoreBackend, VectorStoreUnavailable
+from antwort.providers.file_search.vectors import pgvector_sql as statements
+from antwort.providers.file_search.vectors.base import (
+    Query,
+    VectorStoreBackend,
+    VectorStoreUnavailable,
+    shared_collection_name,
+)
 from antwort.providers.file_search.vectors.pgvector import Pgvector
+from antwort.providers.file_search.vectors.pgvector_pool import Connection, Pool
 
 
 def at(url: str, **options: float) -> Pgvector:
@@ -67,6 +78,50 @@ async def test_searches_use_the_index_of_vectors(postgres_server: PostgresServer
     ]
 
 
+async def test_stores_that_share_a_table_have_no_index_of_vectors(
+    postgres_server: PostgresServer, postgres_url: str
+) -> None:
+    """It would make each search dearer the more others write; without it, a search compares the store's own chunks."""
+    backend = at(postgres_url)
+    await backend.create_collection(shared_collection_name(4), 4)
+    await backend.close()
+    rows = postgres_server.execute("SELECT indexdef FROM pg_indexes WHERE schemaname = 'antwort_vectors'", postgres_url)
+    assert len(rows) == 3
+    assert not any("hnsw" in str(row[0]) for row in rows)
+
+
+async def explained(url: str, name: str, query: Query) -> str:
+    """Return how PostgreSQL searches a table for what is near."""
+    statement, values = statements.by_vector(name, query.vector or (), 10, statements.query_scope(name, query))
+
+    async def explain(connection: Connection) -> str:
+        await connection.execute(sql.SQL("ANALYZE {}").format(statements.table(name)))
+        cursor = await connection.execute(sql.SQL("EXPLAIN {}").format(statement), values)
+        return "\n".join(str(row[0]) for row in await cursor.fetchall())
+
+    pool = Pool(url, 1, 10.0)
+    try:
+        return await pool.run(explain)
+    finally:
+        await pool.close()
+
+
+async def test_postgres_takes_the_index_that_is_meant(postgres_url: str) -> None:
+    backend, shared, pick = at(postgres_url), shared_collection_name(4), random.Random(7)
+    for name in (STORE, shared):
+        await backend.create_collection(name, 4)
+        chunks = [
+            chunk(number, vector=[pick.gauss(0, 1) for _ in range(4)], store=f"vs_{number % 50}")
+            for number in range(5000)
+        ]
+        await backend.upsert(name, chunks)
+    await backend.close()
+    assert "Index Scan using vs_test_v" in await explained(postgres_url, STORE, Query(TENANT, near(1)))
+    plan = await explained(postgres_url, shared, Query(TENANT, near(1), vector_store_id="vs_7"))
+    assert re.search(r"Index Scan (using|on) shared_4_(f|pkey)|antwort_shared_4_pkey", plan), plan
+    assert "Seq Scan" not in plan
+
+
 async def test_a_user_without_rights_learns_what_to_run(postgres_server: PostgresServer, postgres_url: str) -> None:
     postgres_server.execute("CREATE ROLE visitor LOGIN")
     try:
@@ -100,13 +155,29 @@ async def test_a_server_that_stands_still_is_unavailable(postgres_server: Postgr
     await backend.close()
 
 
-async def test_more_searches_than_connections_wait_their_turn(
+async def test_connections_that_died_while_idle_are_replaced_without_a_word(
     postgres_server: PostgresServer, postgres_url: str
 ) -> None:
     backend = at(postgres_url, pool_size=1)
     await backend.create_collection(STORE, 4)
-    postgres_server.leave(postgres_url)  # what was idle is dead now, and replaced without a word
+    postgres_server.leave(postgres_url)
     assert await backend.collections() == [STORE]
+    await backend.close()
+
+
+async def test_more_searches_than_connections_wait_their_turn(
+    postgres_server: PostgresServer, postgres_url: str
+) -> None:
+    backend = at(postgres_url, pool_size=2)
+    await backend.create_collection(STORE, 4)
+    await backend.upsert(STORE, [chunk(number) for number in range(40)])
+    found = await asyncio.gather(*(backend.search(STORE, Query(TENANT, near(n), limit=1)) for n in range(40)))
+    assert [ids(hits) for hits in found] == [[number] for number in range(40)]
+    [(connections,)] = postgres_server.execute(
+        "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'antwort' AND datname = current_database()",
+        postgres_url,
+    )
+    assert connections == 2
     await backend.close()
 
 

@@ -1,7 +1,10 @@
 """The Qdrant backend on a real server, over REST and over gRPC."""
 
+import http.server
 import logging
+import threading
 from collections.abc import AsyncIterator, Iterator
+from typing import Any, ClassVar
 from uuid import UUID
 
 import pytest
@@ -120,6 +123,7 @@ async def test_settings_shape_a_new_collection(backend: Qdrant, client: AsyncQdr
         await backend.create_collection(name, 4)
     found = await client.get_collection(STORE)
     assert found.config.params.shard_number == 2
+    assert found.config.optimizer_config.default_segment_number == 1
     assert isinstance(found.config.params.vectors, models.VectorParams)
     assert found.config.params.vectors.on_disk is True
     attributes = {"attributes.year", 'attributes."a.b"'}
@@ -130,6 +134,7 @@ async def test_settings_shape_a_new_collection(backend: Qdrant, client: AsyncQdr
     found = await client.get_collection(shared)
     assert "vector_store_id" in found.payload_schema
     assert found.config.hnsw_config.m == 0
+    assert found.config.optimizer_config.default_segment_number == 0, "the server's own"
 
 
 async def test_an_indexed_attribute_filters_as_any_other(backend: Qdrant) -> None:
@@ -151,6 +156,89 @@ async def test_an_index_that_a_crash_left_out_is_made_up_for(backend: Qdrant, cl
 async def test_collections_of_others_are_left_alone(backend: Qdrant, client: AsyncQdrantClient) -> None:
     await client.create_collection("theirs", vectors_config=models.VectorParams(size=2, distance=models.Distance.DOT))
     assert await backend.collections() == []
+
+
+async def test_what_a_pipeline_wrote_otherwise_is_found_without_it(backend: Qdrant, client: AsyncQdrantClient) -> None:
+    await backend.create_collection(STORE, 4)
+    odd: list[dict[str, Any]] = [
+        {"attributes": {"tags": ["a"], "none": None, "kept": "yes"}, "chunk_index": 2.0},
+        {"attributes": ["a"], "chunk_index": "2", "filename": 7},
+        {"text": None, "attributes": None},
+    ]
+    points = [written_by_a_pipeline(number, "tea") for number in range(3)]
+    for point, more in zip(points, odd, strict=True):
+        point.payload = {**(point.payload or {}), **more}
+    await client.upsert(STORE, points)
+    hits = await backend.search(STORE, Query(TENANT, near(0)))
+    found = {UUID(hit.id).int: (hit.text, hit.filename, hit.index, hit.attributes) for hit in hits}
+    assert found == {0: ("tea", "", 2, {"kept": "yes"}), 1: ("tea", "", 0, {}), 2: ("", "", 0, {})}
+
+
+@pytest.mark.parametrize("grpc", [False, True])
+async def test_limits_of_the_server_are_told_as_such(
+    qdrant_server: QdrantServer, client: AsyncQdrantClient, grpc: bool
+) -> None:
+    backend = Qdrant(QdrantSettings(url=qdrant_server.url, grpc=grpc, grpc_port=qdrant_server.grpc_port))
+    await backend.create_collection(STORE, 4)
+    few = models.StrictModeConfig(enabled=True, max_query_limit=3, write_rate_limit=1)
+    await client.update_collection(STORE, strict_mode_config=few)
+    with pytest.raises(VectorStoreUnavailable, match=r"127\.0\.0\.1 refuses this: .*Limit exceeded 10 > 3"):
+        await backend.search(STORE, Query(TENANT, near(1)))
+    await backend.upsert(STORE, [chunk(1)])
+    with pytest.raises(VectorStoreUnavailable, match=r"127\.0\.0\.1 has reached its limit of requests"):
+        await backend.upsert(STORE, [chunk(2)])
+    await backend.close()
+
+
+class Answering(http.server.BaseHTTPRequestHandler):
+    """Answers each request with the status, the headers and the body of its server."""
+
+    protocol_version = "HTTP/1.1"
+    answer: ClassVar[tuple[int, dict[str, str], bytes]]
+
+    def do_GET(self) -> None:
+        """Answer."""
+        status, headers, body = self.answer
+        self.send_response(status)
+        for name, value in {**headers, "content-length": str(len(body))}.items():
+            self.send_header(name, value)
+        self.end_headers()
+        self.wfile.write(body)
+
+    @override
+    def log_message(self, format: str, *args: object) -> None:
+        """Say nothing."""
+
+
+@pytest.mark.parametrize(
+    ("status", "headers", "body", "message"),
+    [
+        (429, {"retry-after": "5"}, b'{"status": {"error": "Rate limiting exceeded"}}', "has reached its limit"),
+        (429, {"retry-after": "Sun, 15 Nov 2026 10:00:00 GMT"}, b"", "has reached its limit"),
+        (429, {}, b"slow down", "has reached its limit"),
+        (403, {}, b'{"status": {"error": "Forbidden: too many collections"}}', "refuses this: Forbidden: too many"),
+        (403, {}, b'{"status": {"error": "Forbidden: Global access is required"}}', "refuses the key"),
+        (400, {}, b"Bad request", r"refuses this: Bad request\. Its operator"),
+        (200, {}, b"<html>a portal</html>", "failed"),
+        (200, {}, b"\xff\xfe\x00", "failed"),
+        (200, {}, b"[]", "cannot be reached"),
+        (502, {}, b"<html>", "failed with status 502"),
+    ],
+)
+async def test_any_answer_is_an_error_of_ours(status: int, headers: dict[str, str], body: bytes, message: str) -> None:
+    handler = type("Handler", (Answering,), {"answer": (status, headers, body)})
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        backend = Qdrant(QdrantSettings(url=f"http://127.0.0.1:{server.server_address[1]}"))
+        try:
+            for call in (backend.health(), backend.collections()):
+                with pytest.raises(VectorStoreUnavailable, match=rf"database at 127\.0\.0\.1 {message}"):
+                    await call
+        finally:
+            await backend.close()
+            server.shutdown()
+            thread.join()
 
 
 @pytest.fixture

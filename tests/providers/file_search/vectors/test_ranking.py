@@ -25,6 +25,10 @@ def test_weights_of_nothing_count_as_none_given() -> None:
     assert [hit.id for hit in fused(hits("a"), hits("b"), (0.0, 2.0))] == ["b"]
 
 
+def test_only_the_ratio_of_weights_counts() -> None:
+    assert fused(hits("ab"), hits("ba"), (1e308, 1e308)) == fused(hits("ab"), hits("ba"), (1.0, 1.0))
+
+
 def test_the_end_is_in_order_within_limit_and_threshold() -> None:
     every = hits("d", 0.1) + hits("b", 0.9) + hits("ca", 0.5)
     assert [hit.id for hit in finish(every, Query("t", text="x", limit=3))] == ["b", "a", "c"]

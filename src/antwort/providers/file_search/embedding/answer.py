@@ -2,13 +2,16 @@
 
 import base64
 import binascii
-import math
 import struct
 from typing import Any
 
 import msgspec
 
 __all__ = ["read_vectors"]
+
+
+_MOST = 1e30
+"""What a coordinate may be: databases keep 32 bits of it."""
 
 
 class _Entry(msgspec.Struct):
@@ -47,8 +50,8 @@ def _vector(given: list[float] | str) -> list[float]:
     vector = _unpacked(given) if isinstance(given, str) else given
     if not vector:
         raise ValueError("a vector is empty")
-    if not all(map(math.isfinite, vector)):
-        raise ValueError("a vector has numbers that are none")
+    if not all(-_MOST <= number <= _MOST for number in vector):  # false for what is no number, too
+        raise ValueError("a vector has numbers that are none, or too large")
     return vector
 
 

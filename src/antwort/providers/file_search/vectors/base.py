@@ -177,6 +177,11 @@ class VectorStoreBackend(Protocol):
 
     name: str
 
+    @property
+    def place(self) -> str:
+        """Where the vectors are, if only one server can reach them; empty for a database that servers share."""
+        return ""
+
     async def create_collection(self, name: str, dimensions: int) -> None:
         """Create a collection; nothing happens if it is there with these dimensions, else WrongDimensions."""
 

@@ -1,4 +1,4 @@
-"""The process that owns the embedded database. It is run as a program, by embedded.py, and imports nothing of ours.
+"""The process that owns the embedded database. It is run as a program, by embedded.py, and imports little of ours.
 
 The library holds the interpreter's lock for as long as a call takes, so a call on a thread would stop the whole server.
 Here it stops this process only. Requests come on standard input and are answered in order on standard output, each as
@@ -13,7 +13,6 @@ import struct
 import sys
 import time
 import uuid
-from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -21,29 +20,37 @@ from typing import Any, BinaryIO
 import msgspec
 import qdrant_edge as edge
 
+from antwort.providers.file_search.vectors.edge_shelf import (
+    FLAGS,
+    INDEXES,
+    KINDS,
+    NUMBERS,
+    TEXTS,
+    MissingError,
+    Opened,
+    Shelf,
+    attribute_path,
+    config,
+)
+from antwort.providers.file_search.vectors.edge_words import Words
+
 __all__ = ["Worker"]
 
 JSON = dict[str, Any]
 
-_OPEN = 32
-"""Collections open at a time: each takes a few megabytes and two threads."""
+_SMALL = 500
+"""Points of a collection without indexes: with so few a filter is quick, and each index makes opening it slow."""
 _LOCK_SECONDS = 3.0
 """How long to wait for the process of a server that has just ended."""
 _ALL = 1_000_000
 _VACUUM = 2000
-"""Points replaced or deleted after which the space they take is given back."""
-_INDEXES = 64
-"""Fields of a collection that have an index, at most."""
-_TEXTS, _NUMBERS, _FLAGS = "texts", "numbers", "flags"
-_KINDS = {_TEXTS, _NUMBERS, _FLAGS}
-"""Where attributes are once more, by kind."""
+"""Points deleted after which the space they take is given back; one that is replaced leaves nothing behind."""
+_UNREACHABLE = frozenset('"\\')
+"""Characters that no path can have."""
+_COUNTED = ("file_id", "text_bytes")
 _NEW = ".new"
 _OLD = ".old"
 """What is being created, and what is being deleted: neither is a collection."""
-
-
-class MissingError(Exception):
-    """There is no such collection."""
 
 
 class Worker:
@@ -51,9 +58,9 @@ class Worker:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._shards: OrderedDict[str, tuple[edge.EdgeShard, int]] = OrderedDict()
+        self._shelf = Shelf(folder)
+        self._words = Words()
         self._stale: dict[str, int] = {}
-        self._indexed: dict[str, set[str]] = {}
         self._calls: dict[str, Callable[..., Any]] = {
             "collections": self.collections,
             "count": self.count,
@@ -84,22 +91,19 @@ class Worker:
 
     def close(self) -> None:
         """Close everything."""
-        while self._shards:
-            self._shards.popitem()[1][0].close()
+        self._shelf.close()
 
     def collections(self) -> list[str]:
         """Return the names of collections."""
         return sorted(path.name for path in self._folder.iterdir() if path.is_dir() and not path.suffix)
 
-    def create(self, name: str, dimensions: int, fields: Sequence[str]) -> None:
+    def create(self, name: str, dimensions: int) -> None:
         """Create a collection: it appears whole or not at all."""
         place, final = self._folder / f"{name}{_NEW}", self._folder / name
         if final.exists():
             return
         shutil.rmtree(place, ignore_errors=True)
-        shard = edge.EdgeShard.create(str(place), _config(dimensions))
-        for field in fields:
-            shard.update(edge.UpdateOperation.create_field_index(field, _index(field)))
+        shard = edge.EdgeShard.create(str(place), config(dimensions))
         shard.flush()
         shard.close()
         (place / "dimensions").write_text(str(dimensions))
@@ -107,10 +111,8 @@ class Worker:
 
     def drop(self, name: str) -> None:
         """Delete a collection."""
-        if (found := self._shards.pop(name, None)) is not None:
-            found[0].close()
+        self._shelf.put_away(name)
         self._stale.pop(name, None)
-        self._indexed.pop(name, None)
         old = self._folder / f"{name}{_OLD}"
         if (self._folder / name).exists():
             shutil.rmtree(old, ignore_errors=True)
@@ -119,100 +121,91 @@ class Worker:
 
     def dimensions(self, name: str) -> int | None:
         """Return the length of vectors."""
-        place = self._folder / name / "dimensions"
-        return int(place.read_text()) if place.exists() else None
+        return self._shelf.dimensions(name)
 
-    def upsert(self, name: str, points: Sequence[tuple[str, list[float], JSON]], last: bool) -> None:
-        """Write points. They outlive this process at once, and the machine after the last part."""
-        shard, wanted = self._shard(name)
+    def upsert(
+        self, name: str, points: Sequence[tuple[str, list[float], JSON]], fields: Sequence[str], last: bool
+    ) -> None:
+        """Write points. They outlive this process at once, and the machine after the last part.
+
+        The fields get an index when the collection is no longer small; so do attributes.
+        """
+        found = self._shelf.get(name)
         for _, vector, _ in points:
-            if len(vector) != wanted:
-                raise ValueError(f"expected dim: {wanted}, got {len(vector)}")
+            _check(found, vector)
         payloads = [_by_kind(payload) for _, _, payload in points]
-        self._index_attributes(name, shard, payloads)
         written = [edge.Point(id_, vector, payload) for (id_, vector, _), payload in zip(points, payloads, strict=True)]
-        shard.update(edge.UpdateOperation.upsert_points(written))
+        found.shard.update(edge.UpdateOperation.upsert_points(written))
+        if found.shard.info().points_count > _SMALL:
+            if not found.indexed.issuperset(fields):
+                everything, _ = found.shard.scroll(edge.ScrollRequest(limit=_ALL, with_payload=sorted(KINDS)))
+                payloads = [point.payload or {} for point in everything]
+            _index(found, [*fields, *(path for payload in payloads for path in _paths(payload))])
         if last:
-            self._written(name, shard, 0)
+            self._written(name, found, 0)
 
     def delete(self, name: str, condition: JSON) -> None:
         """Delete points."""
-        shard, _ = self._shard(name)
-        wanted = _filter(condition)
-        gone = shard.count(edge.CountRequest(filter=wanted))
-        shard.update(edge.UpdateOperation.delete_points_by_filter(wanted))
-        self._written(name, shard, gone)
+        found, wanted = self._shelf.get(name), _filter(condition)
+        gone = found.shard.count(edge.CountRequest(filter=wanted))
+        found.shard.update(edge.UpdateOperation.delete_points_by_filter(wanted))
+        self._written(name, found, gone)
 
     def search(self, name: str, condition: JSON, wish: JSON) -> list[list[tuple[str, float, JSON]]]:
         """Search by vector, by text, or by both; return points with their scores for each."""
-        shard, wanted = self._shard(name)
-        queries: list[Any] = []
-        if (vector := wish["vector"]) is not None:
-            if len(vector) != wanted:
-                raise ValueError(f"expected dim: {wanted}, got {len(vector)}")
-            queries.append(edge.Query.Nearest(vector))
-        if wish["text"] is not None:
-            queries.append(edge.TextQuery("text", wish["text"]))
-        where = _filter(condition)
-        found = (
-            shard.query(edge.QueryRequest(wish["limit"], query=query, filter=where, with_payload=wish["fields"]))
-            for query in queries
-        )
-        return [[(str(point.id), point.score, point.payload or {}) for point in points] for points in found]
+        opened, where = self._shelf.get(name), _filter(condition)
+        vector, text, limit, fields = wish["vector"], wish["text"], wish["limit"], wish["fields"]
+
+        def asked(query: Any) -> list[tuple[str, float, JSON]]:
+            points = opened.shard.query(edge.QueryRequest(limit, query=query, filter=where, with_payload=fields))
+            return [(str(point.id), point.score, point.payload or {}) for point in points]
+
+        found = []
+        if vector is not None:
+            _check(opened, vector)
+            found.append(asked(edge.Query.Nearest(vector)))
+        if text is not None and "text" in opened.indexed:
+            found.append(asked(edge.TextQuery("text", text)))
+        elif text is not None:
+            found.append(self._words.search(opened.shard, where, text, limit, fields))
+        return found
 
     def count(self, name: str, condition: JSON) -> tuple[int, int, int]:
         """Count points, files and bytes."""
-        shard, _ = self._shard(name)
-        wanted = _filter(condition)
-        chunks = shard.count(edge.CountRequest(filter=wanted))
-        files = shard.facet(edge.FacetRequest("file_id", limit=_ALL, exact=True, filter=wanted))
-        sizes = shard.facet(edge.FacetRequest("text_bytes", limit=_ALL, exact=True, filter=wanted))
+        found, wanted = self._shelf.get(name), _filter(condition)
+        if not found.indexed.issuperset(_COUNTED):
+            few, _ = found.shard.scroll(edge.ScrollRequest(limit=_ALL, filter=wanted, with_payload=list(_COUNTED)))
+            told = [point.payload or {} for point in few]
+            return len(told), len({one["file_id"] for one in told}), sum(one["text_bytes"] for one in told)
+        chunks = found.shard.count(edge.CountRequest(filter=wanted))
+        files, sizes = (
+            found.shard.facet(edge.FacetRequest(field, limit=_ALL, exact=True, filter=wanted)) for field in _COUNTED
+        )
         return chunks, len(files.hits), sum(int(hit.value) * hit.count for hit in sizes.hits)
 
-    def _index_attributes(self, name: str, shard: edge.EdgeShard, payloads: Sequence[JSON]) -> None:
-        """Give attributes that are new an index: without one a filter reads every point from the disk."""
-        known = self._indexed.setdefault(name, {_spelled(field) for field in shard.info().payload_schema})
-        for payload in payloads:
-            for kind in _KINDS & payload.keys():
-                for key in payload[kind]:
-                    path = _path(kind, key)
-                    if path not in known and len(known) < _INDEXES:
-                        schema = edge.PayloadSchemaType.Float if kind == _NUMBERS else edge.PayloadSchemaType.Keyword
-                        shard.update(edge.UpdateOperation.create_field_index(_path(kind, key), schema))
-                        known.add(path)
-
-    def _shard(self, name: str) -> tuple[edge.EdgeShard, int]:
-        """Open a collection, and close the one that was not used for longest if too many are open."""
-        found = self._shards.pop(name, None)
-        if found is None:
-            dimensions = self.dimensions(name)
-            if dimensions is None:
-                raise MissingError
-            found = edge.EdgeShard.load(str(self._folder / name), _config(dimensions)), dimensions
-        self._shards[name] = found
-        while len(self._shards) > _OPEN:
-            self._shards.popitem(last=False)[1][0].close()
-        return found
-
-    def _written(self, name: str, shard: edge.EdgeShard, gone: int) -> None:
-        shard.flush()
+    def _written(self, name: str, found: Opened, gone: int) -> None:
+        found.shard.flush()
         self._stale[name] = self._stale.get(name, 0) + gone
         if self._stale[name] >= _VACUUM:
             del self._stale[name]
-            shard.optimize()
+            found.shard.optimize()
+        self._shelf.weigh(name)
 
 
-def _config(dimensions: int) -> edge.EdgeConfig:
-    # No graph: building one stops every search for seconds, and a scan is exact and quick for what this is made for.
-    return edge.EdgeConfig(
-        vectors=edge.EdgeVectorParams(size=dimensions, distance=edge.Distance.Cosine),
-        hnsw_config=edge.HnswIndexConfig(m=0, ef_construct=100, full_scan_threshold=10_000),
-        optimizers=edge.EdgeOptimizersConfig(indexing_threshold=0),
-        max_search_threads=2,
-    )
+def _check(found: Opened, vector: Sequence[float]) -> None:
+    if len(vector) != found.dimensions:
+        raise ValueError(f"expected dim: {found.dimensions}, got {len(vector)}")
 
 
-def _index(field: str) -> Any:
+def _index(found: Opened, fields: Sequence[str]) -> None:
+    """Give fields that have none an index, as far as there may be more: else a filter reads points from the disk."""
+    for field in fields:
+        if field not in found.indexed and len(found.indexed) < INDEXES:
+            found.shard.update(edge.UpdateOperation.create_field_index(field, _schema(field)))
+            found.indexed.add(field)
+
+
+def _schema(field: str) -> Any:
     if field == "tenant":
         return edge.KeywordIndexParams(is_tenant=True)
     if field == "text":
@@ -225,7 +218,7 @@ def _index(field: str) -> Any:
         )
     if field == "text_bytes":
         return edge.IntegerIndexParams(lookup=True, range=False)
-    return edge.PayloadSchemaType.Keyword
+    return edge.PayloadSchemaType.Float if field.startswith(f"{NUMBERS}.") else edge.PayloadSchemaType.Keyword
 
 
 def _by_kind(payload: JSON) -> JSON:
@@ -235,26 +228,20 @@ def _by_kind(payload: JSON) -> JSON:
     """
     kinds: JSON = {}
     for key, value in payload["attributes"].items():
-        if '"' not in key:  # no path leads to such a key, and no filter either
+        if _UNREACHABLE.isdisjoint(key):  # no path leads to such a key, and no filter either
             kind = _kind(value)
-            kinds.setdefault(kind, {})[key] = str(value) if kind == _FLAGS else value
+            kinds.setdefault(kind, {})[key] = str(value) if kind == FLAGS else value
     return payload | kinds
 
 
 def _kind(value: Any) -> str:
     if isinstance(value, bool):
-        return _FLAGS
-    return _TEXTS if isinstance(value, str) else _NUMBERS
+        return FLAGS
+    return TEXTS if isinstance(value, str) else NUMBERS
 
 
-def _spelled(field: str) -> str:
-    """Return a path as we write it; the library leaves out quotes that it does not need."""
-    kind, _, key = field.partition(".")
-    return _path(kind, key.strip('"')) if kind in _KINDS else field
-
-
-def _path(kind: str, key: str) -> str:
-    return f'{kind}."{key}"'
+def _paths(payload: JSON) -> list[str]:
+    return [attribute_path(kind, key) for kind in sorted(KINDS & payload.keys()) for key in payload[kind]]
 
 
 def _filter(condition: Mapping[str, Any]) -> edge.Filter:
@@ -268,7 +255,7 @@ def _filter(condition: Mapping[str, Any]) -> edge.Filter:
 
 def _condition(part: Mapping[str, Any]) -> Any:
     if "range" in part:
-        return edge.FieldCondition(_moved(part["key"], _NUMBERS), range=edge.RangeFloat(**part["range"]))
+        return edge.FieldCondition(_moved(part["key"], NUMBERS), range=edge.RangeFloat(**part["range"]))
     if "match" in part:
         value = part["match"]["value"]
         key = _moved(part["key"], _kind(value))
@@ -319,4 +306,7 @@ def _serve(folder: Path, requests: BinaryIO, answers: BinaryIO) -> None:
 
 
 if __name__ == "__main__":
-    _serve(Path(sys.argv[1]), sys.stdin.buffer, sys.stdout.buffer)
+    try:
+        _serve(Path(sys.argv[1]), sys.stdin.buffer, sys.stdout.buffer)
+    except BrokenPipeError:  # the server was killed and waits for no answer
+        os._exit(0)  # at once: Python would try to write it again, and complain

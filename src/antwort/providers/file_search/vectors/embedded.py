@@ -1,11 +1,16 @@
 """The embedded database: a folder of ours, and a process of its own that owns it."""
 
 import asyncio
+import contextlib
 import logging
+import os
+import secrets
 import struct
 import sys
 from collections import deque
 from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, cast
@@ -13,7 +18,7 @@ from typing import Any, cast
 import msgspec
 from typing_extensions import override
 
-from antwort.provider import FunctionError
+from antwort.provider import ConfigError, FunctionError
 from antwort.providers.file_search.vectors.base import (
     PREFIX,
     Chunk,
@@ -45,11 +50,15 @@ __all__ = ["Embedded", "EmbeddedInUse"]
 
 logger = logging.getLogger(__name__)
 
-_PROGRAM = Path(__file__).with_name("edge_worker.py")
+_PROGRAM = "antwort.providers.file_search.vectors.edge_worker"
 _BATCH = 256
 """Points in one request: a search waits no longer than for one of them."""
 _PATIENCE = 10.0
 """Seconds it has to end."""
+_SECONDS = {"create": 60.0, "drop": 60.0, "upsert": 60.0, "delete": 60.0}
+_SECONDS_TO_READ = 20.0
+"""Seconds it has for a request; waiting for those before it does not count."""
+_GONE = "The embedded vector database has stopped; it starts again with the next call."
 _INDEXES = ["tenant", "file_id", "text_bytes", "text"]
 
 if find_spec("qdrant_edge") is None:
@@ -70,6 +79,12 @@ class Embedded(VectorStoreBackend):
         self._process: _Process | None = None
         self._starting = asyncio.Lock()
 
+    @cached_property
+    @override
+    def place(self) -> str:
+        """The name of the folder, which no other has; ConfigError if the folder cannot be used."""
+        return _name_of(self._folder)
+
     @property
     def pid(self) -> int | None:
         """The other process, if it runs."""
@@ -77,8 +92,7 @@ class Embedded(VectorStoreBackend):
 
     @override
     async def create_collection(self, name: str, dimensions: int) -> None:
-        indexes = [*_INDEXES, "vector_store_id"] if is_shared(name) else _INDEXES
-        await self._call("create", checked_name(name), dimensions, indexes)
+        await self._call("create", checked_name(name), dimensions)
         found = await self.dimensions(name)
         if found is not None and found != dimensions:
             raise WrongDimensions(found, dimensions)
@@ -99,9 +113,10 @@ class Embedded(VectorStoreBackend):
     @override
     async def upsert(self, name: str, chunks: Sequence[Chunk]) -> None:
         parts = list(batches(unique(checked_name(name), chunks), _BATCH)) or [[]]
+        fields = [*_INDEXES, "vector_store_id"] if is_shared(name) else _INDEXES
         for number, batch in enumerate(parts, start=1):
             points = [(id_, [float(one) for one in chunk.vector], payload_of(name, chunk)) for id_, chunk in batch]
-            await self._call("upsert", name, points, number == len(parts))
+            await self._call("upsert", name, points, fields, number == len(parts))
 
     @override
     async def delete(self, name: str, *, tenant: str, file_id: str | None = None, vector_store_id: str = "") -> None:
@@ -144,7 +159,7 @@ class Embedded(VectorStoreBackend):
                 process = self._process
                 if process is None or process.ended:
                     process = self._process = await _Process.start(self._folder)
-        answer = await process.ask(request)
+        answer = await process.ask(request, _SECONDS.get(request[0], _SECONDS_TO_READ))
         if answer.get("missing"):
             raise NoCollection("There is no such vector store.")
         if "error" in answer:
@@ -152,11 +167,34 @@ class Embedded(VectorStoreBackend):
         return answer["value"]
 
 
+def _name_of(folder: Path) -> str:
+    """Return the name of a folder, which is kept in it, and made when it is asked for first."""
+    file, new = folder / "place", folder / f"place-{secrets.token_hex(8)}"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        if not file.exists():
+            new.write_text(secrets.token_hex(16))
+            with contextlib.suppress(FileExistsError):  # one process makes it, and it is there whole or not at all
+                os.link(new, file)
+            new.unlink()
+        return file.read_text()
+    except OSError as error:
+        raise ConfigError(f"the folder of the embedded vector database cannot be used: {error}") from error
+
+
 def _meant(message: str) -> FunctionError:
     if (wrong := dimensions_error(message)) is not None:
         return wrong
     logger.warning("embedded vector database: %s", message[:500])
     return VectorStoreUnavailable("The embedded vector database failed; the log says why.")
+
+
+@dataclass(frozen=True, slots=True)
+class _Request:
+    """A request that waits for its answer."""
+
+    answer: "asyncio.Future[dict[str, Any]]"
+    seconds: float
 
 
 class _Process:
@@ -167,7 +205,9 @@ class _Process:
         self.pid = process.pid
         self._requests = cast("asyncio.StreamWriter", process.stdin)
         self._answers = cast("asyncio.StreamReader", process.stdout)
-        self._waiting: deque[asyncio.Future[dict[str, Any]]] = deque()
+        self._waiting: deque[_Request] = deque()
+        self._since = 0.0
+        """When it began with the first of them."""
         self._reader: asyncio.Task[None] | None = None
         self.ended = False
 
@@ -178,17 +218,18 @@ class _Process:
             await asyncio.create_subprocess_exec(
                 sys.executable,
                 "-P",
-                str(_PROGRAM),
+                "-m",
+                _PROGRAM,
                 str(folder),
                 stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.PIPE,
                 start_new_session=True,  # an interrupt is for the server, which ends it when it has finished
             )
         )
-        first = own._expect()
+        first = own._expect(_SECONDS_TO_READ)
         own._reader = asyncio.create_task(own._read(), name="embedded vector database")
         try:
-            answer = await first
+            answer = await own._answered(first)
         except asyncio.CancelledError:  # nobody else knows of it
             await own.close()
             raise
@@ -200,18 +241,17 @@ class _Process:
             )
         return own
 
-    async def ask(self, request: Sequence[Any]) -> dict[str, Any]:
-        """Send a request and wait for its answer. Answers come in the order of the requests."""
+    async def ask(self, request: Sequence[Any], seconds: float) -> dict[str, Any]:
+        """Send a request and wait for its answer. Answers come in the order of the requests.
+
+        If it takes longer than these seconds for one of them, the process is killed.
+        """
         if self.ended:
-            raise _gone()
+            raise VectorStoreUnavailable(_GONE)
         body = msgspec.msgpack.encode(request)
-        answer = self._expect()
-        self._requests.write(struct.pack(">I", len(body)) + body)
-        try:
-            await self._requests.drain()
-        except ConnectionError:
-            logger.debug("the embedded vector database has ended")  # so the answer is an error, too
-        return await answer
+        answer = self._expect(seconds)
+        self._requests.write(struct.pack(">I", len(body)) + body)  # to wait for the answer is to wait for this, too
+        return await self._answered(answer)
 
     async def close(self) -> None:
         """Let it end, and wait for that; nothing is lost if it has to be killed."""
@@ -225,28 +265,52 @@ class _Process:
         if self._reader is not None:
             await self._reader
 
-    def _expect(self) -> "asyncio.Future[dict[str, Any]]":
-        answer: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
-        self._waiting.append(answer)
+    def _expect(self, seconds: float) -> "asyncio.Future[dict[str, Any]]":
+        loop = asyncio.get_running_loop()
+        if not self._waiting:
+            self._since = loop.time()
+        answer: asyncio.Future[dict[str, Any]] = loop.create_future()
+        self._waiting.append(_Request(answer, seconds))
         return answer
+
+    async def _answered(self, answer: "asyncio.Future[dict[str, Any]]") -> dict[str, Any]:
+        """Wait for an answer, and see to it that those before it do not take for ever."""
+        loop = asyncio.get_running_loop()
+        try:
+            while not answer.done():
+                late = self._since + self._waiting[0].seconds
+                if late <= loop.time():
+                    self._give_up()
+                await asyncio.wait({answer}, timeout=late - loop.time())
+            return answer.result()
+        finally:
+            answer.cancel()  # if it is not there, nobody waits for it any more
+
+    def _give_up(self) -> None:
+        logger.warning("embedded vector database: process %d does not answer and is killed", self.pid)
+        self._process.kill()
+        self._end("The embedded vector database did not answer in time; it starts again with the next call.")
 
     async def _read(self) -> None:
         try:
             while True:
                 head = await self._answers.readexactly(4)
                 body = await self._answers.readexactly(struct.unpack(">I", head)[0])
-                answer = self._waiting.popleft()
+                if not self._waiting:  # it was given up
+                    break
+                answer = self._waiting.popleft().answer
+                self._since = asyncio.get_running_loop().time()
                 if not answer.done():
                     answer.set_result(msgspec.msgpack.decode(body))
         except asyncio.IncompleteReadError:
             logger.debug("the embedded vector database has ended")
         finally:
-            self.ended = True
-            while self._waiting:
-                answer = self._waiting.popleft()
-                if not answer.done():
-                    answer.set_exception(_gone())
+            self._end(_GONE)
 
-
-def _gone() -> VectorStoreUnavailable:
-    return VectorStoreUnavailable("The embedded vector database has stopped; it starts again with the next call.")
+    def _end(self, message: str) -> None:
+        """Take it for ended: whoever waits for an answer gets an error."""
+        self.ended = True
+        while self._waiting:
+            answer = self._waiting.popleft().answer
+            if not answer.done():
+                answer.set_exception(VectorStoreUnavailable(message))

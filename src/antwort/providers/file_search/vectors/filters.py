@@ -24,6 +24,8 @@ _DEEPEST = 8
 _MOST = 200
 """Comparisons in one filter, each value of a list counted."""
 _LONGEST_KEY = 256
+_UNREACHABLE = frozenset('"\\')
+"""Characters that a path to an attribute cannot have in every database."""
 _UNSTORABLE = {0: "\ufffd"} | dict.fromkeys(range(0xD800, 0xE000), "\ufffd")
 _ORDERS: Mapping[str, Callable[[Any, Any], bool]] = {
     "gt": operator.gt,
@@ -80,8 +82,8 @@ class _Reader:
 
     def _comparison(self, value: Mapping[str, Any], where: str) -> Comparison:
         op, key, place = cast("CompareOp", value["type"]), value.get("key"), f"{where}.value"
-        if not isinstance(key, str) or not 0 < len(key) <= _LONGEST_KEY or '"' in key:
-            raise FilterError(f"{where}.key", 'must be the name of an attribute, without "')
+        if not isinstance(key, str) or not 0 < len(key) <= _LONGEST_KEY or not _UNREACHABLE.isdisjoint(key):
+            raise FilterError(f"{where}.key", 'must be the name of an attribute, without " and \\')
         if "value" not in value:
             raise FilterError(place, "is missing")
         wanted = value["value"]

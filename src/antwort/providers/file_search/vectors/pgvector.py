@@ -144,7 +144,7 @@ class Pgvector(VectorStoreBackend):
         if query.vector is not None and not by_vector:
             # A table without rows compares nothing, so it does not complain either.
             check_dimensions(await self.dimensions(name) or len(query.vector), [query.vector])
-        near = [statements.found_hit(row, cosine_score(row[1])) for row in by_vector]
+        near = [statements.found_hit(row, cosine_score(1 - row[1])) for row in by_vector]
         worded = [statements.found_hit(row, saturated(row[1], _RANK_HALF)) for row in by_keyword]
         return finish(fused(near, worded, query.weights) if hybrid else near or worded, query)
 

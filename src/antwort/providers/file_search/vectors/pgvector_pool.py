@@ -11,6 +11,7 @@ import psycopg
 
 from antwort.provider import FunctionError
 from antwort.providers.file_search.vectors.base import NoCollection, VectorStoreUnavailable, WrongDimensions
+from antwort.providers.file_search.vectors.pgvector_sql import Vector, VectorDumper
 
 __all__ = ["Connection", "Pool"]
 
@@ -78,6 +79,7 @@ class Pool:
         connection: Connection = await psycopg.AsyncConnection.connect(
             self._url, autocommit=True, connect_timeout=max(2, int(self._timeout)), application_name="antwort"
         )
+        connection.adapters.register_dumper(Vector, VectorDumper)
         milliseconds = str(int(self._timeout * 1000))
         try:
             await connection.execute("SELECT set_config('statement_timeout', %s, false)", [milliseconds])

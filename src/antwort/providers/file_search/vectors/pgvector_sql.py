@@ -1,11 +1,14 @@
 """The statements of the PostgreSQL backend. Values are always parameters; only names and numbers of ours are not."""
 
-import json
+import struct
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, LiteralString
 
-from psycopg import sql
+from psycopg import pq, sql
+from psycopg.adapt import Dumper
 from psycopg.types.json import Jsonb
+from typing_extensions import override
 
 from antwort.providers.file_search.vectors.base import (
     PREFIX,
@@ -24,6 +27,8 @@ from antwort.providers.file_search.vectors.points import hit_of, store_of, store
 __all__ = [
     "SCHEMA",
     "Part",
+    "Vector",
+    "VectorDumper",
     "by_keyword",
     "by_vector",
     "creation",
@@ -40,6 +45,8 @@ SCHEMA = "antwort_vectors"
 Part = tuple[sql.Composed, list[Any]]
 """A piece of a statement and its parameters."""
 
+_REAL, _REALS = 700, 1021
+"""PostgreSQL's numbers for the types `real` and `real[]`, the same in every database."""
 _INLINE = 1600
 """Dimensions of a vector that fits into a page, together with a row's other values."""
 _INDEXED = 2000
@@ -61,7 +68,7 @@ _COLUMNS: LiteralString = """
 """
 _UPSERT: LiteralString = """
     INSERT INTO {table} (id, tenant, vector_store_id, file_id, filename, chunk_index, text, attributes, embedding)
-    VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s::vector)
+    VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s::real[]::vector)
     ON CONFLICT (tenant, vector_store_id, id) DO UPDATE SET file_id = excluded.file_id, filename = excluded.filename,
     chunk_index = excluded.chunk_index, text = excluded.text, attributes = excluded.attributes,
     embedding = excluded.embedding
@@ -72,6 +79,28 @@ _ORDERS: dict[str, LiteralString] = {
     "lt": "$ ? (@ < $v)",
     "lte": "$ ? (@ <= $v)",
 }
+
+
+@dataclass(frozen=True, slots=True)
+class Vector:
+    """A vector on its way to the database."""
+
+    values: Sequence[float]
+
+
+class VectorDumper(Dumper):
+    """Writes a vector as an array of `real`, in binary: as text, its numbers would cost both sides far more."""
+
+    oid = _REALS
+    format = pq.Format.BINARY
+
+    @override
+    def dump(self, obj: Vector) -> bytes:
+        size = len(obj.values)
+        head = struct.pack(">5i", 1, 0, _REAL, size, 1)  # dimensions of the array, nulls, type, length, first index
+        parts: list[float] = [4] * (2 * size)  # before each number its length
+        parts[1::2] = obj.values
+        return head + struct.pack(f">{'if' * size}", *parts)
 
 
 def table(name: str) -> sql.Identifier:
@@ -93,7 +122,8 @@ def creation(name: str, dimensions: int) -> list[sql.Composed]:
     if dimensions <= _INLINE:
         # Beside the row's other values, not apart from them: the planner does not see what fetching them costs.
         statements.append(sql.SQL("ALTER TABLE {} ALTER COLUMN embedding SET STORAGE PLAIN").format(place))
-    if dimensions <= _INDEXED_HALF:
+    if dimensions <= _INDEXED_HALF and not is_shared(name):
+        # Stores that share a table are small: each is compared as a whole, which costs nothing for the rows of others.
         column, operators = _vector(sql.SQL("embedding"), dimensions), sql.SQL(_operators(dimensions))
         statements.append(
             sql.SQL("CREATE INDEX {} ON {} USING hnsw (({}) {})").format(_index(name, "v"), place, column, operators)
@@ -126,11 +156,7 @@ def row(name: str, id_: str, chunk: Chunk) -> list[Any]:
     """Return a chunk's values."""
     store, attributes = store_of(name, chunk.vector_store_id), Jsonb(stored_attributes(chunk.attributes))
     place = [id_, chunk.tenant, store, chunk.file_id, storable(chunk.filename), chunk.index]
-    return [*place, storable(chunk.text), attributes, _written(chunk.vector)]
-
-
-def _written(vector: Sequence[float]) -> str:
-    return json.dumps([float(one) for one in vector])
+    return [*place, storable(chunk.text), attributes, Vector(chunk.vector)]
 
 
 def found_hit(row: Sequence[Any], score: float) -> Hit:
@@ -140,16 +166,15 @@ def found_hit(row: Sequence[Any], score: float) -> Hit:
 
 
 def by_vector(name: str, vector: Sequence[float], limit: int, where: Part) -> Part:
-    """Look for what is near."""
-    dimensions, written = len(vector), _written(vector)
-    distance = sql.SQL("{} <=> {}").format(
-        _vector(sql.SQL("embedding"), dimensions), _vector(sql.SQL("%s::vector"), dimensions)
-    )
+    """Look for what is near. The second column is the distance: the cosine is 1 less that."""
+    dimensions = len(vector)
+    # A query of its own, so that the vector is read once; in a prepared statement it would be for every row.
+    wanted = sql.SQL("(SELECT {})").format(_vector(sql.SQL("%s::real[]::vector"), dimensions))
     statement = sql.SQL(
-        "SELECT id, 1 - ({distance}), file_id, filename, chunk_index, text, attributes FROM {table} WHERE {where}"
-        " ORDER BY {distance} LIMIT %s"
-    ).format(distance=distance, table=table(name), where=where[0])
-    return statement, [written, *where[1], written, limit]
+        "SELECT id, {column} <=> {wanted} AS distance, file_id, filename, chunk_index, text, attributes FROM {table}"
+        " WHERE {where} ORDER BY distance LIMIT %s"
+    ).format(column=_vector(sql.SQL("embedding"), dimensions), wanted=wanted, table=table(name), where=where[0])
+    return statement, [Vector(vector), *where[1], limit]
 
 
 def by_keyword(name: str, text: str, limit: int, where: Part) -> Part:

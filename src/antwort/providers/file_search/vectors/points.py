@@ -1,6 +1,7 @@
 """Chunks as points of Qdrant, served or embedded: ids, payload, conditions. The payload is a documented contract."""
 
 import re
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 from uuid import UUID, uuid5
@@ -111,18 +112,31 @@ def stored_attributes(attributes: Mapping[str, Scalar]) -> dict[str, Scalar]:
 
 
 def hit_of(point: str, score: float, payload: Mapping[str, Any] | None) -> Hit:
-    """Return what was found; a pipeline may have left out what is not needed."""
+    """Return what was found; a pipeline may have left out what is not needed, or written what we cannot use."""
     fields = payload or {}
     index, attributes = fields.get("chunk_index"), fields.get("attributes")
+    if not isinstance(attributes, dict):
+        attributes = {}
     return Hit(
         id=point,
         score=score,
-        text=str(fields.get("text") or ""),
-        file_id=str(fields.get("file_id") or ""),
-        filename=str(fields.get("filename") or ""),
-        index=index if isinstance(index, int) else 0,
-        attributes=attributes if isinstance(attributes, dict) else {},
+        text=_text(fields.get("text")),
+        file_id=_text(fields.get("file_id")),
+        filename=_text(fields.get("filename")),
+        index=int(index) if isinstance(index, int | float) and _is_scalar(index) else 0,
+        attributes={key: value for key, value in attributes.items() if _is_scalar(value)},
     )
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else ""
+
+
+def _is_scalar(value: Any) -> bool:
+    """Tell whether a value can be an attribute: a text, true, false, or a number that JSON has."""
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return -sys.float_info.max <= value <= sys.float_info.max
+    return isinstance(value, str | bool)
 
 
 # --- conditions, as Qdrant's REST API writes them --------------------------------------------------------------------

@@ -106,6 +106,9 @@ class Qdrant(VectorStoreBackend):
                 sparse_vectors_config={_SPARSE: models.SparseVectorParams(modifier=models.Modifier.IDF)},
                 # Every search of a shared collection is one tenant's: a graph for each is all that is needed.
                 hnsw_config=models.HnswConfigDiff(m=0, payload_m=16) if is_shared(name) else None,
+                optimizers_config=models.OptimizersConfigDiff(
+                    default_segment_number=settings.segments or (None if is_shared(name) else 1)
+                ),
                 shard_number=settings.shards,
                 replication_factor=settings.replication,
                 write_consistency_factor=settings.write_consistency,

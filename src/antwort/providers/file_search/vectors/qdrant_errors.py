@@ -1,12 +1,15 @@
 """What a Qdrant client raises, as our errors: they name the host, never the key."""
 
 import asyncio
+import json
 import logging
+import re
 from types import TracebackType
 
 import grpc  # type: ignore[import-untyped]
 import httpx
-from qdrant_client.http.exceptions import ResponseHandlingException, UnexpectedResponse
+from qdrant_client.common.client_exceptions import QdrantException
+from qdrant_client.http.exceptions import ApiException, ResponseHandlingException, UnexpectedResponse
 
 from antwort.provider import FunctionError
 from antwort.providers.file_search.vectors.base import NoCollection, VectorStoreUnavailable
@@ -22,10 +25,16 @@ _CODES = {
     grpc.StatusCode.INVALID_ARGUMENT: 400,
     grpc.StatusCode.UNAUTHENTICATED: 401,
     grpc.StatusCode.PERMISSION_DENIED: 403,
+    grpc.StatusCode.FAILED_PRECONDITION: 400,
+    grpc.StatusCode.OUT_OF_RANGE: 400,
+    grpc.StatusCode.RESOURCE_EXHAUSTED: 429,
     grpc.StatusCode.UNAVAILABLE: 0,
     grpc.StatusCode.DEADLINE_EXCEEDED: 0,
 }
 """What a gRPC status is in HTTP; 0 if there was no answer."""
+_ABOUT_KEY = re.compile(r"api.key|jwt|bearer|access", re.IGNORECASE)
+_REASON = 300
+"""Characters of what the database says that are passed on."""
 
 
 class Translated:
@@ -45,10 +54,16 @@ class Translated:
             case UnexpectedResponse():
                 status = error.status_code or 500
                 message = error.content.decode(errors="replace")
+            case QdrantException():  # of a limit on requests; there are no others
+                status = 429
             case grpc.aio.AioRpcError():
                 status, message = _CODES.get(error.code(), 500), error.details() or ""
+            case json.JSONDecodeError() | UnicodeDecodeError():
+                message = "the answer is no JSON"
             case ResponseHandlingException() | httpx.HTTPError() | OSError() | asyncio.TimeoutError():
                 status = 0
+            case ApiException() | grpc.RpcError() | grpc.aio.BaseError() | httpx.InvalidURL() | httpx.StreamError():
+                message = message or type(error).__name__
             case _:
                 return False
         if status in {400, 409} and self._already and "already exists" in message:
@@ -61,10 +76,25 @@ class Translated:
         if (wrong := dimensions_error(message)) is not None:
             return wrong
         logger.warning("vector database at %s: status %s: %s", self._host, status, message[:500])
-        if status in {401, 403}:
-            return VectorStoreUnavailable(
-                f"The vector database at {self._host} refuses the key. Its operator must check 'qdrant.api_key'."
-            )
-        if status == 0:
-            return VectorStoreUnavailable(f"The vector database at {self._host} cannot be reached.")
-        return VectorStoreUnavailable(f"The vector database at {self._host} failed with status {status}.")
+        return VectorStoreUnavailable(f"The vector database at {self._host} {_problem(status, message)}")
+
+
+def _problem(status: int, message: str) -> str:
+    if status == 0:
+        return "cannot be reached."
+    if status == 401 or (status == 403 and _ABOUT_KEY.search(message)):
+        return "refuses the key. Its operator must check 'qdrant.api_key'."
+    if status == 429:
+        return "has reached its limit of requests. Try again later."
+    if 400 <= status < 500:
+        return f"refuses this: {_reason(message)} Its operator must see to its limits."
+    return f"failed with status {status}."
+
+
+def _reason(message: str) -> str:
+    """Return what the database says, without what it is wrapped in."""
+    try:
+        message = json.loads(message)["status"]["error"]
+    except (ValueError, LookupError, TypeError):
+        logger.debug("not an error as Qdrant writes it")
+    return f"{str(message)[:_REASON].strip().rstrip('.')}."

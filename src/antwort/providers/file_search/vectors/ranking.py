@@ -1,12 +1,15 @@
 """Scores between 0 and 1, and one order out of two."""
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import replace
+from typing import TypeVar
 
 from antwort.providers.file_search.vectors.base import Hit, Query
 
-__all__ = ["candidates", "cosine_score", "finish", "fused", "saturated"]
+__all__ = ["candidates", "cosine_score", "finish", "fused", "joint_scores", "saturated"]
+
+K = TypeVar("K", bound=Hashable)
 
 _RANK_CONSTANT = 60
 """The `k` of reciprocal rank fusion: how little the first ranks stand out."""
@@ -29,19 +32,27 @@ def candidates(query: Query) -> int:
     return max(_FEWEST, 4 * query.limit)
 
 
-def fused(by_vector: Sequence[Hit], by_keyword: Sequence[Hit], weights: tuple[float, float] | None) -> list[Hit]:
+def joint_scores(
+    by_vector: Sequence[K], by_keyword: Sequence[K], weights: tuple[float, float] | None
+) -> dict[K, float]:
     """Join two orders by their ranks. What leads both scores 1; what leads one, the weight of that one."""
-    heavy = weights if weights is not None and sum(weights) > 0 else (1.0, 1.0)
+    heaviest = max(weights) if weights is not None else 0.0
+    heavy = (1.0, 1.0) if weights is None or heaviest <= 0 else (weights[0] / heaviest, weights[1] / heaviest)
     most = sum(heavy) / (_RANK_CONSTANT + 1)
-    hits: dict[str, Hit] = {}
-    scores: dict[str, float] = {}
+    scores: dict[K, float] = {}
     for weight, ranked in zip(heavy, (by_vector, by_keyword), strict=True):
         if weight <= 0:
             continue
-        for rank, hit in enumerate(ranked, start=1):
-            hits.setdefault(hit.id, hit)
-            scores[hit.id] = scores.get(hit.id, 0.0) + weight / (_RANK_CONSTANT + rank)
-    return [replace(hit, score=min(1.0, scores[key] / most)) for key, hit in hits.items()]
+        for rank, key in enumerate(ranked, start=1):
+            scores[key] = scores.get(key, 0.0) + weight / (_RANK_CONSTANT + rank)
+    return {key: min(1.0, score / most) for key, score in scores.items()}
+
+
+def fused(by_vector: Sequence[Hit], by_keyword: Sequence[Hit], weights: tuple[float, float] | None) -> list[Hit]:
+    """Join what two searches of one collection found."""
+    scores = joint_scores([hit.id for hit in by_vector], [hit.id for hit in by_keyword], weights)
+    hits = {hit.id: hit for hit in (*by_keyword, *by_vector)}
+    return [replace(hits[key], score=score) for key, score in scores.items()]
 
 
 def finish(hits: Iterable[Hit], query: Query) -> list[Hit]:

@@ -1,0 +1,102 @@
+"""A vector store: what its record says."""
+
+from enum import StrEnum
+
+from antwort.provider import Kept
+from antwort.providers.file_search.vectors.base import collection_name
+
+__all__ = ["State", "Store"]
+
+_DAY = 86_400
+
+
+class State(StrEnum):
+    """Where a store is in its life."""
+
+    CREATING = "creating"
+    READY = "ready"
+    EXPIRED = "expired"
+    DELETING = "deleting"
+
+
+class Store:
+    """A vector store, as its record has it."""
+
+    def __init__(self, kept: Kept) -> None:
+        self.kept = kept
+
+    @property
+    def id(self) -> str:
+        """Its id, `vs_…`."""
+        return self.kept.id
+
+    @property
+    def tenant(self) -> str:
+        """Whose it is."""
+        return self.kept.tenant
+
+    @property
+    def created_at(self) -> int:
+        """When it was created."""
+        return self.kept.created_at
+
+    @property
+    def name(self) -> str:
+        """What it is called."""
+        return str(self.kept.value["name"])
+
+    @property
+    def state(self) -> State:
+        """Where it is in its life."""
+        return State(self.kept.value["state"])
+
+    @property
+    def metadata(self) -> dict[str, str]:
+        """What its owner notes about it."""
+        return dict(self.kept.value["metadata"])
+
+    @property
+    def dimensions(self) -> int:
+        """The length of its vectors."""
+        return int(self.kept.value["dimensions"])
+
+    @property
+    def collection(self) -> str:
+        """The collection that holds its chunks."""
+        return str(self.kept.value["collection"])
+
+    @property
+    def place(self) -> str | None:
+        """The place of its vectors, as the backend that made it has it; None if it was made before places had names."""
+        place = self.kept.value.get("place")
+        return None if place is None else str(place)
+
+    @property
+    def is_shared(self) -> bool:
+        """Tell whether the collection has other stores in it."""
+        return self.collection != collection_name(self.id)
+
+    @property
+    def days(self) -> int | None:
+        """Days without a search after which it expires; None if it does not."""
+        days = self.kept.value["days"]
+        return None if days is None else int(days)
+
+    @property
+    def last_active_at(self) -> int:
+        """When it was searched or written to, to the minute; or made, or given its days."""
+        return int(self.kept.value["last_active_at"])
+
+    @property
+    def expires_at(self) -> int | None:
+        """When it expires."""
+        return None if self.days is None else self.last_active_at + self.days * _DAY
+
+    @property
+    def is_cleared(self) -> bool:
+        """Tell whether the chunks of an expired store are gone."""
+        return bool(self.kept.value.get("cleared"))
+
+    def is_expired(self, now: float) -> bool:
+        """Tell whether its time is over."""
+        return self.state is State.EXPIRED or (self.expires_at is not None and now >= self.expires_at)
