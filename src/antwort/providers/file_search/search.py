@@ -18,7 +18,7 @@ from antwort.providers.file_search.vectors.base import (
     VectorStoreBackend,
     WrongDimensions,
 )
-from antwort.providers.file_search.vectors.ranking import candidates, joint_scores
+from antwort.providers.file_search.vectors.ranking import joint_scores
 from antwort.providers.file_search.wire import RankingOptions
 
 __all__ = ["Findings", "Found", "SearchError", "Searcher", "Wish"]
@@ -31,6 +31,12 @@ _AT_ONCE = 8
 """Searches of the database that run at the same time for one call."""
 _SPARE = 2
 """How many times more is asked of each store than is wanted: some are the same chunk again."""
+
+
+_JOINED = 40
+"""Hits of each kind of search that are joined, at least."""
+_SLACK = 4
+"""How many times more hits than are wanted are kept while others come in."""
 
 
 class SearchError(FunctionError):
@@ -126,7 +132,10 @@ class Searcher:
             raise SearchError(
                 f"The query could not be embedded, and a search by keywords failed: {error} Go on without file search."
             ) from error
-        findings.found = _best(hits, wish.limit)
+        best = _Best(wish.limit)
+        for place, group in enumerate(hits):
+            best.take(group, place)
+        findings.found = best.ranked()
         return findings
 
     async def _everywhere(
@@ -140,7 +149,13 @@ class Searcher:
                 return await self._search(store, look)
 
         async def over_all(look: Query) -> list[Found]:
-            return _best(await _all(one(store, look) for store in stores))
+            best = _Best(look.limit)
+
+            async def visit(place: int, store: Store) -> None:
+                best.take(await one(store, look), place)
+
+            await _all(visit(place, store) for place, store in enumerate(stores))
+            return best.ranked()
 
         async def answer(number: int) -> list[Found]:
             looks = _looks(wish, number, vectors[number] if vectors else None, len(stores))
@@ -180,7 +195,7 @@ def _looks(wish: Wish, number: int, vector: list[float] | None, stores: int) -> 
     )
     if stores == 1 or vector is None or text is None:
         return [look]
-    wide = replace(look, limit=candidates(look), threshold=None, weights=None)
+    wide = replace(look, limit=max(_JOINED, look.limit), threshold=None, weights=None)
     return [replace(wide, text=None), replace(wide, vector=None)]
 
 
@@ -222,11 +237,29 @@ def _joined(near: Sequence[Found], worded: Sequence[Found], wish: Wish) -> list[
     ]
 
 
-def _best(groups: Iterable[Sequence[Found]], limit: int | None = None) -> list[Found]:
-    """Rank what was found in several places as one, each chunk once."""
-    best: dict[tuple[str, str], Found] = {}
-    for one in (found for group in groups for found in group):
-        known = best.get(one.key)
-        if known is None or one.hit.score > known.hit.score:
-            best[one.key] = one
-    return sorted(best.values(), key=lambda one: -one.hit.score)[:limit]
+class _Best:
+    """The best of what is found in several places, ranked as one, each chunk once; the rest is let go as it comes.
+
+    Of what is equally good, that of the first place comes first, in whatever order they are heard of.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._found: dict[tuple[str, str], tuple[float, int, Found]] = {}
+
+    def take(self, group: Iterable[Found], place: int) -> None:
+        """Take what was found in one place."""
+        for one in group:
+            worth = (-one.hit.score, place, one)
+            known = self._found.get(one.key)
+            if known is None or worth[:2] < known[:2]:
+                self._found[one.key] = worth
+        if len(self._found) > _SLACK * self._limit:
+            self._found = {worth[2].key: worth for worth in self._sorted()}
+
+    def ranked(self) -> list[Found]:
+        """Return them, best first."""
+        return [one for _, _, one in self._sorted()]
+
+    def _sorted(self) -> list[tuple[float, int, Found]]:
+        return sorted(self._found.values(), key=lambda worth: (*worth[:2], worth[2].hit.id))[: self._limit]

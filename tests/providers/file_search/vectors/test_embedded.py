@@ -13,6 +13,7 @@ import msgspec
 import pytest
 from tests.providers.file_search.vectors.conformance import (
     OTHER,
+    SHARED,
     STORE,
     TENANT,
     VectorBackendContract,
@@ -345,3 +346,29 @@ async def test_space_of_deleted_chunks_is_given_back_and_the_rest_stays(backend:
     hits = await backend.search(STORE, Query(TENANT, near(5), text="text", limit=50))
     assert len(hits) == 50
     assert {hit.file_id for hit in hits} == {"file-5"}
+
+
+def has_words(folder: Path) -> bool:
+    """Tell whether there is an index of words."""
+    return any(folder.rglob("*-text-text"))
+
+
+async def test_a_few_long_texts_have_an_index_of_words(backend: Embedded, tmp_path: Path) -> None:
+    """Else a search by words would read all of them, while everybody else waits."""
+    await backend.create_collection(STORE, 4)
+    await backend.upsert(STORE, [chunk(1, "a short one")])
+    assert not has_words(tmp_path)
+    await backend.upsert(STORE, [chunk(number, "long " * 20_000 + "fox") for number in range(2, 6)])
+    assert has_words(tmp_path)
+    assert set(ids(await backend.search(STORE, Query(TENANT, text="fox")))) == {2, 3, 4, 5}
+    assert ids(await backend.search(STORE, Query(TENANT, text="short"))) == [1]
+
+
+async def test_scores_do_not_tell_which_words_others_have(backend: Embedded) -> None:
+    await backend.create_collection(SHARED, 4)
+    mine = [chunk(1, "red fox", store="vs_1"), chunk(2, "bread", store="vs_1")]
+    await backend.upsert(SHARED, mine)
+    query = Query(TENANT, text="fox", vector_store_id="vs_1")
+    [before] = await backend.search(SHARED, query)
+    await backend.upsert(SHARED, [chunk(3, "another fox here", tenant="tenant-b", store="vs_2")])
+    assert await backend.search(SHARED, query) == [before]

@@ -134,8 +134,11 @@ def _limits() -> tuple[int, int, int]:
 
     Where a process has no more of something, the library fails in the middle of things.
     """
-    _, files = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (files, files))
+    soft, files = resource.getrlimit(resource.RLIMIT_NOFILE)
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (files, files))
+    except (OSError, ValueError):  # not every system gives as much as it says
+        files = soft
     tasks = _number("/sys/fs/cgroup/pids.max", _NO_LIMIT)
     maps = _number("/proc/sys/vm/max_map_count", 65_530)
     memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")

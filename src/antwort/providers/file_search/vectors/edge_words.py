@@ -32,16 +32,19 @@ class Words:
         )
 
     def search(
-        self, shard: edge.EdgeShard, where: edge.Filter, text: str, limit: int, fields: list[str]
+        self, shard: edge.EdgeShard, where: edge.Filter, text: str, limit: int, fields: list[str], *, own: edge.Filter
     ) -> list[tuple[str, float, dict[str, Any]]]:
-        """Return points that have a word of a text, best first. How rare a word is, the whole collection says."""
+        """Return points that have a word of a text, best first.
+
+        How rare a word is, `own` says: all of one's points, and none of others, whose words are not to be guessed.
+        """
         wanted = self._model.embed_query(text).indices
-        everything, _ = shard.scroll(edge.ScrollRequest(limit=_ALL, with_payload=["text"]))
+        everything, _ = shard.scroll(edge.ScrollRequest(limit=_ALL, filter=own, with_payload=["text"]))
         counts = {point.id: self._counts(str((point.payload or {}).get("text", ""))) for point in everything}
         average = sum(map(Counter.total, counts.values())) / max(1, len(counts))
         rarity = {word: _rarity(len(counts), sum(word in one for one in counts.values())) for word in wanted}
-        own, _ = shard.scroll(edge.ScrollRequest(limit=_ALL, filter=where, with_payload=fields))
-        found = [(str(one.id), _score(counts[one.id], rarity, average), one.payload or {}) for one in own]
+        fitting, _ = shard.scroll(edge.ScrollRequest(limit=_ALL, filter=where, with_payload=fields))
+        found = [(str(one.id), _score(counts[one.id], rarity, average), one.payload or {}) for one in fitting]
         return sorted((one for one in found if one[1] > 0), key=lambda one: (-one[1], one[0]))[:limit]
 
     def _counts(self, text: str) -> Counter[int]:

@@ -38,8 +38,11 @@ __all__ = ["Worker"]
 
 JSON = dict[str, Any]
 
-_SMALL = 500
-"""Points of a collection without indexes: with so few a filter is quick, and each index makes opening it slow."""
+_SMALL, _SMALL_TEXTS = 500, 100_000
+"""Points of a collection without indexes, and bytes of their texts, at most.
+
+With so few a filter and a search by words are quick, and each index makes opening it slow.
+"""
 _LOCK_SECONDS = 3.0
 """How long to wait for the process of a server that has just ended."""
 _ALL = 1_000_000
@@ -136,7 +139,7 @@ class Worker:
         payloads = [_by_kind(payload) for _, _, payload in points]
         written = [edge.Point(id_, vector, payload) for (id_, vector, _), payload in zip(points, payloads, strict=True)]
         found.shard.update(edge.UpdateOperation.upsert_points(written))
-        if found.shard.info().points_count > _SMALL:
+        if found.indexed or not _is_small(found.shard):
             if not found.indexed.issuperset(fields):
                 everything, _ = found.shard.scroll(edge.ScrollRequest(limit=_ALL, with_payload=sorted(KINDS)))
                 payloads = [point.payload or {} for point in everything]
@@ -167,7 +170,8 @@ class Worker:
         if text is not None and "text" in opened.indexed:
             found.append(asked(edge.TextQuery("text", text)))
         elif text is not None:
-            found.append(self._words.search(opened.shard, where, text, limit, fields))
+            own = _filter(wish["scope"])
+            found.append(self._words.search(opened.shard, where, text, limit, fields, own=own))
         return found
 
     def count(self, name: str, condition: JSON) -> tuple[int, int, int]:
@@ -190,6 +194,13 @@ class Worker:
             del self._stale[name]
             found.shard.optimize()
         self._shelf.weigh(name)
+
+
+def _is_small(shard: edge.EdgeShard) -> bool:
+    if shard.info().points_count > _SMALL:
+        return False
+    few, _ = shard.scroll(edge.ScrollRequest(limit=_ALL, with_payload=["text_bytes"]))
+    return sum(int((point.payload or {}).get("text_bytes", 0)) for point in few) <= _SMALL_TEXTS
 
 
 def _check(found: Opened, vector: Sequence[float]) -> None:

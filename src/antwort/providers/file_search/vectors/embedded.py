@@ -1,7 +1,7 @@
 """The embedded database: a folder of ours, and a process of its own that owns it."""
 
 import asyncio
-import contextlib
+import fcntl
 import logging
 import os
 import secrets
@@ -129,7 +129,8 @@ class Embedded(VectorStoreBackend):
         text = None if query.text is None else storable(query.text)
         limit = candidates(query) if hybrid else query.limit
         condition = chunk_scope(checked_name(name), query)
-        wish = {"vector": vector, "text": text, "limit": limit, "fields": FIELDS}
+        own = scope(name, query.tenant, query.vector_store_id)
+        wish = {"vector": vector, "text": text, "limit": limit, "fields": FIELDS, "scope": own}
         found = await self._call("search", name, condition, wish)
         dense, sparse = [], []
         if vector is not None:
@@ -169,15 +170,20 @@ class Embedded(VectorStoreBackend):
 
 def _name_of(folder: Path) -> str:
     """Return the name of a folder, which is kept in it, and made when it is asked for first."""
-    file, new = folder / "place", folder / f"place-{secrets.token_hex(8)}"
+    file = folder / "place"
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        if not file.exists():
-            new.write_text(secrets.token_hex(16))
-            with contextlib.suppress(FileExistsError):  # one process makes it, and it is there whole or not at all
-                os.link(new, file)
-            new.unlink()
-        return file.read_text()
+        # Locked, so that one process makes it; an empty one is what a machine left that lost its power meanwhile.
+        with file.open("a+") as handle:
+            fcntl.flock(handle, fcntl.LOCK_EX)
+            handle.seek(0)
+            name = handle.read()
+            if not name:
+                name = secrets.token_hex(16)
+                handle.write(name)
+                handle.flush()
+                os.fsync(handle.fileno())
+            return name
     except OSError as error:
         raise ConfigError(f"the folder of the embedded vector database cannot be used: {error}") from error
 
