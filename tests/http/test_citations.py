@@ -109,3 +109,102 @@ def test_items_that_are_named_bring_what_they_found(tmp_path: Path) -> None:
         named += [{"type": "item_reference", "id": item["id"]} for item in second["output"]]
         third = stage.request("POST", "/responses", json={"input": [*named, question]}).json()
     assert (cited(second), cited(third)) == (["tea.md", "coffee.md"], ["coffee.md", "tea.md"])
+
+
+def named(*responses: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return references to all that responses have said."""
+    return [{"type": "item_reference", "id": item["id"]} for response in responses for item in response["output"]]
+
+
+SHOWN = {"show_calls": True}
+QUESTION = {"role": "user", "content": "?"}
+
+
+@pytest.mark.parametrize("background", [False, True], ids=["foreground", "background"])
+def test_what_was_named_is_known_to_those_who_continue(tmp_path: Path, background: bool) -> None:
+    """The second response names a call and finds nothing itself, the third one goes on from there."""
+    steps = [*finding("tea", "Tea [1]."), turn("Fine [1]."), *finding("coffee", "Tea [1], coffee [2].")]
+    with served(tmp_path, steps, functions=[find], engine=SHOWN) as stage:
+        first = stage.request("POST", "/responses", json={"input": "Tea?"}).json()
+        body = {"input": [*named(first), QUESTION], "background": background}
+        second = stage.request("POST", "/responses", json=body).json()
+        if background:
+            second = done(stage, second["id"])
+        body = {"input": "Coffee?", "previous_response_id": second["id"]}
+        third = stage.request("POST", "/responses", json=body).json()
+    assert (cited(second), cited(third)) == (["tea.md"], ["tea.md", "coffee.md"])
+    outputs = [item["output"] for item in stage.requests[-1].items if item["type"] == "function_call_output"]
+    assert outputs == ["[1] All about tea.", "[2] All about coffee."]
+
+
+def test_what_was_named_can_be_named_again_as_it_is_listed(tmp_path: Path) -> None:
+    steps = [*finding("tea", "Tea [1]."), turn("Fine [1]."), *finding("coffee", "Tea [1], coffee [2].")]
+    with served(tmp_path, steps, functions=[find], engine=SHOWN) as stage:
+        first = stage.request("POST", "/responses", json={"input": "Tea?"}).json()
+        second = stage.request("POST", "/responses", json={"input": [*named(first), QUESTION]}).json()
+        listed = stage.request("GET", f"/responses/{second['id']}/input_items?order=asc").json()["data"]
+        again = named({"output": listed})
+        third = stage.request("POST", "/responses", json={"input": again}).json()
+    call_item, output, message, question = listed
+    assert set(call_item) == {"id", "type", "call_id", "name", "arguments"}
+    assert set(output) == {"id", "type", "call_id", "output"}
+    assert (message, question["role"]) == (first["output"][-1], "user")
+    assert cited(third) == ["tea.md", "coffee.md"]
+
+
+def test_a_number_of_the_history_does_not_change_with_what_is_named(tmp_path: Path) -> None:
+    """Tea and coffee are both the first of their responses. Coffee has no number until it is found again."""
+    steps = [
+        *finding("coffee", "Coffee [1]."),
+        *finding("tea", "Tea [1]."),
+        turn("[1], [2]."),
+        *finding("coffee", "Tea [1], coffee [2]."),
+        turn("[1], [2]."),
+    ]
+    with served(tmp_path, steps, functions=[find], engine=SHOWN) as stage:
+        other = stage.request("POST", "/responses", json={"input": "Coffee?"}).json()
+        before = stage.request("POST", "/responses", json={"input": "Tea?"}).json()
+        answers = [before]
+        for question in ([*named(other), QUESTION], [QUESTION], [QUESTION]):
+            body = {"input": question, "previous_response_id": answers[-1]["id"]}
+            answers.append(stage.request("POST", "/responses", json=body).json())
+    assert [cited(answer) for answer in answers] == [
+        ["tea.md"],
+        ["tea.md"],
+        ["tea.md", "coffee.md"],
+        ["tea.md", "coffee.md"],
+    ]
+
+
+@pytest.mark.parametrize("store", [True, False])
+def test_a_conversation_keeps_what_was_named_in_it(tmp_path: Path, store: bool) -> None:
+    steps = [*finding("tea", "Tea [1]."), turn("Fine."), *finding("coffee", "Tea [1], coffee [2].")]
+    with served(tmp_path, steps, functions=[find], engine=SHOWN) as stage:
+        first = stage.request("POST", "/responses", json={"input": "Tea?"}).json()
+        name = stage.client().conversations.create().id
+        body: dict[str, Any] = {"conversation": name, "store": store}
+        stage.request("POST", "/responses", json={**body, "input": [*named(first), QUESTION]})
+        last = stage.request("POST", "/responses", json={**body, "input": "Coffee?"}).json()
+    assert cited(last) == ["tea.md", "coffee.md"]
+
+
+def test_items_that_are_added_to_a_conversation_by_name_bring_what_they_found(tmp_path: Path) -> None:
+    steps = [*finding("tea", "Tea [1]."), *finding("coffee", "Tea [1], coffee [2].")]
+    with served(tmp_path, steps, functions=[find], engine=SHOWN) as stage:
+        first = stage.request("POST", "/responses", json={"input": "Tea?"}).json()
+        name = stage.client().conversations.create().id
+        added = stage.request("POST", f"/conversations/{name}/items", json={"items": named(first)}).json()["data"]
+        last = stage.request("POST", "/responses", json={"input": "Coffee?", "conversation": name}).json()
+    assert [item["type"] for item in added] == ["function_call", "function_call_output", "message"]
+    assert cited(last) == ["tea.md", "coffee.md"]
+
+
+def test_a_connection_remembers_what_was_named(tmp_path: Path) -> None:
+    steps = [*finding("tea", "Tea [1]."), turn("Fine."), *finding("coffee", "Tea [1], coffee [2]."), turn("[2], [1]")]
+    with served(tmp_path, steps, functions=[find], engine=SHOWN) as stage:
+        first = stage.request("POST", "/responses", json={"input": "Tea?"}).json()
+        with socket(stage) as connection:
+            second = connection.ask([*named(first), QUESTION], store=False).response
+            third = connection.ask("Coffee?", previous_response_id=second["id"]).response
+        fourth = create(stage, False, input="Sure?", previous_response_id=third["id"])
+    assert (cited(third), cited(fourth)) == (["tea.md", "coffee.md"], ["coffee.md", "tea.md"])

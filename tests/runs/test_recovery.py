@@ -330,6 +330,26 @@ async def test_sources_of_a_run_that_continues_another_response_keep_their_numbe
     assert [annotation["title"] for annotation in last["output"][-1]["content"][0]["annotations"]] == ["milk"]
 
 
+async def test_sources_of_calls_that_a_run_names_keep_their_numbers(tmp_path: Path) -> None:
+    async def find(ctx: Context, name: str) -> str:
+        """Find something."""
+        return f"[{ctx.sources.add(Source(name, f'https://example.com/{name}'))}] {name}"
+
+    gate = Gate()
+    steps = [turn(calls=[call("find", name="tea")]), turn("[1]"), turn("Never.", wait_for=gate)]
+    async with embedded(tmp_path, steps, [find]) as app:
+        first, _ = await app.result(await app.accept(show_calls=True))
+        reference = {"type": "item_reference", "id": first["output"][0]["id"]}
+        response_id = await app.accept(input=[reference, {"role": "user", "content": "Milk?"}])
+        await gate.reached()
+    steps = [turn(calls=[call("find", name="milk", call_id="call_m")]), turn("Tea [1], milk [2].")]
+    async with embedded(tmp_path, steps, [find]) as app:
+        response, _ = await app.result(response_id)
+        assert answers(app)["call_m"] == "[2] milk"
+    cited = [annotation["title"] for annotation in response["output"][-1]["content"][0]["annotations"]]
+    assert cited == ["tea", "milk"]
+
+
 # --- what cannot go on ------------------------------------------------------------------------------------------------
 
 AGENT = {"instructions": "Be brief.", "model": "scripted"}
@@ -437,7 +457,7 @@ async def stored_request(
     plan = await app.plan(create, ctx)
     plan.response.status = "queued"
     record = app.app.engine.record(plan)
-    return record, [JournalEntry("input", item) for item in plan.input]
+    return record, plan.input
 
 
 async def until_stored(app: Embedded, response_id: str, call_id: str) -> None:

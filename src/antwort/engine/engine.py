@@ -91,7 +91,7 @@ class Engine:
         """
         plan = self.planner.plan(create, ctx)
         plan.show_calls = plan.show_calls or show_calls
-        plan.input = read_input(create.input)
+        items = read_input(create.input)
         if create.previous_response_id is not None:
             plan.history = await load_history(self.store, ctx.tenant, create.previous_response_id, recall)
         elif plan.conversation is not None:
@@ -99,9 +99,8 @@ class Engine:
             if found is None:
                 raise conversation_not_found(plan.conversation)
             plan.history = found
-        restore_sources(plan.history, plan.ctx.sources)
-        if any(item["type"] == "item_reference" for item in plan.input):
-            plan.input = await resolve_references(plan.input, self.store, ctx.tenant, plan.ctx.sources)
+        plan.input = await resolve_references(items, self.store, ctx.tenant)
+        restore_sources([*plan.history, *plan.input], plan.ctx.sources)
         resolved = await self.models.resolve(plan.response.model or None)
         plan.response.model = plan.response.model or resolved.model
         assembled(plan, self.seals(plan))
@@ -116,7 +115,7 @@ class Engine:
     def journal(self, plan: Plan) -> Journal:
         """Return the journal of a new response; it is only kept in memory if the request wants it so."""
         entries = [JournalEntry("input", old.item, old.visible, old.call) for old in plan.carried]
-        entries += [JournalEntry("input", item) for item in plan.input]
+        entries += plan.input
         if plan.stored:
             return Journal(self.store, self.record(plan), entries)
         if plan.conversation is None:

@@ -54,45 +54,54 @@ async def load_history(
 def restore_sources(entries: Iterable[JournalEntry], sources: Sources) -> None:
     """Put what calls have noted back under its numbers, which the model reads in their outputs.
 
-    Answers that were made at the same time may have given one number to two sources: the later one counts.
+    Answers that were made at the same time may have given one number to two sources: the later one counts. Calls that
+    an input names come from anywhere: their sources take no number that means another one before them.
     """
     for entry in entries:
-        if entry.call is not None and "sources" in entry.call:
-            sources.restore(msgspec.convert(entry.call["sources"], dict[int, Source], str_keys=True))
+        if entry.call is None or "sources" not in entry.call:
+            continue
+        noted = msgspec.convert(entry.call["sources"], dict[int, Source], str_keys=True)
+        if entry.direction == "input":
+            taken = sources.numbered()
+            noted = {number: source for number, source in noted.items() if number not in taken}
+        sources.restore(noted)
 
 
-async def resolve_references(
-    items: list[JSON], store: ResponseStore, tenant: str, sources: Sources | None = None
-) -> list[JSON]:
-    """Replace `item_reference` items by what they name, and put the sources of calls among them back."""
-    resolved = []
+async def resolve_references(items: Iterable[JSON], store: ResponseStore, tenant: str) -> list[JournalEntry]:
+    """Return an input as entries, with what `item_reference` items name in their place."""
+    entries: list[JournalEntry] = []
     for index, item in enumerate(items):
         if item["type"] != "item_reference":
-            resolved.append(item)
+            entries.append(JournalEntry("input", item))
             continue
-        entry = await store.find_item(tenant, item["id"])
-        if entry is None:
+        found = await store.find_item(tenant, item["id"])
+        if found is None:
             raise BadRequestError(
                 f"Item with id '{item['id']}' not found.", param=f"input[{index}].id", code="item_not_found"
             )
-        if entry.call is None:
-            resolved.append(entry.item)
-        else:  # a call that the server executed, with its output
-            resolved += [{"id": new_id("item"), **one} for one in model_items([entry])]
-            if sources is not None:
-                restore_sources([entry], sources)
-    return resolved
+        entries += _named(found)
+    return entries
+
+
+def _named(found: JournalEntry) -> list[JournalEntry]:
+    """Return an item as input: a call that the server executed becomes the call and its output with its sources."""
+    if found.call is None:
+        return [JournalEntry("input", found.item)]
+    entries = [JournalEntry("input", {"id": new_id("item"), **item}) for item in model_items([found])]
+    if entries and "sources" in found.call:
+        entries[-1].call = {"sources": found.call["sources"]}
+    return entries
 
 
 def assembled(plan: Plan, seals: Seals) -> None:
     """Put history and input together into what the model reads, and check that they fit."""
-    if any(item["type"] == _TRIGGER for item in plan.input):
-        if plan.input[-1]["type"] != _TRIGGER:
+    if any(entry.item["type"] == _TRIGGER for entry in plan.input):
+        if plan.input[-1].item["type"] != _TRIGGER:
             raise BadRequestError(f"An item of type '{_TRIGGER}' must be the last of the input.", param="input")
         plan.compact_only = True
-        plan.input = [item for item in plan.input if item["type"] != _TRIGGER]
+        plan.input = [entry for entry in plan.input if entry.item["type"] != _TRIGGER]
     history = model_items(plan.history)
-    items = [*(history if plan.conversation is None else pruned(history)), *plan.input]
+    items = [*(history if plan.conversation is None else pruned(history)), *(entry.item for entry in plan.input)]
     if len(items) > 1 or (items and items[0]["type"] != "message"):
         items = seals.opened(items)
         check_calls(items)
@@ -105,16 +114,16 @@ def model_items(entries: Iterable[JournalEntry]) -> list[JSON]:
     outputs: list[JSON] = []
     turn = None
     for entry in entries:
-        if entry.call is None:
+        call = entry.call
+        if call is not None and call.get("partial"):  # cut off by a crash, and begun again
+            continue
+        if call is None or "name" not in call:
             if entry.item.get("type") in CALLS and entry.item.get("status") == "incomplete":
                 continue  # it was cut off: nobody can answer it
             # Outputs stand behind all calls of their turn: model servers want parallel calls in one message.
             items += outputs
             outputs = []
             items.append(entry.item)
-            continue
-        call = entry.call
-        if call.get("partial"):  # the beginning of an answer that was cut off by a crash and begun again
             continue
         if call.get("turn") != turn:
             turn = call.get("turn")

@@ -49,7 +49,7 @@ class Plan:
     max_output_tokens: int | None
     include: frozenset[str]
     history: list[JournalEntry] = field(default_factory=list)
-    input: list[JSON] = field(default_factory=list)
+    input: list[JournalEntry] = field(default_factory=list)
     carried: list[JournalEntry] = field(default_factory=list)
     """What came before and is stored nowhere: a response that is stored takes it along, as input."""
     items: list[JSON] = field(default_factory=list)

@@ -21,7 +21,6 @@ from antwort.runs.remains import Remains
 from antwort.storage.base import (
     ACTIVE,
     FencedError,
-    JournalEntry,
     ResponseRecord,
     StoredEvent,
     StoreUnavailableError,
@@ -71,8 +70,7 @@ class LocalRuns:
         events = Events(log.put)
         events.emit("response.created", response=plan.response)
         events.emit("response.queued", response=plan.response)
-        entries = [JournalEntry("input", item) for item in plan.input]
-        journal = Journal(self.engine.store, record, entries, pending=log)
+        journal = Journal(self.engine.store, record, plan.input, pending=log)
         try:
             await journal.save()
         except StoreUnavailableError as error:
@@ -94,7 +92,7 @@ class LocalRuns:
         for tenant, response_id in found:
             record = await self.engine.store.claim(tenant, response_id)
             if record is not None:
-                self._start(response_id, self._take_up(record))
+                self._start(response_id, self._take_up(tenant, response_id, record.epoch))
         return len(found)
 
     async def cancel(self, tenant: str, response_id: str) -> JSON:
@@ -201,13 +199,13 @@ class LocalRuns:
         except Exception:  # it is in the store as failed, or cannot be stored at all
             logger.exception("background response %s could not be brought to an end", response_id)
 
-    async def _take_up(self, claimed: ResponseRecord) -> None:
-        """Go on with a run that was left unfinished, when it is its turn."""
+    async def _take_up(self, tenant: str, response_id: str, epoch: int) -> None:
+        """Go on with a run that was left unfinished, when it is its turn. Until then its record is not in memory."""
         await self._recoveries.acquire()
         try:
             # Its turn may come late. By then it, or what it continues, may have been deleted.
-            record = await patiently(lambda: self.engine.store.get(claimed.tenant, claimed.id))
-            if record is not None and record.epoch == claimed.epoch:
+            record = await patiently(lambda: self.engine.store.get(tenant, response_id))
+            if record is not None and record.epoch == epoch:
                 await self._resume(record)
         finally:
             self._recoveries.release()

@@ -90,7 +90,7 @@ class Remains:
         if plan.profile != profile:
             raise BadRequestError(f"The agent '{profile or plan.profile}' is not what it was when the run began.")
         plan.show_calls = bool(record.extra.get("show_calls"))
-        plan.input = [entry.item for entry in self._journal.entries if entry.direction == "input"]
+        plan.input = [entry for entry in self._journal.entries if entry.direction == "input"]
         if record.previous_response_id is not None:  # of the record: a response that was deleted meanwhile is left out
             plan.history = await load_history(engine.store, record.tenant, record.previous_response_id)
         elif plan.conversation is not None:  # one that was deleted meanwhile is left out too

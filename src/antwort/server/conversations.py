@@ -169,12 +169,11 @@ class Conversations:
     async def _entries(self, ctx: Context, items: Sequence[JSON]) -> list[JournalEntry]:
         """Read items as the input of a response is read; BadRequestError names the one that does not fit."""
         try:
-            found = await resolve_references(read_input(items), self._store, ctx.tenant)
+            return await resolve_references(read_input(items), self._store, ctx.tenant)
         except BadRequestError as error:
             message = error.message.replace("input[", "items[", 1)
             param = None if error.param is None else error.param.replace("input[", "items[", 1)
             raise BadRequestError(message, param=param, code=error.code) from None
-        return [JournalEntry("input", item) for item in found]
 
 
 def _shown(record: ConversationRecord) -> JSON:

@@ -44,7 +44,10 @@ class JournalEntry:
     item: JSON
     visible: bool = True
     call: JSON | None = None
-    """For a function the server executes: name, call_id, arguments, and its output and sources once they are there."""
+    """For a function the server executes: name, call_id, arguments, and its output and sources once they are there.
+
+    The output of such a call that an input names has the sources only.
+    """
 
     @property
     def id(self) -> str:

@@ -186,7 +186,13 @@ UNREADABLE: list[JSON] = [
     {"filters": {"allowed_domains": [7]}},
     {"filters": ["a.org"]},
     {"user_location": "Berlin"},
+    {"user_location": {"city": 5}},
+    {"user_location": {"country": ["DE"]}},
     {"search_context_size": "huge"},
+    {"search_context_size": ["low"]},
+    {"search_context_size": 0},
+    {"external_web_access": "false"},
+    {"external_web_access": 0},
 ]
 
 
@@ -206,6 +212,14 @@ async def test_a_wish_that_cannot_be_read_is_an_error_and_nothing_is_searched(op
         got, _ = await called({"url": backend.url}, "web_search", {"query": "tea"}, options)
     assert got.is_error
     assert backend.asked == []
+
+
+async def test_options_that_are_null_are_as_if_they_were_not_there() -> None:
+    nothing = dict.fromkeys(["filters", "search_context_size", "external_web_access"])
+    options = {**nothing, "user_location": {"type": "approximate", "city": None, "country": "DE"}}
+    output, backend, _ = await search(found(result()), options=options)
+    assert "the user is near DE" in output
+    assert backend.connections == 1
 
 
 async def test_the_model_is_told_where_the_user_is() -> None:

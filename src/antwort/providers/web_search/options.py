@@ -34,14 +34,17 @@ class Options:
     @classmethod
     def read(cls, options: Mapping[str, Any]) -> "Options":
         """Read the options of a tool."""
-        size = options.get("search_context_size") or "medium"
-        if size not in {"low", "medium", "high"}:
+        size = options.get("search_context_size")
+        if size not in (None, "low", "medium", "high"):  # no set: what was sent may not be hashable
             raise FunctionError("search_context_size must be low, medium or high.")
+        live = options.get("external_web_access")
+        if not (live is None or isinstance(live, bool)):
+            raise FunctionError("external_web_access must be true or false.")
         place = _mapping(options, "user_location")
         return cls(
             _domains(_mapping(options, "filters").get("allowed_domains")),
-            cast("Size", size),
-            options.get("external_web_access") is not False,
+            cast("Size", size or "medium"),
+            live is not False,
             _text(place, "city"),
             _text(place, "region"),
             _text(place, "country").upper(),
@@ -81,4 +84,8 @@ def _domains(value: Any) -> tuple[str, ...]:
 
 def _text(place: Mapping[str, Any], name: str) -> str:
     value = place.get(name)
-    return " ".join(value.split())[:100] if isinstance(value, str) else ""
+    if value is None:
+        return ""
+    if not isinstance(value, str):
+        raise FunctionError(f"user_location.{name} must be a text.")
+    return " ".join(value.split())[:100]
