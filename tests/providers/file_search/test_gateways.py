@@ -61,7 +61,6 @@ def test_a_server_does_not_touch_what_is_in_the_folder_of_another(
         path, points = f"/vector_stores/{store}", {"points": [{"text": "x", "file_id": "f", "filename": "f"}]}
         answers = [
             there.request("GET", path),
-            there.request("GET", "/vector_stores"),
             there.request("POST", path, json={"name": "mine"}),
             there.request("POST", f"{path}/search", json={"query": "tea"}),
             there.request("POST", f"{path}/points", json=points),
@@ -71,18 +70,48 @@ def test_a_server_does_not_touch_what_is_in_the_folder_of_another(
             assert search_item(create(there, False, input="?", tools=[wish])).status == "failed"
             assert ELSEWHERE in outputs(there)[0]
         found = here.client().vector_stores.search(store, query="tea").data
-        deleted = there.request("DELETE", path)
+        assert there.client().vector_stores.delete(store).deleted
         assert here.request("GET", path).status_code == 404
         on_loop(there, keeper.once())
         assert on_loop(here, one._backend.collections()) == [f"antwort_{store}"]
         keep_house(here, one)
         assert on_loop(here, one._backend.collections()) == []
         assert here.request("GET", "/vector_stores").json()["data"] == []
-    for answer in (*answers, deleted):
+    for answer in answers:
         assert (answer.status_code, ELSEWHERE in answer.json()["error"]["message"]) == (503, True), answer.text
     assert [hit.content[0].text for hit in found] == ["green tea"]
     assert "was lost" not in caplog.text
     assert caplog.text.count(f"the vectors of {store} are not kept by this server") == 1
+
+
+def test_what_is_elsewhere_does_not_hinder_what_is_here(
+    tmp_path: Path, postgres_url: str, embeddings: EmbeddingServer
+) -> None:
+    storage = {"url": postgres_url}
+    with (
+        staged(tmp_path / "one", [], {}, provider=embedded(embeddings), storage=storage) as there,
+        staged(tmp_path / "other", answering("tea", "tea"), {}, provider=embedded(embeddings), storage=storage) as here,
+    ):
+        away = [there.client().vector_stores.create(name=str(number)).id for number in range(2)]
+        for store in away:
+            write(there, store, {"text": "green tea"})
+        mine = here.client().vector_stores.create(name="mine").id
+        write(here, mine, {"text": "black tea"})
+        listed = {store.id: store.file_counts.total for store in here.client().vector_stores.list()}
+        unnamed = search_item(create(here, False, input="?", tools=[tool()]))
+        [output] = outputs(here)
+        named = search_item(create(here, False, input="?", tools=[tool(mine, away[0])]))
+        [refusal] = outputs(here)
+        for _ in range(2):  # who asks again is told the same
+            assert here.request("DELETE", f"/vector_stores/{away[0]}").json()["deleted"]
+        assert here.request("GET", f"/vector_stores/{away[0]}").status_code == 404
+        assert [store.id for store in there.client().vector_stores.list()] == [mine, away[1]]
+    assert listed == {mine: 1, away[0]: 0, away[1]: 0}
+    assert (unnamed.status, named.status) == ("completed", "failed")
+    assert "black tea" in output
+    assert "green tea" not in output
+    assert "Vector stores not searched, since this server does not keep their vectors: 2." in output
+    assert ELSEWHERE in refusal
 
 
 def test_a_server_knows_its_own_folder_again(tmp_path: Path, postgres_url: str, embeddings: EmbeddingServer) -> None:

@@ -25,7 +25,7 @@ from typing_extensions import override
 from antwort.providers.file_search import FileSearch
 from antwort.providers.file_search.reconcile import Reconciler
 from antwort.providers.file_search.stores import KIND, State, Store
-from antwort.providers.file_search.vectors.base import Chunk
+from antwort.providers.file_search.vectors.base import Chunk, VectorStoreUnavailable
 from antwort.providers.file_search.vectors.qdrant import Qdrant
 
 WEEK: Any = {"anchor": "last_active_at", "days": 7}
@@ -139,6 +139,97 @@ def test_housekeeping_does_not_mistake_a_deletion_for_a_loss(
         on_loop(stage, Reconciler(provider._stores, provider._backend)._mend(seen, []))
     assert collections(qdrant) == set()
     assert "was lost" not in caplog.text
+
+
+class Stubborn(Qdrant):
+    """The real thing, but some collections cannot be removed; or the server dies when the first one is to be."""
+
+    dies: QdrantServer | None = None
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.broken: set[str] = set()
+        self.asked: list[str] = []
+
+    @override
+    async def delete_collection(self, name: str) -> None:
+        self.asked.append(name)
+        if self.dies is not None:
+            self.dies.kill()
+        if name in self.broken:
+            raise VectorStoreUnavailable("This collection is broken.")
+        await super().delete_collection(name)
+
+
+def stubborn(qdrant: QdrantServer, embeddings: EmbeddingServer) -> tuple[FileSearch, Stubborn]:
+    """Return a provider with such a database."""
+    settings = FileSearch.from_settings(settings_for(qdrant, embeddings)).settings
+    backend = Stubborn(settings.qdrant)
+    return FileSearch(settings, backend=backend), backend
+
+
+def mark(stage: Served, backend: Stubborn, *stores: str) -> None:
+    """Delete stores whose collections stay."""
+    backend.broken = {f"antwort_{store}" for store in stores}
+    for store in stores:
+        assert stage.request("DELETE", f"/vector_stores/{store}").status_code == 503
+
+
+def test_a_collection_that_cannot_be_removed_does_not_hinder_the_others(
+    tmp_path: Path, qdrant: QdrantServer, embeddings: EmbeddingServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    provider, backend = stubborn(qdrant, embeddings)
+    with staged(tmp_path, [], {}, provider=provider) as stage:
+        ids = [stage.client().vector_stores.create(name=str(number)).id for number in range(3)]
+        names = [f"antwort_{store}" for store in ids]
+        mark(stage, backend, *ids)
+        backend.broken = {names[0]}  # whose turn is first
+        keep_house(stage, provider)
+        assert collections(qdrant) == {names[0]}
+        assert states(stage, provider) == [State.DELETING]
+        backend.broken = set()
+        keep_house(stage, provider)
+        assert (collections(qdrant), states(stage, provider)) == (set(), [])
+        for name in names:  # as a restored backup brings them back
+            on_loop(stage, backend.create_collection(name, 64))
+        backend.broken = {min(names)}
+        keep_house(stage, provider)
+        assert collections(qdrant) == {min(names)}
+    assert f"vector store {ids[0]} of 'default': This collection is broken." in caplog.text
+    assert f"collection {min(names)}: This collection is broken." in caplog.text
+
+
+def test_housekeeping_stops_when_the_database_is_gone(
+    tmp_path: Path, qdrant: QdrantServer, embeddings: EmbeddingServer
+) -> None:
+    provider, backend = stubborn(qdrant, embeddings)
+    with staged(tmp_path, [], {}, provider=provider) as stage:
+        ids = [stage.client().vector_stores.create(name=str(number)).id for number in range(3)]
+        mark(stage, backend, *ids)
+        backend.asked, backend.dies = [], qdrant
+        with pytest.raises(VectorStoreUnavailable):
+            keep_house(stage, provider)
+        assert len(backend.asked) == 1
+        assert states(stage, provider) == [State.DELETING] * 3
+
+
+@pytest.mark.parametrize("order", ["asc", "desc"])
+def test_a_list_between_two_cursors_has_what_is_behind_those_being_deleted(
+    tmp_path: Path, qdrant: QdrantServer, embeddings: EmbeddingServer, order: Any
+) -> None:
+    provider, backend = stubborn(qdrant, embeddings)
+    with staged(tmp_path, [], {}, provider=provider) as stage:
+        client = stage.client()
+        ids = [client.vector_stores.create(name=str(number)).id for number in range(8)]
+        ids = ids if order == "asc" else ids[::-1]
+        mark(stage, backend, ids[1], ids[2], ids[4])
+        pages = [
+            client.vector_stores.list(limit=2, order=order, after=after, before=ids[7]) for after in (ids[0], ids[5])
+        ]
+        before = client.vector_stores.list(limit=2, order=order, before=ids[5])
+    assert [[one.id for one in page.data] for page in pages] == [[ids[3], ids[5]], [ids[6]]]
+    assert [page.has_more for page in pages] == [True, False]
+    assert [one.id for one in before.data] == [ids[0], ids[3]]
 
 
 class Gated(Qdrant):

@@ -7,19 +7,24 @@ from typing import Any
 import httpx
 import pytest
 from openai import APIStatusError, BadRequestError
+from tests.http.sdk import create
 from tests.providers.file_search.stage import (
     KEYS,
     Clock,
+    answering,
     collections,
     on_loop,
+    outputs,
     settings_for,
     staged,
+    tool,
     write,
 )
 from tests.support.embeddings import EmbeddingServer
 from tests.support.qdrant import QdrantServer
 
 from antwort.providers.file_search import FileSearch
+from antwort.providers.file_search.stores import KIND, State
 
 
 def test_a_store_is_shown_as_openai_shows_it(
@@ -250,6 +255,47 @@ def test_a_tenant_has_only_so_many_stores(
         stage.client("key-of-beta").vector_stores.create()
         client.vector_stores.delete(first.id)
         client.vector_stores.create()
+
+
+def test_stores_that_have_expired_are_not_counted(
+    tmp_path: Path, qdrant_server: QdrantServer, embeddings: EmbeddingServer
+) -> None:
+    clock = Clock()
+    settings = FileSearch.from_settings(settings_for(qdrant_server, embeddings, max_stores=2)).settings
+    with staged(tmp_path, [], {}, provider=FileSearch(settings, now=clock)) as stage:
+        client = stage.client()
+        day: Any = {"anchor": "last_active_at", "days": 1}
+        for _ in range(3):
+            for _ in range(2):
+                client.vector_stores.create(expires_after=day)
+            with pytest.raises(BadRequestError, match="There are 2 vector stores already"):
+                client.vector_stores.create()
+            clock.pass_days(2)
+        assert [one.status for one in client.vector_stores.list()] == ["expired"] * 6
+
+
+def test_a_search_of_all_finds_what_is_behind_many_that_have_expired(
+    tmp_path: Path, qdrant_server: QdrantServer, embeddings: EmbeddingServer
+) -> None:
+    provider = FileSearch.from_settings(settings_for(qdrant_server, embeddings))
+    with staged(tmp_path, answering("tea"), {}, provider=provider) as stage:
+        records = provider.services.records
+        client = stage.client()
+        first, gone = client.vector_stores.create(name="first").id, {"state": State.EXPIRED, "cleared": True}
+
+        async def expire_many() -> None:
+            value = (await provider._stores.get("default", first)).kept.value
+            for number in range(1001):
+                await records.create("default", KIND, f"vs_{number}", {**value, **gone})
+
+        on_loop(stage, expire_many())
+        last = client.vector_stores.create(name="last").id  # there are more than 1,000 records, but two stores
+        write(stage, first, {"text": "green tea"})
+        write(stage, last, {"text": "black tea"})
+        create(stage, False, input="?", tools=[tool()])
+        [output] = outputs(stage)
+    assert "green tea" in output
+    assert "black tea" in output
 
 
 def test_no_store_can_be_created_while_the_length_of_vectors_is_unknown(

@@ -152,9 +152,11 @@ class FileSearch(VectorStoreRoutes):
         if not query:
             raise FunctionError("The query is empty. Say what to look for (empty query).")
         options, filters = _read_tool(ctx.options)
-        stores = await self._chosen(ctx.tenant, options.vector_store_ids, vector_store_ids)
+        stores, away = await self._chosen(ctx.tenant, options.vector_store_ids, vector_store_ids)
         limit = options.max_num_results or self.settings.max_results
         findings = await self.searched(stores, Wish.of((query,), limit, filters, options.ranking_options))
+        if away:
+            findings.notes.append(f"Vector stores not searched, since this server does not keep their vectors: {away}.")
         item = {"queries": [query], "results": [_result(one) for one in findings.found]}
         return ToolResult(report.results(ctx, query, findings), item=item)
 
@@ -175,8 +177,13 @@ class FileSearch(VectorStoreRoutes):
         await asyncio.gather(*(self._stores.touch(store) for store in stores))
         return findings
 
-    async def _chosen(self, tenant: str, named: list[str] | None, narrowed: list[str] | None) -> list[Store]:
-        """Return the stores to search: those the request names, or all; of these, those the model names, if any."""
+    async def _chosen(
+        self, tenant: str, named: list[str] | None, narrowed: list[str] | None
+    ) -> tuple[list[Store], int]:
+        """Return the stores to search: those the request names, or all; of these, those the model names, if any.
+
+        Of all, those that are elsewhere are left out; their number is returned, too.
+        """
         if named and narrowed:
             beyond = next((one for one in narrowed if one not in named), None)
             if beyond is not None:
@@ -193,7 +200,7 @@ class FileSearch(VectorStoreRoutes):
             if self._stores.is_expired(store):
                 raise FunctionError(f"Vector store '{store_id}' has expired and cannot be searched any more.")
             stores.append(store)
-        return stores
+        return stores, 0
 
 
 def _unknown(store_id: str) -> FunctionError:

@@ -1,8 +1,9 @@
 """Housekeeping: completes what a crash or an outage left unfinished, and ends what has expired."""
 
 import asyncio
+import contextlib
 import logging
-from collections.abc import Collection
+from collections.abc import AsyncIterator, Collection
 
 from antwort.provider import FunctionError
 from antwort.providers.file_search.stores import State, Store, VectorStores
@@ -20,7 +21,7 @@ class Reconciler:
     """Compares the records with the vector database, of all tenants, and mends what differs.
 
     It removes a collection only if a record says that it is to go, or a tombstone that it was ours; others are logged.
-    Stores whose vectors are elsewhere are left to whoever has them.
+    Stores whose vectors are elsewhere are left to whoever has them. One that cannot be mended does not hinder others.
     Several processes may do this at the same time: each step can be done twice.
     """
 
@@ -50,13 +51,19 @@ class Reconciler:
             if self._stores.is_elsewhere(store):
                 self._leave(store)
                 continue
-            try:
+            async with self._apart(f"vector store {store.id} of '{store.tenant}'"):
                 await self._mend(store, present)
-            except VectorStoreUnavailable:
-                raise
-            except FunctionError as error:
-                logger.warning("file search: vector store %s of '%s': %s", store.id, store.tenant, error)
         await self._bury(present, known)
+
+    @contextlib.asynccontextmanager
+    async def _apart(self, what: str) -> AsyncIterator[None]:
+        """Log what goes wrong with one thing, so that the others have their turn; VectorStoreUnavailable as `once`."""
+        try:
+            yield
+        except FunctionError as error:
+            if isinstance(error, VectorStoreUnavailable):
+                await self._backend.health()  # a database says the same if only one collection is broken
+            logger.warning("file search: %s: %s", what, error)
 
     async def _mend(self, store: Store, present: Collection[str]) -> None:
         if store.state is State.DELETING:
@@ -87,8 +94,9 @@ class Reconciler:
         tombstones = await self._stores.tombstones()
         for name in sorted(set(present) - set(known)):
             if name in tombstones:
-                await self._backend.delete_collection(name)
-                logger.info("file search: removed the collection %s, whose vector store is deleted", name)
+                async with self._apart(f"collection {name}"):
+                    await self._backend.delete_collection(name)
+                    logger.info("file search: removed the collection %s, whose vector store is deleted", name)
             elif not name.startswith(SHARED_PREFIX) and name not in self._reported:
                 self._reported.add(name)
                 logger.warning("file search: no vector store has the collection %s; it is left alone", name)

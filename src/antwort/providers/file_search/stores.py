@@ -7,7 +7,7 @@ struck out after its collection is gone, so that whatever a crash leaves behind 
 import contextlib
 import dataclasses
 import secrets
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from typing import Any, Literal
 
 from antwort.provider import BadRequestError, ConflictError, FunctionError, Kept, NotFoundError, Records
@@ -32,6 +32,8 @@ _ACTIVE_EVERY = 60
 """Seconds in which one search is enough to show that a store is in use."""
 _MOST = 1000
 """Stores that a search without ids looks into at most."""
+_PAGE = 500
+"""Records that are read at once."""
 
 
 class VectorStores:
@@ -77,23 +79,31 @@ class VectorStores:
             )
             stores = [Store(kept) for kept in page.data]
             shown = [store for store in stores if store.state is not State.DELETING]
-            if before is None:
+            if after is not None or before is None:
                 found += shown
                 after = stores[-1].id if stores else None
-            else:  # the pages before a cursor are read backwards
+            else:  # the pages before a cursor are read backwards, unless another one says where to begin
                 found = shown + found
                 before = stores[0].id if stores else None
             if len(found) >= limit or not page.has_more or not stores:
                 return found, page.has_more
 
-    async def usable(self, tenant: str) -> list[Store]:
-        """Return the stores of a tenant that can be searched, oldest first; VectorStoreUnavailable as with `get`."""
-        page = await self._records.list(tenant, KIND, limit=_MOST, order="asc")
-        stores = [Store(kept) for kept in page.data]
-        found = [store for store in stores if store.state is State.READY and not self.is_expired(store)]
-        for store in found:
-            self._check_here(store)
-        return found
+    async def usable(self, tenant: str) -> tuple[list[Store], int]:
+        """Return the stores of a tenant that can be searched, oldest first, and how many are left out as elsewhere.
+
+        VectorStoreUnavailable, as with `get`, if all of them are.
+        """
+        found: list[Store] = []
+        away: list[Store] = []
+        async with contextlib.aclosing(self._living(tenant)) as living:
+            async for store in living:
+                if store.state is State.READY:
+                    (away if self.is_elsewhere(store) else found).append(store)
+                if len(found) >= _MOST:
+                    break
+        if away and not found:
+            self._check_here(away[0])
+        return found, len(away)
 
     async def scan(self) -> AsyncIterator[Store]:
         """Give the stores of all tenants, for housekeeping."""
@@ -118,10 +128,9 @@ class VectorStores:
         return current is not None and current.state not in _ENDED
 
     async def count(self, store: Store) -> Count:
-        """Count what is in a store; VectorStoreUnavailable as with `get`."""
-        if store.state is State.CREATING or self.is_expired(store):
+        """Count what is in a store; nothing that this server can reach is in one that is elsewhere."""
+        if store.state is State.CREATING or self.is_expired(store) or self.is_elsewhere(store):
             return Count()
-        self._check_here(store)
         try:
             return await self._backend.count(store.collection, tenant=store.tenant, vector_store_id=store.id)
         except NoCollection:  # deleted since, or lost
@@ -210,12 +219,15 @@ class VectorStores:
             raise
 
     async def delete(self, tenant: str, store_id: str) -> None:
-        """Delete a store and its collection. If that cannot be done now or here, it is marked and done later."""
+        """Delete a store and its collection. If that cannot be done now or here, it is marked and done later.
+
+        A failure is raised, but not that the store is elsewhere: whoever has its vectors removes them.
+        """
         store = await self._get(tenant, store_id)
         if store is None:
             raise not_found(store_id)
         marked = await self._change(store, {"state": State.DELETING})
-        if marked is not None:
+        if marked is not None and not self.is_elsewhere(marked):
             await self.remove(marked)
 
     async def remove(self, store: Store) -> None:
@@ -264,11 +276,10 @@ class VectorStores:
         return current
 
     async def _is_full(self, tenant: str) -> bool:
-        """Tell whether a tenant has as many stores as it may."""
+        """Tell whether a tenant has as many stores as it may; those that have ended do not count."""
         if await self._records.count(tenant, KIND) < self._most:
             return False
-        stores, _ = await self.page(tenant, limit=self._most)  # without those that are being deleted
-        return len(stores) >= self._most
+        return len([store.id async for store in self._living(tenant)]) >= self._most
 
     def _check_here(self, store: Store) -> None:
         if self.is_elsewhere(store):
@@ -295,6 +306,18 @@ class VectorStores:
             return
         with contextlib.suppress(NoCollection):
             await self._backend.delete(store.collection, tenant=store.tenant, vector_store_id=store.id)
+
+    async def _living(self, tenant: str) -> AsyncGenerator[Store, None]:
+        """Give the stores of a tenant that have not ended, oldest first."""
+        after: str | None = None
+        more = True
+        while more:
+            page = await self._records.list(tenant, KIND, limit=_PAGE, after=after, order="asc")
+            more = page.has_more
+            for store in map(Store, page.data):
+                after = store.id
+                if store.state not in _ENDED and not self.is_expired(store):
+                    yield store
 
     async def _scan(self, kind: str) -> AsyncIterator[Kept]:
         after = 0
