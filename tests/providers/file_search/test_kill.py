@@ -3,12 +3,10 @@
 import asyncio
 import os
 import random
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import httpx
-import pytest
 from openai import OpenAI
 from openai.types import VectorStore
 from tests.providers.file_search.stage import collections, settings_for, until
@@ -78,17 +76,6 @@ def stores(server: ServerProcess) -> dict[str, VectorStore]:
     """Return all stores, by id."""
     with OpenAI(base_url=f"{server.url}/v1", api_key="none") as client:
         return {store.id: store for store in client.vector_stores.list(limit=100)}
-
-
-@pytest.fixture
-def qdrant() -> Iterator[QdrantServer]:
-    """A server of the test's own: what is on it comes from the test alone."""
-    server = QdrantServer()
-    try:
-        server.start()
-        yield server
-    finally:
-        server.remove()
 
 
 def test_a_gateway_that_is_killed_leaves_no_orphans_and_loses_nothing(

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import uuid
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from typing import Annotated, Any, Literal
 
@@ -58,16 +59,16 @@ Cursor = Annotated[str | None, Field(description="The id of a vector store in th
 Order = Annotated[Literal["asc", "desc"], Field(description="By time of creation.")]
 
 
-class VectorStoreRoutes(Provider[FileSearchSettings]):
+class VectorStoreRoutes(Provider[FileSearchSettings], ABC):
     """The management routes of file search."""
 
     _stores: VectorStores
     _backend: VectorStoreBackend
     _embedding: EmbeddingClient
 
+    @abstractmethod
     async def searched(self, stores: Sequence[Store], wish: Wish) -> Findings:
         """Search, and measure it."""
-        raise NotImplementedError
 
     @route("POST", "/v1/vector_stores", errors=[ServiceUnavailableError])
     async def create_vector_store(self, ctx: Context, body: CreateVectorStore) -> VectorStore:

@@ -18,7 +18,7 @@ from antwort.providers.file_search.vectors.base import (
     VectorStoreBackend,
     WrongDimensions,
 )
-from antwort.providers.file_search.vectors.ranking import joint_scores
+from antwort.providers.file_search.vectors.ranking import FEWEST, joint_scores
 from antwort.providers.file_search.wire import RankingOptions
 
 __all__ = ["Findings", "Found", "SearchError", "Searcher", "Wish"]
@@ -33,8 +33,6 @@ _SPARE = 2
 """How many times more is asked of each store than is wanted: some are the same chunk again."""
 
 
-_JOINED = 40
-"""Hits of each kind of search that are joined, at least."""
 _SLACK = 4
 """How many times more hits than are wanted are kept while others come in."""
 
@@ -195,7 +193,7 @@ def _looks(wish: Wish, number: int, vector: list[float] | None, stores: int) -> 
     )
     if stores == 1 or vector is None or text is None:
         return [look]
-    wide = replace(look, limit=max(_JOINED, look.limit), threshold=None, weights=None)
+    wide = replace(look, limit=max(FEWEST, look.limit), threshold=None, weights=None)
     return [replace(wide, text=None), replace(wide, vector=None)]
 
 

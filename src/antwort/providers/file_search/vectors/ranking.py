@@ -7,13 +7,13 @@ from typing import TypeVar
 
 from antwort.providers.file_search.vectors.base import Hit, Query
 
-__all__ = ["candidates", "cosine_score", "finish", "fused", "joint_scores", "saturated"]
+__all__ = ["FEWEST", "candidates", "cosine_score", "finish", "fused", "joint_scores", "saturated"]
 
 K = TypeVar("K", bound=Hashable)
 
 _RANK_CONSTANT = 60
 """The `k` of reciprocal rank fusion: how little the first ranks stand out."""
-_FEWEST = 40
+FEWEST = 40
 """Hits of each search that are joined, at least."""
 
 
@@ -29,7 +29,7 @@ def saturated(raw: float, half: float) -> float:
 
 def candidates(query: Query) -> int:
     """Return how many hits each of two searches must bring to be joined."""
-    return max(_FEWEST, 4 * query.limit)
+    return max(FEWEST, 4 * query.limit)
 
 
 def joint_scores(
