@@ -8,6 +8,8 @@ __all__ = ["logprobs_of", "usage_of"]
 
 JSON = dict[str, Any]
 
+_NUMBER = (int, float)
+
 
 def usage_of(value: Any) -> Usage | None:
     """Read the tokens used in any of the spellings; None if there are none."""
@@ -64,6 +66,6 @@ def _count(value: JSON | None, *names: str) -> int:
     if value:
         for name in names:
             number = value.get(name)
-            if isinstance(number, int | float):
+            if isinstance(number, _NUMBER):
                 return int(number)
     return 0

@@ -9,6 +9,8 @@ __all__ = ["TurnMetrics"]
 
 MODELS = 100
 """Models that get a label of their own; a server that takes any name must not make any number of time series."""
+ENDS = ("completed", "incomplete", "failed", "cancelled")
+"""How responses end. All are on the page from the start: a rate needs the zero before the first."""
 TOKENS = (1, 4, 16, 64, 256, 1024, 4096, 16_384, 65_536, 262_144, 1_048_576, 4_194_304)
 
 
@@ -27,7 +29,8 @@ class TurnMetrics:
             "gen_ai_server_time_to_first_token_seconds", "Time until a model turn gives its first piece.", labels
         )
         self._children: dict[str, tuple[Histogram, Histogram, Histogram, Histogram]] = {}
-        self._responses = metrics.counter("antwort_responses_total", "Responses by how they ended.", ["status"])
+        responses = metrics.counter("antwort_responses_total", "Responses by how they ended.", ["status"])
+        self._responses = {status: responses.labels(status) for status in ENDS}
 
     def turn(self, model: str, seconds: float, first: float | None, usage: Usage | None) -> None:
         """Count a turn that was answered."""
@@ -56,4 +59,4 @@ class TurnMetrics:
 
     def response(self, status: str) -> None:
         """Count a response that has ended."""
-        self._responses.labels(status).inc()
+        self._responses[status].inc()

@@ -68,6 +68,8 @@ class _Transcript:
 
     def end_assistant(self) -> None:
         """Write the open message of the assistant, and the outputs of its calls."""
+        if not (self._texts or self._calls or self._thoughts):
+            return
         text = "\n\n".join(text for text in self._texts if text)
         if text or self._calls or self._texts:
             message: JSON = {"role": "assistant", "content": text or (None if self._calls else "")}
