@@ -108,3 +108,49 @@ def test_tracing_without_opentelemetry_says_what_to_install(monkeypatch: pytest.
     with pytest.raises(ConfigError, match=r"pip install 'antwort\[otel\]'"):
         tracer(enabled=True)
     assert isinstance(tracer(enabled=False), NoTracer)
+
+
+CALLER = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+
+
+def test_spans_belong_to_the_trace_of_the_caller(recorder: Recorder) -> None:
+    on = OtelTracer(recorder.provider)
+    headers = [(b"traceparent", CALLER.encode()), (b"tracestate", b"a=1"), (b"tracestate", b"b=2")]
+    with on.joining([(b"host", b"example.com"), *headers]), on.span("work"):
+        sent = on.headers()
+    found = recorder.spans()["work"]
+    assert found.context is not None
+    assert found.parent is not None
+    assert f"{found.context.trace_id:032x}" == "0af7651916cd43dd8448eb211c80319c"
+    assert f"{found.parent.span_id:016x}" == "b7ad6b7169203331"
+    assert sent == {
+        "traceparent": f"00-0af7651916cd43dd8448eb211c80319c-{found.context.span_id:016x}-01",
+        "tracestate": "a=1,b=2",
+    }
+
+
+@pytest.mark.parametrize("given", [b"", b"00-zz-b7ad6b7169203331-01", b"\xff", b"00-0-0-00"])
+def test_a_trace_that_is_none_is_not_joined(recorder: Recorder, given: bytes) -> None:
+    on = OtelTracer(recorder.provider)
+    with on.joining([(b"traceparent", given)]), on.span("work"):
+        pass
+    assert recorder.spans()["work"].parent is None
+
+
+def test_whoever_instruments_the_process_has_the_say(recorder: Recorder) -> None:
+    on = OtelTracer(recorder.provider)
+    with on.span("request"), on.joining([(b"traceparent", CALLER.encode())]), on.span("work"):
+        pass
+    request, work = recorder.spans()["request"], recorder.spans()["work"]
+    assert request.context is not None
+    assert work.parent is not None
+    assert work.parent.span_id == request.context.span_id
+
+
+def test_a_trace_ends_with_its_block_and_baggage_does_not_travel(recorder: Recorder) -> None:
+    on = OtelTracer(recorder.provider)
+    with on.joining([(b"traceparent", CALLER.encode()), (b"baggage", b"user=secret")]):
+        assert on.headers() == {"traceparent": CALLER}
+    assert on.headers() == {}
+    with NoTracer().joining([(b"traceparent", CALLER.encode())]):
+        assert NoTracer().headers() == {}

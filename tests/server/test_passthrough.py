@@ -23,7 +23,7 @@ from typing_extensions import override
 from antwort import Antwort
 from antwort.backends import ModelRouter, Reply, Route, Timeouts, Transport
 from antwort.config import ApiKeyConfig, AuthConfig, BackendConfig, Config, LimitsConfig, RateConfig, ServerConfig
-from antwort.observability import Metrics
+from antwort.observability import Metrics, NoTracer
 from antwort.server.passthrough import Passthrough
 from antwort.testing import Gate, RunningApp, ScriptedBackend, ScriptServer, call, fail, running, turn
 
@@ -462,7 +462,7 @@ def test_a_client_that_leaves_before_the_answer_aborts_it_too(tmp_path: Path) ->
 async def test_a_client_that_does_not_read_pauses_the_reading_of_the_server() -> None:
     reply = _Endless()
     route = Route(ScriptedBackend([]), transport=cast("Transport", _Always(reply)))
-    passthrough = Passthrough(ModelRouter([route]), Metrics("0"))
+    passthrough = Passthrough(ModelRouter([route]), Metrics("0"), NoTracer())
     sent = 0
     full, left = asyncio.Event(), asyncio.Event()
     incoming: list[Message] = [{"type": "http.request", "body": json.dumps(CHAT).encode()}]
@@ -482,7 +482,8 @@ async def test_a_client_that_does_not_read_pauses_the_reading_of_the_server() ->
 
     scope = {"type": "http", "method": "POST", "path": "/", "headers": []}
     serving = asyncio.ensure_future(passthrough.chat_completions(scope, receive, send))
-    await full.wait()
+    async with asyncio.timeout(20):
+        await full.wait()
     for _ in range(20):
         await asyncio.sleep(0)
     assert reply.reads == 3
@@ -515,7 +516,7 @@ class _Always:
     def __init__(self, reply: _Endless) -> None:
         self._reply = reply
 
-    async def post(self, path: str, body: bytes) -> Reply:
+    async def post(self, path: str, body: bytes, headers: Mapping[str, str]) -> Reply:
         return cast("Reply", self._reply)
 
 

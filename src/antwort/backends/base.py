@@ -1,6 +1,6 @@
 """The seam between the engine and model servers: what a turn asks for, and what comes back while it runs."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -45,6 +45,8 @@ class ModelRequest:
     """When the answer must be complete, on the clock of `time.monotonic()`."""
     extra: JSON = field(default_factory=dict)
     """Further fields for the model server, from the operator's configuration."""
+    headers: Mapping[str, str] = field(default_factory=dict)
+    """Headers beside those of the configuration: by them the model server's spans belong to the turn's."""
 
 
 class TurnSink(Protocol):

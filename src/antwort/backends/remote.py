@@ -126,7 +126,7 @@ class RemoteBackend(ABC):
         await self.transport.close()
 
     async def _exchange(self, request: ModelRequest, body: bytes, sink: TurnSink) -> None:
-        reply = await self.transport.post(self.path, body)
+        reply = await self.transport.post(self.path, body, request.headers)
         try:
             if reply.status != 200:
                 raise await self._refusal(reply, request.model)

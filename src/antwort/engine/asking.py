@@ -12,6 +12,7 @@ from antwort.engine.models import TOO_LONG, Models
 from antwort.engine.plan import Plan
 from antwort.engine.truncation import shortened
 from antwort.errors import BadRequestError
+from antwort.observability import Tracer
 
 __all__ = ["Asking", "model_request"]
 
@@ -67,9 +68,10 @@ def model_request(
 class Asking:
     """Performs the turns of one response. With `truncation: auto` the oldest items are dropped when they must be."""
 
-    def __init__(self, plan: Plan, models: Models) -> None:
+    def __init__(self, plan: Plan, models: Models, tracer: Tracer) -> None:
         self._plan = plan
         self._models = models
+        self._tracer = tracer
         self._truncates = plan.response.truncation == "auto"
         self._looked = False
         self._room: int | None = None
@@ -79,6 +81,7 @@ class Asking:
 
     async def run(self, request: ModelRequest, sink: TurnSink) -> None:
         """Perform a turn."""
+        request.headers = self._tracer.headers()
         if not self._truncates:
             await self._models.run(request, sink)
             return

@@ -105,6 +105,7 @@ class Compactor:
         attributes: dict[str, Attribute] = {"gen_ai.operation.name": "chat", "gen_ai.request.model": request.model}
         try:
             with self._tracer.span(f"chat {request.model}", attributes):
+                request.headers = self._tracer.headers()
                 await self._models.run(request, answer)
         except BaseException as error:
             self._metrics.failed_turn(time.perf_counter() - started, error)

@@ -56,7 +56,7 @@ class Loop:
     ) -> None:
         self.plan = plan
         self.response: ResponseObject = plan.response
-        self._asking = Asking(plan, models)
+        self._asking = Asking(plan, models, tracer)
         self._compactor = Compactor(models, metrics, tracer)
         self._tracer = tracer
         self._seals = seals

@@ -1,19 +1,24 @@
 """Spans that go to OpenTelemetry. Needs the extra `otel`; import it through `antwort.observability.tracing.tracer`."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 
-from opentelemetry import trace
+from opentelemetry import context, trace
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor
+from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 from typing_extensions import override
 
 from antwort.observability.redaction import Redactor
 from antwort.observability.tracing import Attribute, Span, Tracer
 
 __all__ = ["OtelTracer"]
+
+# Of all that travels beside requests only the trace does: a client's `baggage` is not for model servers.
+_PROPAGATOR = TraceContextTextMapPropagator()
+_FIELDS = frozenset(name.encode() for name in _PROPAGATOR.fields)
 
 
 class OtelTracer(Tracer):
@@ -54,6 +59,28 @@ class OtelTracer(Tracer):
                 span.set("error.type", kind)
                 span.fail(f"{kind}: {error}")
                 raise
+
+    @override
+    @contextmanager
+    def joining(self, headers: Iterable[tuple[bytes, bytes]]) -> Iterator[None]:
+        named: dict[str, list[str]] = {}
+        for name, value in headers:
+            if name in _FIELDS:
+                named.setdefault(name.decode(), []).append(value.decode("latin-1"))
+        if "traceparent" not in named or trace.get_current_span().get_span_context().is_valid:
+            yield  # there is no trace to join, or whoever instruments this process has joined it
+            return
+        token = context.attach(_PROPAGATOR.extract(named, context.get_current()))
+        try:
+            yield
+        finally:
+            context.detach(token)
+
+    @override
+    def headers(self) -> Mapping[str, str]:
+        carrier: dict[str, str] = {}
+        _PROPAGATOR.inject(carrier)
+        return carrier
 
 
 class _OtelSpan(Span):

@@ -1,8 +1,8 @@
 """Spans around work, for whoever collects them. Without a tracer they cost next to nothing."""
 
 import importlib
-from collections.abc import Mapping
-from contextlib import AbstractContextManager
+from collections.abc import Iterable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from types import TracebackType
 from typing import Protocol, Self, TypeAlias, cast
 
@@ -14,6 +14,8 @@ from antwort.observability.redaction import Redactor
 __all__ = ["Attribute", "NoTracer", "Span", "Tracer", "tracer"]
 
 Attribute: TypeAlias = str | int | float | bool | list[str]
+
+_NO_HEADERS: Mapping[str, str] = {}
 
 
 class Span(Protocol):
@@ -31,6 +33,12 @@ class Tracer(Protocol):
 
     def span(self, name: str, attributes: Mapping[str, Attribute] = ...) -> AbstractContextManager[Span]:
         """Open a span for the length of a `with` block."""
+
+    def joining(self, headers: Iterable[tuple[bytes, bytes]]) -> AbstractContextManager[None]:
+        """Let the spans of a `with` block belong to the trace of whoever sent these headers, if they name one."""
+
+    def headers(self) -> Mapping[str, str]:
+        """Return the headers by which another server's spans belong to the current one; none if there is none."""
 
     def close(self) -> None:
         """Send what is left."""
@@ -65,6 +73,14 @@ class NoTracer(Tracer):
     @override
     def span(self, name: str, attributes: Mapping[str, Attribute] | None = None) -> AbstractContextManager[Span]:
         return self._span
+
+    @override
+    def joining(self, headers: Iterable[tuple[bytes, bytes]]) -> AbstractContextManager[None]:
+        return nullcontext()
+
+    @override
+    def headers(self) -> Mapping[str, str]:
+        return _NO_HEADERS
 
     @override
     def close(self) -> None:

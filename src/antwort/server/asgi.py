@@ -22,6 +22,7 @@ from antwort.server.middleware import (
     HostMiddleware,
     ObservationMiddleware,
     RequestIdMiddleware,
+    TraceMiddleware,
 )
 from antwort.server.models import Models
 from antwort.server.passthrough import Passthrough
@@ -53,13 +54,13 @@ class Parts:
 
 
 def build_asgi(parts: Parts) -> ASGIApp:
-    """Build the HTTP app: request id → metrics → CORS → errors → host → body limit → auth, rate limits → route."""
+    """Build the HTTP app: request id → trace → metrics → CORS → errors → host → body limit → auth, limits → route."""
     server = parts.config.server
     api = [
         *Responses(parts.engine, parts.runs).routes(),
         *Conversations(parts.engine.store).routes(),
         *Models(parts.router).routes(),
-        *Passthrough(parts.router, parts.metrics).routes(),
+        *Passthrough(parts.router, parts.metrics, parts.engine.tracer).routes(),
     ]
     readiness = Readiness(parts.state, parts.engine.store)
     endpoints = Endpoints(server, parts.registry, parts.metrics, parts.state, readiness=readiness, api=api)
@@ -88,6 +89,8 @@ def build_asgi(parts: Parts) -> ASGIApp:
             expose_headers=EXPOSED_HEADERS,
         )
     app = ObservationMiddleware(app, parts.metrics, access_log=parts.config.observability.access_log)
+    if parts.config.observability.tracing:
+        app = TraceMiddleware(app, parts.engine.tracer)
     return RequestIdMiddleware(app)
 
 

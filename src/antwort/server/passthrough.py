@@ -10,7 +10,7 @@ from starlette.types import Message, Receive, Scope, Send
 from antwort.backends import ModelRouter, Reply, Target, Transport
 from antwort.backends.errors import reply_error
 from antwort.errors import APIError, BadRequestError
-from antwort.observability import Metrics
+from antwort.observability import Metrics, Tracer
 from antwort.server.bodies import read_body, require_json
 from antwort.server.description import examples
 from antwort.server.description.shapes import ChatRequest, EmbeddingsRequest
@@ -38,8 +38,9 @@ _encode = msgspec.json.encode
 class Passthrough:
     """The endpoints that antwort has no part in but for credentials, limits and the choice of the server."""
 
-    def __init__(self, router: ModelRouter, metrics: Metrics) -> None:
+    def __init__(self, router: ModelRouter, metrics: Metrics, tracer: Tracer) -> None:
         self._router = router
+        self._tracer = tracer
         self._requests = metrics.counter(
             "antwort_passthrough_requests_total", "Requests passed through to model servers.", ["path", "status"]
         )
@@ -106,7 +107,7 @@ class Passthrough:
         if target.model != asked:
             fields["model"] = msgspec.Raw(_encode(target.model))
             body = _encode(fields)
-        reply = await transport.post(path, body)
+        reply = await transport.post(path, body, self._tracer.headers())
         try:
             if reply.status >= 300:
                 await _pass_error(reply, target, send)

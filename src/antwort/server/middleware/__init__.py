@@ -6,6 +6,7 @@ from antwort.server.middleware.errors import ErrorMiddleware
 from antwort.server.middleware.hosts import HostMiddleware
 from antwort.server.middleware.observation import ObservationMiddleware
 from antwort.server.middleware.request_id import RequestIdMiddleware
+from antwort.server.middleware.traces import TraceMiddleware
 
 __all__ = [
     "AuthMiddleware",
@@ -14,4 +15,5 @@ __all__ = [
     "HostMiddleware",
     "ObservationMiddleware",
     "RequestIdMiddleware",
+    "TraceMiddleware",
 ]

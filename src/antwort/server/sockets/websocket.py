@@ -85,7 +85,8 @@ class WebSockets:
         self._open.add(connection)
         self._connections.inc()
         try:
-            await connection.run()
+            with self._served.engine.tracer.joining(scope["headers"]):
+                await connection.run()
         finally:
             self._open.discard(connection)
             self._connections.dec()
