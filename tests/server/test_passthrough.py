@@ -35,8 +35,22 @@ def config(tmp_path: Path, **sections: Any) -> Config:
     return Config(data_dir=tmp_path, **sections)
 
 
-def sdk(server: RunningApp, key: str = "none", *, strict: bool = True) -> OpenAI:
-    return OpenAI(base_url=f"{server.url}/v1", api_key=key, max_retries=0, _strict_response_validation=strict)
+class Sdk:
+    """Makes clients, and closes them after the test."""
+
+    def __init__(self, closing: contextlib.ExitStack) -> None:
+        self._closing = closing
+
+    def __call__(self, server: RunningApp, key: str = "none", *, strict: bool = True) -> OpenAI:
+        return self._closing.enter_context(
+            OpenAI(base_url=f"{server.url}/v1", api_key=key, max_retries=0, _strict_response_validation=strict)
+        )
+
+
+@pytest.fixture
+def sdk() -> Iterator[Sdk]:
+    with contextlib.ExitStack() as closing:
+        yield Sdk(closing)
 
 
 def post(server: RunningApp, path: str = "/v1/chat/completions", **options: Any) -> httpx.Response:
@@ -99,7 +113,7 @@ def recording(
 # --- what clients see ------------------------------------------------------------------------------------------------
 
 
-def test_the_sdk_completes_a_chat(tmp_path: Path) -> None:
+def test_the_sdk_completes_a_chat(sdk: Sdk, tmp_path: Path) -> None:
     with ScriptServer([turn("Hello!", usage=(7, 2))]) as model, before(model, tmp_path) as app:
         completion = sdk(app).chat.completions.create(model="scripted", messages=MESSAGES, temperature=0.5)
     assert completion.choices[0].message.content == "Hello!"
@@ -108,7 +122,7 @@ def test_the_sdk_completes_a_chat(tmp_path: Path) -> None:
     assert model.requests == [{"messages": MESSAGES, "model": "scripted", "temperature": 0.5}]
 
 
-def test_the_sdk_streams_a_chat_with_tool_calls(tmp_path: Path) -> None:
+def test_the_sdk_streams_a_chat_with_tool_calls(sdk: Sdk, tmp_path: Path) -> None:
     step = turn(["Hel", "lo"], calls=[call("add", a=1, call_id="call_7")])
     with ScriptServer([step]) as model, before(model, tmp_path) as app:
         stream = sdk(app).chat.completions.create(
@@ -122,7 +136,7 @@ def test_the_sdk_streams_a_chat_with_tool_calls(tmp_path: Path) -> None:
     assert chunks[-1].usage is not None
 
 
-def test_the_sdk_embeds_texts(tmp_path: Path) -> None:
+def test_the_sdk_embeds_texts(sdk: Sdk, tmp_path: Path) -> None:
     with ScriptServer([], models=["small"]) as model, before(model, tmp_path, aliases={"embed": "small"}) as app:
         client = sdk(app, strict=False)  # the SDK asks for base64 and then finds that it is no list of numbers
         found = client.embeddings.create(model="embed", input=["one", "two"], dimensions=8)
@@ -132,7 +146,7 @@ def test_the_sdk_embeds_texts(tmp_path: Path) -> None:
     assert [body["model"] for body in model.embedded] == ["small", "small"]
 
 
-def test_bytes_are_passed_on_as_they_arrive(tmp_path: Path) -> None:
+def test_bytes_are_passed_on_as_they_arrive(sdk: Sdk, tmp_path: Path) -> None:
     gate = Gate()
     with ScriptServer([turn(["Hel", gate, "lo"])]) as model, before(model, tmp_path) as app:
         stream = sdk(app).chat.completions.create(model="scripted", messages=MESSAGES, stream=True)
@@ -199,7 +213,7 @@ def test_another_name_of_a_model_is_replaced_and_nothing_else(tmp_path: Path, na
     assert recorder.bodies == [b'{"model":"model-a",' + rest]
 
 
-def test_a_model_is_asked_for_where_it_is(tmp_path: Path) -> None:
+def test_a_model_is_asked_for_where_it_is(sdk: Sdk, tmp_path: Path) -> None:
     with ScriptServer(["one"]) as first, ScriptServer(["two"]) as second:
         backends = {
             "first": BackendConfig(url=first.url, models=["a"]),
@@ -236,7 +250,7 @@ def test_a_server_gets_its_own_key_and_nothing_of_the_client(tmp_path: Path) -> 
 # --- who may, and how much -------------------------------------------------------------------------------------------
 
 
-def test_credentials_and_limits_hold(tmp_path: Path) -> None:
+def test_credentials_and_limits_hold(sdk: Sdk, tmp_path: Path) -> None:
     auth = AuthConfig(api_keys=[ApiKeyConfig(id="k", key=SecretStr("secret-client"), tenant="acme")])
     limits = LimitsConfig(per_key=RateConfig(requests_per_minute=1))
     with ScriptServer(["Hello!"]) as model:
@@ -316,12 +330,12 @@ def test_a_model_inside_the_server_cannot_be_passed_through_to(tmp_path: Path, p
     assert (error["param"], error["code"]) == ("model", "unsupported_model")
 
 
-def test_neither_can_a_backend_given_in_code(tmp_path: Path) -> None:
+def test_neither_can_a_backend_given_in_code(sdk: Sdk, tmp_path: Path) -> None:
     with running(Antwort(config(tmp_path), backend=ScriptedBackend([]))) as app, pytest.raises(openai.BadRequestError):
         sdk(app).chat.completions.create(model="scripted", messages=MESSAGES)
 
 
-def test_a_model_nobody_has_is_not_found(tmp_path: Path) -> None:
+def test_a_model_nobody_has_is_not_found(sdk: Sdk, tmp_path: Path) -> None:
     backends = {"main": BackendConfig(url="http://127.0.0.1:1/v1", models=["model-a"])}
     with running(Antwort(config(tmp_path, backends=backends))) as app, pytest.raises(openai.NotFoundError) as error:
         sdk(app).chat.completions.create(model="model-b", messages=MESSAGES)
@@ -393,7 +407,7 @@ def test_errors_that_no_client_could_read_are_put_into_the_envelope(
     assert ("retry-after" in found.headers) == (status == 429)
 
 
-def test_a_server_that_cannot_be_reached_is_503(tmp_path: Path) -> None:
+def test_a_server_that_cannot_be_reached_is_503(sdk: Sdk, tmp_path: Path) -> None:
     with socket.socket() as taken:  # bound and not listening: connections are refused
         taken.bind(("127.0.0.1", 0))
         backends = {"main": BackendConfig(url=f"http://127.0.0.1:{taken.getsockname()[1]}/v1")}
@@ -423,7 +437,9 @@ def test_a_server_that_drops_the_connection_is_502(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "code"), [({"close_after": 1}, "backend_broken"), ({"hang_after": 1}, "backend_timeout")]
 )
-def test_a_stream_that_breaks_off_ends_with_an_error(tmp_path: Path, options: dict[str, Any], code: str) -> None:
+def test_a_stream_that_breaks_off_ends_with_an_error(
+    sdk: Sdk, tmp_path: Path, options: dict[str, Any], code: str
+) -> None:
     step = turn(["Hel", "lo"], **options)
     with ScriptServer([step]) as model, before(model, tmp_path, chunk_timeout=0.2) as app:
         stream = sdk(app).chat.completions.create(model="scripted", messages=MESSAGES, stream=True)
