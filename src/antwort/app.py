@@ -3,10 +3,7 @@
 import asyncio
 import contextlib
 import logging
-import tempfile
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
-from functools import partial
-from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
@@ -35,8 +32,7 @@ from antwort.sealing import Sealer, key_of
 from antwort.server import Parts, build_asgi, build_websockets
 from antwort.server.sockets.websocket import WebSockets
 from antwort.server.state import ServerState
-from antwort.storage import SqliteStore, Store, database_url, open_store
-from antwort.storage.upgrade import current
+from antwort.storage.places import Place, configured, existing, temporary
 from antwort.wire.requests import decode_create
 from antwort.wire.responses import ResponseObject
 
@@ -143,14 +139,17 @@ class Antwort:
                     hint = did_you_mean(function, known)
                     raise ConfigError(f"{key}: there is no function '{function}'{hint}", where=place(self.loaded, key))
 
-    async def start(self, *, recover: bool = True) -> None:
+    async def start(self, *, recover: bool = True, scratch: bool = False) -> None:
         """Open the store, start every provider, and take up what was left undone; what fails is a ConfigError.
 
         Whoever opens the store of another process for a moment must not recover: it would take that one's runs away.
+        With `scratch`, responses are gone when the app is closed; providers have what they have kept all the same.
         """
-        store = await asyncio.to_thread(open_store, self.config)
+        places = contextlib.AsyncExitStack()
         try:
-            await self.registry.start(lambda name: self._services(name, store))
+            kept = await places.enter_async_context((existing if scratch else configured)(self.config))
+            store = (await places.enter_async_context(temporary())).store if scratch else kept.store
+            await self.registry.start(lambda name: self._services(name, kept))
             self.engine = Engine.build(
                 executors=[self.registry, *self._executors],
                 models=self.router,
@@ -167,8 +166,9 @@ class Antwort:
             recovered = await self.runs.recover() if recover else 0
         except BaseException:
             await self.registry.close()
-            await store.close()
+            await places.aclose()
             raise
+        self._places = places
         if recovered:
             logger.info("taking up %d background responses", recovered)
         self.state.phase = "running"
@@ -179,22 +179,15 @@ class Antwort:
 
         In a rehearsal, and as long as there is no database, they get records and folders that are thrown away.
         """
-        with tempfile.TemporaryDirectory(prefix="antwort-") as folder:
-            kept = not rehearsal and await asyncio.to_thread(current, database_url(self.config)) is not None
-            place = self.config.data_dir / "providers" if kept else Path(folder)
-            opening = (
-                partial(open_store, self.config) if kept else partial(SqliteStore.open, Path(folder) / "antwort.db")
-            )
-            store: Store = await asyncio.to_thread(opening)
+        async with temporary() if rehearsal else existing(self.config) as place:
             try:
-                await self.registry.start(lambda name: Services(self.outbound, store.records(name), place / name))
+                await self.registry.start(lambda name: self._services(name, place))
                 yield
             finally:
                 await self.registry.close()
-                await store.close()
 
-    def _services(self, provider: str, store: Store) -> Services:
-        return Services(self.outbound, store.records(provider), self.config.data_dir / "providers" / provider)
+    def _services(self, provider: str, place: Place) -> Services:
+        return Services(self.outbound, place.store.records(provider), place.folder / provider)
 
     def _sealer(self) -> Sealer:
         settings = self.config.encryption
@@ -251,7 +244,7 @@ class Antwort:
         await self.router.close()
         await self.chain.close()
         if started:
-            await self.engine.store.close()
+            await self._places.aclose()
         self._audit.close()
         self._tracer.close()
 

@@ -4,7 +4,10 @@ import sqlite3
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
 from click.testing import Result
+from tests.providers.web_search.stage import found
+from tests.support.site import Reply, Site
 
 from antwort.testing import ScriptServer
 
@@ -205,6 +208,45 @@ def test_a_provider_that_keeps_things_is_tried_without_keeping_any(cli: Cli, con
     assert not Path(".antwort").exists()
 
 
+def test_what_a_provider_depends_on_is_asked_though_its_start_goes_on_without_it(cli: Cli, config: Write) -> None:
+    config(
+        "providers:\n  file_search:\n    enabled: true\n    settings:\n      vector_backend: qdrant\n"
+        "      qdrant:\n        url: http://127.0.0.1:1\n      embedding_url: http://127.0.0.1:2/v1/embeddings\n"
+    )
+    result = cli("check")
+    assert result.exit_code == 2
+    database, embedding = [line for line in result.stderr.splitlines() if line.startswith("antwort: ")]
+    assert "antwort.yaml:2: providers.file_search: The vector database at" in database
+    assert "antwort.yaml:2: providers.file_search: The embedding service at" in embedding
+    assert "provider file_search" not in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        ("return ['The disk\\nis full.', 'It rains.']", ["The disk is full.", "It rains."]),
+        (
+            "raise RuntimeError('token sk-abcdefghijklmnopqrstuvwxyz')",
+            ["it could not be examined: RuntimeError: token sk-***"],
+        ),
+    ],
+)
+def test_all_that_a_provider_finds_wrong_is_shown(cli: Cli, plugin: Plugin, body: str, said: list[str]) -> None:
+    plugin(
+        "weather",
+        "class Weather(Provider):\n"
+        "    async def examine(self):\n"
+        f"        {body}\n"
+        "    @function\n"
+        "    async def forecast(self) -> str:\n"
+        "        'Forecast the weather.'\n"
+        "        return 'Rain.'\n",
+    )
+    result = cli("check", "--plugins-dir", "plugins")
+    assert result.exit_code == 2
+    assert [line.partition("providers.weather: ")[2] for line in result.stderr.splitlines()] == said
+
+
 def test_a_function_sees_what_its_provider_has_kept_and_a_call_creates_no_database(cli: Cli, plugin: Plugin) -> None:
     plugin(
         "notes",
@@ -220,3 +262,20 @@ def test_a_function_sees_what_its_provider_has_kept_and_a_call_creates_no_databa
     assert not Path(".antwort").exists()
     assert cli("db", "upgrade").exit_code == 0
     assert [cli(*call, f'{{"text": "{text}"}}').stdout.strip() for text in "ab"] == ["1", "2"]
+
+
+@pytest.mark.parametrize(
+    ("reply", "said"),
+    [
+        (found(), None),
+        (Reply("Forbidden", status=403), "The search backend refuses to answer in JSON."),
+        (Reply("<html>A blog</html>"), "The answer of the search backend cannot be read."),
+    ],
+)
+def test_a_search_engine_is_asked_once(cli: Cli, config: Write, reply: Reply, said: str | None) -> None:
+    with Site({"/search": reply}) as engine:
+        config(f"providers:\n  web_search:\n    enabled: true\n    settings:\n      url: {engine.url}\n")
+        result = cli("check")
+    assert len(engine.asked) == 1
+    assert result.exit_code == (0 if said is None else 2)
+    assert said is None or said in result.stderr

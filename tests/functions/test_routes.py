@@ -117,6 +117,13 @@ def test_a_bad_body_is_a_400_in_the_envelope(client: httpx.Client, body: bytes) 
     assert response.json()["error"]["type"] == "invalid_request_error"
 
 
+@pytest.mark.parametrize("body", [b"{", b"\xff", b"{'name': 1}"])
+def test_a_body_that_is_no_json_is_told_as_everywhere(client: httpx.Client, body: bytes) -> None:
+    error = client.post("/v1/shop", content=body).json()["error"]
+    assert error["code"] == "invalid_json"
+    assert error["message"].startswith("The body is not valid JSON: ")
+
+
 @pytest.mark.parametrize(
     ("body", "param", "message"),
     [

@@ -19,6 +19,7 @@ from antwort.config import BackendConfig, Config, LoadedConfig, mask_urls
 from antwort.errors import APIError, ConfigError
 from antwort.functions import Catalogue
 from antwort.functions.discovery import place
+from antwort.functions.registration import Registration, examined
 from antwort.storage import database_url
 from antwort.storage.locations import is_postgres, sqlite_path
 from antwort.storage.upgrade import current, needs_upgrade
@@ -29,6 +30,8 @@ __all__ = ["check"]
 EXIT_PROBLEMS = 2
 PATIENCE = 5.0
 """Seconds a backend gets to answer."""
+PROVIDER_PATIENCE = 20.0
+"""Seconds a provider gets to ask what it depends on; it may have to load a model first."""
 
 
 @dataclass(slots=True)
@@ -58,8 +61,8 @@ class Report:
 def check(ctx: click.Context, *, as_json: bool) -> None:
     """Check that the server would start, without listening.
 
-    Every provider is started and closed again, and every configured backend is asked for its models. All problems are
-    shown, one line each.
+    Every provider is started, examined and closed again, and every configured backend is asked for its models. All
+    problems are shown, one line each.
     """
     report = Report()
     try:
@@ -102,10 +105,19 @@ async def _examine_providers(app: Antwort, report: Report) -> None:
     try:
         async with app.providers_only(rehearsal=True):  # not the app: that would create the database
             for registration in app.registry.registrations():
-                functions = ", ".join(entry.spec.name for entry in registration.entries)
-                report.parts[f"provider {registration.name}"] = functions or "no functions"
+                await _examine_provider(app, registration, report)
     except ConfigError as error:
         report.add(error)
+
+
+async def _examine_provider(app: Antwort, registration: Registration, report: Report) -> None:
+    name = registration.name
+    problems = await examined(registration.provider, app.redactor, PROVIDER_PATIENCE)
+    for problem in problems:
+        report.add(ConfigError(f"providers.{name}: {problem}", where=place(app.loaded, f"providers.{name}")))
+    if not problems:
+        functions = ", ".join(entry.spec.name for entry in registration.entries)
+        report.parts[f"provider {name}"] = functions or "no functions"
 
 
 def _examine_storage(config: Config, report: Report) -> None:

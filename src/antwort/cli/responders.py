@@ -46,11 +46,12 @@ class Responder(Protocol):
 
 
 class InProcess:
-    """An app of our own, which must have some functions."""
+    """An app of our own, which must have some functions; with `scratch`, its responses are gone at the end."""
 
-    def __init__(self, app: Antwort, functions: Sequence[str] = ()) -> None:
+    def __init__(self, app: Antwort, functions: Sequence[str] = (), *, scratch: bool = False) -> None:
         self._app = app
         self._functions = functions
+        self._scratch = scratch
 
     @property
     def description(self) -> str:
@@ -64,7 +65,7 @@ class InProcess:
             if name not in known:
                 hint = did_you_mean(name, known) or "; 'antwort functions list' shows those there are"
                 raise Misuse(f"--function {name}: there is no such function{hint}")
-        await self._app.start(recover=False)
+        await self._app.start(recover=False, scratch=self._scratch)
 
     async def close(self) -> None:
         """Close the app."""

@@ -3,9 +3,7 @@
 import asyncio
 import contextlib
 import sys
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -21,7 +19,7 @@ from antwort.cli.responders import InProcess, Remote, Responder
 from antwort.config import LoadedConfig
 from antwort.observability import configure_logging
 from antwort.storage import database_url
-from antwort.storage.locations import sqlite_path
+from antwort.storage.upgrade import current
 
 __all__ = ["run"]
 
@@ -75,14 +73,14 @@ def run(
         raise Misuse("there is nothing to ask: give a question, or pipe it in")
     if chat and url is not None and store is False:
         raise Misuse("--no-store: a server that keeps nothing cannot go on with a chat; ask single questions")
-    with contextlib.ExitStack() as stack, asyncio.Runner() as runner:
+    with asyncio.Runner() as runner:
         if url is not None:
             responder: Responder = Remote(url, api_key)
         else:
             loaded = load(ctx)
-            if not (store or (previous is not None and _has_database(loaded))):
-                loaded = _storing_in(loaded, stack.enter_context(tempfile.TemporaryDirectory(prefix="antwort-")))
-            responder = _in_process(loaded, functions, probe=not no_probe)
+            # An earlier response can only be in a database that there is; none is created to look for it.
+            scratch = not store and (previous is None or current(database_url(loaded.config)) is None)
+            responder = _in_process(loaded, functions, probe=not no_probe, scratch=scratch)
             store = chat or bool(store)
         wish = _request(request, functions, previous_response_id=previous, store=store)
         with _started(runner, responder):
@@ -136,18 +134,7 @@ def _started(runner: asyncio.Runner, responder: Responder) -> Iterator[None]:
         runner.run(responder.close())
 
 
-def _in_process(loaded: LoadedConfig, functions: Sequence[str], *, probe: bool) -> Responder:
+def _in_process(loaded: LoadedConfig, functions: Sequence[str], *, probe: bool, scratch: bool) -> Responder:
     app = app_with_model(loaded, probe=probe)
     configure_logging("error", "console", redactor=app.redactor)  # what fails is told in one line
-    return InProcess(app, functions)
-
-
-def _has_database(loaded: LoadedConfig) -> bool:
-    """Tell whether there is a database that an earlier response could be in."""
-    return sqlite_path(database_url(loaded.config)).exists()
-
-
-def _storing_in(loaded: LoadedConfig, folder: str) -> LoadedConfig:
-    """Return the configuration with a database of its own: even what is not kept needs one while it is made."""
-    storage = loaded.config.storage.model_copy(update={"url": f"sqlite:///{folder}/antwort.db"})
-    return replace(loaded, config=loaded.config.model_copy(update={"storage": storage}))
+    return InProcess(app, functions, scratch=scratch)

@@ -133,7 +133,8 @@ class Offers:
                 toolset.echo.append({**spec.hosted.tool_defaults, **tool})
                 return
         raise BadRequestError(
-            f"Tools of type '{kind}' are not available here; available: {', '.join(_types(available.values()))}.",
+            f"Tools of type '{kind}' are not available here; available: {', '.join(_types(available.values()))}. "
+            "If a provider has it, the operator of this server can enable that.",
             param=f"{param}.type",
             code="unsupported_tool",
         )

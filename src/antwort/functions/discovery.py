@@ -120,7 +120,8 @@ class Catalogue:
         except ConfigError as error:
             if error.where is not None:
                 raise
-            raise ConfigError(f"providers.{name}: {error.message}", where=where) from error
+            prefix = "" if error.message.startswith(f"providers.{name}.") else f"providers.{name}: "
+            raise ConfigError(f"{prefix}{error.message}", where=where) from error
         except (Exception, SystemExit) as error:
             cause = described(error, Redactor(secret_values(config)))
             raise ConfigError(f"providers.{name}: {found.origin} cannot be loaded: {cause}", where=where) from error

@@ -129,6 +129,9 @@ def _details(error: ValidationError) -> list[ErrorDetails]:
 def _unfit(error: ValidationError, raw: bytes) -> BadRequestError:
     """Name the first field of a body that does not fit. Where it may be one of several types, one is nearly met."""
     found = _details(error)
+    if found[0]["type"] == "json_invalid":
+        problem = found[0]["msg"].removeprefix("Invalid JSON: ")
+        return BadRequestError(f"The body is not valid JSON: {problem}.", code="invalid_json")
     if not found[0]["loc"]:
         return _invalid(found[0], None)
     body = from_json(raw)

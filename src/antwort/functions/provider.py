@@ -213,6 +213,13 @@ class Provider(Generic[S]):
         """Open resources, yield once, close them. Override it; nothing else is needed for a clean stop."""
         yield
 
+    async def examine(self) -> Sequence[str]:
+        """Ask what the provider depends on, and return what is wrong, a line each; `antwort check` shows them.
+
+        Override it if the provider starts although something that it needs is away.
+        """
+        return ()
+
     @property
     def services(self) -> Services:
         """What the app gives the provider: an HTTP client, a place in its database, a folder."""

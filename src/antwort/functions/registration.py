@@ -1,5 +1,6 @@
 """Providers as the registry holds them."""
 
+import asyncio
 import contextlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -10,7 +11,7 @@ from typing_extensions import override
 from antwort.context import Context
 from antwort.errors import ConfigError, DefinitionError, FunctionError
 from antwort.functions.execution import Entry, described
-from antwort.functions.provider import FunctionProvider
+from antwort.functions.provider import FunctionProvider, Provider
 from antwort.functions.result import ToolCall, ToolResult
 from antwort.functions.routes import Route, Routed, clashes
 from antwort.functions.spec import FunctionSpec, Offer
@@ -24,6 +25,7 @@ __all__ = [
     "check_unique",
     "collect",
     "conflicts",
+    "examined",
     "start_provider",
 ]
 
@@ -104,6 +106,20 @@ async def start_provider(provider: FunctionProvider, redactor: Redactor) -> None
         raise ConfigError(f"providers.{provider.name}: {error.message}", where=error.where) from error
     except Exception as error:
         raise ConfigError(f"providers.{provider.name} could not be started: {described(error, redactor)}") from error
+
+
+async def examined(provider: FunctionProvider, redactor: Redactor, patience: float) -> Sequence[str]:
+    """Return what a provider that has started finds wrong with what it depends on, a line each."""
+    if not isinstance(provider, Provider):
+        return ()
+    limit = asyncio.timeout(patience)
+    try:
+        async with limit:
+            return [redactor.text(" ".join(problem.split())) for problem in await provider.examine()]
+    except Exception as error:  # noqa: BLE001 - whatever it is, the operator is told
+        if limit.expired():
+            return [f"what it depends on did not answer within {patience:g} seconds"]
+        return [f"it could not be examined: {described(error, redactor)}"]
 
 
 def check_unique(problem: str, names: Sequence[str]) -> None:

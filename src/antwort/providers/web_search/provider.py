@@ -104,6 +104,14 @@ class WebSearch(Provider[WebSearchSettings]):
         yield
 
     @override
+    async def examine(self) -> Sequence[str]:
+        try:
+            await self._adapter.search(Context("check", http=self.services.http), "antwort", 1)
+        except FunctionError as error:
+            return [str(error)]
+        return []
+
+    @override
     def offers(self, name: str) -> bool:
         return self.settings.open_pages != "none" or name == "web_search"
 
