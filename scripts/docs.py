@@ -350,12 +350,29 @@ PARTS: dict[str, Callable[[], str]] = {
 }
 
 
+def _provider(name: str) -> type[Provider[Any]]:
+    [found] = entry_points(group="antwort.providers", name=name)
+    return cast("type[Provider[Any]]", found.load())
+
+
+def provider_settings(name: str) -> str:
+    """Return the table of a provider's settings."""
+    return markdown_table(_provider(name).settings_type)
+
+
+def provider_api(name: str) -> str:
+    """Return the reference of a provider's endpoints, for a page in `docs/providers`."""
+    with _app(_provider(name)()) as app:
+        return markdown_reference(app.get("/openapi.json").json(), only=name, http="../http-api.md")
+
+
+PROVIDER_PARTS: dict[str, Callable[[str], str]] = {"settings of": provider_settings, "api of": provider_api}
+
+
 def part(name: str) -> str:
-    """Return a generated part by its name; `settings of NAME` is the table of a provider's settings."""
-    if not name.startswith("settings of "):
-        return PARTS[name]()
-    [found] = entry_points(group="antwort.providers", name=name.removeprefix("settings of "))
-    return markdown_table(found.load().settings_type)
+    """Return a generated part by its name; `settings of NAME` and `api of NAME` are those of a provider."""
+    kind, _, provider = name.rpartition(" ")
+    return PROVIDER_PARTS[kind](provider) if kind in PROVIDER_PARTS else PARTS[name]()
 
 
 _PART = re.compile(

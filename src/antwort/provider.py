@@ -20,6 +20,7 @@ from antwort.errors import (
     NotFoundError,
     PermissionDeniedError,
     ServiceUnavailableError,
+    did_you_mean,
 )
 from antwort.functions import (
     Counter,
@@ -97,6 +98,7 @@ __all__ = [
     "ToolCall",
     "ToolResult",
     "UnreachableError",
+    "did_you_mean",
     "function",
     "route",
 ]

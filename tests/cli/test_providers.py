@@ -64,6 +64,11 @@ def test_a_provider_that_was_turned_off_is_just_available(cli: Cli, config: Call
     assert rows["basics"]["state"] == "available"
 
 
+def test_a_provider_that_is_not_built_yet_is_not_called_available(cli: Cli) -> None:
+    rows = _rows(cli("providers", "list", "--json"))
+    assert rows["code_interpreter"]["state"] == "planned"
+
+
 def test_the_table_has_a_line_for_each(cli: Cli) -> None:
     lines = [line.split() for line in cli("providers", "list").stdout.splitlines()]
     assert lines[0] == ["NAME", "STATE", "ORIGIN", "FUNCTIONS", "ROUTES"]

@@ -5,7 +5,7 @@ from typing import Annotated, Any
 import pytest
 from pydantic import AliasChoices, BaseModel, Field, SecretStr, field_validator
 
-from antwort.config import LoadedConfig, Settings, validate_settings
+from antwort.config import BackendConfig, LoadedConfig, Settings, validate_settings
 from antwort.errors import ConfigError
 
 Load = Callable[..., LoadedConfig]
@@ -86,6 +86,11 @@ def test_each_error_is_one_line_with_key_reason_and_value(raw: dict[str, Any], m
     assert _problems(raw) == [message]
 
 
+@pytest.mark.parametrize("url", ["host:6333", "ftp://host"])
+def test_an_address_without_a_scheme_is_told_which_ones_there_are(url: str) -> None:
+    assert _problems({"url": url}, model=BackendConfig) == [f"url: must begin with http:// or https:// (got '{url}')"]
+
+
 def test_a_long_value_is_cut() -> None:
     [line] = _problems({"max_results": "x" * 500})
 
@@ -112,6 +117,7 @@ def test_a_value_with_newlines_stays_on_one_line() -> None:
         {"qdrant": {"url": ["s3cret"]}},
         {"tokn": "s3cret"},
         {"qdrant": "http://user:s3cret@host"},
+        {"max_results": "user:s3cret@host"},
     ],
 )
 def test_secrets_are_never_printed(raw: dict[str, Any]) -> None:

@@ -87,7 +87,31 @@ def test_a_provider_that_stays_off_because_of_a_typo_is_warned_about(load: Load,
 
 
 def test_settings_that_resemble_no_key_of_the_entry_are_not_warned_about(load: Load) -> None:
-    assert load("providers: {x: {enabled: true, enable: 1}, y: {user: a, offset: 3}}").warnings == ()
+    assert load("providers: {x: {enabled: true, enable: 1}, y: {enabled: false, user: a, offset: 3}}").warnings == ()
+
+
+@pytest.mark.parametrize("content", ["settings: {url: a}", "url: a", "use: pkg.mod:Class", "offer: on_request"])
+def test_an_entry_that_does_not_say_whether_it_is_on_is_warned_about(load: Load, content: str) -> None:
+    loaded = load(f"server:\nproviders:\n  x:\n    {content}\n")
+
+    assert loaded.warnings == ("antwort.yaml:3: providers.x has settings but is not enabled; add 'enabled: true'",)
+
+
+@pytest.mark.parametrize("value", ["true", "false"])
+def test_an_entry_that_says_so_is_not_warned_about_wherever_it_says_it(load: Load, value: str) -> None:
+    silent = [
+        load(f"providers: {{x: {{enabled: {value}, url: a}}}}"),
+        load("providers: {x: {url: a}}", {"ANTWORT_PROVIDERS__X__ENABLED": value}),
+        load("providers: {x: {url: a}}", {}, Override("providers.x.enabled", value, "--set")),
+    ]
+
+    assert [loaded.warnings for loaded in silent] == [(), (), ()]
+
+
+def test_settings_of_the_environment_are_warned_about_too(load: Load) -> None:
+    [warning] = load("", {"ANTWORT_PROVIDERS__X__SETTINGS__URL": "a"}).warnings
+
+    assert warning.startswith("environment ANTWORT_PROVIDERS__X__SETTINGS__URL: providers.x has settings but")
 
 
 @pytest.mark.parametrize(

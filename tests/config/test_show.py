@@ -56,6 +56,12 @@ def test_collections_of_secrets_are_known(name: str, expected: bool) -> None:
         ("http://user@host/", "http://user@host/"),
         ("http://host/?q=1&api_key=abc&max_tokens=5", f"http://host/?q=1&api_key={MASK}&max_tokens=5"),
         ("someone@example.org", "someone@example.org"),
+        ("user:pw@host", f"user:{MASK}@host"),
+        ("user:p@ss/w#rd@host:6333/a", f"user:{MASK}@host:6333/a"),
+        ("//user:pw@host", f"//user:{MASK}@host"),
+        ("it is 'user:pw@host'", f"it is 'user:{MASK}@host'"),
+        ("host:8080/a@b", "host:8080/a@b"),
+        ("see providers.x: someone@example.org", "see providers.x: someone@example.org"),
     ],
 )
 def test_passwords_in_urls_are_masked(text: str, expected: str) -> None:

@@ -22,6 +22,20 @@ def test_an_outdated_part_is_written_anew() -> None:
     assert docs.with_parts(new) == new
 
 
+def test_the_endpoints_of_a_provider_are_written_with_their_limits() -> None:
+    text = docs.part("api of file_search")
+    assert "### `POST /v1/vector_stores/{vector_store_id}/search`" in text
+    for limit in (
+        "| `query` (required) | text, up to 4096 characters or list of texts, 1 to 16 |",
+        "| `max_num_results` | integer, 1 to 50; `10` if not given |",
+        "| `ranking_options.hybrid_search.text_weight` (required) | number, at least 0 |",
+        "| `points[].text` (required) | text, 1 to 100000 characters |",
+        "| `points[].attributes` | object, up to 16 keys of up to 64 characters | Up to 16 pairs for filters: texts ",
+    ):
+        assert limit in text
+    assert "/v1/responses" not in text
+
+
 def test_a_part_nobody_can_generate_is_an_error() -> None:
     with pytest.raises(KeyError, match="nonsense"):
         docs.with_parts("<!-- generated: nonsense -->\n<!-- end -->\n")

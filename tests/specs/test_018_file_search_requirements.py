@@ -243,7 +243,7 @@ def test_fr_010_the_vector_store_backend_is_an_interface(tmp_path: Path) -> None
 
 
 async def test_fr_011_the_qdrant_adapter_is_a_backend(qdrant_server: QdrantServer) -> None:
-    settings = FileSearch.from_settings({"qdrant": {"url": qdrant_server.url}}).settings
+    settings = FileSearch.from_settings({"vector_backend": "qdrant", "qdrant": {"url": qdrant_server.url}}).settings
     adapter: VectorStoreBackend = Qdrant(settings.qdrant)
     try:
         await adapter.create_collection("antwort_vs_fr011", 64)

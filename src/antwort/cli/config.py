@@ -21,7 +21,10 @@ def config() -> None:
 @json_option
 @configured
 def show(loaded: LoadedConfig, *, as_json: bool) -> None:
-    """Show every value and where it comes from; secrets are masked."""
+    """Show every value and where it comes from; secrets are masked.
+
+    Of the settings of providers, only those that are given are shown, without their defaults.
+    """
     entries = loaded.entries()
     if as_json:
         print_json([{"key": entry.key, "value": entry.value, "origin": str(entry.origin)} for entry in entries])

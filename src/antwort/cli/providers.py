@@ -25,7 +25,7 @@ class Row:
 
     name: str
     state: str
-    """`enabled` by the configuration, enabled by `default`, or just `available`."""
+    """`enabled` by the configuration, enabled by `default`, just `available`, or `planned` for a later release."""
     origin: str
     functions: tuple[str, ...] = ()
     routes: tuple[str, ...] = ()
@@ -63,4 +63,5 @@ def _rows(app: Antwort) -> Iterator[Row]:
         )
     for found in catalogue:
         if found.name not in enabled:
-            yield Row(found.name, "available", found.origin)
+            planned = found.own and getattr(found.load(), "planned", False)
+            yield Row(found.name, "planned" if planned else "available", found.origin)

@@ -97,11 +97,24 @@ class Layer:
             message = f"given twice, here and below 'settings' ({other})"
             self.problems.append(Problem(f"{key}.{name}", message, origin))
         for name in [name for name in entry if name not in folded]:
-            if "enabled" not in entry and difflib.get_close_matches(name.lower(), ["enabled"], cutoff=0.8):
-                place = nearest(self.origins, f"{key}.{name}")
-                self.warnings.append(f"{place}: {key}.{name}: read as a setting; did you mean 'enabled'?")
             move(self.origins, f"{key}.{name}", f"{key}.settings.{name}")
         return folded
+
+    def warn_of_entries_left_off(self) -> None:
+        """Warn of providers that have settings and stay off because nobody says `enabled`; for the layer of all."""
+        providers = self.values.get("providers")
+        for name, entry in providers.items() if isinstance(providers, dict) else ():
+            if not isinstance(entry, dict) or "enabled" in entry or not any(entry.values()):
+                continue
+            key, settings = f"providers.{name}", entry.get("settings")
+            known = settings if isinstance(settings, dict) else {}
+            typo = next((given for given in known if _resembles_enabled(given)), None)
+            if typo is None:
+                place = nearest(self.origins, key)
+                self.warnings.append(f"{place}: {key} has settings but is not enabled; add 'enabled: true'")
+            else:
+                place = nearest(self.origins, f"{key}.settings.{typo}")
+                self.warnings.append(f"{place}: {key}.{typo}: read as a setting; did you mean 'enabled'?")
 
 
 def canonical_key(key: str) -> str:
@@ -110,6 +123,10 @@ def canonical_key(key: str) -> str:
     if len(parts) >= _ENTRY_DEPTH and parts[0] == "providers" and parts[2] not in ProviderConfig.model_fields:
         parts.insert(2, "settings")
     return ".".join(parts)
+
+
+def _resembles_enabled(name: str) -> bool:
+    return bool(difflib.get_close_matches(name.lower(), ["enabled"], cutoff=0.8))
 
 
 def _rival(name: str) -> str:

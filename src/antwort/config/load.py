@@ -59,6 +59,7 @@ def load_config(
     for above in (read_environment(environ, layer.values), read_overrides(overrides)):
         above.canonicalise()
         layer.stack(above)
+    layer.warn_of_entries_left_off()
     return LoadedConfig(_validated(layer), file, tuple(layer.warnings), layer.origins)
 
 

@@ -11,8 +11,9 @@ _SECRET_WORDS = frozenset({"key", "pass", "pwd", "passwd", "cookie", "bearer"})
 _SECRET_ENDINGS = ("apikey", "password", "passphrase", "secret", "token", "authorization", "credential", "credentials")
 _PLURALS = frozenset({"keys", "secrets", "tokens", "passwords", "cookies"})
 
-# A number right after the colon is a port, and `[` opens an IPv6 address: neither starts a password.
-_USERINFO = re.compile(r"(://[^:/?#\s@\[]*:)(?!\d+(?:[/?#]|$))\S+@")
+# After `//`, or where a word begins: a URL may lack its scheme by mistake, and has its password all the same. A number
+# right after the colon is a port, and `[` opens an IPv6 address: neither starts a password.
+_USERINFO = re.compile(r"((?://|(?<![^\s'\"]))[^:/?#\s@\['\"]*:)(?!//|\d+(?:[/?#]|$))\S+@")
 _QUERY = re.compile(r"([?&;]([\w.-]+)=)([^&;#\s]+)")
 
 

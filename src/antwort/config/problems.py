@@ -23,6 +23,7 @@ _PLAIN = {
     "model_attributes_type": "input should be a mapping",
     "dict_type": "input should be a mapping",
 }
+_PLAIN_PATTERNS = {"^https?://": "must begin with http:// or https://"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +117,8 @@ def _message(
     if kind in ("value_error", "assertion_error"):
         text = str(details.get("ctx", {}).get("error", details["msg"]))
     else:
-        text = _PLAIN.get(kind) or details["msg"][:1].lower() + details["msg"][1:]
+        plain = _PLAIN.get(kind) or _PLAIN_PATTERNS.get(details.get("ctx", {}).get("pattern", ""))
+        text = plain or details["msg"][:1].lower() + details["msg"][1:]
     secret = _is_hidden(path, model, origin)
     text = text.replace(value, MASK) if secret and isinstance(value, str) and value else mask_urls(text)
     if kind != "missing" and not secret:

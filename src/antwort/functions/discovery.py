@@ -42,6 +42,8 @@ class Found:
     """Where it comes from, for people: a package and version, a file, a module."""
     load: Callable[[], Any]
     """Import it and return a Provider class or a factory."""
+    own: bool = False
+    """Whether it comes with antwort, so that to import it costs little and cannot fail."""
 
 
 class Catalogue:
@@ -58,7 +60,8 @@ class Catalogue:
         for name, factory in (factories or {}).items():
             self._add(Found(name, "register_factory", partial(_itself, factory)))
         for point in sorted(entry_points(group=GROUP), key=_own_first):
-            self._add(Found(point.name, _distribution(point), point.load))
+            own = _distribution_name(point) == DISTRIBUTION
+            self._add(Found(point.name, _distribution(point), point.load, own))
         self.plugins = tuple(self._add_plugins(plugins_dir)) if plugins_dir is not None else ()
         self.defaults = tuple(
             point.name for point in entry_points(group=DEFAULT_GROUP) if _distribution_name(point) == DISTRIBUTION

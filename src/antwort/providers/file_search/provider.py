@@ -4,14 +4,14 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from typing import Annotated, Any, ClassVar
 
-from pydantic import ValidationError
 from typing_extensions import override
 
 from antwort.provider import (
     BadRequestError,
+    ConfigError,
     Context,
     Counter,
     Field,
@@ -24,6 +24,7 @@ from antwort.provider import (
 )
 from antwort.providers.file_search import report
 from antwort.providers.file_search.embedding import EmbeddingClient, make_embedding
+from antwort.providers.file_search.embedding.base import EmbeddingUnavailable
 from antwort.providers.file_search.reconcile import Reconciler
 from antwort.providers.file_search.routes import VectorStoreRoutes
 from antwort.providers.file_search.search import Findings, Found, Searcher, SearchError, Wish
@@ -39,6 +40,10 @@ __all__ = ["FileSearch"]
 logger = logging.getLogger(__name__)
 
 _LONGEST_QUERY = 4096
+_ADVICE = "Go on without file search."
+"""What a model can do if it is told that something failed."""
+_EMBEDDING_SHARE = 0.5
+"""The part of a search's time after which embedding is given up: the rest is for a search by keywords."""
 
 
 def _call(arguments: Mapping[str, Any]) -> dict[str, Any]:
@@ -48,12 +53,7 @@ def _call(arguments: Mapping[str, Any]) -> dict[str, Any]:
 
 def _read_tool(tool: Mapping[str, Any]) -> tuple[ToolOptions, Filter | None]:
     """Read the tool as the request named it; a wish that cannot be read is a BadRequestError, never dropped."""
-    try:
-        options = ToolOptions.model_validate(dict(tool))
-    except ValidationError as error:
-        first = error.errors(include_url=False, include_context=False, include_input=False)[0]
-        place = ".".join(str(part) for part in first["loc"])
-        raise BadRequestError(f"Invalid value for '{place}': {first['msg']}.", param=place) from None
+    options = ToolOptions.read(tool)
     try:
         return options, None if options.filters is None else parse_filter(options.filters)
     except FunctionError as error:
@@ -122,6 +122,11 @@ class FileSearch(VectorStoreRoutes):
             closing.push_async_callback(_ended, housekeeping)
             yield
 
+    @override
+    async def examine(self) -> Sequence[str]:
+        answers = await asyncio.gather(_problem(self._backend.health()), _problem(self._embedding.embed(["antwort"])))
+        return [problem for problem in answers if problem is not None]
+
     @function(
         idempotent=True,
         hosted=Hosted(
@@ -154,7 +159,10 @@ class FileSearch(VectorStoreRoutes):
         options, filters = _read_tool(ctx.options)
         stores, away = await self._chosen(ctx.tenant, options.vector_store_ids, vector_store_ids)
         limit = options.max_num_results or self.settings.max_results
-        findings = await self.searched(stores, Wish.of((query,), limit, filters, options.ranking_options))
+        try:
+            findings = await self.searched(stores, Wish.of((query,), limit, filters, options.ranking_options))
+        except SearchError as error:
+            raise SearchError(f"{error} {_ADVICE}") from error
         if away:
             findings.notes.append(f"Vector stores not searched, since this server does not keep their vectors: {away}.")
         item = {"queries": [query], "results": [_result(one) for one in findings.found]}
@@ -166,7 +174,7 @@ class FileSearch(VectorStoreRoutes):
         try:
             with self.duration.time():
                 async with asyncio.timeout(limit):
-                    findings = await self._searcher.search(stores, wish)
+                    findings = await self._searcher.search(stores, wish, embed_within=_EMBEDDING_SHARE * limit)
             status = "keywords" if findings.by_keywords else "success"
         except TimeoutError:
             status = "timeout"
@@ -187,7 +195,7 @@ class FileSearch(VectorStoreRoutes):
         if named and narrowed:
             beyond = next((one for one in narrowed if one not in named), None)
             if beyond is not None:
-                raise _unknown(beyond)
+                raise _unknown(beyond, by_request=False)
         wanted = narrowed or named
         if not wanted:
             return await self._stores.usable(tenant)
@@ -196,16 +204,21 @@ class FileSearch(VectorStoreRoutes):
             try:
                 store = await self._stores.get(tenant, store_id)
             except NotFoundError:
-                raise _unknown(store_id) from None
+                raise _unknown(store_id, by_request=store_id in (named or ())) from None
             if self._stores.is_expired(store):
                 raise FunctionError(f"Vector store '{store_id}' has expired and cannot be searched any more.")
             stores.append(store)
         return stores, 0
 
 
-def _unknown(store_id: str) -> FunctionError:
-    """Return the error for an id that means nothing here, whoever else may own it."""
-    return FunctionError(f"There is no vector store '{store_id[:100]}' here; leave vector_store_ids out to search all.")
+def _unknown(store_id: str, *, by_request: bool) -> FunctionError:
+    """Return the error for an id that means nothing here, whoever else may own it, and whoever named it."""
+    missing = f"There is no vector store '{store_id[:100]}' here"
+    if by_request:  # a search without ids would look for it, too
+        return FunctionError(
+            f"{missing}, although the request names it; whoever sent it must correct its vector_store_ids. {_ADVICE}"
+        )
+    return FunctionError(f"{missing}; leave vector_store_ids out to search all.")
 
 
 def _result(one: Found) -> dict[str, Any]:
@@ -218,6 +231,14 @@ def _result(one: Found) -> dict[str, Any]:
         "score": hit.score,
         "vector_store_id": one.store.id,
     }
+
+
+async def _problem(asking: Awaitable[object]) -> str | None:
+    try:
+        await asking
+    except (VectorStoreUnavailable, EmbeddingUnavailable, ConfigError) as error:
+        return str(error)
+    return None
 
 
 async def _ended(task: asyncio.Task[None]) -> None:

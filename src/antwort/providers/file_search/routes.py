@@ -1,6 +1,5 @@
 """`/v1/vector_stores`: OpenAI's management API, and the route by which ingestion processes write."""
 
-import asyncio
 import contextlib
 import uuid
 from abc import ABC, abstractmethod
@@ -19,11 +18,12 @@ from antwort.provider import (
     route,
 )
 from antwort.providers.file_search.embedding.base import EmbeddingClient, EmbeddingUnavailable
-from antwort.providers.file_search.search import Findings, SearchError, Wish
+from antwort.providers.file_search.search import Findings, SearchError, Wish, together
 from antwort.providers.file_search.settings import FileSearchSettings
 from antwort.providers.file_search.stores import State, Store, VectorStores, expired
 from antwort.providers.file_search.vectors.base import (
     Chunk,
+    Count,
     NoCollection,
     VectorStoreBackend,
     VectorStoreUnavailable,
@@ -89,7 +89,7 @@ class VectorStoreRoutes(Provider[FileSearchSettings], ABC):
                 days=None if body.expires_after is None else body.expires_after.days,
                 dimensions=await self._embedding.dimensions(),
             )
-            return await self._shown(store)
+        return self._shown(store, Count())  # nothing is in it, so nothing is asked that could fail
 
     @route("GET", "/v1/vector_stores", errors=[ServiceUnavailableError])
     async def list_vector_stores(
@@ -106,7 +106,7 @@ class VectorStoreRoutes(Provider[FileSearchSettings], ABC):
         except NotFoundError as error:  # the list itself is there
             raise BadRequestError(error.message, param=error.param or "after", code="invalid_value") from None
         with _as_api_errors():
-            data = list(await asyncio.gather(*(self._shown(store) for store in stores)))
+            data = await together(self._counted(store) for store in stores)
         return VectorStoreList(
             data=data,
             first_id=data[0].id if data else None,
@@ -119,11 +119,11 @@ class VectorStoreRoutes(Provider[FileSearchSettings], ABC):
         """Return a vector store."""
         store = await self._store(ctx, vector_store_id)
         with _as_api_errors():
-            return await self._shown(store)
+            return await self._counted(store)
 
     @route("POST", _ONE, errors=[ServiceUnavailableError])
     async def update_vector_store(self, ctx: Context, vector_store_id: str, body: UpdateVectorStore) -> VectorStore:
-        """Change the name, the metadata or the expiry of a vector store."""
+        """Change the name, the metadata or the expiry of a vector store. If the answer is an error, nothing changed."""
         store = await self._store(ctx, vector_store_id)
         changes: dict[str, Any] = {}
         if "name" in body.model_fields_set:
@@ -135,10 +135,11 @@ class VectorStoreRoutes(Provider[FileSearchSettings], ABC):
             changes["days"] = None
             if body.expires_after is not None:  # its days begin now, however long nobody has used it
                 changes |= {"days": body.expires_after.days, "last_active_at": int(self._stores.now())}
-        if changes:
-            store = await self._stores.update(ctx.tenant, vector_store_id, changes)
         with _as_api_errors():
-            return await self._shown(store)
+            count = await self._stores.count(store)  # first, as it can fail
+            if changes:
+                store = await self._stores.update(ctx.tenant, vector_store_id, changes)
+        return self._shown(store, count)
 
     @route("DELETE", _ONE, errors=[ServiceUnavailableError])
     async def delete_vector_store(self, ctx: Context, vector_store_id: str) -> DeletedVectorStore:
@@ -184,6 +185,7 @@ class VectorStoreRoutes(Provider[FileSearchSettings], ABC):
         """
         store = await self._store(ctx, vector_store_id)
         self._check_usable(store)
+        body.check_vectors(store.dimensions)
         with _as_api_errors():
             chunks = [
                 Chunk(
@@ -231,9 +233,12 @@ class VectorStoreRoutes(Provider[FileSearchSettings], ABC):
         if self._stores.is_expired(store):
             raise expired(store.id)
 
-    async def _shown(self, store: Store) -> VectorStore:
+    async def _counted(self, store: Store) -> VectorStore:
         """Return a store as clients see it, with what is in it now."""
-        count = await self._stores.count(store)
+        return self._shown(store, await self._stores.count(store))
+
+    def _shown(self, store: Store, count: Count) -> VectorStore:
+        """Return a store as clients see it."""
         over = self._stores.is_expired(store)
         return VectorStore(
             id=store.id,

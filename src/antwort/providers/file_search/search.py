@@ -21,7 +21,7 @@ from antwort.providers.file_search.vectors.base import (
 from antwort.providers.file_search.vectors.ranking import FEWEST, joint_scores
 from antwort.providers.file_search.wire import RankingOptions
 
-__all__ = ["Findings", "Found", "SearchError", "Searcher", "Wish"]
+__all__ = ["Findings", "Found", "SearchError", "Searcher", "Wish", "together"]
 
 logger = logging.getLogger(__name__)
 
@@ -31,8 +31,10 @@ _AT_ONCE = 8
 """Searches of the database that run at the same time for one call."""
 _SPARE = 2
 """How many times more is asked of each store than is wanted: some are the same chunk again."""
-
-
+_MORE = 4
+"""How many times more is asked the next time, if too many were."""
+_MOST = 1000
+"""Hits that are asked of a store at most, however many are the same chunk."""
 _SLACK = 4
 """How many times more hits than are wanted are kept while others come in."""
 
@@ -89,6 +91,18 @@ class Findings:
     """The query could not be embedded; words were searched for."""
 
 
+async def together(works: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
+    """Do all of it at the same time; the first failure ends the rest."""
+    tasks = [asyncio.ensure_future(work) for work in works]
+    try:
+        return list(await asyncio.gather(*tasks))
+    except BaseException:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        raise
+
+
 class Searcher:
     """Searches vector stores."""
 
@@ -102,18 +116,18 @@ class Searcher:
         self._embedding = embedding
         self._embedding_timer = embedding_timer
 
-    async def search(self, stores: Sequence[Store], wish: Wish) -> Findings:
+    async def search(self, stores: Sequence[Store], wish: Wish, *, embed_within: float) -> Findings:
         """Search stores of one tenant; FunctionError if that cannot be done.
 
-        A store that disappears meanwhile has no results; the others have theirs.
+        A store that disappears meanwhile has no results; the others have theirs. If there are no vectors after
+        `embed_within` seconds, words are searched for, as if the queries could not be embedded.
         """
         findings = Findings()
         if not stores:
             return findings
         vectors: list[list[float]] | None = None
         try:
-            with self._embedding_timer():
-                vectors = await self._embedding.embed(wish.queries)
+            vectors = await self._embedded(wish.queries, embed_within)
         except EmbeddingUnavailable as error:
             logger.warning("file search: %s Keywords are searched for instead.", error)
             findings.by_keywords = True
@@ -127,14 +141,23 @@ class Searcher:
         except FunctionError as error:
             if not findings.by_keywords:
                 raise
-            raise SearchError(
-                f"The query could not be embedded, and a search by keywords failed: {error} Go on without file search."
-            ) from error
+            raise SearchError(f"The query could not be embedded, and a search by keywords failed: {error}") from error
         best = _Best(wish.limit)
         for place, group in enumerate(hits):
             best.take(group, place)
         findings.found = best.ranked()
         return findings
+
+    async def _embedded(self, queries: Sequence[str], within: float) -> list[list[float]]:
+        """Return the vectors of queries; EmbeddingUnavailable if they are not there within so many seconds."""
+        try:
+            with self._embedding_timer():
+                async with asyncio.timeout(within):
+                    return await self._embedding.embed(queries)
+        except TimeoutError:
+            raise EmbeddingUnavailable(
+                f"Embedding did not end within {within:g} seconds, its share of 'timeout'."
+            ) from None
 
     async def _everywhere(
         self, stores: Sequence[Store], wish: Wish, vectors: list[list[float]] | None
@@ -144,7 +167,7 @@ class Searcher:
 
         async def one(store: Store, look: Query) -> list[Found]:
             async with slots:
-                return await self._search(store, look)
+                return await self._search(store, look, wish.limit)
 
         async def over_all(look: Query) -> list[Found]:
             best = _Best(look.limit)
@@ -152,26 +175,39 @@ class Searcher:
             async def visit(place: int, store: Store) -> None:
                 best.take(await one(store, look), place)
 
-            await _all(visit(place, store) for place, store in enumerate(stores))
+            await together(visit(place, store) for place, store in enumerate(stores))
             return best.ranked()
 
         async def answer(number: int) -> list[Found]:
             looks = _looks(wish, number, vectors[number] if vectors else None, len(stores))
-            near, *worded = await _all(over_all(look) for look in looks)
+            near, *worded = await together(over_all(look) for look in looks)
             return _joined(near, worded[0], wish) if worded else near
 
-        return await _all(answer(number) for number in range(len(wish.queries)))
+        return await together(answer(number) for number in range(len(wish.queries)))
 
-    async def _search(self, store: Store, look: Query) -> list[Found]:
+    async def _search(self, store: Store, look: Query, wanted: int) -> list[Found]:
+        """Return what is found in a store, each chunk once: as many as are wanted, if they are there.
+
+        Where the same chunk takes the places of others, more is asked for; there is an end to that.
+        """
         query = replace(look, tenant=store.tenant, vector_store_id=store.id)
+        while True:
+            hits = await self._hits(store, query)
+            found: dict[tuple[str, str], Found] = {}
+            for one in (Found(store, hit) for hit in hits):
+                found.setdefault(one.key, one)
+            if len(found) >= wanted or len(hits) < query.limit or query.limit >= _MOST:
+                return list(found.values())
+            query = replace(query, limit=min(_MORE * query.limit, _MOST))
+
+    async def _hits(self, store: Store, query: Query) -> list[Hit]:
         try:
-            hits = await self._backend.search(store.collection, query)
+            return await self._backend.search(store.collection, query)
         except NoCollection:  # deleted, or expired, since it was looked up
             logger.info("file search: vector store %s is gone", store.id)
             return []
         except WrongDimensions as error:
             raise FunctionError(_mismatch(store, error.wanted, error.got)) from None
-        return [Found(store, hit) for hit in hits]
 
 
 def _looks(wish: Wish, number: int, vector: list[float] | None, stores: int) -> list[Query]:
@@ -195,18 +231,6 @@ def _looks(wish: Wish, number: int, vector: list[float] | None, stores: int) -> 
         return [look]
     wide = replace(look, limit=max(FEWEST, look.limit), threshold=None, weights=None)
     return [replace(wide, text=None), replace(wide, vector=None)]
-
-
-async def _all(works: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
-    """Do all of it at the same time; the first failure ends the rest."""
-    tasks = [asyncio.ensure_future(work) for work in works]
-    try:
-        return list(await asyncio.gather(*tasks))
-    except BaseException:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        raise
 
 
 def _fitting(stores: Sequence[Store], dimensions: int, findings: Findings) -> list[Store]:

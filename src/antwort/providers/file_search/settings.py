@@ -1,12 +1,16 @@
 """What an operator can set."""
 
+import re
 from typing import Literal, Self
 
-from pydantic import PositiveFloat, PositiveInt, model_validator
+from pydantic import PositiveFloat, PositiveInt, field_validator, model_validator
 
 from antwort.provider import Field, SecretStr, Settings
 
 __all__ = ["FileSearchSettings", "PgvectorSettings", "QdrantSettings"]
+
+_POSTGRESQL = re.compile(r"postgres(ql)?(\+psycopg)?://")
+_BARE_PERCENT = re.compile(r"%(?![0-9A-Fa-f]{2})")
 
 
 class QdrantSettings(Settings):
@@ -49,6 +53,19 @@ class PgvectorSettings(Settings):
     pool_size: PositiveInt = Field(default=8, description="Connections at most.")
     timeout: PositiveFloat = Field(default=10.0, description="Seconds that one statement may take.")
 
+    @field_validator("url")
+    @classmethod
+    def _is_one_of_postgresql(cls, url: SecretStr | None) -> SecretStr | None:
+        """Refuse what the driver could not read, as it says so with the password; drop what only SQLAlchemy reads."""
+        if url is None:
+            return None
+        text = url.get_secret_value()
+        if not _POSTGRESQL.match(text):
+            raise ValueError("must look like postgresql://user@host/name")
+        if _BARE_PERCENT.search(text):
+            raise ValueError("has a '%' that stands for itself; write it as '%25'")
+        return SecretStr(text.replace("+psycopg://", "://", 1))
+
 
 class FileSearchSettings(Settings):
     """Where documents are, and how a query becomes a vector."""
@@ -71,7 +88,7 @@ class FileSearchSettings(Settings):
     embedding_url: str | None = Field(
         default=None,
         pattern=r"^https?://",
-        description="The whole address of an OpenAI-compatible endpoint, such as http://localhost:8080/v1/embeddings; "
+        description="The whole address of an OpenAI-compatible endpoint, such as http://localhost:8081/v1/embeddings; "
         "if not given, a small model in this process embeds.",
     )
     embedding_model: str | None = Field(default=None, description="The model to ask that endpoint for.")
@@ -83,7 +100,7 @@ class FileSearchSettings(Settings):
     embedding_retries: int = Field(default=2, ge=0, le=5, description="Tries after a failure that may pass.")
     embedding_batch: int = Field(default=32, ge=1, le=2048, description="Texts in one request to that endpoint.")
     max_results: int = Field(
-        default=10, ge=1, le=50, description="Results of a search, unless the request says how many."
+        default=10, ge=1, le=50, description="Results of the tool, unless the request says how many."
     )
     timeout: PositiveFloat = Field(default=30.0, description="Seconds a search may take.")
     reconcile: PositiveFloat = Field(
@@ -92,6 +109,23 @@ class FileSearchSettings(Settings):
     chunk_size: PositiveInt = Field(
         default=512, description="Read, and not used: whoever ingests documents chunks them."
     )
+
+    @model_validator(mode="after")
+    def _uses_what_is_set(self) -> Self:
+        """Refuse settings of a server that is never asked: whoever wrote them thinks that it is.
+
+        A backend that is named is meant, whatever else is set.
+        """
+        for name, server in (("qdrant", self.qdrant), ("pgvector", self.pgvector)):
+            if server.model_fields_set and "vector_backend" not in self.model_fields_set:
+                raise ValueError(
+                    f"'{name}' is set, but vectors are kept in the data folder; add 'vector_backend: {name}'"
+                )
+        if self.embedding_url is None:
+            for key in ("embedding_model", "embedding_api_key", "embedding_dimensions"):
+                if getattr(self, key) is not None:
+                    raise ValueError(f"'{key}' has no effect without 'embedding_url'; add the address of that service")
+        return self
 
     @model_validator(mode="after")
     def _has_what_the_backend_needs(self) -> Self:

@@ -78,7 +78,7 @@ class Store:
 
     @property
     def days(self) -> int | None:
-        """Days without a search after which it expires; None if it does not."""
+        """Days without a search or a write after which it expires; None if it does not."""
         days = self.kept.value["days"]
         return None if days is None else int(days)
 

@@ -148,7 +148,10 @@ class VectorStores:
         days: int | None,
         dimensions: int,
     ) -> Store:
-        """Create a store and its collection; BadRequestError if the tenant has as many as it may."""
+        """Create a store, with nothing in it, and its collection; BadRequestError if the tenant has as many as it may.
+
+        A store that cannot be created does not appear later.
+        """
         if await self._is_full(tenant):
             raise BadRequestError(
                 f"There are {self._most} vector stores already, which is the most; delete one that is not needed.",
@@ -171,7 +174,7 @@ class VectorStores:
         try:
             made = await self.finish(store)
         except FunctionError:
-            # The client learns of the failure and will try again: this store must not appear later.
+            # The client learns of the failure and will try again.
             await self._change(store, {"state": State.DELETING})
             raise
         if made is None:

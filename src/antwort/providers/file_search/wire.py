@@ -1,11 +1,14 @@
 """What travels: the bodies of requests, and the objects that answer them. All but points are OpenAI's."""
 
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 from uuid import UUID
 
-from pydantic import ConfigDict, StrictBool, StrictFloat, StrictInt, StrictStr
+from pydantic import BeforeValidator, ConfigDict, ValidationError, model_validator
+from pydantic_core import PydanticCustomError
 
-from antwort.provider import BaseModel, Field
+from antwort.provider import BadRequestError, BaseModel, Field, did_you_mean
+from antwort.providers.file_search.vectors.base import WrongDimensions
 
 __all__ = [
     "CreateVectorStore",
@@ -31,20 +34,33 @@ MOST_POINTS = 1000
 """Points in one request."""
 MOST_QUERIES = 16
 """Queries in one search."""
+MOST_WHOLE = 2**53
+"""The largest whole number in attributes: of larger ones, many clients and databases keep the first digits only."""
 
 Key = Annotated[str, Field(max_length=64)]
 Metadata = Annotated[
     dict[Key, Annotated[str, Field(max_length=512)]],
     Field(max_length=16, description="Up to 16 pairs to find it by; keys of 64 and values of 512 characters."),
 ]
+
+
+def _is_attribute(value: Any) -> Any:
+    """Refuse what no attribute can be: of the types that it may have, none would be the right one to complain."""
+    if not isinstance(value, str | int | float):
+        raise PydanticCustomError("attribute_kind", "must be a text, a number or a boolean")
+    if isinstance(value, int) and abs(value) > MOST_WHOLE:
+        raise PydanticCustomError(
+            "attribute_size", f"must be a whole number from -{MOST_WHOLE} to {MOST_WHOLE}; write a longer one as a text"
+        )
+    return value
+
+
+Attribute = Annotated[
+    bool | Annotated[int, Field(ge=-MOST_WHOLE, le=MOST_WHOLE)] | float | Annotated[str, Field(max_length=512)],
+    BeforeValidator(_is_attribute),
+]
 Attributes = Annotated[
-    dict[
-        Key,
-        StrictBool
-        | Annotated[StrictInt, Field(ge=-(2**53), le=2**53)]
-        | StrictFloat
-        | Annotated[StrictStr, Field(max_length=512)],
-    ],
+    dict[Key, Attribute],
     Field(max_length=16, description="Up to 16 pairs for filters: texts of 512 characters, numbers, booleans."),
 ]
 Coordinate = Annotated[float, Field(ge=-1e30, le=1e30)]
@@ -65,14 +81,14 @@ Filters = Annotated[
 
 
 class _Body(BaseModel):
-    model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
+    model_config = ConfigDict(extra="forbid", allow_inf_nan=False, strict=True)
 
 
 class ExpiresAfter(_Body):
     """When a vector store expires."""
 
     anchor: Literal["last_active_at"] = Field(description="What the days are counted from.")
-    days: int = Field(ge=1, le=365, description="Days without a search.")
+    days: int = Field(ge=1, le=365, description="Days without a search or a write.")
 
 
 class CreateVectorStore(_Body):
@@ -102,6 +118,12 @@ class HybridSearch(_Body):
     embedding_weight: float = Field(ge=0)
     text_weight: float = Field(ge=0)
 
+    @model_validator(mode="after")
+    def _one_counts(self) -> "HybridSearch":
+        if self.embedding_weight == self.text_weight == 0:
+            raise PydanticCustomError("no_weight", "embedding_weight, text_weight or both must be greater than 0")
+        return self
+
 
 class RankingOptions(_Body):
     """How results are ranked."""
@@ -113,13 +135,42 @@ class RankingOptions(_Body):
     hybrid_search: HybridSearch | None = None
 
 
-class ToolOptions(BaseModel):
+class ToolOptions(_Body):
     """The tool `file_search` as a request names it."""
 
+    type: Literal["file_search"] = "file_search"
     vector_store_ids: list[str] | None = Field(default=None, max_length=100)
     max_num_results: Results | None = None
     filters: Filters | None = None
     ranking_options: RankingOptions | None = None
+
+    @classmethod
+    def read(cls, tool: Mapping[str, Any]) -> "ToolOptions":
+        """Read a tool; BadRequestError with the first option that is unknown or does not fit.
+
+        One that is named otherwise, as a function, has fields of its own beside these.
+        """
+        options = dict(tool)
+        if options.get("type") != "file_search":
+            options = {key: value for key, value in tool.items() if key in cls.model_fields and key != "type"}
+        try:
+            return cls.model_validate(options)
+        except ValidationError as error:
+            found = error.errors(include_url=False, include_context=False, include_input=False)[0]
+        place = ".".join(str(part) for part in found["loc"])
+        if found["type"] == "extra_forbidden":
+            *outer, name = map(str, found["loc"])
+            hint = did_you_mean(name, _OPTIONS[".".join(outer)].model_fields)
+            raise BadRequestError(f"Unknown parameter: '{place}'{hint or '.'}", param=place, code="unknown_parameter")
+        raise BadRequestError(f"Invalid value for '{place}': {found['msg']}.", param=place)
+
+
+_OPTIONS: Mapping[str, type[BaseModel]] = {
+    "": ToolOptions,
+    "ranking_options": RankingOptions,
+    "ranking_options.hybrid_search": HybridSearch,
+}
+"""Where in the tool which options are."""
 
 
 class SearchVectorStore(_Body):
@@ -150,6 +201,14 @@ class NewPoints(_Body):
     """Chunks to write into a vector store."""
 
     points: list[NewPoint] = Field(min_length=1, max_length=MOST_POINTS)
+
+    def check_vectors(self, dimensions: int) -> None:
+        """Raise BadRequestError for the first point that comes with a vector of another length."""
+        for place, point in enumerate(self.points):
+            if point.vector is not None and len(point.vector) != dimensions:
+                param = f"points.{place}.vector"
+                problem = WrongDimensions(dimensions, len(point.vector))
+                raise BadRequestError(f"{param}: {problem}", param=param, code="invalid_value")
 
 
 class FileCounts(BaseModel):
@@ -209,7 +268,7 @@ class SearchHit(BaseModel):
     file_id: str
     filename: str
     score: float
-    attributes: dict[str, str | float | bool]
+    attributes: dict[str, str | int | float | bool]
     content: list[SearchText]
 
 

@@ -14,30 +14,41 @@ _BASE = "http://127.0.0.1:8080"
 _LONG = 8
 """Keys from which on an object is shown once only."""
 _KEPT = ("id", "object", "status", "output")
+_KNOWN = {"InputItem": "items", "Tool": "tools"}
+"""Objects of many kinds, which other pages tell about: a table has no fields of them."""
+_DEPTH = 2
+"""How far below a body the fields of objects are told."""
 
 
-def markdown_reference(document: JSON) -> str:
-    """Return a section per tag with a part per endpoint: parameters, body, an example with its answer, errors."""
-    return "\n\n".join(_Reference(document).sections())
+def markdown_reference(document: JSON, *, only: str | None = None, http: str = "http-api.md") -> str:
+    """Return a section per tag with a part per endpoint: parameters, body, an example with its answer, errors.
+
+    `only` is the one tag that is wanted; its section has no heading. `http` is where the page about HTTP is.
+    """
+    return "\n\n".join(_Reference(document, http).sections(only))
 
 
 class _Reference:
-    def __init__(self, document: JSON) -> None:
+    def __init__(self, document: JSON, http: str) -> None:
         self._document = document
+        self._http = http
         self._shown: set[str] = set()
         """Kinds of objects that were shown whole."""
         self._bodies: dict[str, str] = {}
         """Where the fields of each kind of body stand."""
 
-    def sections(self) -> Iterator[str]:
+    def sections(self, only: str | None) -> Iterator[str]:
         operations = [
             (method, path, operation)
             for path, methods in self._document["paths"].items()
             for method, operation in methods.items()
         ]
         for tag in self._document["tags"]:
-            yield f"## {tag['name'].capitalize()}"
-            yield tag["description"]
+            if only not in {None, tag["name"]}:
+                continue
+            if only is None:
+                yield f"## {tag['name'].capitalize()}"
+                yield tag["description"]
             for method, path, operation in operations:
                 if tag["name"] in operation["tags"]:
                     yield from self._endpoint(method.upper(), path, operation)
@@ -53,7 +64,7 @@ class _Reference:
             yield self._body(f"{method} {path}", operation["requestBody"]["content"]["application/json"]["schema"])
         yield from self._examples(method, path, operation)
         errors = [f"{status}" for status in operation["responses"] if not status.startswith("2")]
-        yield f"[Errors](http-api.md#errors): {', '.join(errors)}."
+        yield f"[Errors]({self._http}#errors): {', '.join(errors)}."
 
     def _body(self, endpoint: str, schema: JSON) -> str:
         first = self._bodies.setdefault(schema.get("$ref", endpoint), endpoint)
@@ -73,16 +84,20 @@ class _Reference:
         for name, field in schema.get("properties", {}).items():
             required = " (required)" if name in schema.get("required", ()) else ""
             parts = [part for part in _choices(field) if part.get("type") != "null"]
-            meaning = next((part["description"] for part in (field, *parts) if "description" in part), "")
-            yield f"`{prefix}{name}`{required}", self._type(field), meaning
-            inner = self._resolved(parts[0]) if len(parts) == 1 else {}
-            if not prefix and "$ref" in parts[0]:
-                yield from self._fields(inner, f"{name}.")
+            told = [field, *parts, *map(self._resolved, parts)]
+            meaning = next((part["description"] for part in told if "description" in part), "")
+            default = field.get("default")
+            otherwise = "" if default is None else f"; `{json.dumps(default)}` if not given"
+            yield f"`{prefix}{name}`{required}", f"{self._type(field)}{otherwise}", meaning
+            element, mark = (parts[0]["items"], "[]") if "items" in parts[0] else (parts[0], "")
+            open_kind = _name(element) in {"", *_KNOWN}
+            if prefix.count(".") < _DEPTH and len(parts) == 1 and not open_kind:
+                yield from self._fields(self._resolved(element), f"{prefix}{name}{mark}.")
 
     def _resolved(self, schema: JSON) -> JSON:
         if "$ref" not in schema:
             return schema
-        found: JSON = self._document["components"]["schemas"][schema["$ref"].rpartition("/")[2]]
+        found: JSON = self._document["components"]["schemas"][_name(schema)]
         return found
 
     def _type(self, schema: JSON) -> str:
@@ -93,21 +108,22 @@ class _Reference:
     def _one_type(self, schema: JSON) -> str:
         if "$ref" in schema:
             return "object"
-        if "enum" in schema:
-            return ", ".join(f"`{value}`" for value in schema["enum"])
+        if "enum" in schema or "const" in schema:
+            return ", ".join(f"`{value}`" for value in schema.get("enum") or [schema["const"]])
         kind = schema.get("type", "")
         if kind == "array":
             return f"list of {self._plural(schema.get('items', {}))}{_limits(schema, 'Items', '')}"
         if kind == "object":
-            return f"object{_limits(schema, 'Properties', 'keys')}"
+            longest = schema.get("propertyNames", {}).get("maxLength")
+            unit = "keys" if longest is None else f"keys of up to {longest} characters"
+            return f"object{_limits(schema, 'Properties', unit)}"
         if kind == "string":
             return f"text{_limits(schema, 'Length', 'characters')}"
         return f"{kind}{_range(schema)}"
 
     def _plural(self, schema: JSON) -> str:
-        name = schema.get("$ref", "").rpartition("/")[2]
-        if name:
-            return {"InputItem": "items", "Tool": "tools"}.get(name, "objects")
+        if "$ref" in schema:
+            return _KNOWN.get(_name(schema), "objects")
         return {"string": "texts", "object": "objects", "integer": "integers"}.get(schema.get("type", ""), "values")
 
     # --- examples ----------------------------------------------------------------------------------------------------
@@ -143,6 +159,12 @@ class _Reference:
         if isinstance(kind, str):
             self._shown.add(kind)
         return result
+
+
+def _name(schema: JSON) -> str:
+    """Return the name of the schema that is referred to, if one is."""
+    name: str = schema.get("$ref", "").rpartition("/")[2]
+    return name
 
 
 def _slug(heading: str) -> str:

@@ -6,6 +6,7 @@ import datetime
 import email.utils
 import logging
 import socket
+import threading
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
@@ -13,7 +14,7 @@ import openai
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.support.embeddings import Reply, Service, error, vector_of
+from tests.support.embeddings import Asked, Reply, Service, error, vector_of
 
 from antwort.outbound import Outbound
 from antwort.provider import ConfigError, FunctionError
@@ -143,6 +144,58 @@ async def test_dimensions_are_discovered_once_however_many_ask(client: HttpEmbed
     assert len(service.asked) == 1
 
 
+async def test_a_failed_discovery_is_that_of_all_who_wait(http: Outbound, service: Service, waits: Waits) -> None:
+    client = HttpEmbedding(http, service.url, api_key=KEY, timeout=0.05, sleep=waits)
+    service.replies = [Reply(held=True)] * 8
+    for one in await asyncio.gather(*(client.dimensions() for _ in range(8)), return_exceptions=True):
+        assert isinstance(one, EmbeddingUnavailable)
+    assert len(service.asked) == 1
+
+
+class Gate:
+    """Holds the answers of a service back until it is opened."""
+
+    def __init__(self, service: Service) -> None:
+        self.reached = asyncio.Event()
+        self.opened = threading.Event()
+        self._loop = asyncio.get_running_loop()
+        self._answer = service.reply
+        service.reply = self._reply  # type: ignore[method-assign]
+
+    def _reply(self, asked: Asked) -> Reply:
+        self._loop.call_soon_threadsafe(self.reached.set)
+        self.opened.wait()
+        return self._answer(asked)
+
+
+@pytest.fixture
+async def gate(service: Service) -> AsyncIterator[Gate]:
+    gate = Gate(service)
+    yield gate
+    gate.opened.set()
+
+
+async def test_who_leaves_does_not_end_the_discovery_of_others(
+    client: HttpEmbedding, service: Service, gate: Gate
+) -> None:
+    first, *others = [asyncio.create_task(client.dimensions()) for _ in range(3)]
+    await gate.reached.wait()
+    first.cancel()
+    await asyncio.wait([first])
+    gate.opened.set()
+    assert await asyncio.gather(*others) == [8, 8]
+    assert first.cancelled()
+    assert len(service.asked) == 1
+
+
+async def test_closing_gives_up_a_discovery(client: HttpEmbedding, gate: Gate) -> None:
+    waiting = asyncio.create_task(client.dimensions())
+    await gate.reached.wait()
+    await client.close()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+
+
 async def test_dimensions_that_are_set_are_asked_for_and_need_no_call(http: Outbound) -> None:
     with Service() as service:
         client = HttpEmbedding(http, service.url, dimensions=4)
@@ -183,7 +236,7 @@ async def test_a_failure_that_passes_is_not_noticed(
 
 async def test_a_failure_that_stays_is_told(client: HttpEmbedding, service: Service, waits: Waits) -> None:
     service.replies = [error(503, "loading")] * 5
-    with pytest.raises(EmbeddingUnavailable, match=r"at '127\.0\.0\.1' failed with status 503"):
+    with pytest.raises(EmbeddingUnavailable, match=r"at '127\.0\.0\.1:\d+' failed with status 503"):
         await client.embed(TEXTS)
     assert (len(service.asked), len(waits)) == (3, 2)
 
@@ -232,13 +285,21 @@ async def test_nobody_waits_longer_than_a_request_may_take(
     assert (len(service.asked), waits) == (1, [])
 
 
-async def test_a_service_that_is_not_there_is_named_by_its_host(http: Outbound, waits: Waits) -> None:
+async def test_a_service_that_is_not_there_is_named_by_its_host_and_port(
+    http: Outbound, waits: Waits, caplog: pytest.LogCaptureFixture
+) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))  # and does not listen
-        url = f"http://user:password@127.0.0.1:{taken.getsockname()[1]}/v1/embeddings"
+        port = taken.getsockname()[1]
+        url = f"http://user:password@127.0.0.1:{port}/v1/embeddings"
         with pytest.raises(EmbeddingUnavailable) as caught:
             await HttpEmbedding(http, url, sleep=waits).embed(TEXTS)
-    assert str(caught.value) == "The embedding service at '127.0.0.1' cannot be reached."
+    assert str(caught.value) == f"The embedding service at '127.0.0.1:{port}' cannot be reached."
+    [line] = caplog.messages
+    assert line.startswith(f"{caught.value} Connect call failed")
+    assert line.endswith("; check 'embedding_url'")
+    assert line.count("cannot be reached") == 1
+    assert "password" not in line
     assert len(waits) == 2
 
 

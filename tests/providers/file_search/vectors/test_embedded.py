@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import shutil
 import signal
 import struct
 import subprocess
@@ -97,10 +98,131 @@ async def test_it_is_all_there_after_a_restart(backend: Embedded, tmp_path: Path
 
 async def test_a_second_process_is_told_who_owns_it(backend: Embedded, tmp_path: Path) -> None:
     second = Embedded(tmp_path / "vectors")
-    with pytest.raises(EmbeddedInUse, match="in use by another process: the gateway owns it"):
+    with pytest.raises(EmbeddedInUse, match=r"in use by another process, .* or ask it \(antwort run --url"):
         await second.health()
     await second.close()
     await backend.health()
+
+
+class Starts:
+    """Counts the processes that are started."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.begun = asyncio.Event()
+        self._start = embedded._Process.start
+
+    async def __call__(self, folder: Path) -> embedded._Process:
+        self.count += 1
+        self.begun.set()
+        return await self._start(folder)
+
+
+@pytest.fixture
+async def starts(monkeypatch: pytest.MonkeyPatch) -> Starts:
+    starts = Starts()
+    monkeypatch.setattr(embedded._Process, "start", starts)
+    return starts
+
+
+async def test_that_another_process_owns_it_is_looked_up_once_for_all(
+    backend: Embedded, tmp_path: Path, starts: Starts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    second = Embedded(tmp_path / "vectors")
+    for one in await asyncio.gather(*(second.health() for _ in range(4)), return_exceptions=True):
+        assert isinstance(one, EmbeddedInUse)
+    for _ in range(4):
+        with pytest.raises(EmbeddedInUse):
+            await second.count(STORE, tenant=TENANT)
+    assert starts.count == 1
+    monkeypatch.setattr(second, "_in_use_until", 0.0)  # some seconds later
+    await backend.close()
+    await second.health()
+    await second.close()
+    assert starts.count == 2
+
+
+async def test_who_leaves_does_not_end_the_start_for_others(tmp_path: Path, starts: Starts) -> None:
+    backend = Embedded(tmp_path / "vectors")
+    first, *others = [asyncio.create_task(backend.health()) for _ in range(3)]
+    await starts.begun.wait()
+    first.cancel()
+    await asyncio.gather(*others)
+    assert first.cancelled()
+    assert starts.count == 1
+    await backend.close()
+
+
+async def test_closing_gives_up_a_start(tmp_path: Path, starts: Starts) -> None:
+    backend = Embedded(tmp_path / "vectors")
+    waiting = asyncio.create_task(backend.health())
+    await starts.begun.wait()
+    await backend.close()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+    other = Embedded(tmp_path / "vectors")  # waits for the end of a process that has the folder
+    await other.health()
+    await other.close()
+
+
+async def test_a_folder_that_is_removed_is_made_anew_with_its_name(
+    backend: Embedded, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder, place = tmp_path / "vectors", backend.place
+    await backend.upsert(STORE, [chunk(1)])
+    before = process_of(backend)
+    shutil.rmtree(folder)
+    with pytest.raises(VectorStoreUnavailable, match="has stopped; it starts again with the next call"):
+        await backend.upsert(STORE, [chunk(2)])
+    assert "its folder was removed, or replaced" in caplog.text
+    assert await backend.collections() == []
+    assert process_of(backend) != before
+    await backend.create_collection(OTHER, 4)
+    await backend.upsert(OTHER, [chunk(3)])
+    await backend.close()
+    again = Embedded(folder)
+    assert again.place == place
+    assert ids(await again.search(OTHER, Query(TENANT, near(3)))) == [3]
+    await again.close()
+
+
+async def test_a_folder_that_is_removed_has_one_owner(backend: Embedded, tmp_path: Path) -> None:
+    folder = tmp_path / "vectors"
+    shutil.rmtree(folder)
+    second = Embedded(folder)
+    await second.create_collection(OTHER, 4)
+    with pytest.raises(VectorStoreUnavailable, match="has stopped"):
+        await backend.create_collection(STORE, 4)
+    with pytest.raises(EmbeddedInUse):
+        await backend.create_collection(STORE, 4)
+    assert await second.collections() == [OTHER]
+    await second.close()
+    assert sorted(path.name for path in folder.iterdir()) == [OTHER, "lock", "place"]
+
+
+async def test_a_folder_of_another_server_is_not_written_to(backend: Embedded, tmp_path: Path) -> None:
+    folder = tmp_path / "vectors"
+    await backend.close()
+    shutil.rmtree(folder)
+    other = Embedded(folder)
+    await other.create_collection(OTHER, 4)
+    await other.close()
+    with pytest.raises(VectorStoreUnavailable, match="replaced by that of another server; start this server again"):
+        await backend.create_collection(STORE, 4)
+    assert backend.pid is None
+    assert await other.collections() == [OTHER]
+    await other.close()
+
+
+async def test_a_folder_that_cannot_keep_its_name_is_not_used(
+    backend: Embedded, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    await backend.close()
+    (tmp_path / "vectors" / "place").unlink()
+    (tmp_path / "vectors" / "place").mkdir()
+    with pytest.raises(VectorStoreUnavailable, match="the log says why"):
+        await backend.health()
+    assert "Is a directory" in caplog.text
 
 
 SERVER = """
@@ -169,7 +291,7 @@ async def test_what_a_crash_left_half_done_is_no_collection(backend: Embedded, t
     (folder / f"{OTHER}.new" / "segments").mkdir(parents=True)
     (folder / f"{OTHER}.old" / "wal").mkdir(parents=True)
     assert await backend.collections() == [STORE]
-    assert sorted(path.name for path in folder.iterdir()) == [STORE, "lock"]
+    assert sorted(path.name for path in folder.iterdir()) == [STORE, "lock", "place"]
     await backend.create_collection(OTHER, 4)
     assert await backend.collections() == [OTHER, STORE]
 

@@ -63,6 +63,29 @@ async def test_long_vectors_are_kept_and_found(postgres_url: str, dimensions: in
     await backend.close()
 
 
+@pytest.mark.parametrize("dimensions", [4, 3072])
+@pytest.mark.parametrize("name", [STORE, shared_collection_name(9)])
+async def test_vectors_of_any_length_in_space_are_compared(postgres_url: str, name: str, dimensions: int) -> None:
+    """Half precision has no number above 65,504 and few below 0.00001; the cosine needs neither."""
+    backend = at(postgres_url)
+    await backend.create_collection(name, dimensions)
+
+    def vector(number: int, scale: float) -> list[float]:
+        return [scale if place == number else scale / 100 for place in range(dimensions)]
+
+    scales = [1.0, 70_000.0, 1e30, 1e-12]
+    chunks = [chunk(number, vector=vector(number, scale), store="vs_1") for number, scale in enumerate(scales)]
+    await backend.upsert(name, [*chunks, chunk(9, vector=[0.0] * dimensions, store="vs_2")])
+    for number in range(len(scales)):
+        for scale in scales:
+            wanted = Query(TENANT, vector(number, scale), limit=1, vector_store_id="vs_1")
+            (hit,) = await backend.search(name, wanted)
+            assert hit.index == number
+            assert hit.score == pytest.approx(1.0, abs=1e-3)
+    await backend.search(name, Query(TENANT, [0.0] * dimensions, vector_store_id="vs_2"))
+    await backend.close()
+
+
 async def test_searches_use_the_index_of_vectors(postgres_server: PostgresServer, postgres_url: str) -> None:
     backend = at(postgres_url)
     await backend.create_collection(STORE, 4)

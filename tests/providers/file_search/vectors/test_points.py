@@ -33,3 +33,21 @@ def test_what_can_be_used_stays() -> None:
     hit = hit_of("1", 0.5, {**payload, "attributes": {**attributes, "tags": ["a"], "none": None}})
     assert hit == Hit("1", 0.5, "t", "f", "n", 3, attributes)
     assert isinstance(hit.index, int)
+
+
+@pytest.mark.parametrize(
+    ("kept", "exact", "shown"),
+    [
+        (1702754332.6375277, {"n": "1702754332.6375275"}, 1702754332.6375275),
+        (1702754332.6375277, {"n": "1702754333.5"}, 1702754332.6375277),  # a pipeline has changed the number only
+        (2.5, {"n": "many"}, 2.5),
+        (2.5, {"n": 2.5000000000000004}, 2.5),
+        (2.5, ["2.5000000000000004"], 2.5),
+        (2, {"n": "2.0000000000000004"}, 2),
+        ("2.5", {"n": "2.5000000000000004"}, "2.5"),
+    ],
+)
+def test_a_fraction_is_shown_as_it_was_written(kept: Scalar, exact: Any, shown: Scalar) -> None:
+    hit = hit_of("1", 0.5, {"attributes": {"n": kept}, "exact": exact})
+    assert hit.attributes == {"n": shown}
+    assert type(hit.attributes["n"]) is type(shown)

@@ -1,7 +1,10 @@
 """The Qdrant backend on a real server, over REST and over gRPC."""
 
+import contextlib
 import http.server
+import json
 import logging
+import re
 import threading
 from collections.abc import AsyncIterator, Iterator
 from typing import Any, ClassVar
@@ -20,7 +23,7 @@ from tests.providers.file_search.vectors.conformance import (
 from tests.support.qdrant import QdrantServer
 from typing_extensions import override
 
-from antwort.provider import SecretStr
+from antwort.provider import ConfigError, SecretStr
 from antwort.providers.file_search.settings import QdrantSettings
 from antwort.providers.file_search.vectors.base import (
     Comparison,
@@ -182,10 +185,10 @@ async def test_limits_of_the_server_are_told_as_such(
     await backend.create_collection(STORE, 4)
     few = models.StrictModeConfig(enabled=True, max_query_limit=3, write_rate_limit=1)
     await client.update_collection(STORE, strict_mode_config=few)
-    with pytest.raises(VectorStoreUnavailable, match=r"127\.0\.0\.1 refuses this: .*Limit exceeded 10 > 3"):
+    with pytest.raises(VectorStoreUnavailable, match=r"127\.0\.0\.1:\d+ refuses this: .*Limit exceeded 10 > 3"):
         await backend.search(STORE, Query(TENANT, near(1)))
     await backend.upsert(STORE, [chunk(1)])
-    with pytest.raises(VectorStoreUnavailable, match=r"127\.0\.0\.1 has reached its limit of requests"):
+    with pytest.raises(VectorStoreUnavailable, match=r"127\.0\.0\.1:\d+ has reached its limit of requests"):
         await backend.upsert(STORE, [chunk(2)])
     await backend.close()
 
@@ -210,6 +213,20 @@ class Answering(http.server.BaseHTTPRequestHandler):
         """Say nothing."""
 
 
+@contextlib.contextmanager
+def answering(status: int, headers: dict[str, str], body: bytes) -> Iterator[str]:
+    """Serve one answer to everything; give the URL."""
+    handler = type("Handler", (Answering,), {"answer": (status, headers, body)})
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_address[1]}"
+        finally:
+            server.shutdown()
+            thread.join()
+
+
 @pytest.mark.parametrize(
     ("status", "headers", "body", "message"),
     [
@@ -222,23 +239,38 @@ class Answering(http.server.BaseHTTPRequestHandler):
         (200, {}, b"<html>a portal</html>", "failed"),
         (200, {}, b"\xff\xfe\x00", "failed"),
         (200, {}, b"[]", "cannot be reached"),
+        (200, {}, b'{"title": "qdrant", "version": "1.16.3"}', "failed"),
         (502, {}, b"<html>", "failed with status 502"),
     ],
 )
 async def test_any_answer_is_an_error_of_ours(status: int, headers: dict[str, str], body: bytes, message: str) -> None:
-    handler = type("Handler", (Answering,), {"answer": (status, headers, body)})
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        backend = Qdrant(QdrantSettings(url=f"http://127.0.0.1:{server.server_address[1]}"))
-        try:
-            for call in (backend.health(), backend.collections()):
-                with pytest.raises(VectorStoreUnavailable, match=rf"database at 127\.0\.0\.1 {message}"):
-                    await call
-        finally:
-            await backend.close()
-            server.shutdown()
-            thread.join()
+    with answering(status, headers, body) as url:
+        backend = Qdrant(QdrantSettings(url=url))
+        server = re.escape(url.removeprefix("http://"))
+        unhealthy = ConfigError if message == "refuses the key" else VectorStoreUnavailable
+        for call, kind in ((backend.collections(), VectorStoreUnavailable), (backend.health(), unhealthy)):
+            with pytest.raises(kind, match=rf"database at {server} {message}"):
+                await call
+        await backend.close()
+
+
+@pytest.mark.parametrize(
+    ("version", "problem", "message"),
+    [
+        ("0.11.7", ConfigError, r"is Qdrant 0\.11\.7, which is too old; file search needs 1\.16 or later"),
+        ("1.15.5", ConfigError, r"127\.0\.0\.1:\d+ \('qdrant\.url'\) is Qdrant 1\.15\.5, which is too old"),
+        ("1.16.0-dev", VectorStoreUnavailable, "failed"),
+        ("2.0.0", VectorStoreUnavailable, "failed"),
+        ("master", VectorStoreUnavailable, "failed"),
+    ],
+)
+async def test_a_server_that_is_too_old_is_refused(version: str, problem: type[Exception], message: str) -> None:
+    """One that is not is asked on, and what it says to that is none of Qdrant's answers."""
+    with answering(200, {}, json.dumps({"title": "qdrant", "version": version}).encode()) as url:
+        backend = Qdrant(QdrantSettings(url=url))
+        with pytest.raises(problem, match=message):
+            await backend.health()
+        await backend.close()
 
 
 @pytest.fixture
@@ -260,18 +292,65 @@ async def test_a_key_is_sent_and_a_wrong_one_never_shown(
         secret = SecretStr(key) if key else None
         backend = Qdrant(QdrantSettings(url=guarded.url, api_key=secret, grpc=grpc, grpc_port=guarded.grpc_port))
         if key == "the-right-key":
+            await backend.health()
             await backend.create_collection(STORE, 4)
             await backend.upsert(STORE, [chunk(1)])
         else:
-            with pytest.raises(VectorStoreUnavailable, match=r"127\.0\.0\.1 refuses the key") as caught:
+            message = r"127\.0\.0\.1:\d+ refuses the key. Its operator must check 'qdrant.api_key'"
+            with pytest.raises(VectorStoreUnavailable, match=message) as caught:
                 await backend.search(STORE, Query(TENANT, near(1)))
-            assert "a-wrong-key" not in str(caught.value)
+            with pytest.raises(ConfigError, match=message) as unhealthy:
+                await backend.health()
+            assert "a-wrong-key" not in f"{caught.value} {unhealthy.value}"
         await backend.close()
     assert "a-wrong-key" not in caplog.text
 
 
-async def test_health_names_the_host_and_no_more() -> None:
-    backend = Qdrant(QdrantSettings(url="http://127.0.0.1:9/secret-path"))
-    with pytest.raises(VectorStoreUnavailable, match=r"^The vector database at 127\.0\.0\.1 cannot be reached\.$"):
+@pytest.mark.parametrize("grpc", [False, True])
+async def test_health_names_the_host_and_the_port_and_the_log_the_setting(
+    grpc: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    backend = Qdrant(QdrantSettings(url="http://127.0.0.1:9/secret-path", grpc=grpc, grpc_port=7))
+    server = f"127.0.0.1:{7 if grpc else 9}"
+    with pytest.raises(VectorStoreUnavailable, match=rf"^The vector database at {server} cannot be reached\.$"):
         await backend.health()
+    await backend.close()
+    [line] = [record.getMessage() for record in caplog.records if record.name.endswith("qdrant_errors")]
+    assert line.startswith(f"vector database at {server}: ")
+    assert line.endswith("; check 'qdrant.url' and 'qdrant.timeout'")
+    assert "status" not in line
+    assert "secret-path" not in line
+
+
+@pytest.mark.parametrize(
+    ("url", "server"), [("http://[::1]", r"\[::1\]:6333"), ("https://127.0.0.1:9/", r"127\.0\.0\.1:9")]
+)
+async def test_a_server_is_named_as_it_is_asked(url: str, server: str) -> None:
+    backend = Qdrant(QdrantSettings(url=url))
+    with pytest.raises(VectorStoreUnavailable, match=rf" {server} "):
+        await backend.health()
+    await backend.close()
+
+
+@pytest.mark.parametrize("grpc", [False, True])
+async def test_long_texts_are_written_in_requests_that_the_server_takes(
+    qdrant_server: QdrantServer, client: AsyncQdrantClient, grpc: bool
+) -> None:
+    backend = Qdrant(QdrantSettings(url=qdrant_server.url, grpc=grpc, grpc_port=qdrant_server.grpc_port, timeout=60))
+    await backend.create_collection(STORE, 4)
+    text = "ж" * 100_000
+    await backend.upsert(STORE, [chunk(number, text) for number in range(128)])
+    assert await backend.count(STORE, tenant=TENANT) == Count(128, 1, 128 * 200_000)
+    await backend.delete_collection(STORE)
+    await backend.close()
+
+
+async def test_long_vectors_are_written_in_requests_that_the_server_takes(
+    qdrant_server: QdrantServer, client: AsyncQdrantClient
+) -> None:
+    backend = Qdrant(QdrantSettings(url=qdrant_server.url, timeout=60))
+    await backend.create_collection(STORE, 20_000)
+    await backend.upsert(STORE, [chunk(number, vector=[1 / 3] * 20_000) for number in range(100)])
+    assert (await backend.count(STORE, tenant=TENANT)).chunks == 100
+    await backend.delete_collection(STORE)
     await backend.close()

@@ -9,7 +9,7 @@ __all__ = ["EmbeddingClient", "EmbeddingUnavailable"]
 
 
 class EmbeddingUnavailable(FunctionError):  # noqa: N818 - it says what is the case, as VectorStoreUnavailable does
-    """The text cannot be embedded now. The message is fit for a model: it has no key and no address but a host."""
+    """The text cannot be embedded now. The message is fit for a model: no key is in it, and of a URL host and port."""
 
     status = "unavailable"
 

@@ -21,6 +21,7 @@ from antwort.provider import (
 )
 from antwort.providers.file_search.embedding.answer import read_vectors
 from antwort.providers.file_search.embedding.base import EmbeddingClient, EmbeddingUnavailable
+from antwort.providers.file_search.shared import Shared
 
 __all__ = ["HttpEmbedding"]
 
@@ -62,14 +63,14 @@ class HttpEmbedding(EmbeddingClient):
             raise ConfigError("there is a user in 'embedding_url' beside 'embedding_api_key'; give only one of them")
         self._http = http
         self._url = url
-        self._host = place.hostname or "?"
+        self._server = place.netloc.rpartition("@")[2]
         self._key = api_key
         self._timeout = timeout
         self._retries = retries
         self._batch = batch
         self._sleep = sleep
         self._dimensions = dimensions
-        self._discovery = asyncio.Lock()
+        self._discovery = Shared(lambda: self.embed([_SAMPLE]))
         self._options: dict[str, object] = {"encoding_format": "float"}
         if model is not None:
             self._options["model"] = model
@@ -85,14 +86,14 @@ class HttpEmbedding(EmbeddingClient):
 
     @override
     async def dimensions(self) -> int:
-        async with self._discovery:
-            if self._dimensions is None:
-                await self.embed([_SAMPLE])
-        return self._dimensions or 0
+        if self._dimensions is None:
+            return len((await self._discovery.outcome())[0])
+        return self._dimensions
 
     @override
     async def close(self) -> None:
-        """Nothing is held: the HTTP client is the owner's."""
+        """Only a request for the dimensions may be under way: the HTTP client is the owner's."""
+        await self._discovery.close()
 
     async def _embedded(self, texts: Sequence[str]) -> list[list[float]]:
         answer = await self._answer(texts)
@@ -122,7 +123,7 @@ class HttpEmbedding(EmbeddingClient):
                 raise self._failure(f"did not answer within {self._timeout:g} seconds") from None
             except UnreachableError as error:
                 if tries >= self._retries:
-                    raise self._failure("cannot be reached", str(error)) from None
+                    raise self._failure("cannot be reached", f"{_cause(error)}; check 'embedding_url'") from None
             except OutboundError as error:
                 raise self._failure("gave an answer that cannot be used", str(error)) from None
             wait = delay * random.uniform(0.5, 1.0)  # noqa: S311 - it only keeps clients apart
@@ -164,7 +165,7 @@ class HttpEmbedding(EmbeddingClient):
         return self._failure(meaning, answer.text())
 
     def _failure(self, what: str, details: str = "") -> EmbeddingUnavailable:
-        message = f"The embedding service at '{self._host}' {what}."
+        message = f"The embedding service at '{self._server}' {what}."
         told = details.replace(self._key, "***") if self._key else details
         logger.warning("%s %s", message, " ".join(told[:_LOGGED].split()))
         return EmbeddingUnavailable(message)
@@ -182,6 +183,12 @@ def _batches(texts: Sequence[str], most: int) -> Iterator[list[str]]:
         size += len(text)
     if batch:
         yield batch
+
+
+def _cause(error: UnreachableError) -> str:
+    """Say for the log why a service cannot be reached, not that it cannot."""
+    cause = error.__cause__
+    return (cause.strerror if isinstance(cause, OSError) else None) or str(error).rstrip(".")
 
 
 def _passes(answer: HttpAnswer) -> bool:

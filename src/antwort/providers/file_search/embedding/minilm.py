@@ -19,6 +19,7 @@ from typing_extensions import override
 
 from antwort.provider import ConfigError
 from antwort.providers.file_search.embedding.base import EmbeddingClient, EmbeddingUnavailable
+from antwort.providers.file_search.shared import Shared
 
 __all__ = ["MiniLM"]
 
@@ -53,14 +54,14 @@ class MiniLM(EmbeddingClient):
         self._files = _file(*_MODEL), _file(*_TOKENIZER)
         self._threads = threads or max(1, min(_MOST_THREADS, (os.cpu_count() or 1) // 2))
         self._pool = ThreadPoolExecutor(self._threads, thread_name_prefix="antwort-embedding")
-        self._loading = asyncio.Lock()
+        self._loading = Shared(self._load)  # a search that gives up does not throw away what is loaded so far
         self._model: Embed | None = None
 
     @override
     async def embed(self, texts: Sequence[str]) -> list[list[float]]:
         if not texts:
             return []
-        model = await self._loaded()
+        model = self._model or await self._loading.outcome()
         loop = asyncio.get_running_loop()
         vectors: list[list[float]] = []
         # No more than the threads can take at once: a query that comes meanwhile waits for one text, not for all.
@@ -75,18 +76,18 @@ class MiniLM(EmbeddingClient):
 
     @override
     async def close(self) -> None:
+        await self._loading.close()
         self._model = None
         await asyncio.to_thread(self._pool.shutdown)
 
-    async def _loaded(self) -> Embed:
-        async with self._loading:
-            if self._model is None:
-                try:
-                    self._model = await asyncio.get_running_loop().run_in_executor(self._pool, _load, *self._files)
-                except Exception as error:  # whatever the libraries raise: a search by keywords is still possible
-                    logger.exception("the embedded model cannot be loaded")
-                    raise EmbeddingUnavailable("The embedded model cannot be loaded.") from error
-            return self._model
+    async def _load(self) -> Embed:
+        try:
+            model = await asyncio.get_running_loop().run_in_executor(self._pool, _read, *self._files)
+        except Exception as error:  # whatever the libraries raise: a search by keywords is still possible
+            logger.exception("the embedded model cannot be loaded")
+            raise EmbeddingUnavailable("The embedded model cannot be loaded.") from error
+        self._model = model
+        return model
 
 
 def _file(package: str, path: str) -> Path:
@@ -100,7 +101,7 @@ def _file(package: str, path: str) -> Path:
     return file
 
 
-def _load(model: Path, vocabulary: Path) -> Embed:
+def _read(model: Path, vocabulary: Path) -> Embed:
     """Read the model and return the function that embeds a text."""
     numpy, onnx, tokenizers = (importlib.import_module(name) for name in _LIBRARIES)
     tokenizer = tokenizers.Tokenizer.from_file(str(vocabulary))

@@ -6,12 +6,10 @@ MessagePack after its length in four bytes. When the input ends, because the ser
 the process.
 """
 
-import fcntl
 import os
 import shutil
 import struct
 import sys
-import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -20,6 +18,7 @@ from typing import Any, BinaryIO
 import msgspec
 import qdrant_edge as edge
 
+from antwort.providers.file_search.vectors.edge_folder import Lock
 from antwort.providers.file_search.vectors.edge_shelf import (
     FLAGS,
     INDEXES,
@@ -281,19 +280,8 @@ def _moved(path: str, kind: str) -> str:
     return path.replace("attributes", kind, 1) if path.startswith("attributes.") else path
 
 
-def _locked(folder: Path) -> bool:
-    """Take the folder for this process; it is given back when the process ends."""
-    handle = os.open(folder / "lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
-    end = time.monotonic() + _LOCK_SECONDS
-    while True:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            if time.monotonic() >= end:
-                return False
-            time.sleep(0.02)
-        else:
-            return True
+class _LostError(Exception):
+    """The folder is not ours any more."""
 
 
 def _serve(folder: Path, requests: BinaryIO, answers: BinaryIO) -> None:
@@ -304,15 +292,19 @@ def _serve(folder: Path, requests: BinaryIO, answers: BinaryIO) -> None:
         answers.write(struct.pack(">I", len(body)) + body)
         answers.flush()
 
-    folder.mkdir(parents=True, exist_ok=True)
-    if not _locked(folder):
+    lock = Lock(folder)
+    if not lock.take(_LOCK_SECONDS):
         send({"error": "locked"})
         return
     worker = Worker(folder)
     worker.tidy()
     send({"value": "ready"})
     while len(head := requests.read(4)) == 4:
-        send(worker.answer(decoder.decode(requests.read(struct.unpack(">I", head)[0]))))
+        request = requests.read(struct.unpack(">I", head)[0])
+        if not lock.is_held():
+            send({"ended": "its folder was removed, or replaced, while it was in use"})
+            raise _LostError
+        send(worker.answer(decoder.decode(request)))
     worker.close()
 
 
@@ -321,3 +313,5 @@ if __name__ == "__main__":
         _serve(Path(sys.argv[1]), sys.stdin.buffer, sys.stdout.buffer)
     except BrokenPipeError:  # the server was killed and waits for no answer
         os._exit(0)  # at once: Python would try to write it again, and complain
+    except _LostError:
+        os._exit(0)  # at once: what is still open would be written into a folder that may be another's

@@ -1,9 +1,7 @@
 """The embedded database: a folder of ours, and a process of its own that owns it."""
 
 import asyncio
-import fcntl
 import logging
-import os
 import secrets
 import struct
 import sys
@@ -19,6 +17,7 @@ import msgspec
 from typing_extensions import override
 
 from antwort.provider import ConfigError, FunctionError
+from antwort.providers.file_search.shared import Shared
 from antwort.providers.file_search.vectors.base import (
     PREFIX,
     Chunk,
@@ -32,6 +31,7 @@ from antwort.providers.file_search.vectors.base import (
     checked_name,
     is_shared,
 )
+from antwort.providers.file_search.vectors.edge_folder import name_of
 from antwort.providers.file_search.vectors.filters import storable
 from antwort.providers.file_search.vectors.points import (
     BM25_HALF,
@@ -58,6 +58,8 @@ _PATIENCE = 10.0
 _SECONDS = {"create": 60.0, "drop": 60.0, "upsert": 60.0, "delete": 60.0}
 _SECONDS_TO_READ = 20.0
 """Seconds it has for a request; waiting for those before it does not count."""
+_REMEMBERED = 5.0
+"""Seconds for which another process is taken to have the folder still: each look waits for it to end."""
 _GONE = "The embedded vector database has stopped; it starts again with the next call."
 _INDEXES = ["tenant", "file_id", "text_bytes", "text"]
 
@@ -69,6 +71,12 @@ if find_spec("qdrant_edge") is None:
 class EmbeddedInUse(VectorStoreUnavailable):
     """Another process has the folder."""
 
+    def __init__(self) -> None:
+        super().__init__(
+            "The embedded vector database is in use by another process, which owns the data folder: stop that server, "
+            "or ask it (antwort run --url …). Servers that share vectors need qdrant or pgvector."
+        )
+
 
 class Embedded(VectorStoreBackend):
     """Keeps each collection in a folder. The process that owns them is started when it is needed."""
@@ -77,13 +85,17 @@ class Embedded(VectorStoreBackend):
         self.name = "embedded"
         self._folder = folder
         self._process: _Process | None = None
-        self._starting = asyncio.Lock()
+        self._start = Shared(self._started)
+        self._in_use_until = 0.0
 
     @cached_property
     @override
     def place(self) -> str:
         """The name of the folder, which no other has; ConfigError if the folder cannot be used."""
-        return _name_of(self._folder)
+        try:
+            return name_of(self._folder, secrets.token_hex(16))
+        except OSError as error:
+            raise ConfigError(f"the folder of the embedded vector database cannot be used: {error}") from error
 
     @property
     def pid(self) -> int | None:
@@ -149,6 +161,7 @@ class Embedded(VectorStoreBackend):
 
     @override
     async def close(self) -> None:
+        await self._start.close()
         process, self._process = self._process, None
         if process is not None:
             await process.close()
@@ -156,10 +169,7 @@ class Embedded(VectorStoreBackend):
     async def _call(self, *request: Any) -> Any:
         process = self._process
         if process is None or process.ended:
-            async with self._starting:
-                process = self._process
-                if process is None or process.ended:
-                    process = self._process = await _Process.start(self._folder)
+            process = await self._start.outcome()
         answer = await process.ask(request, _SECONDS.get(request[0], _SECONDS_TO_READ))
         if answer.get("missing"):
             raise NoCollection("There is no such vector store.")
@@ -167,25 +177,29 @@ class Embedded(VectorStoreBackend):
             raise _meant(answer["error"])
         return answer["value"]
 
-
-def _name_of(folder: Path) -> str:
-    """Return the name of a folder, which is kept in it, and made when it is asked for first."""
-    file = folder / "place"
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        # Locked, so that one process makes it; an empty one is what a machine left that lost its power meanwhile.
-        with file.open("a+") as handle:
-            fcntl.flock(handle, fcntl.LOCK_EX)
-            handle.seek(0)
-            name = handle.read()
-            if not name:
-                name = secrets.token_hex(16)
-                handle.write(name)
-                handle.flush()
-                os.fsync(handle.fileno())
-            return name
-    except OSError as error:
-        raise ConfigError(f"the folder of the embedded vector database cannot be used: {error}") from error
+    async def _started(self) -> "_Process":
+        """Start the process in the folder; EmbeddedInUse at once if another was found to have it seconds ago."""
+        loop, place = asyncio.get_running_loop(), self.place
+        if loop.time() < self._in_use_until:
+            raise EmbeddedInUse
+        try:
+            process = await _Process.start(self._folder)
+        except EmbeddedInUse:
+            self._in_use_until = loop.time() + _REMEMBERED
+            raise
+        try:
+            found = name_of(self._folder, place)  # it has none if somebody has removed the folder
+        except OSError as error:
+            await process.close()
+            raise _meant(str(error)) from error
+        if found != place:
+            await process.close()
+            raise VectorStoreUnavailable(
+                "The folder of the embedded vector database was replaced by that of another server; start this server "
+                "again."
+            )
+        self._process = process
+        return process
 
 
 def _meant(message: str) -> FunctionError:
@@ -241,10 +255,7 @@ class _Process:
             raise
         if "error" in answer:
             await own.close()
-            raise EmbeddedInUse(
-                "The embedded vector database is in use by another process: the gateway owns it. Send points over its "
-                "route, or use Qdrant."
-            )
+            raise EmbeddedInUse
         return own
 
     async def ask(self, request: Sequence[Any], seconds: float) -> dict[str, Any]:
@@ -302,12 +313,16 @@ class _Process:
             while True:
                 head = await self._answers.readexactly(4)
                 body = await self._answers.readexactly(struct.unpack(">I", head)[0])
+                said = msgspec.msgpack.decode(body)
+                if "ended" in said:
+                    logger.warning("embedded vector database: %s", said["ended"])
+                    break
                 if not self._waiting:  # it was given up
                     break
                 answer = self._waiting.popleft().answer
                 self._since = asyncio.get_running_loop().time()
                 if not answer.done():
-                    answer.set_result(msgspec.msgpack.decode(body))
+                    answer.set_result(said)
         except asyncio.IncompleteReadError:
             logger.debug("the embedded vector database has ended")
         finally:

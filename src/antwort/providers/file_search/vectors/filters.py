@@ -16,7 +16,7 @@ from antwort.providers.file_search.vectors.base import (
     Scalar,
 )
 
-__all__ = ["FilterError", "matches", "parse_filter", "storable"]
+__all__ = ["FilterError", "matches", "parse_filter", "storable", "whole"]
 
 _COMPARE: tuple[str, ...] = get_args(CompareOp)
 _COMPOUND: tuple[str, ...] = get_args(CompoundOp)
@@ -46,6 +46,11 @@ class FilterError(FunctionError):
 def storable(text: str) -> str:
     """Replace what a database cannot keep, NUL and halves of characters, by the replacement character."""
     return text if text.isascii() and "\0" not in text else text.translate(_UNSTORABLE)
+
+
+def whole(number: float) -> float:
+    """Return a number as an int if that is what it is, and a float has it exactly: 1.0 is 1."""
+    return int(number) if abs(number) <= 2**53 and number == int(number) else number
 
 
 def parse_filter(value: Any, where: str = "filters") -> Filter:
@@ -111,11 +116,10 @@ def _scalar(value: Any, where: str) -> Scalar:
         return value
     if isinstance(value, int | float):
         try:
-            number = float(value)
-        except OverflowError:
-            number = math.inf
-        if math.isfinite(number):
-            return number
+            if math.isfinite(value):
+                return value
+        except OverflowError:  # no float is as large
+            raise FilterError(where, "is too large a number") from None
     raise FilterError(where, "must be a text, a number, true or false")
 
 

@@ -68,11 +68,14 @@ _COLUMNS: LiteralString = """
 """
 _UPSERT: LiteralString = """
     INSERT INTO {table} (id, tenant, vector_store_id, file_id, filename, chunk_index, text, attributes, embedding)
-    VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s::real[]::vector)
+    VALUES (%s, %s, %s, %s, %s, %s, %s, %s, {vector})
     ON CONFLICT (tenant, vector_store_id, id) DO UPDATE SET file_id = excluded.file_id, filename = excluded.filename,
     chunk_index = excluded.chunk_index, text = excluded.text, attributes = excluded.attributes,
     embedding = excluded.embedding
 """
+_GIVEN: LiteralString = "l2_normalize(%s::real[]::vector)"
+"""A vector as a parameter. Of any other length than 1, it may be too large or too small for half precision, and its
+square for whole precision; the cosine is the same."""
 _ORDERS: dict[str, LiteralString] = {
     "gt": "$ ? (@ > $v)",
     "gte": "$ ? (@ >= $v)",
@@ -124,7 +127,7 @@ def creation(name: str, dimensions: int) -> list[sql.Composed]:
         statements.append(sql.SQL("ALTER TABLE {} ALTER COLUMN embedding SET STORAGE PLAIN").format(place))
     if dimensions <= _INDEXED_HALF and not is_shared(name):
         # Stores that share a table are small: each is compared as a whole, which costs nothing for the rows of others.
-        column, operators = _vector(sql.SQL("embedding"), dimensions), sql.SQL(_operators(dimensions))
+        column, operators = _vector("embedding", name, dimensions), sql.SQL(_operators(dimensions))
         statements.append(
             sql.SQL("CREATE INDEX {} ON {} USING hnsw (({}) {})").format(_index(name, "v"), place, column, operators)
         )
@@ -133,7 +136,7 @@ def creation(name: str, dimensions: int) -> list[sql.Composed]:
 
 def upsert(name: str) -> sql.Composed:
     """Return what writes a row."""
-    return sql.SQL(_UPSERT).format(table=table(name))
+    return sql.SQL(_UPSERT).format(table=table(name), vector=sql.SQL(_GIVEN))
 
 
 def _index(name: str, kind: str) -> sql.Identifier:
@@ -141,11 +144,11 @@ def _index(name: str, kind: str) -> sql.Identifier:
     return sql.Identifier(f"{name.removeprefix(PREFIX)}_{kind}")
 
 
-def _vector(value: sql.Composable, dimensions: int) -> sql.Composable:
-    """Return a vector in the precision that the index has."""
-    if _INDEXED < dimensions <= _INDEXED_HALF:
-        return sql.SQL("{}::halfvec({})").format(value, sql.Literal(dimensions))
-    return value
+def _vector(value: LiteralString, name: str, dimensions: int) -> sql.Composable:
+    """Return a vector in the precision that the index has, if there is one."""
+    if _INDEXED < dimensions <= _INDEXED_HALF and not is_shared(name):
+        return sql.SQL("{}::halfvec({})").format(sql.SQL(value), sql.Literal(dimensions))
+    return sql.SQL(value)
 
 
 def _operators(dimensions: int) -> LiteralString:
@@ -169,11 +172,11 @@ def by_vector(name: str, vector: Sequence[float], limit: int, where: Part) -> Pa
     """Look for what is near. The second column is the distance: the cosine is 1 less that."""
     dimensions = len(vector)
     # A query of its own, so that the vector is read once; in a prepared statement it would be for every row.
-    wanted = sql.SQL("(SELECT {})").format(_vector(sql.SQL("%s::real[]::vector"), dimensions))
+    wanted = sql.SQL("(SELECT {})").format(_vector(_GIVEN, name, dimensions))
     statement = sql.SQL(
         "SELECT id, {column} <=> {wanted} AS distance, file_id, filename, chunk_index, text, attributes FROM {table}"
         " WHERE {where} ORDER BY distance LIMIT %s"
-    ).format(column=_vector(sql.SQL("embedding"), dimensions), wanted=wanted, table=table(name), where=where[0])
+    ).format(column=_vector("embedding", name, dimensions), wanted=wanted, table=table(name), where=where[0])
     return statement, [Vector(vector), *where[1], limit]
 
 

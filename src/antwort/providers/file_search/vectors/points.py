@@ -1,9 +1,10 @@
 """Chunks as points of Qdrant, served or embedded: ids, payload, conditions. The payload is a documented contract."""
 
+import math
 import re
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 from uuid import UUID, uuid5
 
 from antwort.providers.file_search.vectors.base import (
@@ -18,7 +19,7 @@ from antwort.providers.file_search.vectors.base import (
     WrongDimensions,
     is_shared,
 )
-from antwort.providers.file_search.vectors.filters import storable
+from antwort.providers.file_search.vectors.filters import storable, whole
 
 __all__ = [
     "BM25_HALF",
@@ -40,7 +41,7 @@ __all__ = [
 
 JSON = dict[str, Any]
 
-FIELDS = ["text", "file_id", "filename", "chunk_index", "attributes"]
+FIELDS = ["text", "file_id", "filename", "chunk_index", "attributes", "exact"]
 """What a hit needs of the payload."""
 BM25_HALF = 3.0
 """The BM25 score that becomes 0.5."""
@@ -48,6 +49,17 @@ _SPACE = UUID("6f2ad4f0-3b8a-5f0e-9c51-6d2f9a2f4c7e")
 _DIMENSIONS = re.compile(r"expected dim: (\d+), got (\d+)")
 _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _ORDERS = frozenset({"gt", "gte", "lt", "lte"})
+_UPWARDS = frozenset({"gt", "lte"})
+_MOST_IN_RANGE = 10**15
+"""The largest whole number that Qdrant reads right at the end of a range, where its client writes 1 as 1.0."""
+_MOST_WHOLE = 2**53
+"""The largest whole number up to which a float has every one."""
+_DRIFT = 4
+"""Steps between floats that a fraction may be away from what was written.
+
+Qdrant keeps payloads as JSON, and its reader may be wrong by a step each time it reads more than 15 digits. With more
+steps than these, fractions of 15 digits would not be told apart.
+"""
 
 
 def store_of(name: str, vector_store_id: str) -> str:
@@ -93,7 +105,7 @@ def dimensions_error(message: str) -> WrongDimensions | None:
 
 def payload_of(name: str, chunk: Chunk) -> JSON:
     """Return the payload of a chunk's point."""
-    text = storable(chunk.text)
+    text, attributes = storable(chunk.text), stored_attributes(chunk.attributes)
     return {
         "text": text,
         "text_bytes": len(text.encode()),
@@ -102,21 +114,34 @@ def payload_of(name: str, chunk: Chunk) -> JSON:
         "chunk_index": chunk.index,
         "tenant": chunk.tenant,
         "vector_store_id": store_of(name, chunk.vector_store_id),
-        "attributes": stored_attributes(chunk.attributes),
+        **_exact(attributes),
+        "attributes": attributes,
     }
+
+
+def _exact(attributes: Mapping[str, Scalar]) -> JSON:
+    """Return fractions once more, as texts: as numbers they come back with another last digit."""
+    fractions = {key: repr(value) for key, value in attributes.items() if isinstance(value, float)}
+    return {"exact": fractions} if fractions else {}
 
 
 def stored_attributes(attributes: Mapping[str, Scalar]) -> dict[str, Scalar]:
     """Return attributes as a database can keep them."""
-    return {storable(key): storable(value) if isinstance(value, str) else value for key, value in attributes.items()}
+    return {storable(key): _stored(value) for key, value in attributes.items()}
+
+
+def _stored(value: Scalar) -> Scalar:
+    return storable(value) if isinstance(value, str) else value if isinstance(value, bool) else whole(value)
 
 
 def hit_of(point: str, score: float, payload: Mapping[str, Any] | None) -> Hit:
     """Return what was found; a pipeline may have left out what is not needed, or written what we cannot use."""
     fields = payload or {}
-    index, attributes = fields.get("chunk_index"), fields.get("attributes")
+    index, attributes, exact = fields.get("chunk_index"), fields.get("attributes"), fields.get("exact")
     if not isinstance(attributes, dict):
         attributes = {}
+    if not isinstance(exact, dict):
+        exact = {}
     return Hit(
         id=point,
         score=score,
@@ -124,8 +149,19 @@ def hit_of(point: str, score: float, payload: Mapping[str, Any] | None) -> Hit:
         file_id=_text(fields.get("file_id")),
         filename=_text(fields.get("filename")),
         index=int(index) if isinstance(index, int | float) and _is_scalar(index) else 0,
-        attributes={key: value for key, value in attributes.items() if _is_scalar(value)},
+        attributes={key: _restored(value, exact.get(key)) for key, value in attributes.items() if _is_scalar(value)},
     )
+
+
+def _restored(value: Scalar, exact: Any) -> Scalar:
+    """Return a fraction as it was written, if `exact` is that and not what is left of another value."""
+    if not isinstance(value, float) or not isinstance(exact, str):
+        return value
+    try:
+        written = float(exact)
+    except ValueError:
+        return value
+    return written if math.isclose(value, written, rel_tol=1e-14, abs_tol=0.0) else value
 
 
 def _text(value: Any) -> str:
@@ -179,12 +215,39 @@ def _comparison(wanted: Comparison) -> JSON:
         equal = [_equals(path, one) for one in value] or [{"has_id": []}]
         return {"should" if op == "in" else "must_not": equal}
     if op in _ORDERS:
-        return {"key": path, "range": {op: value}}
+        return _ordered(path, op, whole(cast("float", value)))
     return {"must" if op == "eq" else "must_not": [_equals(path, value)]}
 
 
 def _equals(key: str, value: Scalar) -> JSON:
-    """Return a condition for equality; Qdrant matches no fractions, but ranges of one number."""
+    """Return a condition for equality. A match tells 1 from 1.0, so numbers are matched only where a range is wrong."""
     if isinstance(value, str | bool):
         return {"key": key, "match": {"value": value}}
-    return {"key": key, "range": {"gte": value, "lte": value}}
+    number = whole(value)
+    if isinstance(number, int) and _MOST_IN_RANGE < abs(number) < 2**63:
+        return {"key": key, "match": {"value": number}}
+    return {"key": key, "range": {"gte": _edge("gte", number), "lte": _edge("lte", number)}}
+
+
+def _ordered(key: str, op: str, number: float) -> JSON:
+    """Return a condition for an order.
+
+    Where whole numbers have too many digits for the end of a range, which may then be read as one more or one less, the
+    nearest are matched one by one, and the range begins among them.
+    """
+    if not isinstance(number, int) or not _MOST_IN_RANGE < abs(number) <= _MOST_WHOLE:
+        return {"key": key, "range": {op: _edge(op, number)}}
+    beyond, step = ("gt", 1) if op in {"gt", "gte"} else ("lt", -1)
+    nearest = [number] if op in {"gte", "lte"} else []
+    nearest += [number + step, number + 2 * step, number + 3 * step]
+    matched = [{"key": key, "match": {"value": one}} for one in nearest]
+    return {"should": [*matched, {"key": key, "range": {beyond: float(number + 2 * step)}}]}
+
+
+def _edge(op: str, number: float) -> float:
+    """Return the end of a range: a whole number itself, a fraction with room for what it has become meanwhile."""
+    if isinstance(number, int) and abs(number) <= _MOST_IN_RANGE:
+        return float(number)
+    room = _DRIFT * math.ulp(number)
+    moved = number + room if op in _UPWARDS else number - room
+    return max(-sys.float_info.max, min(sys.float_info.max, moved))

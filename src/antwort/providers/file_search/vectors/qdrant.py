@@ -5,13 +5,15 @@ import logging
 import math
 import re
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 from urllib.parse import urlsplit
 
+import msgspec
 from qdrant_client import AsyncQdrantClient, models
 from typing_extensions import override
 
+from antwort.provider import ConfigError
 from antwort.providers.file_search.settings import QdrantSettings
 from antwort.providers.file_search.vectors.base import (
     PREFIX,
@@ -29,7 +31,6 @@ from antwort.providers.file_search.vectors.points import (
     BM25_HALF,
     FIELDS,
     attribute_path,
-    batches,
     check_dimensions,
     chunk_scope,
     hit_of,
@@ -37,7 +38,7 @@ from antwort.providers.file_search.vectors.points import (
     scope,
     unique,
 )
-from antwort.providers.file_search.vectors.qdrant_errors import Translated
+from antwort.providers.file_search.vectors.qdrant_errors import KeyRefused, Translated
 from antwort.providers.file_search.vectors.ranking import candidates, cosine_score, finish, fused, saturated
 
 __all__ = ["Qdrant"]
@@ -49,8 +50,13 @@ JSON = dict[str, Any]
 _SPARSE = "bm25"
 _BM25 = "qdrant/bm25"
 """The server's own model: it needs nothing but the text."""
-_BATCH = 128
-"""Points in one request."""
+_BATCH, _BATCH_BYTES = 128, 8_000_000
+"""Points in one request, and bytes, unless a point alone has more: Qdrant takes 32 MiB if nobody says otherwise."""
+_NUMBER_BYTES = 24
+"""Room for one number of a vector, spelled out."""
+_OLDEST = (1, 16)
+"""The oldest Qdrant that has all that is asked of it, such as `text_any`."""
+_PORT = 6333
 _SCANNED = 1000
 """Points without a sparse vector that are compared by the words they share with a query."""
 _WORDS = 16
@@ -60,6 +66,7 @@ _UNSPARSE_BEST = 0.5
 _ALL = 1_000_000
 """As many values as there are."""
 _WORD = re.compile(r"\w+")
+_VERSION = re.compile(r"(\d+)\.(\d+)")
 
 
 class Qdrant(VectorStoreBackend):
@@ -68,7 +75,6 @@ class Qdrant(VectorStoreBackend):
     def __init__(self, settings: QdrantSettings) -> None:
         self.name = "qdrant"
         self._settings = settings
-        self._host = urlsplit(settings.url).hostname or "localhost"
         key = settings.api_key.get_secret_value() if settings.api_key is not None else None
         with warnings.catch_warnings():
             # A key over plain HTTP is the operator's decision, as a network of its own may be.
@@ -82,6 +88,7 @@ class Qdrant(VectorStoreBackend):
                 cloud_inference=True,  # the server's, not a model in this process
                 check_compatibility=False,  # it would block; `health` looks
             )
+        self._server = _server(settings)
         self._version: str | None = None
 
     @override
@@ -148,8 +155,8 @@ class Qdrant(VectorStoreBackend):
             first = next(iter(points.values()))
             check_dimensions(len(first.vector), (chunk.vector for chunk in points.values()))
         with self._translated():
-            for batch in batches(points, _BATCH):
-                await self._client.upsert(name, [_point(name, id_, chunk) for id_, chunk in batch], wait=True)
+            for batch in _batches(name, points):
+                await self._client.upsert(name, batch, wait=True)
 
     @override
     async def delete(self, name: str, *, tenant: str, file_id: str | None = None, vector_store_id: str = "") -> None:
@@ -216,18 +223,42 @@ class Qdrant(VectorStoreBackend):
 
     @override
     async def health(self) -> None:
-        with self._translated():
-            version = (await self._client.info()).version
-        if version != self._version:
-            self._version = version
-            logger.info("vector database: Qdrant %s at %s", version, self._host)
+        """Also raise ConfigError if the database refuses the key, or is too old."""
+        try:
+            with self._translated():
+                self._see(str((await self._client.info()).version))
+                await self._client.get_collections()  # the version is told to everybody, this needs the key
+        except KeyRefused as error:
+            raise ConfigError(str(error)) from None
+
+    def _see(self, version: str) -> None:
+        """Note the version of the server; ConfigError if it is too old."""
+        if version == self._version:
+            return
+        found = _VERSION.match(version)
+        if found is not None and (int(found[1]), int(found[2])) < _OLDEST:
+            oldest = ".".join(map(str, _OLDEST))
+            raise ConfigError(
+                f"the vector database at {self._server} ('qdrant.url') is Qdrant {version}, which is too old; "
+                f"file search needs {oldest} or later"
+            )
+        self._version = version
+        logger.info("vector database: Qdrant %s at %s", version, self._server)
 
     @override
     async def close(self) -> None:
         await self._client.close()
 
     def _translated(self, *, already: bool = False) -> Translated:
-        return Translated(self._host, already=already)
+        return Translated(self._server, already=already)
+
+
+def _server(settings: QdrantSettings) -> str:
+    """Return the host and the port that are asked, to be shown."""
+    place = urlsplit(settings.url)
+    host = place.hostname or "localhost"
+    port = settings.grpc_port if settings.grpc else place.port or _PORT
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def _indexes(name: str, attributes: Mapping[str, str]) -> dict[str, Any]:
@@ -255,10 +286,23 @@ def _filter(condition: Mapping[str, Any]) -> models.Filter:
     return models.Filter.model_validate(condition)
 
 
-def _point(name: str, id_: str, chunk: Chunk) -> models.PointStruct:
-    payload = payload_of(name, chunk)
-    vectors: JSON = {"": list(chunk.vector), _SPARSE: models.Document(text=payload["text"], model=_BM25)}
-    return models.PointStruct(id=id_, vector=vectors, payload=payload)
+def _batches(name: str, chunks: Mapping[str, Chunk]) -> Iterator[list[models.PointStruct]]:
+    """Return the points of chunks, divided into requests that are not too large."""
+    batch: list[models.PointStruct] = []
+    size = 0
+    for id_, chunk in chunks.items():
+        payload = payload_of(name, chunk)
+        text = payload["text"]
+        # The text goes twice: it is also what the server makes the sparse vector of.
+        own = len(msgspec.json.encode([payload, text])) + _NUMBER_BYTES * len(chunk.vector)
+        if batch and (len(batch) == _BATCH or size + own > _BATCH_BYTES):
+            yield batch
+            batch, size = [], 0
+        vectors: JSON = {"": list(chunk.vector), _SPARSE: models.Document(text=text, model=_BM25)}
+        batch.append(models.PointStruct(id=id_, vector=vectors, payload=payload))
+        size += own
+    if batch:
+        yield batch
 
 
 def _request(condition: models.Filter, limit: int, **options: Any) -> models.QueryRequest:

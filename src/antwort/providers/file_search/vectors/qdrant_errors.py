@@ -1,4 +1,4 @@
-"""What a Qdrant client raises, as our errors: they name the host, never the key."""
+"""What a Qdrant client raises, as our errors: they name the host and port, never the key."""
 
 import asyncio
 import json
@@ -15,7 +15,7 @@ from antwort.provider import FunctionError
 from antwort.providers.file_search.vectors.base import NoCollection, VectorStoreUnavailable
 from antwort.providers.file_search.vectors.points import dimensions_error
 
-__all__ = ["Translated"]
+__all__ = ["KeyRefused", "Translated"]
 
 logger = logging.getLogger(__name__)
 
@@ -35,13 +35,19 @@ _CODES = {
 _ABOUT_KEY = re.compile(r"api.key|jwt|bearer|access", re.IGNORECASE)
 _REASON = 300
 """Characters of what the database says that are passed on."""
+_LOGGED = 500
+"""Characters of it that are logged."""
+
+
+class KeyRefused(VectorStoreUnavailable):
+    """The database does not take the key."""
 
 
 class Translated:
     """A context whose errors are ours. With `already`, it is no error that something is there."""
 
-    def __init__(self, host: str, *, already: bool = False) -> None:
-        self._host = host
+    def __init__(self, server: str, *, already: bool = False) -> None:
+        self._server = server
         self._already = already
 
     def __enter__(self) -> None:
@@ -49,7 +55,8 @@ class Translated:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> bool:
         """Raise what is meant."""
-        status, message = 500, str(error)
+        # What has no words, such as a timeout, is told by its kind.
+        status, message = 500, str(error) or type(getattr(error, "source", error)).__name__
         match error:
             case UnexpectedResponse():
                 status = error.status_code or 500
@@ -58,12 +65,12 @@ class Translated:
                 status = 429
             case grpc.aio.AioRpcError():
                 status, message = _CODES.get(error.code(), 500), error.details() or ""
-            case json.JSONDecodeError() | UnicodeDecodeError():
-                message = "the answer is no JSON"
+            case json.JSONDecodeError() | UnicodeDecodeError() | AssertionError():  # the client asserts what it needs
+                message = "the answer is not one that Qdrant gives"
             case ResponseHandlingException() | httpx.HTTPError() | OSError() | asyncio.TimeoutError():
                 status = 0
             case ApiException() | grpc.RpcError() | grpc.aio.BaseError() | httpx.InvalidURL() | httpx.StreamError():
-                message = message or type(error).__name__
+                status = 500
             case _:
                 return False
         if status in {400, 409} and self._already and "already exists" in message:
@@ -75,15 +82,21 @@ class Translated:
             return NoCollection("There is no such vector store.")
         if (wrong := dimensions_error(message)) is not None:
             return wrong
-        logger.warning("vector database at %s: status %s: %s", self._host, status, message[:500])
-        return VectorStoreUnavailable(f"The vector database at {self._host} {_problem(status, message)}")
+        said = " ".join(message[:_LOGGED].split())
+        if status == 0:
+            logger.warning("vector database at %s: %s; check 'qdrant.url' and 'qdrant.timeout'", self._server, said)
+        else:
+            logger.warning("vector database at %s: status %s: %s", self._server, status, said)
+        if status == 401 or (status == 403 and _ABOUT_KEY.search(message)):
+            return KeyRefused(
+                f"The vector database at {self._server} refuses the key. Its operator must check 'qdrant.api_key'."
+            )
+        return VectorStoreUnavailable(f"The vector database at {self._server} {_problem(status, message)}")
 
 
 def _problem(status: int, message: str) -> str:
     if status == 0:
         return "cannot be reached."
-    if status == 401 or (status == 403 and _ABOUT_KEY.search(message)):
-        return "refuses the key. Its operator must check 'qdrant.api_key'."
     if status == 429:
         return "has reached its limit of requests. Try again later."
     if 400 <= status < 500:

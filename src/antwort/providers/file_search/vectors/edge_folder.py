@@ -1,0 +1,62 @@
+"""The folder of the embedded database: its name, and the lock of the process that owns it."""
+
+import fcntl
+import os
+import time
+from pathlib import Path
+
+__all__ = ["Lock", "name_of"]
+
+_PAUSE = 0.02
+
+
+def name_of(folder: Path, name: str) -> str:
+    """Return the name that is kept in a folder; if there is none, it gets this one. OSError if that cannot be done."""
+    folder.mkdir(parents=True, exist_ok=True)
+    # Locked, so that one process writes it; an empty one is what a machine left that lost its power meanwhile.
+    with (folder / "place").open("a+") as handle:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        handle.seek(0)
+        if found := handle.read():
+            return found
+        handle.write(name)
+        handle.flush()
+        os.fsync(handle.fileno())
+        return name
+
+
+class Lock:
+    """The lock of a folder. It is given back when the process ends."""
+
+    def __init__(self, folder: Path) -> None:
+        self._file = folder / "lock"
+        self._handle = -1
+
+    def take(self, seconds: float) -> bool:
+        """Take it; return False if another process does not give it back within these seconds."""
+        end = time.monotonic() + seconds
+        while not self._try():
+            if time.monotonic() >= end:
+                return False
+            time.sleep(_PAUSE)
+        return True
+
+    def is_held(self) -> bool:
+        """Tell whether it is still that of the folder: if somebody removed it, another process may have a new one."""
+        try:
+            return os.path.samestat(os.fstat(self._handle), self._file.stat())
+        except OSError:
+            return False
+
+    def _try(self) -> bool:
+        self._file.parent.mkdir(parents=True, exist_ok=True)
+        self._handle = os.open(self._file, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(self._handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(self._handle)
+            return False
+        if not self.is_held():  # removed since it was opened
+            os.close(self._handle)
+            return False
+        return True
