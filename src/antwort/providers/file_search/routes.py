@@ -210,7 +210,10 @@ class VectorStoreRoutes(Provider[FileSearchSettings], ABC):
 
     @route("DELETE", f"{_ONE}/points", scope="ingest", errors=[ConflictError, ServiceUnavailableError])
     async def delete_points(
-        self, ctx: Context, vector_store_id: str, file_id: Annotated[str, Field(min_length=1)]
+        self,
+        ctx: Context,
+        vector_store_id: str,
+        file_id: Annotated[str, Field(min_length=1, description="The file whose chunks go.")],
     ) -> DeletedPoints:
         """Delete the chunks of a file from a vector store. This route is antwort's own, not OpenAI's."""
         store = await self._store(ctx, vector_store_id)

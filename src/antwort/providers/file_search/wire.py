@@ -94,8 +94,8 @@ class ExpiresAfter(_Body):
 class CreateVectorStore(_Body):
     """A request for a vector store."""
 
-    name: Name | None = None
-    description: Annotated[str, Field(max_length=512)] | None = None
+    name: Name | None = Field(default=None, description="What people call it.")
+    description: Annotated[str, Field(max_length=512)] | None = Field(default=None, description="What is in it.")
     metadata: Metadata | None = None
     expires_after: ExpiresAfter | None = None
     file_ids: list[str] | None = Field(default=None, description="Not possible yet: it must be empty.")
@@ -107,7 +107,7 @@ class CreateVectorStore(_Body):
 class UpdateVectorStore(_Body):
     """What to change; whatever is not named stays."""
 
-    name: Name | None = None
+    name: Name | None = Field(default=None, description="What people call it; null takes the name away.")
     metadata: Metadata | None = None
     expires_after: ExpiresAfter | None = None
 
@@ -115,8 +115,8 @@ class UpdateVectorStore(_Body):
 class HybridSearch(_Body):
     """How much the ranks of a search by meaning and of one by words count when they are joined."""
 
-    embedding_weight: float = Field(ge=0)
-    text_weight: float = Field(ge=0)
+    embedding_weight: float = Field(ge=0, description="How much the search by meaning counts.")
+    text_weight: float = Field(ge=0, description="How much the search by words counts; one of the two is above 0.")
 
     @model_validator(mode="after")
     def _one_counts(self) -> "HybridSearch":
@@ -176,7 +176,9 @@ _OPTIONS: Mapping[str, type[BaseModel]] = {
 class SearchVectorStore(_Body):
     """A search of one vector store."""
 
-    query: QueryText | Annotated[list[QueryText], Field(min_length=1, max_length=MOST_QUERIES)]
+    query: QueryText | Annotated[list[QueryText], Field(min_length=1, max_length=MOST_QUERIES)] = Field(
+        description="What to look for; of several queries, the best results of all."
+    )
     max_num_results: Results = 10
     filters: Filters | None = None
     ranking_options: RankingOptions | None = None
@@ -187,12 +189,12 @@ class NewPoint(_Body):
     """A chunk of a document, with its vector or without."""
 
     id: UUID | None = Field(default=None, description="Its UUID; made of `file_id` and `chunk_index` if not given.")
-    text: str = Field(min_length=1, max_length=100_000)
+    text: str = Field(min_length=1, max_length=100_000, description="What the model reads if it is found.")
     vector: Annotated[list[Coordinate], Field(min_length=1, max_length=65_536)] | None = Field(
         default=None, description="Its vector; the server embeds the text if not given."
     )
     file_id: FileId
-    filename: str = Field(min_length=1, max_length=1024)
+    filename: str = Field(min_length=1, max_length=1024, description="The name of the document, for citations.")
     chunk_index: int = Field(default=0, ge=0, le=2**31 - 1, description="Where it stands in its file, from 0.")
     attributes: Attributes = Field(default_factory=dict)
 
@@ -200,7 +202,7 @@ class NewPoint(_Body):
 class NewPoints(_Body):
     """Chunks to write into a vector store."""
 
-    points: list[NewPoint] = Field(min_length=1, max_length=MOST_POINTS)
+    points: list[NewPoint] = Field(min_length=1, max_length=MOST_POINTS, description="The chunks.")
 
     def check_vectors(self, dimensions: int) -> None:
         """Raise BadRequestError for the first point that comes with a vector of another length."""

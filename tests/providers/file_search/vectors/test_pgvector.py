@@ -204,7 +204,14 @@ async def test_more_searches_than_connections_wait_their_turn(
     await backend.close()
 
 
+@pytest.mark.parametrize("url", ["postgresql://me:the-password@[::1/x", "postgresql://me:the-password@db/x?colour=red"])
+def test_a_url_that_cannot_be_read_is_the_operators_to_mend(url: str) -> None:
+    with pytest.raises(ConfigError, match=r"'pgvector\.url' cannot be read") as refused:
+        at(url)
+    assert "the-password" not in str(refused.value)
+
+
 async def test_an_address_without_a_server_is_named_without_its_password() -> None:
     backend = at("postgresql://me:the-password@127.0.0.1:9/x")
-    with pytest.raises(VectorStoreUnavailable, match=r"^The vector database at 127\.0\.0\.1 cannot be reached\.$"):
+    with pytest.raises(VectorStoreUnavailable, match=r"^The vector database at 127\.0\.0\.1:9 cannot be reached\.$"):
         await backend.health()

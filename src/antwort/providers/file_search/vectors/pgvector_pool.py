@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import psycopg
 
-from antwort.provider import FunctionError
+from antwort.provider import ConfigError, FunctionError
 from antwort.providers.file_search.vectors.base import NoCollection, VectorStoreUnavailable, WrongDimensions
 from antwort.providers.file_search.vectors.pgvector_sql import Vector, VectorDumper
 
@@ -24,6 +24,18 @@ _EXPECTED = re.compile(r"expected (\d+) dimensions, not (\d+)")
 _DIFFERENT = re.compile(r"different \w+ dimensions (\d+) and (\d+)")
 
 
+def _server(url: str) -> str:
+    """Return the host and the port that a URL names, to be shown; ConfigError if it cannot be read."""
+    try:
+        parts = psycopg.conninfo.conninfo_to_dict(url)
+    except psycopg.Error:  # its message may have the password in it
+        raise ConfigError("'pgvector.url' cannot be read; it must look like postgresql://user@host/database") from None
+    host, port = str(parts.get("host") or "localhost"), parts.get("port")
+    if host.startswith("/") or port is None:  # a folder with a socket, or the usual port
+        return host
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
 class Pool:
     """Runs work in a transaction on one of a few connections."""
 
@@ -33,7 +45,7 @@ class Pool:
         self._idle: list[Connection] = []
         self._tasks: set[asyncio.Task[Any]] = set()
         self._places = asyncio.Semaphore(size)
-        self._host = str(psycopg.conninfo.conninfo_to_dict(url).get("host") or "localhost")
+        self._server = _server(url)
 
     async def run(self, work: Callable[[Connection], Awaitable[T]]) -> T:
         """Do work in a transaction, all of it or nothing.
@@ -52,7 +64,7 @@ class Pool:
         if not done:
             # It ends when it can: to a server that stands still even the cancellation takes long.
             task.cancel()
-            raise VectorStoreUnavailable(f"The vector database at {self._host} did not answer in time.")
+            raise VectorStoreUnavailable(f"The vector database at {self._server} did not answer in time.")
         try:
             return task.result()
         except psycopg.Error as error:
@@ -110,9 +122,9 @@ class Pool:
             return NoCollection("There is no such vector store.")
         if found := _EXPECTED.search(message) or _DIFFERENT.search(message):
             return WrongDimensions(int(found[1]), int(found[2]))
-        logger.warning("vector database at %s: %s", self._host, message.splitlines()[0] if message else type(error))
+        logger.warning("vector database at %s: %s", self._server, message.splitlines()[0] if message else type(error))
         if isinstance(error, psycopg.errors.QueryCanceled):
-            return VectorStoreUnavailable(f"The vector database at {self._host} did not answer in time.")
+            return VectorStoreUnavailable(f"The vector database at {self._server} did not answer in time.")
         if isinstance(error, psycopg.OperationalError):
-            return VectorStoreUnavailable(f"The vector database at {self._host} cannot be reached.")
-        return VectorStoreUnavailable(f"The vector database at {self._host} failed; the log says why.")
+            return VectorStoreUnavailable(f"The vector database at {self._server} cannot be reached.")
+        return VectorStoreUnavailable(f"The vector database at {self._server} failed; the log says why.")
