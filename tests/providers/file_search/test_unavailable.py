@@ -118,8 +118,8 @@ def test_a_list_that_fails_leaves_no_count_behind(
 def test_words_are_searched_for_while_there_is_time_though_the_embedding_service_hangs(
     tmp_path: Path, every_backend: JSON, embeddings: EmbeddingServer
 ) -> None:
-    settings = {**every_backend, "timeout": 4}
-    assert FileSearch.from_settings(settings).settings.embedding_timeout > 4
+    settings = {**every_backend, "timeout": 8}
+    assert FileSearch.from_settings(settings).settings.embedding_timeout > 8
     with staged(tmp_path, searching("coffee"), settings) as stage:
         store = stage.client().vector_stores.create(name="drinks").id
         write(stage, store, {"text": "green tea"}, {"text": "black coffee"})
