@@ -119,7 +119,7 @@ def test_nobody_but_a_provider_names_one(path: Path) -> None:
 @pytest.mark.parametrize("path", modules(), ids=lambda path: str(path.relative_to(SOURCE)))
 def test_files_and_functions_can_be_read_at_once(path: Path) -> None:
     text = path.read_text()
-    assert len(text.splitlines()) <= 350
+    assert len(text.splitlines()) <= 500
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             assert (node.end_lineno or 0) - node.lineno < 70, f"{node.name} is too long"
