@@ -25,7 +25,7 @@ from tests.backends.conftest import (
 from typing_extensions import override
 
 from antwort.backends import ChatCompletions
-from antwort.backends.failures import BROKEN, DEADLINE, TIMEOUT, UNREACHABLE
+from antwort.backends.failures import BROKEN, DEADLINE, DISCONNECTED, TIMEOUT, UNREACHABLE
 from antwort.config import BackendConfig
 from antwort.errors import (
     APIError,
@@ -270,10 +270,10 @@ async def _break_off(exchange: Exchange) -> None:
         (_silent, {"first_byte_timeout": 0.05}, GatewayTimeoutError, TIMEOUT),
         (_silent_after_the_head, {"first_byte_timeout": 0.05}, GatewayTimeoutError, TIMEOUT),
         (_silent_after_a_piece, {"chunk_timeout": 0.05}, GatewayTimeoutError, TIMEOUT),
-        (_hang_up, {}, BadGatewayError, BROKEN),
+        (_hang_up, {}, BadGatewayError, DISCONNECTED),
         (_no_http, {}, BadGatewayError, BROKEN),
-        (_break_off, {}, BadGatewayError, BROKEN),
-        (stream(delta(content="Hel"), end=False), {}, BadGatewayError, BROKEN),
+        (_break_off, {}, BadGatewayError, DISCONNECTED),
+        (stream(delta(content="Hel"), end=False), {}, BadGatewayError, DISCONNECTED),
         (stream(), {}, BadGatewayError, BROKEN),
         (stream(DONE), {}, BadGatewayError, BROKEN),
         (stream(b": ping\n\n", event({"choices": []})), {}, BadGatewayError, BROKEN),

@@ -11,13 +11,15 @@ from antwort.backends.errors import excerpt, reply_error, reported_error
 from antwort.backends.failures import (
     BROKEN,
     DEADLINE,
+    DISCONNECTED,
     FAILED,
     TIMEOUT,
     UNAUTHORIZED,
     UNAVAILABLE,
     UNREACHABLE,
     UNSUITABLE,
-    counts_against,
+    may_pass,
+    speaks_of_the_server,
     worth_another_backend,
     worth_another_try,
 )
@@ -198,24 +200,30 @@ def test_an_excerpt_of_anything_is_one_line() -> None:
 
 
 @pytest.mark.parametrize(
-    ("failure", "again", "elsewhere", "counts"),
+    ("failure", "again", "elsewhere", "of_the_server", "passes"),
     [
-        (ServiceUnavailableError("x", code=UNREACHABLE), True, True, True),
-        (ServiceUnavailableError("x"), True, True, True),
-        (GatewayTimeoutError("x", code=TIMEOUT), True, True, True),
-        (BadGatewayError("x", code=BROKEN), True, True, True),
-        (BadGatewayError("x", code=UNAVAILABLE), True, True, True),
-        (BadGatewayError("x", code=FAILED), False, True, True),
-        (BadGatewayError("x", code=UNAUTHORIZED), False, True, False),
-        (BadGatewayError("x", code=UNSUITABLE), False, True, False),
-        (GatewayTimeoutError("x", code=DEADLINE), False, False, False),
-        (RateLimitError("x", retry_after=1), True, True, False),
-        (BadRequestError("x"), False, False, False),
-        (NotFoundError("x"), False, False, False),
-        (InternalServerError("x"), False, False, False),
+        (ServiceUnavailableError("x", code=UNREACHABLE), True, True, True, True),
+        (GatewayTimeoutError("x", code=UNREACHABLE), True, True, True, True),
+        (BadGatewayError("x", code=UNAVAILABLE), True, True, True, True),
+        (ServiceUnavailableError("x", code=UNAVAILABLE), True, True, True, True),
+        (BadGatewayError("x", code=DISCONNECTED), True, True, True, True),
+        (GatewayTimeoutError("x", code=TIMEOUT), False, True, True, True),
+        (RateLimitError("x", retry_after=1), True, True, False, True),
+        (ServiceUnavailableError("x"), True, True, False, False),
+        (BadGatewayError("x", code=BROKEN), True, True, False, False),
+        (BadGatewayError("x", code=FAILED), False, True, False, False),
+        (BadGatewayError("x", code=UNAUTHORIZED), False, True, False, False),
+        (BadGatewayError("x", code=UNSUITABLE), False, True, False, False),
+        (GatewayTimeoutError("x", code=DEADLINE), False, False, False, False),
+        (BadRequestError("x"), False, False, False, False),
+        (NotFoundError("x"), False, False, False, False),
+        (InternalServerError("x"), False, False, False, False),
     ],
 )
-def test_what_follows_from_a_failure(failure: APIError, again: bool, elsewhere: bool, counts: bool) -> None:
+def test_what_follows_from_a_failure(
+    failure: APIError, again: bool, elsewhere: bool, of_the_server: bool, passes: bool
+) -> None:
     assert worth_another_try(failure) is again
     assert worth_another_backend(failure) is elsewhere
-    assert counts_against(failure) is counts
+    assert speaks_of_the_server(failure) is of_the_server
+    assert may_pass(failure) is passes

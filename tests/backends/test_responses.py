@@ -8,7 +8,7 @@ import pytest
 from tests.backends.conftest import ConnectResponses, Exchange, ModelServer, Notes, a_request, event, reply, stream
 from tests.backends.test_responses_stream import end, message, text
 
-from antwort.backends.failures import BROKEN, TIMEOUT, UNAUTHORIZED, UNSUITABLE
+from antwort.backends.failures import DISCONNECTED, TIMEOUT, UNAUTHORIZED, UNSUITABLE
 from antwort.errors import APIError, BadRequestError, GatewayTimeoutError
 
 JSON = dict[str, Any]
@@ -75,7 +75,7 @@ async def test_a_stream_that_breaks_off_is_an_error(
     server.scripts.append(stream(event(text("Hel")), end=ended))
     with pytest.raises(APIError) as caught:
         await connect_responses().run(a_request(stream=True), notes)
-    assert (caught.value.status, caught.value.code) == (502, BROKEN)
+    assert (caught.value.status, caught.value.code) == (502, DISCONNECTED)
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from tests.backends.conftest import Notes
 
-from antwort.backends.failures import BROKEN, FAILED
+from antwort.backends.failures import BROKEN, DISCONNECTED, FAILED
 from antwort.backends.responses.stream import Turn
 from antwort.errors import APIError, BadGatewayError, BadRequestError, RateLimitError
 
@@ -289,9 +289,9 @@ def test_unknown_events_items_and_parts_are_passed_over() -> None:
 
 
 @pytest.mark.parametrize("events", [[], [text("Hi")], [text("Hi"), b"[DONE]"], [b"[DONE]"]])
-def test_a_stream_without_its_last_event_is_broken(events: list[JSON | bytes]) -> None:
+def test_a_stream_without_its_last_event_was_cut_off(events: list[JSON | bytes]) -> None:
     found = failure(*events)
-    assert (found.status, found.code) == (502, BROKEN)
+    assert (found.status, found.code) == (502, DISCONNECTED)
 
 
 def test_nothing_follows_the_last_event() -> None:

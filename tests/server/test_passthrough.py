@@ -431,11 +431,11 @@ def test_a_server_that_drops_the_connection_is_502(tmp_path: Path) -> None:
     with ScriptServer([turn("never", close_after=0)]) as model, before(model, tmp_path) as app:
         found = post(app, json=CHAT)
     assert found.status_code == 502
-    assert found.json()["error"]["code"] == "backend_broken"
+    assert found.json()["error"]["code"] == "backend_disconnected"
 
 
 @pytest.mark.parametrize(
-    ("options", "code"), [({"close_after": 1}, "backend_broken"), ({"hang_after": 1}, "backend_timeout")]
+    ("options", "code"), [({"close_after": 1}, "backend_disconnected"), ({"hang_after": 1}, "backend_timeout")]
 )
 def test_a_stream_that_breaks_off_ends_with_an_error(
     sdk: Sdk, tmp_path: Path, options: dict[str, Any], code: str

@@ -14,7 +14,7 @@ from enum import Enum
 from typing_extensions import override
 
 from antwort.backends.base import ModelBackend, ModelRequest, TurnSink
-from antwort.backends.failures import UNAVAILABLE, counts_against, worth_another_backend, worth_another_try
+from antwort.backends.failures import UNAVAILABLE, speaks_of_the_server, worth_another_backend, worth_another_try
 from antwort.backends.watch import Wrapper, watched
 from antwort.errors import APIError, RateLimitError, ServiceUnavailableError
 
@@ -186,7 +186,7 @@ class Guarded(Wrapper):
         return None if self.breaker.state is CircuitState.OPEN else await self.backend.count_tokens(request)
 
     def _note(self, error: APIError) -> None:
-        if not counts_against(error):
+        if not speaks_of_the_server(error):
             self.breaker.success()
             return
         self.breaker.failure()

@@ -16,7 +16,7 @@ import aiohttp
 from aiohttp.http_exceptions import HttpProcessingError
 
 from antwort import __version__
-from antwort.backends.failures import BROKEN, TIMEOUT, UNREACHABLE
+from antwort.backends.failures import BROKEN, DISCONNECTED, TIMEOUT, UNREACHABLE
 from antwort.backends.http1 import ClosedError, ConnectTimeoutError, Http1Client, ProtocolError
 from antwort.config import BackendConfig
 from antwort.errors import APIError, BadGatewayError, ConfigError, GatewayTimeoutError, ServiceUnavailableError
@@ -279,7 +279,9 @@ def _failure(name: str, error: Exception) -> APIError:
     if isinstance(error, aiohttp.InvalidURL):
         return BadGatewayError(f"The URL of the backend '{name}' is not valid.", code=BROKEN)
     if isinstance(error, aiohttp.ClientPayloadError | aiohttp.ServerDisconnectedError | ClosedError):
-        return BadGatewayError(f"The backend '{name}' closed the connection before its answer ended.", code=BROKEN)
+        return BadGatewayError(
+            f"The backend '{name}' closed the connection before its answer ended.", code=DISCONNECTED
+        )
     return BadGatewayError(f"The backend '{name}' does not answer in HTTP as it should.", code=BROKEN)
 
 

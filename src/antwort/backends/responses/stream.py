@@ -6,7 +6,7 @@ import msgspec
 
 from antwort.backends.base import TurnSink
 from antwort.backends.errors import excerpt, reported_error
-from antwort.backends.failures import BROKEN, FAILED
+from antwort.backends.failures import BROKEN, DISCONNECTED, FAILED
 from antwort.backends.figures import logprobs_of, usage_of
 from antwort.backends.responses.event import Answer, Event, decode_answer, decode_event
 from antwort.backends.responses.output import Output
@@ -72,7 +72,9 @@ class Turn:
         """Feed what is known only at the end. An answer without an end is a BadGatewayError."""
         answer = self._answer
         if answer is None:
-            raise BadGatewayError(f"The answer of the backend '{self._backend}' ended before its end.", code=BROKEN)
+            raise BadGatewayError(
+                f"The answer of the backend '{self._backend}' ended before its end.", code=DISCONNECTED
+            )
         reason = self._finish_reason(answer)
         self._output.end()
         usage = usage_of(answer.usage)
