@@ -32,7 +32,8 @@ from antwort.sealing import Sealer, key_of
 from antwort.server import Parts, build_asgi, build_websockets
 from antwort.server.sockets.websocket import WebSockets
 from antwort.server.state import ServerState
-from antwort.storage.places import Place, configured, existing, temporary
+from antwort.storage.on_demand import on_demand
+from antwort.storage.places import Place, configured, temporary
 from antwort.wire.requests import decode_create
 from antwort.wire.responses import ResponseObject
 
@@ -143,17 +144,18 @@ class Antwort:
         """Open the store, start every provider, and take up what was left undone; what fails is a ConfigError.
 
         Whoever opens the store of another process for a moment must not recover: it would take that one's runs away.
-        With `scratch`, responses are gone when the app is closed; providers have what they have kept all the same.
+        With `scratch`, responses are gone when the app is closed; providers have what they have kept all the same, and
+        what they keep now is kept.
         """
         places = contextlib.AsyncExitStack()
         try:
-            kept = await places.enter_async_context((existing if scratch else configured)(self.config))
-            store = (await places.enter_async_context(temporary())).store if scratch else kept.store
+            place = await places.enter_async_context(temporary() if scratch else configured(self.config))
+            kept = await places.enter_async_context(on_demand(self.config)) if scratch else place
             await self.registry.start(lambda name: self._services(name, kept))
             self.engine = Engine.build(
                 executors=[self.registry, *self._executors],
                 models=self.router,
-                store=store,
+                store=place.store,
                 settings=self.config.engine,
                 agents=self.config.agents,
                 metrics=self.metrics,
@@ -177,9 +179,10 @@ class Antwort:
     async def providers_only(self, *, rehearsal: bool) -> AsyncIterator[None]:
         """Start the providers alone, for a moment: with what they have kept, or with nothing that is kept afterwards.
 
-        In a rehearsal, and as long as there is no database, they get records and folders that are thrown away.
+        In a rehearsal they get records and folders that are thrown away; else what they keep is kept, and a database
+        comes about only with that.
         """
-        async with temporary() if rehearsal else existing(self.config) as place:
+        async with temporary() if rehearsal else on_demand(self.config) as place:
             try:
                 await self.registry.start(lambda name: self._services(name, place))
                 yield
@@ -187,7 +190,7 @@ class Antwort:
                 await self.registry.close()
 
     def _services(self, provider: str, place: Place) -> Services:
-        return Services(self.outbound, place.store.records(provider), place.folder / provider)
+        return Services(self.outbound, place.records(provider), place.folder / provider)
 
     def _sealer(self) -> Sealer:
         settings = self.config.encryption

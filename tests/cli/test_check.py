@@ -247,23 +247,6 @@ def test_all_that_a_provider_finds_wrong_is_shown(cli: Cli, plugin: Plugin, body
     assert [line.partition("providers.weather: ")[2] for line in result.stderr.splitlines()] == said
 
 
-def test_a_function_sees_what_its_provider_has_kept_and_a_call_creates_no_database(cli: Cli, plugin: Plugin) -> None:
-    plugin(
-        "notes",
-        "class Notes(Provider):\n"
-        "    @function\n"
-        "    async def note(self, ctx: Context, text: str) -> int:\n"
-        "        'Keep a text.'\n"
-        "        await self.services.records.create(ctx.tenant, 'note', text, {})\n"
-        "        return await self.services.records.count(ctx.tenant, 'note')\n",
-    )
-    call = ("functions", "call", "--plugins-dir", "plugins", "note")
-    assert [cli(*call, f'{{"text": "{text}"}}').stdout.strip() for text in "ab"] == ["1", "1"]
-    assert not Path(".antwort").exists()
-    assert cli("db", "upgrade").exit_code == 0
-    assert [cli(*call, f'{{"text": "{text}"}}').stdout.strip() for text in "ab"] == ["1", "2"]
-
-
 @pytest.mark.parametrize(
     ("reply", "said"),
     [

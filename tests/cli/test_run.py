@@ -181,31 +181,6 @@ def test_a_response_that_is_not_there_cannot_be_gone_on_from(cli: Cli) -> None:
     assert list(Path().iterdir()) == []
 
 
-def test_functions_have_what_their_providers_have_kept_though_the_answer_is_not_kept(cli: Cli, plugin: Plugin) -> None:
-    plugin(
-        "notes",
-        "class Notes(Provider):\n"
-        "    @function\n"
-        "    async def note(self, ctx: Context, text: str) -> int:\n"
-        "        'Keep a text.'\n"
-        "        await self.services.records.create(ctx.tenant, 'note', text, {})\n"
-        "        return await self.services.records.count(ctx.tenant, 'note')\n",
-    )
-    asking = ("run", "Note it.", "--plugins-dir", "plugins", "--function", "note", "--json")
-    steps = [step for text in "abc" for step in (turn(calls=[call("note", text=text)]), turn("Noted."))]
-    with ScriptServer(steps) as model:
-        answered(cli(*asking, "--backend", model.url))
-        assert message(model) == "1"
-        assert not Path(".antwort").exists()
-        assert cli("db", "upgrade").exit_code == 0
-        answered(cli(*asking, "--backend", model.url))
-        assert message(model) == "1"
-        made = json.loads(answered(cli(*asking, "--backend", model.url)))
-        assert message(model) == "2"
-    gone = cli("run", "And?", "--previous", made["id"])
-    assert (gone.exit_code, made["id"] in gone.stderr) == (2, True)
-
-
 def test_an_answer_can_be_printed_as_it_comes(process: Process) -> None:
     gate = Gate()
     with ScriptServer([turn(["Hel", gate, "lo"])]) as model:
@@ -270,4 +245,5 @@ def test_background_responses_of_a_server_are_left_to_it(cli: Cli) -> None:
 
 @pytest.mark.parametrize("option", ["--help", "-h"])
 def test_the_help_tells_what_is_kept(cli: Cli, option: str) -> None:
-    assert "Nothing is kept unless --store says so." in " ".join(cli("run", option).stdout.split())
+    said = " ".join(cli("run", option).stdout.split())
+    assert "The answer is not kept unless --store says so; what functions keep is." in said

@@ -112,7 +112,7 @@ def call(
 
 async def _call(app: Antwort, name: str, arguments: str | bytes, ctx: Context, seconds: float | None) -> ToolResult:
     try:
-        async with app.providers_only(rehearsal=False):  # not the app: no database is created for a call
+        async with app.providers_only(rehearsal=False):  # not the app: a database comes about if a record does
             # The time starts here: what the providers need to start is not the function's.
             deadline = None if seconds is None else time.monotonic() + seconds
             return await app.registry.execute(name, arguments, ctx.with_(deadline=deadline))

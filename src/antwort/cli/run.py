@@ -63,7 +63,8 @@ def run(
 ) -> None:
     """Ask a question and print the answer; without a question, chat.
 
-    What is piped in is the question, or what the question is about. Nothing is kept unless --store says so.
+    What is piped in is the question, or what the question is about. The answer is not kept unless --store says so;
+    what functions keep is.
     """
     _check_options(ctx, as_json=as_json, as_events=as_events, remote=url is not None)
     parts = [file_part(path) for path in files]

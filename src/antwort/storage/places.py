@@ -8,29 +8,36 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from antwort.config import Config
-from antwort.storage import SqliteStore, Store, database_url, open_store
-from antwort.storage.upgrade import current
+from antwort.storage import SqliteStore, Store, open_store
+from antwort.storage.base import Records
 
-__all__ = ["Place", "configured", "existing", "temporary"]
+__all__ = ["Place", "StorePlace", "configured", "temporary"]
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A database, and the folder beside it that has a folder for each provider."""
+    """Where providers keep things: records by owner, and the folder that has a folder for each provider."""
 
-    store: Store
+    records: Callable[[str], Records]
     folder: Path
 
 
+@dataclass(frozen=True, slots=True)
+class StorePlace(Place):
+    """A database that has all there is, and the folder beside it."""
+
+    store: Store
+
+
 @contextlib.asynccontextmanager
-async def configured(config: Config) -> AsyncIterator[Place]:
+async def configured(config: Config) -> AsyncIterator[StorePlace]:
     """Open the configured place; what is not there is created. What cannot be used is a ConfigError."""
     async with _opened(lambda: open_store(config), config.data_dir / "providers") as place:
         yield place
 
 
 @contextlib.asynccontextmanager
-async def temporary() -> AsyncIterator[Place]:
+async def temporary() -> AsyncIterator[StorePlace]:
     """Open a place that is thrown away."""
     with tempfile.TemporaryDirectory(prefix="antwort-") as name:
         folder = Path(name)
@@ -39,17 +46,9 @@ async def temporary() -> AsyncIterator[Place]:
 
 
 @contextlib.asynccontextmanager
-async def existing(config: Config) -> AsyncIterator[Place]:
-    """Open the configured place if there is one already, else a temporary one: nothing comes about by looking."""
-    there = await asyncio.to_thread(current, database_url(config)) is not None
-    async with configured(config) if there else temporary() as place:
-        yield place
-
-
-@contextlib.asynccontextmanager
-async def _opened(opening: Callable[[], Store], folder: Path) -> AsyncIterator[Place]:
+async def _opened(opening: Callable[[], Store], folder: Path) -> AsyncIterator[StorePlace]:
     store = await asyncio.to_thread(opening)  # it takes some milliseconds, in which others go on
     try:
-        yield Place(store, folder)
+        yield StorePlace(store.records, folder, store)
     finally:
         await store.close()
