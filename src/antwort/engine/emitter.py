@@ -5,6 +5,7 @@ from collections.abc import Callable, Collection
 from typing import Any, TypeVar
 
 from antwort.context import Sources
+from antwort.engine.call_ids import CallIds
 from antwort.engine.citations import annotations
 from antwort.engine.custom import custom_input
 from antwort.engine.events import Events, EventSink
@@ -49,6 +50,7 @@ class Emitter:
     `custom` those among them that take text in place of arguments. `seal` and `seal_opaque` encrypt thoughts for the
     client to carry: the model's, if it wants them, and those that only the model server reads.
     `whole_calls` holds such a call back until it is complete, for runs that may have to start a turn again.
+    `call_ids` makes the ids of calls unique: an output belongs to one call.
     """
 
     def __init__(
@@ -59,6 +61,7 @@ class Emitter:
         sources: Sources,
         client_functions: Collection[str],
         custom: Collection[str] = (),
+        call_ids: CallIds | None = None,
         seal: Callable[[str], str] | None = None,
         seal_opaque: Callable[[str], str] | None = None,
         whole_calls: bool = False,
@@ -70,6 +73,7 @@ class Emitter:
         self._sources = sources
         self.client_functions = client_functions
         self._custom = custom
+        self._call_ids = call_ids or CallIds()
         self.seal = seal
         self._seal_opaque = seal_opaque
         self._whole_calls = whole_calls
@@ -146,7 +150,7 @@ class Emitter:
             call = self._calls[index] = ModelCall()
             self._note_first_piece()
         if call_id and not call.call_id:
-            call.call_id = call_id
+            call.call_id = self._call_ids.unique(call_id)
         if name and not call.name:
             call.name = name
             call.is_client = name in self.client_functions
@@ -176,7 +180,7 @@ class Emitter:
         self.close_open("incomplete" if cut else "completed")
         calls = [self._calls[index] for index in sorted(self._calls)]
         for call in calls:
-            call.call_id = call.call_id or new_id("call")
+            call.call_id = call.call_id or self._call_ids.new()
             if call.item is not None and cut:
                 # Only the last item of a response may be incomplete.
                 is_last = call.output_index == len(self.response.output) - 1
@@ -244,7 +248,7 @@ class Emitter:
 
     def _open_call(self, call: ModelCall) -> None:
         self.close_open("completed")
-        call.call_id = call.call_id or new_id("call")
+        call.call_id = call.call_id or self._call_ids.new()
         item = call.item = FunctionCall(id=new_id("fc"), call_id=call.call_id, name=call.name)
         call.output_index = self.add(item)
         call.middle = b',"item_id":"%s","output_index":%d,"delta":' % (item.id.encode(), call.output_index)

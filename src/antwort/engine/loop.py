@@ -11,6 +11,7 @@ from antwort.backends.base import ModelRequest
 from antwort.config import EngineConfig
 from antwort.engine import traces
 from antwort.engine.asking import Asking, model_request
+from antwort.engine.call_ids import CallIds
 from antwort.engine.coalescer import Coalescer
 from antwort.engine.compaction import Compactor, compactable
 from antwort.engine.counts import Counts
@@ -72,6 +73,7 @@ class Loop:
             sources=plan.ctx.sources,
             client_functions=self._clients(),
             custom={name for name, target in plan.toolset.targets.items() if target.is_custom},
+            call_ids=CallIds(lambda: [*plan.items, *self._generated()]),
             seal=seals.seal_thoughts if "reasoning.encrypted_content" in plan.include else None,
             seal_opaque=seals.seal_opaque,
             whole_calls=self.response.background,

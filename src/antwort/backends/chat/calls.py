@@ -1,5 +1,6 @@
 """Function calls, put together from the pieces of every dialect."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -35,9 +36,10 @@ class _Call:
 class Calls:
     """The calls of one turn, fed to the sink under indexes of our own, from 0 on.
 
-    Servers tell calls apart by `index`, by `id` or only by their order, and some give every call the index 0. So a
-    piece belongs to the call with its index or id, else to the last one; but a name that comes with a new id, another
-    name, or the same name with whole arguments after whole arguments begins a call of its own.
+    Servers tell calls apart by `index`, by `id` or only by their order, and some give every call the index 0 or the
+    same id. So a piece belongs to the call with its index or id, else to the last one; but a name that comes with a new
+    id, another name, the same name with whole arguments after whole arguments, or a second name in one list begins a
+    call of its own.
     """
 
     __slots__ = ("_backend", "_by_id", "_by_index", "_calls", "_sink")
@@ -52,15 +54,17 @@ class Calls:
     def __bool__(self) -> bool:
         return bool(self._calls)
 
-    def take(self, delta: CallDelta) -> None:
-        """Take a piece of a call."""
-        function = delta.function or FunctionDelta()
-        call_id = None if delta.id is None or delta.id == "" else str(delta.id)
-        self._feed(delta.index, call_id, function.name or None, _as_json(function.arguments))
+    def take(self, deltas: Sequence[CallDelta]) -> None:
+        """Take pieces of calls that came together."""
+        named: set[int] = set()
+        for delta in deltas:
+            function = delta.function or FunctionDelta()
+            call_id = None if delta.id is None or delta.id == "" else str(delta.id)
+            self._feed(delta.index, call_id, function.name or None, _as_json(function.arguments), named)
 
     def take_legacy(self, function: FunctionDelta) -> None:
         """Take a piece of the one call of the dialect before `tool_calls`."""
-        self._feed(0, None, function.name or None, _as_json(function.arguments))
+        self._feed(0, None, function.name or None, _as_json(function.arguments), set())
 
     def end(self) -> None:
         """Give calls without arguments empty ones; a call that never got a name is a BadGatewayError."""
@@ -72,10 +76,17 @@ class Calls:
             if not any(call.arguments):
                 self._sink.tool_call(call.index, arguments="{}")
 
-    def _feed(self, index: int | None, call_id: str | None, name: str | None, arguments: str) -> None:
+    def _feed(self, index: int | None, call_id: str | None, name: str | None, arguments: str, named: set[int]) -> None:
+        """Feed a piece. `named` are the calls that a piece of the same list has named."""
         call = self._find(index, call_id)
-        if call is None or (name is not None and call.name is not None and _begins(call, call_id, name, arguments)):
+        if call is None or (
+            name is not None
+            and call.name is not None
+            and (call.index in named or _begins(call, call_id, name, arguments))
+        ):
             call = self._begin(index, call_id)
+        if name is not None:
+            named.add(call.index)
         if arguments:
             call.arguments.append(arguments)
         if call.name is not None:
@@ -105,8 +116,8 @@ class Calls:
 
 def _begins(call: _Call, call_id: str | None, name: str, arguments: str) -> bool:
     """Tell whether a piece that has a name is the beginning of another call."""
-    if call_id is not None and call.id is not None:
-        return call_id != call.id
+    if call_id is not None and call.id is not None and call_id != call.id:
+        return True
     if name != call.name:
         return True
     return arguments.lstrip().startswith("{") and call.is_whole()

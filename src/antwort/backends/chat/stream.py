@@ -170,9 +170,9 @@ class Turn:
     def _take_calls(self, delta: Delta) -> None:
         if delta.function_call is not None:
             self._calls.take_legacy(delta.function_call)
-        for call in delta.tool_calls or ():
+        if delta.tool_calls:
             self._leave_tags()
-            self._calls.take(call)
+            self._calls.take(delta.tool_calls)
         self.begun = self.begun or bool(self._calls)
 
     def _take_odd(self, payload: bytes) -> None:

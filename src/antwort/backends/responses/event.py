@@ -14,7 +14,8 @@ class Event(Struct, gc=False):
     """An event of a stream. Whole responses stay unread: all but the last are of no use here."""
 
     type: str = ""
-    output_index: int = 0
+    output_index: int | None = None
+    """Where the item stands; some servers do not tell."""
     content_index: int = 0
     summary_index: int = 0
     delta: Any = None

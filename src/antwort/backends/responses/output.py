@@ -21,17 +21,35 @@ BREAK = "\n\n"
 class _Call:
     """A function call as far as it was fed."""
 
-    __slots__ = ("fed", "index")
+    __slots__ = ("call_id", "fed", "index", "is_whole")
 
-    def __init__(self, index: int) -> None:
+    def __init__(self, index: int, call_id: str | None) -> None:
         self.index = index
+        self.call_id = call_id
         self.fed: list[str] = []
+        self.is_whole = False
 
 
 class Output:
-    """Feeds pieces of items, known by their place in the output. A whole gives what its pieces left out."""
+    """Feeds pieces of items, known by their place in the output. A whole gives what its pieces left out.
 
-    __slots__ = ("_backend", "_calls", "_fed", "_feed", "_last", "_sink", "_streamed", "_text", "begun")
+    Servers that tell no places have one call after the other: a piece is of the last one, a whole of the one with its
+    id.
+    """
+
+    __slots__ = (
+        "_all",
+        "_backend",
+        "_by_id",
+        "_calls",
+        "_fed",
+        "_feed",
+        "_last",
+        "_sink",
+        "_streamed",
+        "_text",
+        "begun",
+    )
 
     def __init__(self, backend: str, sink: TurnSink) -> None:
         self.begun = False
@@ -40,6 +58,9 @@ class Output:
         self._sink = sink
         self._text = sink.text
         self._calls: dict[int, _Call] = {}
+        """The last call at each place."""
+        self._all: list[_Call] = []
+        self._by_id: dict[str, _Call] = {}
         self._feed = {"refusal": sink.refusal, "reasoning": sink.reasoning, "summary": sink.summary}
         self._streamed: set[tuple[str, int]] = set()
         self._fed: set[Key] = set()
@@ -66,8 +87,7 @@ class Output:
         """Take a piece of a call's arguments. What comes before the call's name comes again with the whole."""
         call = self._calls.get(place)
         if call is not None and isinstance(delta, str) and delta:
-            call.fed.append(delta)
-            self._sink.tool_call(call.index, arguments=delta)
+            self._extend(call, delta)
 
     # --- wholes ------------------------------------------------------------------------------------------------------
 
@@ -86,43 +106,32 @@ class Output:
     def all_arguments(self, place: int, arguments: Any) -> None:
         """Take all arguments of a call, of which a part may be known."""
         call = self._calls.get(place)
-        if call is None or not isinstance(arguments, str):
-            return
-        known = "".join(call.fed)
-        if len(arguments) > len(known) and arguments.startswith(known):
-            self.arguments(place, arguments[len(known) :])
+        if call is not None:
+            self._complete(call, arguments)
 
     # --- items -------------------------------------------------------------------------------------------------------
 
-    def begin(self, place: int, item: Any) -> None:
-        """Take the beginning of an item: a call's name is known by then."""
-        if not isinstance(item, dict) or item.get("type") != "function_call" or place in self._calls:
-            return
-        name, call_id = item.get("name"), item.get("call_id")
-        if not isinstance(name, str) or not name:
-            return
-        self.begun = True
-        self._last = None
-        call = self._calls[place] = _Call(len(self._calls))
-        self._sink.tool_call(call.index, call_id=call_id if isinstance(call_id, str) else None, name=name)
-        self.all_arguments(place, item.get("arguments"))
+    def begin(self, place: int | None, item: Any) -> None:
+        """Take the beginning of an item: a call's name is known by then.
 
-    def whole(self, place: int, item: Any) -> None:
+        One that begins where another has ended is another call: not every server counts its places.
+        """
+        if isinstance(item, dict) and item.get("type") == "function_call":
+            call = self._known(place, item)
+            if call is None or call.is_whole:
+                self._begin(place, item)
+
+    def whole(self, place: int | None, item: Any) -> None:
         """Take a whole item. Those of other types are the server's own business."""
         if not isinstance(item, dict):
             return
         match item.get("type"):
             case "message":
-                self._whole_message(place, item)
+                self._whole_message(place or 0, item)
             case "reasoning":
-                self._whole_reasoning(place, item)
+                self._whole_reasoning(place or 0, item)
             case "function_call":
-                self.begin(place, item)
-                if place not in self._calls:
-                    raise BadGatewayError(
-                        f"The backend '{self._backend}' sent a function call without a name.", code=BROKEN
-                    )
-                self.all_arguments(place, item.get("arguments"))
+                self._whole_call(place, item)
 
     def rest(self, items: Sequence[Any]) -> None:
         """Take of a whole answer what nothing came of before: its messages, its calls.
@@ -139,9 +148,45 @@ class Output:
 
     def end(self) -> None:
         """Give calls without arguments empty ones."""
-        for call in self._calls.values():
+        for call in self._all:
             if not call.fed:
                 self._sink.tool_call(call.index, arguments="{}")
+
+    def _extend(self, call: _Call, delta: str) -> None:
+        call.fed.append(delta)
+        self._sink.tool_call(call.index, arguments=delta)
+
+    def _complete(self, call: _Call, arguments: Any) -> None:
+        known = "".join(call.fed)
+        if isinstance(arguments, str) and len(arguments) > len(known) and arguments.startswith(known):
+            self._extend(call, arguments[len(known) :])
+
+    def _known(self, place: int | None, item: JSON) -> _Call | None:
+        call_id = item.get("call_id")
+        if place is None and isinstance(call_id, str):
+            return self._by_id.get(call_id)
+        return self._calls.get(place or 0)
+
+    def _begin(self, place: int | None, item: JSON) -> _Call | None:
+        name, call_id = item.get("name"), item.get("call_id")
+        if not isinstance(name, str) or not name:
+            return None
+        self.begun = True
+        self._last = None
+        call = self._calls[place or 0] = _Call(len(self._all), call_id if isinstance(call_id, str) else None)
+        self._all.append(call)
+        if call.call_id is not None:
+            self._by_id[call.call_id] = call
+        self._sink.tool_call(call.index, call_id=call.call_id, name=name)
+        self._complete(call, item.get("arguments"))
+        return call
+
+    def _whole_call(self, place: int | None, item: JSON) -> None:
+        call = self._known(place, item) or self._begin(place, item)
+        if call is None:
+            raise BadGatewayError(f"The backend '{self._backend}' sent a function call without a name.", code=BROKEN)
+        self._complete(call, item.get("arguments"))
+        call.is_whole = True
 
     def _whole_message(self, place: int, item: JSON) -> None:
         for number, part in _parts(item.get("content")):

@@ -57,7 +57,7 @@ class Turn:
             ) from None
         if event.type == "response.output_text.delta":
             logprobs = logprobs_of({"content": event.logprobs}) if event.logprobs else None
-            self._output.text(event.output_index, event.content_index, event.delta, logprobs)
+            self._output.text(event.output_index or 0, event.content_index, event.delta, logprobs)
         elif event.type in _ENDS:
             self._take_answer(bytes(event.response))
             self.done = True
@@ -83,7 +83,7 @@ class Turn:
         self._sink.finish(reason)
 
     def _take_other(self, event: Event) -> None:
-        output, place = self._output, event.output_index
+        output, place = self._output, event.output_index or 0
         match event.type:
             case "response.function_call_arguments.delta":
                 output.arguments(place, event.delta)
@@ -104,9 +104,9 @@ class Turn:
             case "response.refusal.done":
                 output.whole_part("refusal", place, event.content_index, event.refusal)
             case "response.output_item.added":
-                output.begin(place, event.item)
+                output.begin(event.output_index, event.item)
             case "response.output_item.done":
-                output.whole(place, event.item)
+                output.whole(event.output_index, event.item)
             case _:
                 self._check_error(event)
 
