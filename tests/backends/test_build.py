@@ -5,12 +5,15 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from tests.backends.conftest import ANSWER, HELLO, ModelServer, Notes, a_request, reply, stream
+from tests.backends.conftest import ANSWER, HELLO, Exchange, ModelServer, Notes, a_request, reply, stream
 
-from antwort.backends import ModelRouter, build_router
+from antwort.backends import Guarded, ModelRouter, build_router
 from antwort.config import Config
 from antwort.errors import ConfigError, ServiceUnavailableError
 from antwort.wire.usage import Usage
+
+GUARD = 20.0
+MESSAGE = {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "Hello"}]}
 
 
 class Log:
@@ -76,14 +79,54 @@ async def test_a_server_that_is_down_is_replaced_by_its_fallback(
     ]
 
 
-async def test_a_server_that_stays_down_is_left_alone(server: ModelServer) -> None:
+async def _refusal(router: ModelRouter) -> str:
+    with pytest.raises(ServiceUnavailableError, match="'main'") as caught:
+        await router.run(a_request(), Notes())
+    return caught.value.message
+
+
+@pytest.mark.parametrize("api", ["chat", "responses"])
+async def test_a_server_that_is_down_is_left_alone_until_it_answers(
+    server: ModelServer, notes: Notes, api: str
+) -> None:
     server.scripts.append(reply({"error": "restarting"}, 503))
+    router = build_router(config(main={"url": server.url, "retries": 0, "api": api}))
+    async with asyncio.timeout(GUARD):
+        while "cannot be reached at the moment" not in await _refusal(router):
+            pass
+        asked = len(_turns(server))
+        assert "restarting" not in await _refusal(router)
+        assert len(_turns(server)) == asked
+        assert {exchange.path for exchange in server.exchanges if exchange.method == "GET"} == {"/v1/models"}
+        server.scripts[0] = reply(ANSWER if api == "chat" else {"status": "completed", "output": [MESSAGE]})
+        guarded = (await router.resolve("m")).backend
+        assert isinstance(guarded, Guarded)
+        await guarded.breaker.settled()
+        await run(router, notes)
+    assert notes.said() == "Hello"
+
+
+async def test_requests_that_fail_leave_a_server_to_the_others(server: ModelServer, notes: Notes) -> None:
+    async def script(exchange: Exchange) -> None:
+        if exchange.method == "GET":
+            await reply({"data": []})(exchange)
+        elif exchange.json()["model"] == "good":
+            await reply(ANSWER)(exchange)
+        else:
+            await reply({"error": "out of memory"}, 503)(exchange)
+
+    server.scripts.append(script)
     router = build_router(config(main={"url": server.url, "retries": 0}))
-    for _ in range(7):
-        with pytest.raises(ServiceUnavailableError, match="'main'"):
-            await router.run(a_request(), Notes())
-    await router.close()
-    assert len(server.exchanges) == 5
+    for _ in range(20):
+        with pytest.raises(ServiceUnavailableError, match="out of memory"):
+            await router.run(a_request(model="bad"), Notes())
+    await run(router, notes, model="good")
+    assert notes.said() == "Hello"
+    assert any(exchange.method == "GET" for exchange in server.exchanges)
+
+
+def _turns(server: ModelServer) -> list[Exchange]:
+    return [exchange for exchange in server.exchanges if exchange.method == "POST"]
 
 
 async def test_settings_of_a_backend_reach_its_requests(server: ModelServer, notes: Notes) -> None:

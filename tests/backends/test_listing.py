@@ -119,7 +119,7 @@ async def test_what_was_known_stays_when_a_list_fails() -> None:
     now += REFRESH
     await listing.update()
     await failed.wait()
-    assert listing.problem is not None
+    assert listing.failed
     assert listing.context_window("m") == 1024
     assert not listing.is_due()
     now += RETRY

@@ -9,8 +9,9 @@ from tests.backends.conftest import Notes, a_request
 from typing_extensions import override
 
 from antwort.backends import CircuitBreaker, Fallback, Guarded, ModelInfo, ModelRequest, Observed, Retrying, TurnSink
-from antwort.backends.failures import FAILED, UNAUTHORIZED, UNAVAILABLE
-from antwort.backends.resilience import LONGEST_WAIT, CircuitState
+from antwort.backends.breaker import CircuitState
+from antwort.backends.failures import BROKEN, DEADLINE, DISCONNECTED, FAILED, UNAUTHORIZED, UNAVAILABLE
+from antwort.backends.resilience import LONGEST_WAIT
 from antwort.backends.watch import WatchedSink, Wrapper, watched
 from antwort.errors import (
     APIError,
@@ -85,7 +86,7 @@ def retrying(server: Server, clock: Clock, retries: int = 2) -> Retrying:
 
 
 async def test_a_failure_that_passes_is_not_noticed(notes: Notes) -> None:
-    clock, server = Clock(), Server(DOWN, GatewayTimeoutError("slow"))
+    clock, server = Clock(), Server(DOWN, BadGatewayError("cut off", code=DISCONNECTED))
     await retrying(server, clock).run(a_request(), notes)
     assert notes.said() == "local says hello"
     assert len(server.asked) == 3
@@ -172,102 +173,233 @@ async def test_being_cancelled_is_not_a_failure_to_try_again(notes: Notes) -> No
 # --- leaving alone --------------------------------------------------------------------------------------------------
 
 
+class Probes:
+    """What is asked for a sign of life, and how long it is left alone in between; the test takes the steps."""
+
+    def __init__(self, *alive: bool) -> None:
+        self.answers = list(alive)
+        self.pauses: list[float] = []
+        self.asked = asyncio.Event()
+        self.resting = asyncio.Event()
+        self.rested = asyncio.Event()
+
+    async def probe(self) -> bool:
+        self.asked.set()
+        return self.answers.pop(0)
+
+    async def sleep(self, seconds: float) -> None:
+        self.pauses.append(seconds)
+        self.resting.set()
+        await self.rested.wait()
+        self.rested.clear()
+
+    async def step(self) -> None:
+        """Let it try once more, and wait until it rests again."""
+        self.resting.clear()
+        self.rested.set()
+        await self.resting.wait()
+
+    def breaker(self, max_failures: int = 1) -> CircuitBreaker:
+        return CircuitBreaker(
+            "local", self.probe, max_failures=max_failures, sleep=self.sleep, jitter=lambda _, most: most
+        )
+
+
 async def fail(backend: Guarded, times: int = 1) -> None:
     for _ in range(times):
         with pytest.raises(APIError):
             await backend.run(a_request(), Notes())
 
 
-async def test_a_server_that_fails_too_often_is_left_alone(notes: Notes) -> None:
-    clock, server = Clock(), always(DOWN)
-    guarded = Guarded(server, CircuitBreaker(max_failures=3, rest=30, clock=clock))
+async def test_a_server_that_is_away_is_left_alone_until_a_probe_is_answered(notes: Notes) -> None:
+    probes, server = Probes(False, False, True), always(DOWN)
+    guarded = Guarded(server, probes.breaker(max_failures=3))
     await fail(guarded, 3)
+    await probes.resting.wait()
     assert guarded.breaker.state is CircuitState.OPEN
-    clock.now += 10
-    with pytest.raises(ServiceUnavailableError, match="'local' failed several times in a row") as caught:
+    with pytest.raises(ServiceUnavailableError, match="'local' cannot be reached at the moment") as caught:
         await guarded.run(a_request(), notes)
-    assert "is down" in caught.value.message
-    assert caught.value.headers["retry-after"] == "20"
+    assert caught.value.code == UNAVAILABLE
+    assert caught.value.headers["retry-after"] == "1"
     assert len(server.asked) == 3
+    await probes.step()
+    probes.rested.set()
+    await guarded.breaker.settled()
+    server.failures.clear()
+    await guarded.run(a_request(), notes)
+    assert notes.said() == "local says hello"
+
+
+async def test_nobody_is_told_what_a_server_said_to_another(notes: Notes) -> None:
+    probes = Probes(False)
+    guarded = Guarded(always(ServiceUnavailableError("busy with 'my secret'", code=UNAVAILABLE)), probes.breaker())
+    await fail(guarded)
+    await probes.resting.wait()
+    with pytest.raises(ServiceUnavailableError) as caught:
+        await guarded.run(a_request(), notes)
+    assert "secret" not in repr((caught.value.envelope(), caught.value.__cause__, caught.value.__context__))
+    await guarded.close()
+
+
+async def test_failures_of_requests_do_not_open_the_breaker_of_a_server_that_is_there() -> None:
+    probes, server = Probes(True, True), always(DOWN)
+    guarded = Guarded(server, probes.breaker(max_failures=3))
+    for _ in range(2):
+        await fail(guarded, 3)
+        await guarded.breaker.settled()
+        assert guarded.breaker.state is CircuitState.CLOSED
+    assert probes.answers == []
+    assert len(server.asked) == 6
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        BadRequestError("x"),
+        RateLimitError("x", retry_after=1),
+        BadGatewayError("x", code=FAILED),
+        BadGatewayError("x", code=BROKEN),
+        BadGatewayError("x", code=UNAUTHORIZED),
+        GatewayTimeoutError("x", code=DEADLINE),
+    ],
+)
+async def test_an_answer_that_speaks_of_the_request_raises_no_suspicion(error: APIError) -> None:
+    probes = Probes()
+    guarded = Guarded(always(error), probes.breaker())
+    await fail(guarded, 3)
+    assert not guarded.breaker.examining
+    assert guarded.breaker.state is CircuitState.CLOSED
 
 
 async def test_a_success_forgets_the_failures_before_it() -> None:
-    server = Server(DOWN, DOWN)
-    guarded = Guarded(server, CircuitBreaker(max_failures=3))
+    server, probes = Server(DOWN, DOWN), Probes()
+    guarded = Guarded(server, probes.breaker(max_failures=3))
     await fail(guarded, 2)
     await guarded.run(a_request(), Notes())
     server.failures = [DOWN, DOWN]
     await fail(guarded, 2)
-    assert guarded.breaker.state is CircuitState.CLOSED
+    assert not guarded.breaker.examining
 
 
-@pytest.mark.parametrize("error", [BadRequestError("x"), RateLimitError("x", retry_after=1)])
-async def test_an_answer_that_refuses_is_no_failure_of_the_server(error: APIError) -> None:
-    guarded = Guarded(always(error), CircuitBreaker(max_failures=1))
-    await fail(guarded, 3)
-    assert guarded.breaker.state is CircuitState.CLOSED
+async def test_a_server_that_stays_away_is_asked_ever_less_often_but_never_given_up() -> None:
+    probes = Probes(*[False] * 7)
+    guarded = Guarded(always(DOWN), probes.breaker())
+    await fail(guarded)
+    await probes.resting.wait()
+    for _ in range(5):
+        await probes.step()
+    assert probes.pauses == [0.5, 1.0, 2.0, 4.0, 5.0, 5.0]
+    with pytest.raises(ServiceUnavailableError) as caught:
+        await guarded.run(a_request(), Notes())
+    assert caught.value.headers["retry-after"] == "5"
+    await guarded.close()
 
 
-async def test_after_a_rest_one_request_tries_and_closes_the_circuit() -> None:
-    clock, gate, asked = Clock(), asyncio.Event(), asyncio.Event()
+async def test_one_probe_runs_however_many_requests_fail() -> None:
+    probes = Probes(False)
+    guarded = Guarded(always(DOWN), probes.breaker())
+    guarded.breaker.failure()
+    guarded.breaker.failure()
+    await probes.resting.wait()
+    guarded.breaker.failure()
+    assert probes.answers == []
+    await guarded.close()
+
+
+async def test_an_answer_that_begins_closes_the_breaker_before_it_ends() -> None:
+    probes, gate, asked = Probes(False, False), asyncio.Event(), asyncio.Event()
+    breaker = probes.breaker()
+    seen: list[CircuitState] = []
 
     class Slow(Server):
         @override
         async def run(self, request: ModelRequest, sink: TurnSink) -> None:
             asked.set()
             await gate.wait()
+            seen.append(breaker.state)
             await super().run(request, sink)
-
-    server = Server(DOWN)
-    guarded = Guarded(server, CircuitBreaker(max_failures=1, rest=30, clock=clock))
-    await fail(guarded)
-    clock.now += 30
-    guarded.backend = slow = Slow()
-    first = asyncio.create_task(guarded.run(a_request(), Notes()))
-    await asked.wait()
-    await fail(guarded)  # the others are refused while one tries
-    gate.set()
-    await first
-    assert len(slow.asked) == 1
-    assert guarded.breaker.state is CircuitState.CLOSED
-
-
-async def test_a_failed_try_after_a_rest_begins_another_rest() -> None:
-    clock = Clock()
-    guarded = Guarded(always(DOWN), CircuitBreaker(max_failures=3, rest=30, clock=clock))
-    await fail(guarded, 3)
-    clock.now += 30
-    assert guarded.breaker.state is CircuitState.HALF_OPEN
-    await fail(guarded)
-    assert guarded.breaker.remaining() == 30
-
-
-async def test_a_try_that_was_cancelled_leaves_the_next_one_to_somebody_else(notes: Notes) -> None:
-    clock, server = Clock(), Server(DOWN, asyncio.CancelledError())
-    guarded = Guarded(server, CircuitBreaker(max_failures=1, rest=30, clock=clock))
-    await fail(guarded)
-    clock.now += 30
-    with pytest.raises(asyncio.CancelledError):
-        await guarded.run(a_request(), Notes())
-    await guarded.run(a_request(), notes)
-    assert notes.said() == "local says hello"
-
-
-async def test_an_answer_that_begins_closes_the_circuit_before_it_ends() -> None:
-    clock = Clock()
-    breaker = CircuitBreaker(max_failures=1, rest=30, clock=clock)
-    seen: list[CircuitState] = []
 
     class Looking(Notes):
         @override
         async def flush(self) -> None:
             seen.append(breaker.state)
 
-    guarded = Guarded(Server(DOWN), breaker)
+    guarded = Guarded(Slow(), breaker)
+    under_way = asyncio.create_task(guarded.run(a_request(), Looking()))
+    await asked.wait()
+    breaker.failure()
+    await probes.resting.wait()
+    gate.set()
+    await under_way
+    assert seen == [CircuitState.OPEN, CircuitState.CLOSED]
+    probes.rested.set()
+    await breaker.settled()
+    assert len(probes.pauses) == 1
+
+
+async def test_closing_a_backend_ends_its_probe() -> None:
+    probes = Probes(False)
+    server = always(DOWN)
+    guarded = Guarded(server, probes.breaker())
     await fail(guarded)
-    clock.now += 30
-    await guarded.run(a_request(), Looking())
-    assert seen == [CircuitState.CLOSED]
+    await probes.resting.wait()
+    await guarded.close()
+    assert not guarded.breaker.examining
+    guarded.breaker.failure()  # of a request that was under way
+    assert not guarded.breaker.examining
+    assert server.asked[-1] == "closed"
+
+
+# --- what the sink raises -------------------------------------------------------------------------------------------
+
+
+class Unwritable(Notes):
+    """A sink whose database is away: it takes notes and cannot pass them on."""
+
+    def __init__(self, *, at: str = "flush") -> None:
+        super().__init__()
+        self.error = ServiceUnavailableError("The database is away.", code=UNAVAILABLE)
+        self.at = at
+
+    @override
+    def finish(self, reason: str) -> None:
+        if self.at == "finish":
+            raise self.error
+
+    @override
+    async def flush(self) -> None:
+        raise self.error
+
+
+class Early(Server):
+    """A server that sends nothing at first, of which the sink is told too."""
+
+    @override
+    async def run(self, request: ModelRequest, sink: TurnSink) -> None:
+        self.asked.append(request.model)
+        await sink.flush()
+        await super().run(request, sink)
+
+
+@pytest.mark.parametrize("server", [Server(), Early()], ids=["begun", "not begun"])
+@pytest.mark.parametrize("at", ["flush", "finish"])
+async def test_what_the_sink_raises_is_no_failure_of_the_server(server: Server, at: str) -> None:
+    clock, probes, other = Clock(), Probes(), Server(name="spare")
+    server.asked.clear()
+    guarded = Guarded(retrying(server, clock), probes.breaker())
+    sink = Unwritable(at=at)
+    with pytest.raises(ServiceUnavailableError) as caught:
+        await Fallback(guarded, other).run(a_request(), sink)
+    assert caught.value is sink.error
+    assert len(server.asked) == 1
+    assert (clock.pauses, other.asked, guarded.breaker.examining) == ([], [], False)
+
+
+async def test_what_the_sink_raises_during_the_fallback_is_told_as_it_is() -> None:
+    sink = Unwritable()
+    with pytest.raises(ServiceUnavailableError) as caught:
+        await Fallback(always(BadGatewayError("x", code=FAILED)), Early(name="spare")).run(a_request(), sink)
+    assert caught.value is sink.error
 
 
 # --- asking another -------------------------------------------------------------------------------------------------
@@ -399,19 +531,20 @@ async def test_a_wrapper_passes_everything_on(notes: Notes) -> None:
 async def test_all_wrappers_pass_counts_and_windows_through() -> None:
     server, other, clock = Server(), Server(name="other"), Clock()
     inner = Retrying(Observed(server, Log()), 2, sleep=clock.sleep, clock=clock)
-    backend = Fallback(Guarded(inner, CircuitBreaker(clock=clock)), other)
+    backend = Fallback(Guarded(inner, Probes().breaker()), other)
     assert await backend.count_tokens(a_request(model="llama")) == 7
     assert await backend.context_window("llama") == 4096
     assert (server.asked, other.asked) == (["count llama", "window llama"], [])
 
 
 async def test_a_server_that_is_left_alone_is_not_asked_to_count() -> None:
-    server, clock = Server(), Clock()
-    breaker = CircuitBreaker(max_failures=1, clock=clock)
-    backend = Guarded(server, breaker)
-    breaker.failure()
+    server, probes = Server(), Probes(False)
+    backend = Guarded(server, probes.breaker())
+    backend.breaker.failure()
+    await probes.resting.wait()
     assert await backend.count_tokens(a_request()) is None
     assert server.asked == []
+    await backend.close()
 
 
 async def test_summaries_and_sealed_thoughts_begin_a_turn_too() -> None:

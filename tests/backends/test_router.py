@@ -135,7 +135,11 @@ async def test_without_a_default_the_first_model_of_the_first_backend_is_used() 
     [
         ([], ServiceUnavailableError, "No backend is configured"),
         ([route(Server("near"))], NotFoundError, "'near' has none"),
-        ([route(Server("near", problem=True))], ServiceUnavailableError, "'near' cannot be reached"),
+        (
+            [route(Server("near", problem=True))],
+            ServiceUnavailableError,
+            "'near' cannot be asked for one",
+        ),
     ],
 )
 async def test_without_any_model_the_reason_is_told(routes: list[Route], error: Any, reason: str) -> None:

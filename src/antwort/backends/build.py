@@ -3,9 +3,10 @@
 from collections.abc import Mapping
 
 from antwort.backends.base import ModelBackend
+from antwort.backends.breaker import CircuitBreaker
 from antwort.backends.chat import ChatCompletions
 from antwort.backends.remote import RemoteBackend
-from antwort.backends.resilience import CircuitBreaker, Fallback, Guarded, Retrying
+from antwort.backends.resilience import Fallback, Guarded, Retrying
 from antwort.backends.responses import Responses
 from antwort.backends.router import ModelRouter, Route
 from antwort.backends.watch import Observed, Observer
@@ -40,9 +41,9 @@ def _server(name: str, config: BackendConfig) -> RemoteBackend:
     return Responses(name, config) if config.api == "responses" else ChatCompletions(name, config)
 
 
-def _guarded(server: ModelBackend, config: BackendConfig, observer: Observer | None) -> ModelBackend:
+def _guarded(server: RemoteBackend, config: BackendConfig, observer: Observer | None) -> ModelBackend:
     observed = server if observer is None else Observed(server, observer)
-    return Guarded(Retrying(observed, config.retries), CircuitBreaker())
+    return Guarded(Retrying(observed, config.retries), CircuitBreaker(server.name, server.is_there))
 
 
 def _with_fallbacks(

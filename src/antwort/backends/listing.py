@@ -50,7 +50,8 @@ class Listing:
     ) -> None:
         self.models: tuple[ModelInfo, ...] = ()
         self.names: frozenset[str] = frozenset()
-        self.problem: str | None = None
+        self.failed = False
+        """Whether it could not be had the last time. Why, only the log says: the list is everybody's."""
         self._name = name
         self._fetch_models = fetch
         self._clock = clock
@@ -65,7 +66,7 @@ class Listing:
         """Fetch the list if it is due."""
         if self._task is None and self._clock() >= self._due:
             self._task = asyncio.create_task(self._fetch())
-        if self._task is not None and not self.models and self.problem is None:
+        if self._task is not None and not self.models and not self.failed:
             # Shielded: whoever caused the request may leave while others wait for it.
             await asyncio.shield(self._task)
 
@@ -73,7 +74,7 @@ class Listing:
         """Take a list that somebody fetched."""
         self.models = tuple(models)
         self.names = frozenset(info.id for info in self.models)
-        self.problem = None
+        self.failed = False
         self._due = self._clock() + REFRESH
 
     def context_window(self, model: str) -> int | None:
@@ -93,7 +94,7 @@ class Listing:
             self.learn(await self._fetch_models())
         except APIError as error:
             logger.warning("Cannot list the models of the backend '%s': %s", self._name, error.message)
-            self.problem = error.message
+            self.failed = True
             self._due = self._clock() + RETRY
         finally:
             self._task = None

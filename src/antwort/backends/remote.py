@@ -1,6 +1,7 @@
 """What all model servers behind HTTP have in common: a request for each turn, an answer that is a stream or not."""
 
 import asyncio
+import logging
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -19,11 +20,15 @@ from antwort.errors import APIError, BadGatewayError, BadRequestError, GatewayTi
 
 __all__ = ["Reader", "RemoteBackend", "encode_body"]
 
+logger = logging.getLogger(__name__)
+
 JSON = dict[str, Any]
 
 MAX_ERROR = 64 * 1024
 LIST_TIMEOUT = 10.0
 """Seconds to wait for the list of models, which is never worth more."""
+PROBE_TIMEOUT = 3.0
+"""Seconds to wait for a sign of life."""
 PARTING = 0.25
 """Seconds to wait for the end of a stream whose last event is there, so that its connection can be used again."""
 
@@ -60,6 +65,8 @@ class RemoteBackend(ABC):
     def __init__(self, name: str, config: BackendConfig) -> None:
         self.name = name
         self.transport = Transport(name, config)
+        # A connection of its own: those of the pool may all be waiting for a server that hangs.
+        self._probes = Transport(name, config.model_copy(update={"max_connections": 1}))
         self._window = config.context_window
         self._listing = Listing(name, self.models)
 
@@ -113,6 +120,17 @@ class RemoteBackend(ABC):
         self._listing.learn(models)
         return models
 
+    async def is_there(self) -> bool:
+        """Ask the server for a sign of life, with nothing of anybody's request. Any answer is one, but 5xx."""
+        try:
+            async with asyncio.timeout(PROBE_TIMEOUT):
+                reply = await self._probes.get("/models")
+        except (APIError, TimeoutError) as error:
+            logger.debug("No sign of life of the backend '%s': %s", self.name, error)
+            return False
+        reply.abort()
+        return reply.status < 500
+
     async def context_window(self, model: str) -> int | None:
         """Return how many tokens a model takes: as configured, else as the list of models says."""
         if self._window is not None:
@@ -124,6 +142,7 @@ class RemoteBackend(ABC):
         """Give connections back."""
         await self._listing.close()
         await self.transport.close()
+        await self._probes.close()
 
     async def _exchange(self, request: ModelRequest, body: bytes, sink: TurnSink) -> None:
         reply = await self.transport.post(self.path, body, request.headers)

@@ -1,6 +1,7 @@
 """What is done when a model server fails: try again, leave it alone, ask another. One wrapper for each.
 
-`Fallback(Guarded(Retrying(backend)))` is the whole of it: an answer that has begun is never begun again.
+`Fallback(Guarded(Retrying(backend)))` is the whole of it: an answer that has begun is never begun again. What goes
+wrong in the sink, such as a database that is away, is no failure of the server and passes all of them untouched.
 """
 
 import asyncio
@@ -9,16 +10,22 @@ import random
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
-from enum import Enum
 
 from typing_extensions import override
 
 from antwort.backends.base import ModelBackend, ModelRequest, TurnSink
-from antwort.backends.failures import UNAVAILABLE, speaks_of_the_server, worth_another_backend, worth_another_try
+from antwort.backends.breaker import CircuitBreaker, CircuitState
+from antwort.backends.failures import (
+    DEADLINE,
+    UNAVAILABLE,
+    speaks_of_the_server,
+    worth_another_backend,
+    worth_another_try,
+)
 from antwort.backends.watch import Wrapper, watched
 from antwort.errors import APIError, RateLimitError, ServiceUnavailableError
 
-__all__ = ["CircuitBreaker", "CircuitState", "Fallback", "Guarded", "Retrying"]
+__all__ = ["Fallback", "Guarded", "Retrying"]
 
 logger = logging.getLogger(__name__)
 
@@ -26,9 +33,6 @@ FIRST_PAUSE = 0.5
 LONGEST_PAUSE = 8.0
 LONGEST_WAIT = 30.0
 """Seconds a server may ask us to wait before another try; if it asks for more, the client is told instead."""
-
-MAX_FAILURES = 5
-REST = 30.0
 
 
 class Retrying(Wrapper):
@@ -60,7 +64,7 @@ class Retrying(Wrapper):
             try:
                 await self.backend.run(request, watch)
             except APIError as error:
-                pause = None if watch.begun else self._pause(attempt, error, request)
+                pause = None if watch.begun or watch.raised(error) else self._pause(attempt, error, request)
                 if pause is None:
                     raise
                 logger.warning("%s Trying again in %.1f s.", error.message, pause)
@@ -82,99 +86,29 @@ class Retrying(Wrapper):
         return pause
 
 
-class CircuitState(Enum):
-    """What a breaker does with a request."""
-
-    CLOSED = "closed"
-    """Let it pass."""
-    OPEN = "open"
-    """Refuse it."""
-    HALF_OPEN = "half_open"
-    """Let one pass to see how it goes, and refuse the others."""
-
-
-class CircuitBreaker:
-    """Opens after so many failures in a row; after a rest one request may try, and closes it or begins another rest."""
-
-    def __init__(
-        self,
-        *,
-        max_failures: int = MAX_FAILURES,
-        rest: float = REST,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self._max_failures = max_failures
-        self._rest = rest
-        self._clock = clock
-        self._failures = 0
-        self._opened: float | None = None
-        self._trying = False
-
-    @property
-    def state(self) -> CircuitState:
-        """Tell what would happen to a request now."""
-        if self._opened is None:
-            return CircuitState.CLOSED
-        return CircuitState.OPEN if self.remaining() > 0 else CircuitState.HALF_OPEN
-
-    def remaining(self) -> float:
-        """Return the seconds of rest left."""
-        return 0.0 if self._opened is None else max(0.0, self._opened + self._rest - self._clock())
-
-    def admit(self) -> bool:
-        """Tell whether a request may pass. One that did must be followed by success, failure or abandon."""
-        state = self.state
-        if state is CircuitState.CLOSED:
-            return True
-        if state is CircuitState.OPEN or self._trying:
-            return False
-        self._trying = True
-        return True
-
-    def success(self) -> None:
-        """Note that the server answered."""
-        self._failures = 0
-        self._opened = None
-        self._trying = False
-
-    def failure(self) -> None:
-        """Note that it failed."""
-        self._failures += 1
-        if self._trying or self._failures >= self._max_failures:
-            self._opened = self._clock()
-        self._trying = False
-
-    def abandon(self) -> None:
-        """Note that nobody waited to see."""
-        self._trying = False
-
-
 class Guarded(Wrapper):
-    """Leaves a server alone that failed too often, so that it can recover and nobody waits for nothing."""
+    """Refuses requests to a server that is away. What it said to one client is never told to another."""
 
     def __init__(self, backend: ModelBackend, breaker: CircuitBreaker) -> None:
         super().__init__(backend)
         self.breaker = breaker
-        self._last = ""
 
     @override
     async def run(self, request: ModelRequest, sink: TurnSink) -> None:
         breaker = self.breaker
-        if not breaker.admit():
+        if breaker.state is CircuitState.OPEN:
             raise ServiceUnavailableError(
-                f"The backend '{self.name}' failed several times in a row and is left alone for a while. {self._last}",
+                f"The backend '{self.name}' cannot be reached at the moment; it is being tried again.",
                 code=UNAVAILABLE,
-                headers={"retry-after": str(max(1, round(breaker.remaining())))},
+                headers={"retry-after": str(breaker.retry_after)},
             )
         watch = watched(sink)
         watch.listen(breaker.success)
         try:
             await self.backend.run(request, watch)
         except APIError as error:
-            self._note(error)
-            raise
-        except BaseException:
-            breaker.abandon()
+            if not watch.raised(error):
+                self._note(error)
             raise
         else:
             breaker.success()
@@ -185,14 +119,16 @@ class Guarded(Wrapper):
     async def count_tokens(self, request: ModelRequest) -> int | None:
         return None if self.breaker.state is CircuitState.OPEN else await self.backend.count_tokens(request)
 
+    @override
+    async def close(self) -> None:
+        await self.breaker.close()
+        await super().close()
+
     def _note(self, error: APIError) -> None:
-        if not speaks_of_the_server(error):
-            self.breaker.success()
-            return
-        self.breaker.failure()
-        self._last = error.message
-        if self.breaker.state is CircuitState.OPEN:
-            logger.error("The backend '%s' is left alone for a while: %s", self.name, error.message)
+        if speaks_of_the_server(error):
+            self.breaker.failure()
+        elif error.code != DEADLINE:
+            self.breaker.success()  # whatever it said, it is there
 
 
 class Fallback(Wrapper):
@@ -209,7 +145,7 @@ class Fallback(Wrapper):
         try:
             await self.backend.run(request, watch)
         except APIError as error:
-            if watch.begun or not worth_another_backend(error):
+            if watch.begun or watch.raised(error) or not worth_another_backend(error):
                 raise
             first = error
         else:
@@ -218,7 +154,7 @@ class Fallback(Wrapper):
         try:
             await self._other.run(replace(request, model=self._model or request.model), watch)
         except APIError as error:
-            if watch.begun:
+            if watch.raised(error) or watch.begun:
                 raise
             logger.warning("The fallback failed too: %s", error.message)
             raise first from error

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from antwort.backends.base import ModelBackend, ModelInfo, ModelRequest, TurnSink
+from antwort.backends.failures import UNAVAILABLE
 from antwort.backends.listing import Listing
 from antwort.backends.transport import Transport
 from antwort.errors import NotFoundError, ServiceUnavailableError
@@ -142,9 +143,11 @@ class ModelRouter:
         await listing.update()
         if listing.models:
             return Target(route, listing.models[0].id)
-        if listing.problem is not None:
+        if listing.failed:
             raise ServiceUnavailableError(
-                f"The request names no model, and the backend cannot be asked for one. {listing.problem}"
+                f"The request names no model, and the backend '{route.backend.name}' cannot be asked for one at the"
+                " moment; name a model or try again later.",
+                code=UNAVAILABLE,
             )
         raise NotFoundError(
             f"The request names no model, and the backend '{route.backend.name}' has none.",

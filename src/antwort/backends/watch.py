@@ -1,7 +1,7 @@
 """Watching turns: when they begin, what they used, how they end."""
 
 import time
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from typing_extensions import override
@@ -30,14 +30,18 @@ class Observer(Protocol):
 
 
 class WatchedSink:
-    """Passes everything on and knows whether anything was: from then on a turn cannot be tried again."""
+    """Passes everything on and knows whether anything was: from then on a turn cannot be tried again.
 
-    __slots__ = ("_call", "_listeners", "_reasoning", "_sink", "_text", "begun", "flush", "used")
+    It also knows what the sink itself raised, which is no failure of the model server.
+    """
+
+    __slots__ = ("_call", "_error", "_flush", "_listeners", "_reasoning", "_sink", "_text", "begun", "used")
 
     def __init__(self, sink: TurnSink) -> None:
         self.begun = False
         self.used: Usage | None = None
-        self.flush: Callable[[], Coroutine[Any, Any, None]] = sink.flush
+        self._error: BaseException | None = None
+        self._flush = sink.flush
         self._sink = sink
         self._text = sink.text
         self._reasoning = sink.reasoning
@@ -56,31 +60,51 @@ class WatchedSink:
         """Pass it on."""
         if not self.begun:
             self._begin()
-        self._text(delta, logprobs)
+        try:
+            self._text(delta, logprobs)
+        except BaseException as error:
+            self._error = error
+            raise
 
     def reasoning(self, delta: str) -> None:
         """Pass it on."""
         if not self.begun:
             self._begin()
-        self._reasoning(delta)
+        try:
+            self._reasoning(delta)
+        except BaseException as error:
+            self._error = error
+            raise
 
     def summary(self, delta: str) -> None:
         """Pass it on."""
         if not self.begun:
             self._begin()
-        self._sink.summary(delta)
+        try:
+            self._sink.summary(delta)
+        except BaseException as error:
+            self._error = error
+            raise
 
     def opaque(self, content: str) -> None:
         """Pass it on."""
         if not self.begun:
             self._begin()
-        self._sink.opaque(content)
+        try:
+            self._sink.opaque(content)
+        except BaseException as error:
+            self._error = error
+            raise
 
     def refusal(self, delta: str) -> None:
         """Pass it on."""
         if not self.begun:
             self._begin()
-        self._sink.refusal(delta)
+        try:
+            self._sink.refusal(delta)
+        except BaseException as error:
+            self._error = error
+            raise
 
     def tool_call(
         self, index: int, *, call_id: str | None = None, name: str | None = None, arguments: str = ""
@@ -88,20 +112,44 @@ class WatchedSink:
         """Pass it on."""
         if not self.begun:
             self._begin()
-        self._call(index, call_id=call_id, name=name, arguments=arguments)
+        try:
+            self._call(index, call_id=call_id, name=name, arguments=arguments)
+        except BaseException as error:
+            self._error = error
+            raise
 
     def usage(self, usage: Usage) -> None:
         """Pass it on, and remember it."""
         if not self.begun:
             self._begin()
         self.used = usage
-        self._sink.usage(usage)
+        try:
+            self._sink.usage(usage)
+        except BaseException as error:
+            self._error = error
+            raise
 
     def finish(self, reason: str) -> None:
         """Pass it on."""
         if not self.begun:
             self._begin()
-        self._sink.finish(reason)
+        try:
+            self._sink.finish(reason)
+        except BaseException as error:
+            self._error = error
+            raise
+
+    async def flush(self) -> None:
+        """Have it pass on what it took."""
+        try:
+            await self._flush()
+        except BaseException as error:
+            self._error = error
+            raise
+
+    def raised(self, error: BaseException) -> bool:
+        """Tell whether an error came out of the sink."""
+        return error is self._error
 
     def _begin(self) -> None:
         self.begun = True

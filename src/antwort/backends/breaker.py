@@ -1,0 +1,110 @@
+"""A breaker that asks the server itself: what the requests of one client do to it says nothing to the others."""
+
+import asyncio
+import logging
+import math
+import random
+from collections.abc import Awaitable, Callable
+from enum import Enum
+
+__all__ = ["CircuitBreaker", "CircuitState"]
+
+logger = logging.getLogger(__name__)
+
+MAX_FAILURES = 5
+FIRST_PAUSE = 0.5
+LONGEST_PAUSE = 5.0
+
+
+class CircuitState(Enum):
+    """What a breaker does with a request."""
+
+    CLOSED = "closed"
+    """Let it pass."""
+    OPEN = "open"
+    """Refuse it: the server is away, and is asked again and again whether it is back."""
+
+
+class CircuitBreaker:
+    """Refuses requests while a server is away, so that nobody waits for nothing and it can recover.
+
+    Failures only raise a suspicion. After so many in a row the server itself is asked, by a `probe` that has nothing of
+    any request in it, and only if that fails too the breaker opens. From then on the probe is repeated, after pauses of
+    random length that grow from half a second to five, and the first that succeeds closes the breaker, as does an
+    answer that begins. One probe at a time; `close` ends it.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        probe: Callable[[], Awaitable[bool]],
+        *,
+        max_failures: int = MAX_FAILURES,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+        jitter: Callable[[float, float], float] = random.uniform,
+    ) -> None:
+        self.state = CircuitState.CLOSED
+        self._name = name
+        self._probe = probe
+        self._max_failures = max_failures
+        self._sleep = sleep
+        self._jitter = jitter
+        self._failures = 0
+        self._pause = FIRST_PAUSE
+        self._task: asyncio.Task[None] | None = None
+        self._closed = False
+
+    @property
+    def retry_after(self) -> int:
+        """The seconds until the server is asked again, rounded up."""
+        return max(1, math.ceil(self._pause))
+
+    @property
+    def examining(self) -> bool:
+        """Whether the server is being asked for a sign of life."""
+        return self._task is not None
+
+    def success(self) -> None:
+        """Note that the server answered."""
+        self._failures = 0
+        if self.state is CircuitState.OPEN:
+            self.state = CircuitState.CLOSED
+            logger.info("The backend '%s' answers again.", self._name)
+
+    def failure(self) -> None:
+        """Note a failure that may be the server's."""
+        self._failures += 1
+        if self._failures >= self._max_failures and not self.examining and not self._closed:
+            self._task = asyncio.create_task(self._examine())
+
+    async def settled(self) -> None:
+        """Wait until it is known that the server is there, however long that takes."""
+        if (task := self._task) is not None:
+            await asyncio.wait([task])
+
+    async def close(self) -> None:
+        """Ask no more; requests pass from now on."""
+        self._closed = True
+        self.state = CircuitState.CLOSED
+        if (task := self._task) is not None:
+            task.cancel()
+            await asyncio.wait([task])
+
+    async def _examine(self) -> None:
+        """Find out whether the server is away, and if it is, when it is back."""
+        try:
+            if await self._probe():
+                self._failures = 0
+                return
+            if self._failures == 0:
+                return  # a request was answered in the meantime
+            logger.error("The backend '%s' is away: requests to it are refused until it answers again.", self._name)
+            self.state = CircuitState.OPEN
+            self._pause = FIRST_PAUSE
+            while self.state is CircuitState.OPEN:
+                await self._sleep(self._jitter(self._pause / 2, self._pause))
+                if await self._probe():
+                    self.success()
+                self._pause = min(LONGEST_PAUSE, 2 * self._pause)
+        finally:
+            self._task = None
