@@ -1,6 +1,5 @@
 """Runs that were cut off, at every point of their life, and how the next start goes on with them."""
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -60,10 +59,6 @@ def answers(app: Embedded, number: int = -1) -> dict[str, str]:
     return {item["call_id"]: item["output"] for item in app.asked(number) if item["type"] == "function_call_output"}
 
 
-def delta_is(text: str) -> Callable[[JSON], bool]:
-    return lambda event: event.get("delta") == text
-
-
 def function_tool(name: str) -> JSON:
     return {"type": "function", "name": name, "parameters": {"type": "object", "properties": {}}}
 
@@ -101,79 +96,6 @@ async def test_a_run_that_waited_for_the_model_asks_it_again(tmp_path: Path) -> 
         assert [text_of(item) for item in app.asked()] == ["Hello?"]
     assert [text_of(item) for item in response["output"]] == ["Here I am."]
     assert stream.types.count("response.in_progress") == 1
-
-
-# --- in the middle of a turn ------------------------------------------------------------------------------------------
-
-
-async def test_an_answer_that_was_cut_off_stays_as_it_is_and_another_one_follows(tmp_path: Path) -> None:
-    async with embedded(tmp_path, [turn(["The answer ", Gate(), "is 42."])]) as app:
-        response_id = await app.accept("What is it?")
-        seen = await app.read_until(response_id, is_delta)
-    async with embedded(tmp_path, [turn(["The answer ", "is 42."])]) as app:
-        response, stream = await app.result(response_id)
-        assert [item["type"] for item in app.asked()] == ["message"]  # the model does not see its cut-off answer
-    assert stream.events[: len(seen)] == seen
-    assert [(item["status"], text_of(item)) for item in response["output"]] == [
-        ("completed", "The answer "),
-        ("completed", "The answer is 42."),
-    ]
-
-
-async def test_a_follow_up_does_not_see_the_cut_off_answer_either(tmp_path: Path) -> None:
-    async with embedded(tmp_path, [turn(["The answer ", Gate(), "is 42."])]) as app:
-        response_id = await app.accept("What is it?")
-        await app.read_until(response_id, is_delta)
-    async with embedded(tmp_path, ["The answer is 42.", "Because."]) as app:
-        await app.result(response_id)
-        await app.app.run("Why?", previous_response_id=response_id)
-        assert [text_of(item) for item in app.asked()] == ["What is it?", "The answer is 42.", "Why?"]
-
-
-async def test_thoughts_that_were_cut_off_stay_and_the_model_thinks_again(tmp_path: Path) -> None:
-    async with embedded(tmp_path, [turn("42.", reasoning=["Let me ", Gate(), "think."])]) as app:
-        response_id = await app.accept("What is it?")
-        await app.read_until(response_id, is_delta)
-    async with embedded(tmp_path, [turn("42.", reasoning=["Let me think."])]) as app:
-        response, _ = await app.result(response_id)
-        assert [item["type"] for item in app.asked()] == ["message"]
-    assert [(item["type"], text_of(item)) for item in response["output"]] == [
-        ("reasoning", "Let me "),
-        ("reasoning", "Let me think."),
-        ("message", "42."),
-    ]
-
-
-async def test_finished_thoughts_of_a_turn_that_was_cut_off_stay_in_the_output_too(tmp_path: Path) -> None:
-    step = turn(["4", Gate(), "2."], reasoning=["Let me think."])
-    async with embedded(tmp_path, [step]) as app:
-        response_id = await app.accept("What is it?")
-        await app.read_until(response_id, lambda event: event["type"] == "response.output_text.delta")
-    async with embedded(tmp_path, ["42."]) as app:
-        response, _ = await app.result(response_id)
-        assert [item["type"] for item in app.asked()] == ["message"]
-    assert [text_of(item) for item in response["output"]] == ["Let me think.", "4", "42."]
-
-
-async def test_log_probabilities_of_a_cut_off_answer_are_kept(tmp_path: Path) -> None:
-    async with embedded(tmp_path, [turn(["a", "b", Gate(), "c"], logprobs=True)]) as app:
-        response_id = await app.accept(include=["message.output_text.logprobs"])
-        await app.read_until(response_id, lambda event: "b" in event.get("delta", ""))
-    async with embedded(tmp_path, ["abc"]) as app:
-        response, _ = await app.result(response_id)
-    tokens = [logprob["token"] for logprob in response["output"][0]["content"][0]["logprobs"]]
-    assert "".join(tokens) == text_of(response["output"][0]) == "ab"
-
-
-async def test_a_run_can_be_cut_off_again_and_again(tmp_path: Path) -> None:
-    response_id = ""
-    for number in range(4):
-        async with embedded(tmp_path, [turn([f"try {number}", Gate()])]) as app:
-            response_id = response_id or await app.accept()
-            await app.read_until(response_id, delta_is(f"try {number}"))
-    async with embedded(tmp_path, ["done"]) as app:
-        response, _ = await app.result(response_id)
-    assert [text_of(item) for item in response["output"]] == ["try 0", "try 1", "try 2", "try 3", "done"]
 
 
 # --- in the middle of a call ------------------------------------------------------------------------------------------
@@ -496,14 +418,3 @@ async def test_a_call_of_a_custom_tool_waits_for_the_client_after_a_crash_too(tm
         response, _ = await app.result(response_id)
     assert [item["type"] for item in response["output"]] == ["custom_tool_call"]
     assert response["status"] == "completed"
-
-
-async def test_a_summary_that_was_cut_off_is_ended(tmp_path: Path) -> None:
-    steps = [turn("Hi", summary=["They ", Gate()])]
-    async with embedded(tmp_path, steps) as app:
-        response_id = await app.accept()
-        await app.read_until(response_id, delta_is("They "))
-    async with embedded(tmp_path, [turn("Hello.")]) as app:
-        response, stream = await app.result(response_id)
-    assert response["output"][0]["summary"] == [{"type": "summary_text", "text": "They "}]
-    assert "response.reasoning_summary_part.done" in stream.types

@@ -78,6 +78,7 @@ class Stream:
         self.events: list[JSON] = []
         self.items: list[JSON] = []
         self._changes = changes
+        self._left_out: tuple[int, ...] = ()
         self.emit("response.created", response=response("queued" if queued else "in_progress", **changes))
         if queued:
             self.emit("response.queued", response=response("queued", **changes))
@@ -89,7 +90,13 @@ class Stream:
         self.events.append(event)
 
     def end(self, status: str = "completed", /, **changes: Any) -> "Stream":
-        self.emit(f"response.{status}", response=response(status, self.items, **{**self._changes, **changes}))
+        items = [item for index, item in enumerate(self.items) if index not in self._left_out]
+        self.emit(f"response.{status}", response=response(status, items, **{**self._changes, **changes}))
+        return self
+
+    def left_out(self, *indexes: int) -> "Stream":
+        """Leave items out of the final output."""
+        self._left_out = indexes
         return self
 
     def item(self, item: JSON, **zero: Any) -> tuple[JSON, JSON]:

@@ -129,6 +129,41 @@ def test_a_resumed_stream_alone_is_linted_as_far_as_possible() -> None:
     assert "first-event" in rules(refused(raw(events[5:])))
 
 
+def test_a_background_response_leaves_out_what_was_cut_off() -> None:
+    stream = cut_off(background=True).end()
+    assert lint_stream(stream.raw()).text == "The answer"
+    done = [event for event in stream.events if event["type"] != "response.output_text.done" or event["text"] != "The"]
+    assert lint_stream(raw(renumbered(done))).text == "The answer"
+
+
+def cut_off(status: str = "incomplete", **changes: Any) -> Stream:
+    """Write a stream with a turn that was cut off."""
+    stream = Stream(**changes).reasoning("Hm").message("The", status=status)
+    return stream.reasoning("Hm").message("The ", "answer").left_out(0, 1)
+
+
+@pytest.mark.parametrize(
+    "stream",
+    [
+        cut_off(),
+        cut_off("completed", background=True),
+        cut_off(background=True).left_out(0),
+        cut_off(background=True).left_out(1, 2),
+        Stream(background=True).message("A").message("B", status="incomplete").message("C").left_out(0, 1, 2),
+        Stream(background=True).call("{}").message("B", status="incomplete").left_out(0, 1),
+    ],
+)
+def test_nothing_else_may_be_left_out(stream: Stream) -> None:
+    assert "final-output" in rules(refused(stream.end().raw()))
+
+
+@pytest.mark.parametrize("status", ["completed", "incomplete"])
+def test_the_text_of_an_item_that_is_not_left_out_is_done(status: str) -> None:
+    stream = Stream(background=True).message("The answer", status=status).end(status)
+    events = [event for event in stream.events if event["type"] != "response.output_text.done"]
+    assert "text-done" in rules(refused(raw(renumbered(events))))
+
+
 def test_a_response_passes_and_is_returned() -> None:
     body = everything().events[-1]["response"]
     assert lint_response(body) is body

@@ -73,13 +73,17 @@ class Coalescer:
 
     async def flush(self) -> None:
         """Send what is due."""
-        if self._sending is not None:
-            sending, self._sending = self._sending, None
-            await sending  # its failure is the turn's
+        await self.settle()  # its failure is the turn's
         if self._pieces and self._loop.time() < self._due:
             return
         self._pass_on()
         await self._emitter.flush()
+
+    async def settle(self) -> None:
+        """Wait for what is being sent: the end of a turn is stored together with its items, and not before them."""
+        if self._sending is not None:
+            sending, self._sending = self._sending, None
+            await sending
 
     def stop(self) -> None:
         """Pass on what is left of a turn, however it ended; whoever ends the response sends it."""

@@ -138,7 +138,7 @@ def interrupt(entry: JournalEntry, emitter: Emitter) -> bool:
         item["status"], item["output"] = "completed", INTERRUPTED
     else:
         item["status"] = "failed"
-    index = place_of(entry, emitter)
+    index = emitter.replace(entry.item)
     if index >= 0:
         emitter.done(index)
     return True
@@ -161,23 +161,13 @@ async def finish_started(
         if target is not None and target.spec is not None and target.spec.idempotent:
             sources = plan.ctx.sources.noting()
             call = ServerCall(record["call_id"], record["name"], record["arguments"], target, sources, entry=entry)
-            call.output_index = place_of(entry, emitter)
+            call.output_index = emitter.replace(entry.item)
             end(call, await execute(call), sources.noted(), plan, emitter)
         else:
             interrupt(entry, emitter)
         keep()
         await journal.save_at(position)
     await emitter.flush()
-
-
-def place_of(entry: JournalEntry, emitter: Emitter) -> int:
-    """Return where the item of a call stands in the output, -1 if nowhere, and put the entry's own item there."""
-    output = emitter.response.output
-    for index, item in enumerate(output):
-        if isinstance(item, dict) and item.get("id") == entry.id:
-            output[index] = entry.item
-            return index
-    return -1
 
 
 def grouped(calls: list[ServerCall]) -> dict[str, list[ServerCall]]:

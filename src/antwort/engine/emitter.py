@@ -1,7 +1,7 @@
 """From the pieces of a model turn to items and events: life cycles, indexes, sequence numbers."""
 
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, TypeVar
 
 from antwort.context import Sources
@@ -51,6 +51,8 @@ class Emitter:
     client to carry: the model's, if it wants them, and those that only the model server reads.
     `whole_calls` holds such a call back until it is complete, for runs that may have to start a turn again.
     `call_ids` makes the ids of calls unique: an output belongs to one call.
+    `places` tells where the items that readers were told of before stand in the output, -1 if they are no part of it:
+    readers count all of them.
     """
 
     def __init__(
@@ -66,6 +68,7 @@ class Emitter:
         seal_opaque: Callable[[str], str] | None = None,
         whole_calls: bool = False,
         sequence: int = 0,
+        places: Sequence[int] = (),
     ) -> None:
         self.response = response
         self.events = Events(None if sink is None else sink.put, sequence)
@@ -77,6 +80,7 @@ class Emitter:
         self.seal = seal
         self._seal_opaque = seal_opaque
         self._whole_calls = whole_calls
+        self._places = list(places)
         self._open: Writer | None = None
         self._calls: dict[int, ModelCall] = {}
         self.turn_usage: Usage | None = None
@@ -116,7 +120,7 @@ class Emitter:
     def reasoning(self, delta: str) -> None:
         """Take a piece of the model's thoughts."""
         writer = self._open
-        if type(writer) is not ReasoningWriter:
+        if type(writer) is not ReasoningWriter or writer.opaque is not None:
             if not delta:
                 return
             writer = self._switch(ReasoningWriter)
@@ -130,7 +134,8 @@ class Emitter:
     def opaque(self, content: str) -> None:
         """Take the thoughts as only the model server reads them; they end the item they belong to."""
         self._reasoning().opaque = content if self._seal_opaque is None else self._seal_opaque(content)
-        self.close_open("completed")
+        if not self._whole_calls:  # a turn that may be cut off has an open item as long as it is under way
+            self.close_open("completed")
 
     def refusal(self, delta: str) -> None:
         """Take a piece of a refusal."""
@@ -183,7 +188,7 @@ class Emitter:
             call.call_id = call.call_id or self._call_ids.new()
             if call.item is not None and cut:
                 # Only the last item of a response may be incomplete.
-                is_last = call.output_index == len(self.response.output) - 1
+                is_last = call.output_index == len(self._places) - 1
                 self._close_call(call, "incomplete" if is_last else "completed")
             elif call.is_client and not cut:
                 if call.is_custom:
@@ -206,14 +211,27 @@ class Emitter:
 
     def add(self, item: Item) -> int:
         """Begin an item: give it the next index and tell so."""
-        index = len(self.response.output)
+        index = len(self._places)
+        self._places.append(len(self.response.output))
         self.response.output.append(item)
         self.events.emit("response.output_item.added", output_index=index, item=item)
         return index
 
     def done(self, index: int) -> None:
         """End an item."""
-        self.events.emit("response.output_item.done", output_index=index, item=self.response.output[index])
+        self.events.emit(
+            "response.output_item.done", output_index=index, item=self.response.output[self._places[index]]
+        )
+
+    def replace(self, item: JSON) -> int:
+        """Put an item in the place of the one with its id, and return its index; -1 if the output does not have it."""
+        output = self.response.output
+        for index, place in enumerate(self._places):
+            old = output[place] if place >= 0 else None
+            if isinstance(old, dict) and old.get("id") == item["id"]:
+                output[place] = item
+                return index
+        return -1
 
     def compaction(self, encrypted_content: str) -> JSON:
         """Write the item that stands for a window, and return it."""
@@ -221,19 +239,21 @@ class Emitter:
         index = self.add({**item, "status": "in_progress"})
         self.phase(index, item["type"], "compacting")
         item["encrypted_content"] = encrypted_content
-        self.response.output[index] = item
+        self.response.output[self._places[index]] = item
         self.done(index)
         return item
 
     def phase(self, index: int, item_type: str, phase: str) -> None:
         """Tell that a hosted call has reached a phase."""
-        item = self.response.output[index]
+        item = self.response.output[self._places[index]]
         if isinstance(item, dict):
             self.events.emit(f"response.{item_type}.{phase}", output_index=index, item_id=item["id"])
 
     def _reasoning(self) -> ReasoningWriter:
         writer = self._open
-        return writer if type(writer) is ReasoningWriter else self._switch(ReasoningWriter)
+        if type(writer) is ReasoningWriter and writer.opaque is None:
+            return writer
+        return self._switch(ReasoningWriter)
 
     def _switch(self, kind: "Callable[[Emitter], W]") -> "W":
         self._note_first_piece()

@@ -148,9 +148,16 @@ class Engine:
         return await self.loop(plan, self.journal(plan), sink).run()
 
     def loop(
-        self, plan: Plan, journal: Journal, sink: EventSink | None, *, sequence: int = 0, resumed: bool = False
+        self,
+        plan: Plan,
+        journal: Journal,
+        sink: EventSink | None,
+        *,
+        sequence: int = 0,
+        places: Sequence[int] = (),
+        resumed: bool = False,
     ) -> Loop:
-        """Return the loop that makes a response."""
+        """Return the loop that makes a response; `sequence` and `places` are what readers were told before."""
         return Loop(
             plan,
             journal,
@@ -161,6 +168,7 @@ class Engine:
             tracer=self.tracer,
             seals=self.seals(plan),
             sequence=sequence,
+            places=places,
             resumed=resumed,
         )
 

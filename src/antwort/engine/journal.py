@@ -1,6 +1,6 @@
 """The journal of a run: its items in order, stored step by step so that another process could go on with it."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Protocol
 
 import msgspec
@@ -26,11 +26,11 @@ def body_of(response: ResponseObject) -> JSON:
 class Unstored(Protocol):
     """Events that wait to be stored."""
 
-    def take(self) -> Sequence[StoredEvent]:
-        """Hand them over to somebody who stores them together with something else."""
+    async def store(self, write: Callable[[Sequence[StoredEvent]], Coroutine[Any, Any, None]]) -> None:
+        """Let somebody store them together with something else; nobody else stores any meanwhile.
 
-    def give_back(self, events: Sequence[StoredEvent]) -> None:
-        """Take them back, to be stored with what comes next: it did not work."""
+        If it does not work they are stored with what comes next.
+        """
 
 
 class Journal:
@@ -106,7 +106,7 @@ class Journal:
         """Store the end of the response, with whatever is not stored yet, in one transaction."""
         conversation = self.record.conversation_id
         if conversation is not None and response.status in _SAID:
-            self._said = list(self.entries)
+            self._said = [entry for entry in self.entries if not (entry.call or {}).get("partial")]
         if self.store is not None:
             self.tell(response)
             await self.save()
@@ -114,8 +114,13 @@ class Journal:
             await self._conversations.add(self.record.tenant, conversation, self._said)
 
     async def _write(self, entries: Sequence[JournalEntry], start: int) -> None:
+        if self._pending is None:
+            await self._put(entries, start, ())
+        else:
+            await self._pending.store(lambda events: self._put(entries, start, events))
+
+    async def _put(self, entries: Sequence[JournalEntry], start: int, events: Sequence[StoredEvent]) -> None:
         store, record = self.store, self.record
-        events = self._pending.take() if self._pending is not None else ()
         if store is None or not (entries or events or self._changed):
             return
         changed, self._changed = self._changed, False
@@ -128,6 +133,4 @@ class Journal:
         except Exception:
             self._changed = self._changed or changed
             self._saved = min(self._saved, start)
-            if self._pending is not None:
-                self._pending.give_back(events)
             raise

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import time
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -53,6 +54,7 @@ class Loop:
         tracer: Tracer,
         seals: Seals,
         sequence: int = 0,
+        places: Sequence[int] = (),
         resumed: bool = False,
     ) -> None:
         self.plan = plan
@@ -78,6 +80,7 @@ class Loop:
             seal_opaque=seals.seal_opaque,
             whole_calls=self.response.background,
             sequence=sequence,
+            places=places,
         )
         self._coalescer = Coalescer(self.emitter) if self.response.background else None
         self._noted = len(self.response.output)
@@ -174,6 +177,8 @@ class Loop:
         try:
             with self._tracer.span(*traces.turn(self.plan)) as span:
                 await self._asking.run(self._request(), self._coalescer or emitter)
+                if self._coalescer is not None:
+                    await self._coalescer.settle()
                 traces.answered(span, emitter)
         except BaseException as error:
             self._metrics.failed_turn(time.perf_counter() - started, error)

@@ -7,6 +7,7 @@ import msgspec
 
 from antwort.engine.events import Events
 from antwort.storage.base import StoredEvent
+from antwort.wire.items import Status
 
 __all__ = ["OpenItem", "RunState", "replay_response", "state_of"]
 
@@ -107,23 +108,26 @@ class OpenItem:
         self.pieces.append(delta["delta"])
         self.logprobs += delta.get("logprobs") or ()
 
-    def close(self, events: Events) -> JSON:
-        """End it with what had arrived."""
+    def close(self, events: Events, status: Status) -> JSON:
+        """End it with what had arrived.
+
+        The text of one that is incomplete is not told to be done: clients parse it then, and half of a JSON is none.
+        """
         self._close_summary(events)
         text = "".join(self.pieces)
         part = self.part
         if part is not None:
             place = {"item_id": self.item["id"], "output_index": self.index, "content_index": 0}
-            if part["type"] == "output_text":
-                part = {**part, "text": text, "logprobs": self.logprobs}
-                events.emit("response.output_text.done", **place, text=text, logprobs=self.logprobs)
-            else:
-                name, field = ("refusal", "refusal") if part["type"] == "refusal" else ("reasoning_text", "text")
-                part = {**part, field: text}
-                events.emit(f"response.{name}.done", **place, **{field: text})
+            kind = part["type"]
+            fields: JSON = {"refusal": text} if kind == "refusal" else {"text": text}
+            if kind == "output_text":
+                fields["logprobs"] = self.logprobs
+            part = {**part, **fields}
+            if status != "incomplete":
+                events.emit(f"response.{kind}.done", **place, **fields)
             events.emit("response.content_part.done", **place, part=part)
             self.item["content"] = [part]
-        self.item["status"] = "completed"
+        self.item["status"] = status
         events.emit("response.output_item.done", output_index=self.index, item=self.item)
         return self.item
 
@@ -143,6 +147,7 @@ class RunState:
 
     def __init__(self) -> None:
         self.output: list[JSON] = []
+        """All items they were told of, by `output_index`."""
         self.open: dict[str, OpenItem] = {}
         self.sequence = 0
         self.in_progress = False

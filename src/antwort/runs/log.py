@@ -1,6 +1,8 @@
 """The event log of a run: readers see only what would survive a crash."""
 
-from collections.abc import Callable, Sequence
+import asyncio
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any
 
 from antwort.storage.base import ResponseRecord, ResponseStore, StoredEvent
 
@@ -8,7 +10,11 @@ __all__ = ["RunLog"]
 
 
 class RunLog:
-    """An event sink that stores before it tells. `tell` wakes the readers."""
+    """An event sink that stores before it tells. `tell` wakes the readers.
+
+    Whoever stores events, alone or together with something else, does it here, one at a time: a write that overtook
+    one that waits would leave a gap in the numbers, and readers go on after the highest number they have seen.
+    """
 
     started = True
 
@@ -20,29 +26,38 @@ class RunLog:
         self._tell = tell
         self._next = sequence
         self._pending: list[StoredEvent] = []
+        self._writing = asyncio.Lock()
 
     def put(self, kind: str, data: bytes) -> None:
         """Take an event."""
         self._pending.append(StoredEvent(self._next, kind, data))
         self._next += 1
 
-    def take(self) -> Sequence[StoredEvent]:
-        """Hand over what is not stored yet, to somebody who stores it together with something else."""
-        events, self._pending = self._pending, []
-        return events
+    async def store(self, write: Callable[[Sequence[StoredEvent]], Coroutine[Any, Any, None]]) -> None:
+        """Let somebody store what is pending; what could not be stored stays pending.
 
-    def give_back(self, events: Sequence[StoredEvent]) -> None:
-        """Take back what could not be stored: numbers without a gap are worth another try."""
-        self._pending = [*events, *self._pending]
+        A write that has begun is awaited to its end even if the caller is cancelled. The caller may have more to store,
+        as at its deadline, and must not do so before it is known which events are stored.
+        """
+        async with self._writing:
+            events = tuple(self._pending)
+            writing = asyncio.ensure_future(write(events))
+            try:
+                await asyncio.shield(writing)
+            except asyncio.CancelledError:
+                await asyncio.wait({writing})
+                raise
+            finally:
+                if writing.done() and not writing.cancelled() and writing.exception() is None:
+                    del self._pending[: len(events)]
 
     async def flush(self) -> None:
         """Store what is pending, then wake the readers."""
-        events = self.take()
+        if self._pending:
+            await self.store(self._add)
+        self._tell(self._record.id)
+
+    async def _add(self, events: Sequence[StoredEvent]) -> None:
         if events:
             record = self._record
-            try:
-                await self._store.add_events(record.tenant, record.id, record.epoch, events)
-            except Exception:
-                self.give_back(events)
-                raise
-        self._tell(self._record.id)
+            await self._store.add_events(record.tenant, record.id, record.epoch, events)

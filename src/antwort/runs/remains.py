@@ -1,7 +1,8 @@
 """What is in the store of a run that another process has begun, and how to go on or to end with it."""
 
+import itertools
 from collections.abc import Callable
-from typing import Self
+from typing import Any, Self
 
 import msgspec
 
@@ -22,13 +23,16 @@ from antwort.wire.responses import ResponseError, ResponseObject
 
 __all__ = ["Remains"]
 
+JSON = dict[str, Any]
+
 
 class Remains:
     """A claimed run: its journal, and what its readers have been told.
 
-    Readers were told more than the journal has: the beginning of a turn that was cut off. Those items are closed with
-    what had arrived, as `completed` (only the last item of a response may be incomplete), and stay in the output. The
-    model does not see them: the turn begins again, with new items.
+    Readers were told more than the journal has: the beginning of a turn that was cut off. The last item of it is always
+    open. If the turn begins again, that item is closed as `incomplete` with what had arrived, and none of the turn's
+    items is part of the output: the answer is there once. Readers go on counting items after them. If the run ends here
+    they stay, closed as `completed`, since only the last item of a response may be incomplete.
     """
 
     def __init__(
@@ -39,9 +43,20 @@ class Remains:
         self._state = state
         self._log = log
         self._journal = Journal(engine.store, record, entries, created=True, pending=log)
-        self.response = msgspec.convert({**record.body, "output": state.output}, ResponseObject)
+        self._journalled = {entry.id for entry in entries}
+        kept = {entry.id for entry in entries if not (entry.call or {}).get("partial")}
+        output = [item for item in state.output if item["id"] in kept]
+        numbers = itertools.count()
+        self._places = [next(numbers) if item["id"] in kept else -1 for item in state.output]
+        self.response = msgspec.convert({**record.body, "output": output}, ResponseObject)
         self._emitter = Emitter(
-            self.response, log, sources=Sources(), client_functions=(), whole_calls=True, sequence=state.sequence
+            self.response,
+            log,
+            sources=Sources(),
+            client_functions=(),
+            whole_calls=True,
+            sequence=state.sequence,
+            places=self._places,
         )
 
     @classmethod
@@ -59,12 +74,13 @@ class Remains:
         """Return the loop that goes on with the run; an APIError says why it cannot."""
         plan = await self._plan()
         self._begin()
-        self._close_cut_off()
-        return self._engine.loop(plan, self._journal, self._log, sequence=self._emitter.events.sequence, resumed=True)
+        self._leave_out_cut_off()
+        sequence = self._emitter.events.sequence
+        return self._engine.loop(plan, self._journal, self._log, sequence=sequence, places=self._places, resumed=True)
 
     async def cancel(self) -> None:
         """End the run as cancelled. There is no event for that: the stream just ends."""
-        self._close_cut_off()
+        self._keep_cut_off()
         self._interrupt_calls()
         self.response.status = "cancelled"
         await self._journal.finish(self.response)
@@ -72,7 +88,7 @@ class Remains:
     async def fail(self, error: APIError) -> None:
         """End the run as failed."""
         self._begin()
-        self._close_cut_off()
+        self._keep_cut_off()
         self._interrupt_calls()
         self.response.status = "failed"
         self.response.error = ResponseError("server_error", error.message)
@@ -110,15 +126,33 @@ class Remains:
             self.response.status = "in_progress"
             self._emitter.announce("in_progress")
 
-    def _close_cut_off(self) -> None:
-        known = {entry.id for entry in self._journal.entries}
-        for index, item in enumerate(self._state.output):
-            if item["id"] in known:
-                continue
+    def _leave_out_cut_off(self) -> None:
+        """Close what was being written, and leave the turn that was cut off out of the output."""
+        for item in self._cut_off():
             open_item = self._state.open.get(item["id"])
-            closed = item if open_item is None else open_item.close(self._emitter.events)
-            self.response.output[index] = closed
+            if open_item is not None:
+                open_item.close(self._emitter.events, "incomplete")
+        for position, entry in enumerate(self._journal.entries):
+            if entry.visible and (entry.call or {}).get("partial"):  # as an earlier release kept them
+                entry.visible = False
+                self._journal.change(position)
+
+    def _keep_cut_off(self) -> None:
+        """Close what was being written, and keep what there is of the turn that was cut off."""
+        for item in self._cut_off():
+            open_item = self._state.open.get(item["id"])
+            closed = item if open_item is None else open_item.close(self._emitter.events, "completed")
+            self.response.output.append(closed)
             self._journal.note(JournalEntry("output", closed, call={"partial": True}))
+
+    def _cut_off(self) -> list[JSON]:
+        """Return the items of the turn that was cut off last. Those of turns before it end with an incomplete one."""
+        items: list[JSON] = []
+        for item in reversed(self._state.output):
+            if item["id"] in self._journalled or item.get("status") == "incomplete":
+                break
+            items.insert(0, item)
+        return items
 
     def _interrupt_calls(self) -> None:
         for position, entry in enumerate(self._journal.entries):

@@ -86,7 +86,7 @@ def lint_stream(
     check_stable(snapshots, report)
     report.check("snapshot", snapshots, "no event carries the response")
     if whole and terminal is not None and snapshots:
-        expected = items.finish(snapshots[-1].get("status"))
+        expected = items.finish(snapshots[-1])
         report.equal("final-output", "output", snapshots[-1].get("output"), expected)
     report.raise_if_broken()
     return LintedStream(frames.events, snapshots[-1], _text(snapshots[-1]), frames.frames, frames.comments)

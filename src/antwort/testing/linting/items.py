@@ -1,6 +1,6 @@
 """The life of an output item: added empty, then its parts, arguments or phases, and done."""
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 
 from antwort.testing.linting.parts import TEXTS, Parts
@@ -67,9 +67,14 @@ class Items:
         elif "item_id" in event:
             self._with(event, lambda item: self._own(item, event, stem, verb))
 
-    def finish(self, status: object) -> list[JSON]:
+    def finish(self, response: JSON) -> list[JSON]:
         """Return the finished items in order, as the terminal response must have them."""
-        finished = [item.done for item in self._items if item.done is not None]
+        status = response.get("status")
+        left_out = _left_out(self._items, response)
+        for item in self._items:
+            if item.done is not None and item.done.get("status") == "incomplete" and item.index not in left_out:
+                item.content.check_texts()
+        finished = [item.done for item in self._items if item.done is not None and item.index not in left_out]
         if status in {"completed", "incomplete"}:
             for item in self._items:
                 self._report.check("item-done", item.done is not None, f"item {item.index} was never done")
@@ -115,6 +120,9 @@ class Items:
 
     def _contents(self, state: ItemState, item: JSON) -> None:
         content, summary = state.content.final(), state.summary.final()
+        state.summary.check_texts()
+        if item.get("status") != "incomplete":  # what was cut off may be left out in the end
+            state.content.check_texts()
         if state.type == "message":
             self._report.equal("item-content", "content", item.get("content"), content)
         elif state.type == "reasoning":
@@ -186,3 +194,22 @@ class Items:
         ended = bool(before) and before[-1] in _ENDS
         self._report.check("phases", not ended, f"phase {phase} after {before[-1:]}")
         before.append(phase)
+
+
+def _left_out(items: Sequence[ItemState], response: JSON) -> set[int]:
+    """Return the items that the response need not have: those of turns that were cut off and begun again.
+
+    Only background responses have such turns. What the model was writing then is `incomplete`, and its text need not
+    be done; messages and thoughts right before it may belong to the same turn.
+    """
+    output = response.get("output")
+    kept = {item.get("id") for item in output if isinstance(item, dict)} if isinstance(output, list) else set()
+    found: set[int] = set()
+    cut_off = False
+    for item in reversed(items if response.get("background") else ()):
+        done = item.done or {}
+        missing = item.type in {"message", "reasoning"} and done.get("id") not in kept
+        cut_off = missing and (cut_off or done.get("status") == "incomplete")
+        if cut_off:
+            found.add(item.index)
+    return found

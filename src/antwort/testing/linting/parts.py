@@ -90,12 +90,18 @@ class Parts:
         if part is None:
             return
         part.closed = closed
-        if self._report.check("text-done", part.text is not None, "the part ends without the event of its text"):
-            key = "refusal" if part.type == "refusal" else "text"
-            self._report.equal("part-text", f"{key} of the part", closed.get(key), part.text)
+        key = "refusal" if part.type == "refusal" else "text"
+        text = "".join(part.deltas) if part.text is None else part.text
+        self._report.equal("part-text", f"{key} of the part", closed.get(key), text)
         if part.type == "output_text":
             self._report.equal("annotations", "annotations of the part", closed.get("annotations"), part.annotations)
             self._report.equal("logprobs", "logprobs of the part", closed.get("logprobs"), part.logprobs)
+
+    def check_texts(self) -> None:
+        """Check that the text of each part was done before the part."""
+        for part in self._parts:
+            ended = part.text is not None or part.type not in _EMPTY
+            self._report.check("text-done", ended, "the part ends without the event of its text")
 
     def final(self) -> list[JSON]:
         """Return the parts as the finished item must have them."""

@@ -1,0 +1,116 @@
+"""The event log of a run: numbers without a gap, whatever the store does."""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typing_extensions import override
+
+from antwort.engine.journal import Journal
+from antwort.runs.log import RunLog
+from antwort.storage.base import JournalEntry, ResponseRecord, StoredEvent, StoreUnavailableError
+from antwort.storage.sqlite import SqliteStore
+
+TENANT = "acme"
+ITEM = JournalEntry("output", {"id": "msg_1", "type": "message"})
+
+
+class HeldStore(SqliteStore):
+    """A real store whose first write of events waits, and then fails or not."""
+
+    fails = True
+
+    def hold(self) -> None:
+        self.reached, self.let_go = asyncio.Event(), asyncio.Event()
+
+    @override
+    async def add_events(self, tenant: str, response_id: str, epoch: int, events: Sequence[StoredEvent]) -> None:
+        if not self.reached.is_set():
+            self.reached.set()
+            await self.let_go.wait()
+            if self.fails:
+                raise StoreUnavailableError("The database cannot be used now: another process holds it.")
+        await super().add_events(tenant, response_id, epoch, events)
+
+
+@pytest.fixture
+async def store(tmp_path: Path) -> AsyncIterator[HeldStore]:
+    opened = HeldStore.open(tmp_path / "runs.db")
+    opened.hold()
+    await opened.create(record())
+    yield opened
+    await opened.close()
+
+
+def record() -> ResponseRecord:
+    return ResponseRecord("resp_1", TENANT, 0, "in_progress", "m", {}, {}, background=True)
+
+
+def log_of(store: HeldStore) -> RunLog:
+    return RunLog(store, record(), lambda _: None)
+
+
+async def numbers(store: HeldStore) -> list[int]:
+    return [event.sequence for event in await store.events(TENANT, "resp_1")]
+
+
+async def as_far_as_it_gets() -> None:
+    """Let other tasks run until they wait for something else than each other."""
+    for _ in range(20):
+        await asyncio.sleep(0)
+
+
+async def test_a_write_does_not_overtake_one_that_waits_and_fails(store: HeldStore) -> None:
+    log = log_of(store)
+    log.put("a", b"{}")
+    first = asyncio.create_task(log.flush())
+    await store.reached.wait()
+    log.put("b", b"{}")
+    second = asyncio.create_task(log.flush())
+    await as_far_as_it_gets()
+    assert await numbers(store) == []
+    store.let_go.set()
+    with pytest.raises(StoreUnavailableError):
+        await first
+    await second
+    assert await numbers(store) == [0, 1]
+
+
+async def test_items_with_their_events_do_not_overtake_events_that_wait_and_fail(store: HeldStore) -> None:
+    log = log_of(store)
+    journal = Journal(store, record(), created=True, pending=log)
+    log.put("a", b"{}")
+    first = asyncio.create_task(log.flush())
+    await store.reached.wait()
+    journal.note(ITEM)
+    log.put("b", b"{}")
+    second = asyncio.create_task(journal.save())
+    await as_far_as_it_gets()
+    assert await numbers(store) == []
+    store.let_go.set()
+    with pytest.raises(StoreUnavailableError):
+        await first
+    await second
+    assert await numbers(store) == [0, 1]
+    assert await store.journal(TENANT, "resp_1") == [ITEM]
+
+
+@pytest.mark.parametrize("fails", [True, False])
+async def test_what_a_cancelled_write_has_stored_is_known_before_the_next(store: HeldStore, fails: bool) -> None:
+    """As at the deadline of a run: it ends what it does, and then stores its end."""
+    store.fails = fails
+    log = log_of(store)
+    log.put("a", b"{}")
+    first: asyncio.Task[Any] = asyncio.create_task(log.flush())
+    await store.reached.wait()
+    first.cancel()
+    log.put("b", b"{}")
+    second = asyncio.create_task(log.flush())
+    await as_far_as_it_gets()
+    store.let_go.set()
+    with pytest.raises(asyncio.CancelledError):
+        await first
+    await second
+    assert await numbers(store) == [0, 1]
