@@ -8,7 +8,9 @@ from typing import Any
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from antwort.errors import PermissionDeniedError
 from antwort.http_client import HttpClient, NoHttpClient
+from antwort.scopes import granted
 
 __all__ = ["ANONYMOUS_TENANT", "Agent", "Context", "Principal", "Progress", "Source", "Sources"]
 
@@ -29,7 +31,7 @@ class Principal(Struct, frozen=True):
 
     def grants(self, scope: str) -> bool:
         """Tell whether the credentials carry a scope."""
-        return scope in self.scopes or "*" in self.scopes
+        return granted(self.scopes, scope)
 
 
 class Agent(Struct, frozen=True):
@@ -178,7 +180,13 @@ class Context(Struct, frozen=True):
 
     def grants(self, scope: str) -> bool:
         """Tell whether the caller's credentials carry a scope."""
-        return scope in self.scopes or "*" in self.scopes
+        return granted(self.scopes, scope)
+
+    def require(self, scope: str, *, param: str | None = None, purpose: str = "") -> None:
+        """Raise PermissionDeniedError unless the caller's credentials carry a scope; `purpose` says what it is for."""
+        if not granted(self.scopes, scope):
+            why = f" {purpose}" if purpose else ""
+            raise PermissionDeniedError(f"The credentials lack the scope '{scope}'{why}.", param=param)
 
     def reaching(self, http: HttpClient | None) -> "Context":
         """Return a context with a client for the world outside; one that has one already keeps it."""

@@ -30,6 +30,7 @@ LAYERS = (
     ("wire",),
     ("sealing",),
     ("context",),
+    ("scopes",),
     ("http_client",),
     ("errors",),
 )

@@ -136,6 +136,16 @@ async def test_a_token_without_scopes_grants_nothing(issuer: Issuer, build: Buil
     assert not principal.grants("read")
 
 
+async def test_scopes_of_the_configuration_are_granted_to_every_token(issuer: Issuer, build: Build) -> None:
+    authenticator = build(scopes=["responses:*"])
+    for scope, carried in ((None, {"responses:*"}), ("openid metrics", {"responses:*", "openid", "metrics"})):
+        principal = await authenticator.authenticate(bearer(issuer.token(scope=scope)))
+        assert principal is not None
+        assert principal.scopes == carried
+        assert principal.grants("responses:read")
+        assert not principal.grants("conversations:read")
+
+
 # --- what is left to others ------------------------------------------------------------------------------------------
 
 

@@ -64,6 +64,29 @@ def test_the_list_shows_all_but_the_secret(cli: Cli) -> None:
         assert hash_key(key) not in output
 
 
+@pytest.mark.parametrize(
+    ("scope", "told"),
+    [
+        ("responses:reed", "there is no scope 'responses:reed'; did you mean 'responses:read'?"),
+        ("functions:x", "there is no scope 'functions:x'; did you mean 'functions:call'?"),
+        ("conversations", "there is no scope 'conversations'; there is conversations:read, conversations:write"),
+    ],
+)
+def test_a_scope_that_cannot_be_is_refused(cli: Cli, scope: str, told: str) -> None:
+    result = cli("keys", "new", "--tenant", "acme", "--scope", scope)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert told in result.stderr
+    assert not Path(".antwort/keys.json").exists()
+
+
+def test_a_scope_that_the_api_does_not_have_is_a_warning(cli: Cli) -> None:
+    result = cli("keys", "new", "--tenant", "acme", "--scope", "response:read", "--scope", "responses:*")
+    assert result.exit_code == 0
+    assert "the scope 'response:read' opens only what a provider or a function asks it for" in result.stderr
+    assert "did you mean 'responses:read'?" in result.stderr
+    assert "'responses:*'" not in result.stderr
+
+
 def test_an_empty_list_says_how_to_create_a_key(cli: Cli) -> None:
     result = cli("keys", "list")
     assert (result.exit_code, result.stdout) == (

@@ -11,7 +11,7 @@ from antwort.errors import BadRequestError
 from antwort.functions import FunctionSpec
 from antwort.provider import Hosted, Provider, function
 
-CTX = Context("t")
+CTX = Context("t", scopes=frozenset({"*"}))
 CLIENT = {"type": "function", "name": "mine", "parameters": {"type": "object"}}
 
 

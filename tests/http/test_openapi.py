@@ -183,7 +183,7 @@ def test_routes_of_providers_are_described_from_their_signatures() -> None:
     found = openapi([("talks", Talks().routes())], public=())
     find = found["paths"]["/v1/talks"]["get"]
     assert find["operationId"] == "talks_find"
-    assert find["description"] == "Find a talk."
+    assert find["description"] == "Find a talk.\n\nNeeds the scope `talks`."
     mood, most, topic = find["parameters"]
     assert mood == {
         "name": "mood",

@@ -359,8 +359,8 @@ async def test_a_run_keeps_its_tenant_subject_and_scopes(tmp_path: Path) -> None
 
     async with embedded(tmp_path, [turn("Never.", wait_for=Gate())], [who]) as app:
         create: JSON = {"input": "Who am I?", "background": True}
-        record, entries = await stored_request(app, create, Context("acme", "anna", frozenset({"read"})))
-        record.extra = {"scopes": ["read"]}
+        record, entries = await stored_request(app, create, Context("acme", "anna", frozenset({"functions:call"})))
+        record.extra = {"scopes": ["functions:call"]}
         await app.store.create(record, entries)
     async with embedded(tmp_path, [turn(calls=[call("who")]), "You."], [who]) as app:
         async for _ in app.runs.events("acme", record.id):
@@ -369,7 +369,7 @@ async def test_a_run_keeps_its_tenant_subject_and_scopes(tmp_path: Path) -> None
             await app.app.run("And?", previous_response_id=record.id)
     (ctx,) = seen
     assert (ctx.tenant, ctx.subject, ctx.response_id) == ("acme", "anna", record.id)
-    assert ctx.scopes == frozenset({"read"})
+    assert ctx.scopes == frozenset({"functions:call"})
 
 
 async def stored_request(

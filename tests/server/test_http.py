@@ -27,7 +27,7 @@ from antwort.testing import running
 KEYS = AuthConfig(
     api_keys=[
         ApiKeyConfig(id="all", key=SecretStr("secret-all"), tenant="acme"),
-        ApiKeyConfig(id="few", key=SecretStr("secret-few"), tenant="acme", scopes=["read"]),
+        ApiKeyConfig(id="few", key=SecretStr("secret-few"), tenant="acme", scopes=["read", "probe"]),
         ApiKeyConfig(id="ops", key=SecretStr("secret-ops"), tenant="ops", scopes=["metrics"]),
     ]
 )
@@ -244,7 +244,7 @@ def test_rate_limits_are_429_with_retry_after_and_headers() -> None:
     with running(Antwort(Config(auth=KEYS, limits=limits))) as server:
 
         def get(key: str) -> httpx.Response:
-            return httpx.get(f"{server.url}/v1/functions", headers=bearer(key))
+            return httpx.get(f"{server.url}/openapi.json", headers=bearer(key))
 
         assert [get("secret-all").status_code for _ in range(3)] == [200, 200, 429]
         assert [get("secret-few").status_code for _ in range(2)] == [200, 429]

@@ -96,7 +96,7 @@ class JwtAuthenticator:
         return Principal(
             tenant=_name(claims, self._config.tenant_claim),
             subject=_name(claims, self._config.subject_claim),
-            scopes=_scopes(claims, self._config.scope_claim),
+            scopes=_scopes(claims, self._config.scope_claim).union(self._config.scopes),
             method="jwt",
         )
 

@@ -14,6 +14,7 @@ from antwort.cli.output import print_json, print_table
 from antwort.config import Config, LoadedConfig
 from antwort.errors import ConfigError, did_you_mean
 from antwort.observability import AuditLog
+from antwort.scopes import EVERYTHING, OWN_SCOPES, mistake_in
 
 __all__ = ["keys"]
 
@@ -67,7 +68,7 @@ def new(
 ) -> None:
     """Create a key and print it, this once."""
     config = loaded.config
-    note = _note(config)
+    notes = [note for note in (_note(config), *map(_scope_note, scopes)) if note]
     with _audit(config) as audit:
         try:
             record, plaintext = keys_file(config).new(tenant, subject, scopes or ("*",), expires, label)
@@ -80,7 +81,7 @@ def new(
     else:
         click.echo(plaintext)
         click.echo(f"This is the key {record.id}. Keep it: it is not shown again.", err=True)
-    if note:
+    for note in notes:
         click.echo(f"antwort: warning: {note}", err=True)
 
 
@@ -116,6 +117,17 @@ def revoke(loaded: LoadedConfig, *, key_id: str) -> None:
         if audit is not None:
             audit.record("key.revoked", tenant=record.tenant, subject=record.subject, key_id=key_id)
     click.echo(f"Revoked {key_id}.")
+
+
+def _scope_note(scope: str) -> str | None:
+    """Return what is odd about a scope; one that cannot be meant is a UsageError."""
+    if mistake := mistake_in(scope):
+        raise click.UsageError(mistake)
+    family = scope.partition(":")[0]
+    if scope == EVERYTHING or any(name.partition(":")[0] == family for name in OWN_SCOPES):
+        return None
+    hint = did_you_mean(scope, OWN_SCOPES) or "."
+    return f"the scope '{scope}' opens only what a provider or a function asks it for{hint}"
 
 
 def _note(config: Config) -> str | None:

@@ -26,6 +26,7 @@ from antwort.engine.window import Seals, compaction_item
 from antwort.errors import NotFoundError
 from antwort.functions import ToolExecutor
 from antwort.observability import Metrics, Tracer
+from antwort.scopes import CONVERSATIONS_READ, CONVERSATIONS_WRITE, RESPONSES_READ
 from antwort.sealing import Sealer
 from antwort.storage.base import JournalEntry, ResponseRecord, Store
 from antwort.wire.ids import new_id
@@ -93,13 +94,17 @@ class Engine:
         plan.show_calls = plan.show_calls or show_calls
         items = read_input(create.input)
         if create.previous_response_id is not None:
+            if recall is None or create.previous_response_id not in recall:
+                ctx.require(RESPONSES_READ, param="previous_response_id", purpose="to continue a stored response")
             plan.history = await load_history(self.store, ctx.tenant, create.previous_response_id, recall)
         elif plan.conversation is not None:
+            for scope in (CONVERSATIONS_READ, CONVERSATIONS_WRITE):
+                ctx.require(scope, param="conversation", purpose="to continue a conversation")
             found = await self.store.conversations.history(ctx.tenant, plan.conversation)
             if found is None:
                 raise conversation_not_found(plan.conversation)
             plan.history = found
-        plan.input = await resolve_references(items, self.store, ctx.tenant)
+        plan.input = await resolve_references(items, self.store, ctx)
         restore_sources([*plan.history, *plan.input], plan.ctx.sources)
         resolved = await self.models.resolve(plan.response.model or None)
         plan.response.model = plan.response.model or resolved.model

@@ -5,10 +5,11 @@ from typing import Any
 
 import msgspec
 
-from antwort.context import Source, Sources
+from antwort.context import Context, Source, Sources
 from antwort.engine.plan import Plan
 from antwort.engine.window import CALLS, OUTPUTS, Seals, pruned
 from antwort.errors import BadRequestError
+from antwort.scopes import CONVERSATIONS_READ, RESPONSES_READ
 from antwort.storage.base import ACTIVE, JournalEntry, ResponseStore
 from antwort.wire.ids import new_id
 
@@ -67,14 +68,16 @@ def restore_sources(entries: Iterable[JournalEntry], sources: Sources) -> None:
         sources.restore(noted)
 
 
-async def resolve_references(items: Iterable[JSON], store: ResponseStore, tenant: str) -> list[JournalEntry]:
+async def resolve_references(items: Iterable[JSON], store: ResponseStore, ctx: Context) -> list[JournalEntry]:
     """Return an input as entries, with what `item_reference` items name in their place."""
     entries: list[JournalEntry] = []
     for index, item in enumerate(items):
         if item["type"] != "item_reference":
             entries.append(JournalEntry("input", item))
             continue
-        found = await store.find_item(tenant, item["id"])
+        for scope in (RESPONSES_READ, CONVERSATIONS_READ):  # it may be an item of either
+            ctx.require(scope, param=f"input[{index}]", purpose="to read the item that is referred to")
+        found = await store.find_item(ctx.tenant, item["id"])
         if found is None:
             raise BadRequestError(
                 f"Item with id '{item['id']}' not found.", param=f"input[{index}].id", code="item_not_found"

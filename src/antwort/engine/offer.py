@@ -1,7 +1,7 @@
 """Which functions the model is offered in one request, and whom each call is for."""
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -10,6 +10,7 @@ from antwort.context import Context
 from antwort.engine.custom import custom_definition, custom_echo
 from antwort.errors import BadRequestError, FunctionError
 from antwort.functions import FunctionSpec, Hosted, ToolExecutor, tool_definition
+from antwort.scopes import FUNCTIONS_CALL
 
 __all__ = ["Offers", "Target", "Toolset"]
 
@@ -69,15 +70,21 @@ class Offers:
         """Return the functions of a request.
 
         The request's own functions come first and hide ours of the same name. `functions`, if given, are all that is
-        offered of ours besides what the request names.
+        offered of ours besides what the request names. Callers that may not call functions are offered none of ours,
+        and naming one is a PermissionDeniedError.
         """
         available = dict(self._available(ctx))
         toolset = Toolset()
         hosted: list[tuple[JSON, FunctionSpec, ToolExecutor]] = []
+        permitted = ctx.grants(FUNCTIONS_CALL)
         for index, tool in enumerate(tools):
+            if not permitted and _is_ours(tool, available):
+                ctx.require(FUNCTIONS_CALL, param=f"tools[{index}]", purpose="to use a function of the server")
             self._add_named(toolset, hosted, tool, f"tools[{index}]", available)
         for tool, spec, executor in hosted:
             self._add_hosted(toolset, tool, spec, executor)
+        if not permitted:
+            return toolset
         wanted = None if functions is None else set(functions)
         for name, (spec, executor) in available.items():
             offered = spec.offer == "always" if wanted is None else name in wanted
@@ -150,6 +157,13 @@ class Offers:
             definition = {**definition, "name": name}
         toolset.targets[name] = Target(name, definition, spec, executor, tool)
         toolset.types.setdefault(str(tool["type"]), name)
+
+
+def _is_ours(tool: JSON, available: Mapping[str, tuple[FunctionSpec, ToolExecutor]]) -> bool:
+    """Tell whether a tool of a request names functions of the server."""
+    if tool.get("type") == "function":
+        return tool.get("parameters") is None and tool.get("name") in available
+    return any(spec.hosted is not None and tool.get("type") in spec.hosted.types for spec, _ in available.values())
 
 
 def _check(face: Hosted, tool: JSON, param: str) -> None:

@@ -53,7 +53,10 @@ class Route:
     handler: RouteHandler = field(repr=False)
     summary: str = ""
     scope: str | None = None
-    """A scope the caller's credentials must carry."""
+    """A scope the caller's credentials must carry, or several with blanks between them.
+
+    Routes of a provider that declare none need the one that is called like the provider.
+    """
     status: int = 200
     # The rest is for the API description only.
     media_type: str = "application/json"

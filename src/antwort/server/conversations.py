@@ -11,6 +11,7 @@ from antwort.engine.history import resolve_references
 from antwort.engine.input import read_input
 from antwort.errors import BadRequestError, NotFoundError
 from antwort.functions import Route
+from antwort.scopes import CONVERSATIONS_READ, CONVERSATIONS_WRITE
 from antwort.server.description import examples
 from antwort.server.description.shapes import AN_ITEM, Conversation, DeletedConversation, ItemList
 from antwort.server.lists import listed, unknown_cursor
@@ -67,20 +68,66 @@ class Conversations:
         one = "/v1/conversations/{conversation_id}"
         return [
             Route(
-                "POST", "/v1/conversations", self.create, returns=Conversation, examples=examples.CREATE_CONVERSATION
+                "POST",
+                "/v1/conversations",
+                self.create,
+                scope=CONVERSATIONS_WRITE,
+                returns=Conversation,
+                examples=examples.CREATE_CONVERSATION,
             ),
-            Route("GET", one, self.retrieve, returns=Conversation, examples=examples.RETRIEVE_CONVERSATION),
-            Route("POST", one, self.update, returns=Conversation, examples=examples.UPDATE_CONVERSATION),
-            Route("DELETE", one, self.delete, returns=DeletedConversation, examples=examples.DELETE_CONVERSATION),
-            Route("POST", f"{one}/items", self.create_items, returns=ItemList, examples=examples.CREATE_ITEMS),
-            Route("GET", f"{one}/items", self.list_items, returns=ItemList, examples=examples.LIST_ITEMS),
             Route(
-                "GET", f"{one}/items/{{item_id}}", self.retrieve_item, returns=AN_ITEM, examples=examples.RETRIEVE_ITEM
+                "GET",
+                one,
+                self.retrieve,
+                scope=CONVERSATIONS_READ,
+                returns=Conversation,
+                examples=examples.RETRIEVE_CONVERSATION,
+            ),
+            Route(
+                "POST",
+                one,
+                self.update,
+                scope=CONVERSATIONS_WRITE,
+                returns=Conversation,
+                examples=examples.UPDATE_CONVERSATION,
+            ),
+            Route(
+                "DELETE",
+                one,
+                self.delete,
+                scope=CONVERSATIONS_WRITE,
+                returns=DeletedConversation,
+                examples=examples.DELETE_CONVERSATION,
+            ),
+            Route(
+                "POST",
+                f"{one}/items",
+                self.create_items,
+                scope=CONVERSATIONS_WRITE,
+                returns=ItemList,
+                examples=examples.CREATE_ITEMS,
+            ),
+            Route(
+                "GET",
+                f"{one}/items",
+                self.list_items,
+                scope=CONVERSATIONS_READ,
+                returns=ItemList,
+                examples=examples.LIST_ITEMS,
+            ),
+            Route(
+                "GET",
+                f"{one}/items/{{item_id}}",
+                self.retrieve_item,
+                scope=CONVERSATIONS_READ,
+                returns=AN_ITEM,
+                examples=examples.RETRIEVE_ITEM,
             ),
             Route(
                 "DELETE",
                 f"{one}/items/{{item_id}}",
                 self.delete_item,
+                scope=CONVERSATIONS_WRITE,
                 returns=Conversation,
                 examples=examples.DELETE_ITEM,
             ),
@@ -169,7 +216,7 @@ class Conversations:
     async def _entries(self, ctx: Context, items: Sequence[JSON]) -> list[JournalEntry]:
         """Read items as the input of a response is read; BadRequestError names the one that does not fit."""
         try:
-            return await resolve_references(read_input(items), self._store, ctx.tenant)
+            return await resolve_references(read_input(items), self._store, ctx)
         except BadRequestError as error:
             message = error.message.replace("input[", "items[", 1)
             param = None if error.param is None else error.param.replace("input[", "items[", 1)

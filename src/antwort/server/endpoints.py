@@ -10,6 +10,7 @@ import antwort
 from antwort.config import ServerConfig
 from antwort.functions import FunctionRegistry, Route
 from antwort.observability import Metrics
+from antwort.scopes import ADMIN, FUNCTIONS_CALL, METRICS
 from antwort.server.description import examples
 from antwort.server.description.openapi import OWN, openapi
 from antwort.server.raw import RawRoute
@@ -92,7 +93,7 @@ class Endpoints:
 
     def routes(self) -> list[Route | RawRoute]:
         """Return the routes."""
-        metrics_scope = "metrics" if self._config.protect_metrics else None
+        metrics_scope = METRICS if self._config.protect_metrics else None
         return [
             Route("GET", "/healthz", self.healthz, examples=examples.HEALTH),
             Route("GET", "/readyz", self.readyz, examples=examples.READY),
@@ -105,8 +106,8 @@ class Endpoints:
                 examples=examples.METRICS,
             ),
             Route("GET", "/openapi.json", self.openapi, examples=examples.OPENAPI),
-            Route("GET", "/v1/functions", self.list_functions, examples=examples.FUNCTIONS),
-            Route("GET", "/v1/providers", self.list_providers, examples=examples.PROVIDERS),
+            Route("GET", "/v1/functions", self.list_functions, scope=FUNCTIONS_CALL, examples=examples.FUNCTIONS),
+            Route("GET", "/v1/providers", self.list_providers, scope=ADMIN, examples=examples.PROVIDERS),
             *self._api,
         ]
 

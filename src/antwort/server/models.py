@@ -5,6 +5,7 @@ from typing import Any
 from antwort.backends import ModelInfo, ModelRouter
 from antwort.errors import NotFoundError
 from antwort.functions import Route
+from antwort.scopes import RESPONSES_WRITE
 from antwort.server.description import examples
 from antwort.server.description.shapes import Model, ModelList
 
@@ -22,8 +23,15 @@ class Models:
     def routes(self) -> list[Route]:
         """Return the routes."""
         return [
-            Route("GET", "/v1/models", self.list, returns=ModelList, examples=examples.MODELS),
-            Route("GET", "/v1/models/{model:path}", self.retrieve, returns=Model, examples=examples.MODEL),
+            Route("GET", "/v1/models", self.list, scope=RESPONSES_WRITE, returns=ModelList, examples=examples.MODELS),
+            Route(
+                "GET",
+                "/v1/models/{model:path}",
+                self.retrieve,
+                scope=RESPONSES_WRITE,
+                returns=Model,
+                examples=examples.MODEL,
+            ),
         ]
 
     async def list(self) -> JSON:

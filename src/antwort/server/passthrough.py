@@ -11,6 +11,7 @@ from antwort.backends import ModelRouter, Reply, Target, Transport
 from antwort.backends.errors import reply_error
 from antwort.errors import APIError, BadRequestError
 from antwort.observability import Metrics, Tracer
+from antwort.scopes import RESPONSES_WRITE
 from antwort.server.bodies import read_body, require_json
 from antwort.server.description import examples
 from antwort.server.description.shapes import ChatRequest, EmbeddingsRequest
@@ -53,6 +54,7 @@ class Passthrough:
                 "/v1/chat/completions",
                 self.chat_completions,
                 "Complete a chat.",
+                RESPONSES_WRITE,
                 body=ChatRequest,
                 returns=JSON,
                 streams=True,
@@ -64,6 +66,7 @@ class Passthrough:
                 "/v1/embeddings",
                 self.embeddings,
                 "Embed texts.",
+                RESPONSES_WRITE,
                 body=EmbeddingsRequest,
                 returns=JSON,
                 upstream=True,

@@ -20,6 +20,8 @@ class RawRoute:
     path: str
     app: Callable[[Scope, Receive, Send], Awaitable[None]]
     summary: str
+    scope: str | None = None
+    """As in Route."""
     # The rest is for the API description only, as in Route.
     body: Any = field(default=None, compare=False)
     returns: Any = field(default=None, compare=False)

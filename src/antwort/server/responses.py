@@ -15,6 +15,7 @@ from antwort.errors import BadRequestError
 from antwort.functions import Route
 from antwort.functions.http import CONTEXT
 from antwort.runs.local import LocalRuns
+from antwort.scopes import RESPONSES_READ, RESPONSES_WRITE
 from antwort.server.bodies import read_body, require_json, send_json
 from antwort.server.description import examples
 from antwort.server.description.shapes import DeletedResponse, InputTokens, ItemList, ResponseList
@@ -43,13 +44,16 @@ class Responses:
 
     def routes(self) -> list[Route | RawRoute]:
         """Return the routes."""
-        one = "/v1/responses/{response_id}"
+        return [*self._creating(), *self._stored()]
+
+    def _creating(self) -> list[RawRoute]:
         return [
             RawRoute(
                 "POST",
                 "/v1/responses",
                 self.create,
                 "Create a response.",
+                RESPONSES_WRITE,
                 body=CreateResponse,
                 returns=ResponseObject,
                 streams=True,
@@ -61,6 +65,7 @@ class Responses:
                 "/v1/responses/compact",
                 self.compact,
                 "Compact a window.",
+                RESPONSES_WRITE,
                 body=CompactRequest,
                 returns=CompactedResponse,
                 upstream=True,
@@ -71,23 +76,59 @@ class Responses:
                 "/v1/responses/input_tokens",
                 self.input_tokens,
                 "Count the tokens that a request would send to the model.",
+                RESPONSES_WRITE,
                 body=CreateResponse,
                 returns=InputTokens,
                 upstream=True,
                 examples=examples.INPUT_TOKENS,
             ),
-            Route("GET", "/v1/responses", self.list, returns=ResponseList, examples=examples.LIST_RESPONSES),
+        ]
+
+    def _stored(self) -> list[Route]:
+        one = "/v1/responses/{response_id}"
+        return [
+            Route(
+                "GET",
+                "/v1/responses",
+                self.list,
+                scope=RESPONSES_READ,
+                returns=ResponseList,
+                examples=examples.LIST_RESPONSES,
+            ),
             Route(
                 "GET",
                 one,
                 self.retrieve,
+                scope=RESPONSES_READ,
                 returns=ResponseObject,
                 streams=True,
                 examples=examples.RETRIEVE_RESPONSE,
             ),
-            Route("DELETE", one, self.delete, returns=DeletedResponse, examples=examples.DELETE_RESPONSE),
-            Route("POST", f"{one}/cancel", self.cancel, returns=ResponseObject, examples=examples.CANCEL_RESPONSE),
-            Route("GET", f"{one}/input_items", self.input_items, returns=ItemList, examples=examples.INPUT_ITEMS),
+            Route(
+                "DELETE",
+                one,
+                self.delete,
+                scope=RESPONSES_WRITE,
+                returns=DeletedResponse,
+                examples=examples.DELETE_RESPONSE,
+            ),
+            Route(
+                "POST",
+                f"{one}/cancel",
+                self.cancel,
+                # It returns the response, also one that was over long before.
+                scope=f"{RESPONSES_READ} {RESPONSES_WRITE}",
+                returns=ResponseObject,
+                examples=examples.CANCEL_RESPONSE,
+            ),
+            Route(
+                "GET",
+                f"{one}/input_items",
+                self.input_items,
+                scope=RESPONSES_READ,
+                returns=ItemList,
+                examples=examples.INPUT_ITEMS,
+            ),
         ]
 
     # --- creating: the hot path, in plain ASGI -----------------------------------------------------------------------

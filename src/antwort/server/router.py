@@ -36,11 +36,11 @@ class Router:
             return
         route = found.route
         scope[ROUTE] = route.path
+        context = scope.get(CONTEXT)
+        authorize(context, route.scope)
         if isinstance(route, RawRoute):
             await route.app(scope, receive, send)
             return
         scope["path_params"] = found.parameters
-        context = scope.get(CONTEXT)
-        authorize(context, route)
         result = await route.call(context, Request(scope, receive))
         await json_response(result, route.status)(scope, receive, send)

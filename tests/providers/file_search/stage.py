@@ -45,7 +45,7 @@ KEYS: Any = {
     "api_keys": [
         {"id": "a", "key": "key-of-alpha", "tenant": "alpha", "scopes": ["*"]},
         {"id": "b", "key": "key-of-beta", "tenant": "beta", "scopes": ["*"]},
-        {"id": "r", "key": "key-of-a-reader", "tenant": "alpha", "scopes": []},
+        {"id": "r", "key": "key-of-a-reader", "tenant": "alpha", "scopes": ["vector_stores:*"]},
     ]
 }
 

@@ -208,7 +208,7 @@ def test_writing_points_wants_the_scope(
 ) -> None:
     keys: Any = {
         "api_keys": [
-            {"id": "r", "key": "reader", "tenant": "acme", "scopes": []},
+            {"id": "r", "key": "reader", "tenant": "acme", "scopes": ["vector_stores:*"]},
             {"id": "i", "key": "ingester", "tenant": "acme", "scopes": ["ingest"]},
         ]
     }

@@ -51,6 +51,7 @@ from antwort.providers.file_search.wire import (
 __all__ = ["VectorStoreRoutes"]
 
 _ONE = "/v1/vector_stores/{vector_store_id}"
+_READ, _WRITE = "vector_stores:read", "vector_stores:write"
 _POINTS = uuid.UUID("b6a0a9ff-7f0c-5a5e-9c55-0f6c1e0ad3a4")
 """The namespace of the ids of points that came without one."""
 
@@ -70,7 +71,7 @@ class VectorStoreRoutes(Provider[FileSearchSettings], ABC):
     async def searched(self, stores: Sequence[Store], wish: Wish) -> Findings:
         """Search, and measure it."""
 
-    @route("POST", "/v1/vector_stores", errors=[ServiceUnavailableError])
+    @route("POST", "/v1/vector_stores", scope=_WRITE, errors=[ServiceUnavailableError])
     async def create_vector_store(self, ctx: Context, body: CreateVectorStore) -> VectorStore:
         """Create a vector store, and a collection for it in the vector database."""
         if body.file_ids:
@@ -91,7 +92,7 @@ class VectorStoreRoutes(Provider[FileSearchSettings], ABC):
             )
         return self._shown(store, Count())  # nothing is in it, so nothing is asked that could fail
 
-    @route("GET", "/v1/vector_stores", errors=[ServiceUnavailableError])
+    @route("GET", "/v1/vector_stores", scope=_READ, errors=[ServiceUnavailableError])
     async def list_vector_stores(
         self,
         ctx: Context,
@@ -114,14 +115,14 @@ class VectorStoreRoutes(Provider[FileSearchSettings], ABC):
             has_more=more,
         )
 
-    @route("GET", _ONE, errors=[ServiceUnavailableError])
+    @route("GET", _ONE, scope=_READ, errors=[ServiceUnavailableError])
     async def retrieve_vector_store(self, ctx: Context, vector_store_id: str) -> VectorStore:
         """Return a vector store."""
         store = await self._store(ctx, vector_store_id)
         with _as_api_errors():
             return await self._counted(store)
 
-    @route("POST", _ONE, errors=[ServiceUnavailableError])
+    @route("POST", _ONE, scope=_WRITE, errors=[ServiceUnavailableError])
     async def update_vector_store(self, ctx: Context, vector_store_id: str, body: UpdateVectorStore) -> VectorStore:
         """Change the name, the metadata or the expiry of a vector store. If the answer is an error, nothing changed."""
         store = await self._store(ctx, vector_store_id)
@@ -141,14 +142,14 @@ class VectorStoreRoutes(Provider[FileSearchSettings], ABC):
                 store = await self._stores.update(ctx.tenant, vector_store_id, changes)
         return self._shown(store, count)
 
-    @route("DELETE", _ONE, errors=[ServiceUnavailableError])
+    @route("DELETE", _ONE, scope=_WRITE, errors=[ServiceUnavailableError])
     async def delete_vector_store(self, ctx: Context, vector_store_id: str) -> DeletedVectorStore:
         """Delete a vector store, and its collection in the vector database."""
         with _as_api_errors(" The vector store is marked as deleted; its chunks are removed when that is possible."):
             await self._stores.delete(ctx.tenant, vector_store_id)
         return DeletedVectorStore(id=vector_store_id)
 
-    @route("POST", f"{_ONE}/search", errors=[ServiceUnavailableError])
+    @route("POST", f"{_ONE}/search", scope=_READ, errors=[ServiceUnavailableError])
     async def search_vector_store(self, ctx: Context, vector_store_id: str, body: SearchVectorStore) -> SearchResults:
         """Search a vector store."""
         store = await self._store(ctx, vector_store_id)

@@ -50,9 +50,12 @@ _TAGS = {
     "providers": "What brings the functions.",
     "server": "Probes, metrics and this description.",
 }
-_SECURITY: list[JSON] = [{"bearer": []}, {"api_key": []}]
 _SCHEMES: JSON = {
-    "bearer": {"type": "http", "scheme": "bearer", "description": "An API key or a token."},
+    "bearer": {
+        "type": "http",
+        "scheme": "bearer",
+        "description": "An API key or a token, with the scopes an operation names.",
+    },
     "api_key": {"type": "apiKey", "in": "header", "name": "x-api-key"},
 }
 
@@ -70,8 +73,7 @@ def openapi(groups: Iterable[tuple[str, Sequence[Route | RawRoute]]], *, public:
     for group, routes in groups:
         for route in routes:
             path = compile_path(route.path)[1]
-            tag = group or _own_tag(path)
-            served.setdefault((path, route.method), _Operation(tag, path, route, secured=route.path not in public))
+            served.setdefault((path, route.method), _Operation(group, path, route, secured=route.path not in public))
     uses = [use for operation in served.values() for use in operation.uses]
     schemas, components = build_schemas(uses)
     queue = iter(schemas)
@@ -108,10 +110,15 @@ def _own_tag(path: str) -> str:
 class _Operation:
     """A route, and what is to be said about it."""
 
-    tag: str
+    group: str
     path: str
     route: Route | RawRoute
     secured: bool
+
+    @property
+    def tag(self) -> str:
+        """What it is listed under."""
+        return self.group or _own_tag(self.path)
 
     @property
     def uses(self) -> list[Use]:
@@ -122,6 +129,11 @@ class _Operation:
         answer = route.answer_type if route.answer_type is not None else Any
         query: list[Use] = [(parameter.adapter, "validation") for parameter in route.query]
         return [(route.body_type or Any, "validation"), (answer, "serialization"), *query]
+
+    @property
+    def _scopes(self) -> list[str]:
+        """What the credentials must carry; a provider's routes that declare nothing need the provider's name."""
+        return (self.route.scope or self.group).split()
 
     @property
     def _has_body(self) -> bool:
@@ -148,9 +160,11 @@ class _Operation:
             operation["requestBody"] = {"required": True, "content": content}
         operation["responses"] = {**dict([self._success(answer)]), **dict(self._errors())}
         if self.secured:
-            operation["security"] = _SECURITY
-        if isinstance(route, Route) and route.scope is not None:
-            operation["description"] += f"\n\nNeeds the scope `{route.scope}`."
+            scopes = self._scopes
+            operation["security"] = [{name: scopes} for name in _SCHEMES]
+            if scopes:
+                named = " and ".join(f"`{scope}`" for scope in scopes)
+                operation["description"] += f"\n\nNeeds the scope{'s' * (len(scopes) > 1)} {named}."
         return operation
 
     def _name(self, handler: str) -> str:

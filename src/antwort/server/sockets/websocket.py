@@ -7,11 +7,12 @@ from starlette.types import Receive, Scope, Send
 
 from antwort.auth import Chain, RateLimiter
 from antwort.config import ServerConfig
-from antwort.context import Principal
+from antwort.context import Context, Principal
 from antwort.engine.engine import Engine
 from antwort.errors import APIError, NotFoundError, ServiceUnavailableError
 from antwort.functions.http import as_api_error
 from antwort.observability import AuditLog, Metrics, bind_log_context
+from antwort.scopes import RESPONSES_WRITE
 from antwort.server.hosts import AllowedHosts
 from antwort.server.middleware.request_id import HEADER, request_id_of
 from antwort.server.refusals import record_refusal
@@ -105,13 +106,16 @@ class WebSockets:
         headers = credentials(scope)
         check_origin(headers, self._config.cors_origins)
         principal = await self._guards.chain.authenticate(headers)
-        return principal, dict(self._guards.limiter.check(principal))
+        limits = dict(self._guards.limiter.check(principal))
+        Context.of(principal).require(RESPONSES_WRITE)
+        return principal, limits
 
     async def _admit(self, headers: Headers, scope: Scope, request_id: str) -> Principal:
         """Check a request on an open connection: keys are revoked and tokens expire while it lasts."""
         try:
             principal = await self._guards.chain.authenticate(headers)
             self._guards.limiter.check(principal)
+            Context.of(principal).require(RESPONSES_WRITE)
         except APIError as error:
             record_refusal(self._guards.audit, scope, error, request_id)
             raise

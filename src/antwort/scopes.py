@@ -1,0 +1,66 @@
+"""What credentials may do: the scopes of the API itself, and how credentials carry one.
+
+A scope is a word such as `metrics`, or two with a colon such as `responses:read`. Routes of providers have more.
+"""
+
+from collections.abc import Collection, Iterable, Mapping
+
+from antwort.errors import did_you_mean
+
+__all__ = [
+    "ADMIN",
+    "CONVERSATIONS_READ",
+    "CONVERSATIONS_WRITE",
+    "EVERYTHING",
+    "FUNCTIONS_CALL",
+    "METRICS",
+    "OWN_SCOPES",
+    "RESPONSES_READ",
+    "RESPONSES_WRITE",
+    "granted",
+    "mistake_in",
+]
+
+EVERYTHING = "*"
+RESPONSES_READ = "responses:read"
+RESPONSES_WRITE = "responses:write"
+CONVERSATIONS_READ = "conversations:read"
+CONVERSATIONS_WRITE = "conversations:write"
+FUNCTIONS_CALL = "functions:call"
+METRICS = "metrics"
+ADMIN = "admin"
+
+OWN_SCOPES: Mapping[str, str] = {
+    RESPONSES_READ: "fetch, list and continue stored responses",
+    RESPONSES_WRITE: "create, cancel and delete responses; ask models in any other way, and list them",
+    CONVERSATIONS_READ: "fetch conversations and their items, and continue them",
+    CONVERSATIONS_WRITE: "create, change and delete conversations, and add to them",
+    FUNCTIONS_CALL: "let models call the functions of the server, and list them",
+    METRICS: "read the metrics, where they are protected",
+    ADMIN: "see how the server is set up",
+}
+"""The scopes of the API itself, and what each opens."""
+
+
+def granted(scopes: Collection[str], scope: str) -> bool:
+    """Tell whether credentials with these scopes carry one: by its name, by `*`, or by `<its first word>:*`.
+
+    No scope implies another: whoever may write may not read, unless both are carried.
+    """
+    return EVERYTHING in scopes or scope in scopes or f"{scope.partition(':')[0]}:{EVERYTHING}" in scopes
+
+
+def mistake_in(scope: str, known: Iterable[str] = ()) -> str | None:
+    """Return what is wrong with a scope that begins like one of the API's, or of those known, and is none of them.
+
+    Any other word may be asked for by a function or by a provider that is not here, so it is no mistake.
+    """
+    names = [*OWN_SCOPES, *known]
+    family, colon, _ = scope.partition(":")
+    if scope == EVERYTHING or scope in names:
+        return None
+    relatives = [name for name in names if name.partition(":")[0] == family]
+    if not relatives or scope == f"{family}:{EVERYTHING}":
+        return None
+    hint = did_you_mean(scope, relatives) if colon else ""
+    return f"there is no scope '{scope}'{hint or '; there is ' + ', '.join(relatives)}"
