@@ -64,7 +64,7 @@ class Antwort:
         self.config = self.loaded.config
         self.metrics = Metrics(antwort.__version__)
         self.state = ServerState()
-        self.router, self.state.model = choose_models(self.config, backend)
+        self.router, self.state.model, self.model_description = choose_models(self.config, backend)
         self.outbound = Outbound(self.config.outbound)
         self._executors = tuple(executors)
         self._http: ASGIApp | None = None
@@ -313,15 +313,18 @@ def enabled_providers(config: Config, catalogue: Catalogue) -> dict[str, Provide
     return {name: provider for name, provider in chosen.items() if provider.enabled}
 
 
-def choose_models(config: Config, backend: str | ModelBackend | None) -> tuple[ModelRouter, str]:
-    """Return who answers, and a sentence about it: the backend given, those of the configuration, or the demo model."""
+def choose_models(config: Config, backend: str | ModelBackend | None) -> tuple[ModelRouter, str, str]:
+    """Return who answers, what everybody may be told about it, and what the operator may: with the addresses.
+
+    It is the backend given, those of the configuration, or the demo model.
+    """
     if isinstance(backend, str):
         config = config.model_copy(update={"backends": {"default": BackendConfig(url=backend)}})
     elif backend is not None:
-        return ModelRouter([ModelRoute(backend)], default_model=config.engine.default_model), backend.name
+        router = ModelRouter([ModelRoute(backend)], default_model=config.engine.default_model)
+        return router, backend.name, backend.name
     if not config.backends:
-        demo = DemoBackend()
         described = f"the built-in demo model ({DEMO_MODEL}); connect a real one with --backend URL"
-        return ModelRouter([ModelRoute(demo)]), described
+        return ModelRouter([ModelRoute(DemoBackend())]), described, described
     described = ", ".join(f"{name} ({mask_urls(entry.url)})" for name, entry in config.backends.items())
-    return build_router(config), described
+    return build_router(config), ", ".join(config.backends), described

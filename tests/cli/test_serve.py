@@ -1,4 +1,5 @@
 import json
+import resource
 import signal
 import socket
 import subprocess
@@ -82,6 +83,16 @@ def test_a_signal_while_a_provider_starts_ends_the_start(process: Process, plugi
     server.send_signal(signal.SIGTERM)
     stdout, stderr = server.communicate(timeout=60)
     assert (server.returncode, stdout, stderr) == (0, "", "")
+
+
+def test_it_may_open_as_many_files_as_its_user_may(listening: Listening) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (512, hard))
+    try:
+        server, _ = listening()
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert resource.prlimit(server.pid, resource.RLIMIT_NOFILE) == (hard, hard)
 
 
 def _status(banner: list[str], host: str, path: str = "/v1/models") -> int:
@@ -175,7 +186,8 @@ def test_a_model_server_is_named_by_a_flag(listening: Listening) -> None:
     with ScriptServer(["Hello."], models=["small", "large"]) as model:
         _, banner = listening("--backend", model.url, "--model", "large")
         assert f"  model          default ({model.url})" in banner
-        assert httpx.get(f"{_url(banner)}/healthz").json()["model"] == f"default ({model.url})"
+        for path in ("/healthz", "/readyz"):  # they are public, and the address is not
+            assert httpx.get(f"{_url(banner)}{path}").json()["model"] == "default"
         assert _ask(banner) == "Hello."
         assert model.requests[0]["model"] == "large"
 

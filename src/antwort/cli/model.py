@@ -45,7 +45,7 @@ def app_with_model(loaded: LoadedConfig, *, probe: bool, own_port: int | None = 
     if found is None:
         return Antwort(loaded)
     app = Antwort(_with_backends(loaded, {NAME: found.config}))
-    app.state.model = found.label
+    app.model_description = found.label
     return app
 
 

@@ -56,7 +56,7 @@ class InProcess:
     @property
     def description(self) -> str:
         """What answers."""
-        return self._app.state.model
+        return self._app.model_description
 
     async def start(self) -> None:
         """Start the app, but leave the background runs in its store to the server they belong to."""

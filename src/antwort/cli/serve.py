@@ -16,6 +16,7 @@ from antwort.cli.model import app_with_model, backend_option, probe_option
 from antwort.cli.options import configured, setting
 from antwort.config import LoadedConfig
 from antwort.observability import configure_logging
+from antwort.server.handles import raise_limit
 from antwort.server.serve import bind, running_server, url_of
 
 __all__ = ["serve"]
@@ -57,6 +58,7 @@ def serve(loaded: LoadedConfig, *, no_probe: bool) -> None:
     logs = config.observability
     configure_logging(logs.log_level, logs.log_format)
     check_bind(config)
+    raise_limit()
     app = app_with_model(_guarded(loaded), probe=not no_probe, own_port=config.server.port)
     configure_logging(logs.log_level, logs.log_format, redactor=app.redactor)  # now the secrets of providers are known
     with (
@@ -130,7 +132,7 @@ def _announce(app: Antwort, sock: socket.socket) -> None:
     lines = (
         f"antwort {antwort.__version__}",
         f"  configuration  {app.loaded.path or 'defaults'}",
-        f"  model          {app.state.model}",
+        f"  model          {app.model_description}",
         f"  auth           {app.chain.describe()}",
         f"  functions      {functions} ({', '.join(providers) or 'no providers'})",
         f"  data           {app.config.data_dir}",

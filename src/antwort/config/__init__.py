@@ -1,5 +1,6 @@
 """Typed settings, loaded from a file, the environment and flags, each value with its origin."""
 
+from antwort.config.connections import ConnectionsConfig
 from antwort.config.engine import AgentConfig, BackendConfig, EncryptionConfig, EngineConfig, StorageConfig
 from antwort.config.load import LoadedConfig, load_config, validate_settings
 from antwort.config.masking import MASK, is_secret_name, mask_urls
@@ -32,6 +33,7 @@ __all__ = [
     "AuthConfig",
     "BackendConfig",
     "Config",
+    "ConnectionsConfig",
     "EncryptionConfig",
     "EngineConfig",
     "Entry",

@@ -17,6 +17,7 @@ from pydantic import (
     model_validator,
 )
 
+from antwort.config.connections import ConnectionsConfig
 from antwort.config.engine import AgentConfig, BackendConfig, EncryptionConfig, EngineConfig, StorageConfig
 from antwort.config.outbound import OutboundConfig, is_network
 from antwort.config.settings import Settings
@@ -84,6 +85,11 @@ class ServerConfig(Settings):
     max_body_bytes: ByteSize = Field(
         default=ByteSize(32 * 1024**2), gt=0, description="Largest request body taken, such as 32MiB."
     )
+    max_bodies_bytes: ByteSize = Field(
+        default=ByteSize(256 * 1024**2),
+        gt=0,
+        description="Sum of the bodies over 64KiB of all requests under way; one that does not fit gets a 503.",
+    )
     cors_origins: list[str] = Field(
         default_factory=list, description="Origins of web pages that may call the server; '*' allows all."
     )
@@ -97,6 +103,9 @@ class ServerConfig(Settings):
     protect_metrics: bool = Field(default=False, description="Require the scope `metrics` at /metrics.")
     shutdown_timeout: float = Field(
         default=10.0, ge=0, description="Seconds that running requests get to finish when the server stops."
+    )
+    connections: ConnectionsConfig = Field(
+        default_factory=ConnectionsConfig, description="Connections of clients: sizes, time-outs, how many."
     )
     websocket: WebSocketConfig = Field(
         default_factory=WebSocketConfig, description="WebSocket connections to /v1/responses."

@@ -26,7 +26,7 @@ class Health(TypedDict):
     status: str
     version: str
     model: str
-    """What answers: the backends, or that it is only the demo model."""
+    """What answers: the names of the backends, or that it is only the demo model."""
 
 
 class FunctionInfo(TypedDict):

@@ -1,5 +1,6 @@
 """`/v1/responses`: creating, fetching, streaming again, cancelling, deleting; and what is made of windows."""
 
+import asyncio
 from typing import Any
 
 import msgspec
@@ -161,13 +162,21 @@ class Responses:
 
     async def _stream(self, plan: Plan, receive: Receive, send: Send) -> None:
         stream = EventStream(send)
+        loop = self._engine.loop(plan, self._engine.journal(plan), stream)
 
         async def work() -> None:
-            await self._engine.respond(plan, stream)
+            await loop.run()
             await stream.end()
 
         with self._heartbeats.watching(stream):
-            await while_connected(receive, work)
+            try:
+                await while_connected(receive, work)
+            except asyncio.CancelledError:
+                if stream.started and plan.response.status == "cancelled":  # the server stops, and waits no longer
+                    loop.emitter.error("server_error", "The server is stopping. Try again.")
+                    loop.emitter.announce("failed")
+                    await stream.end()
+                raise
 
     # --- windows -----------------------------------------------------------------------------------------------------
 

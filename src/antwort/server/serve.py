@@ -2,8 +2,10 @@
 
 import asyncio
 import contextlib
+import functools
 import socket
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import uvicorn
 from starlette.types import ASGIApp
@@ -11,12 +13,17 @@ from typing_extensions import override
 
 from antwort.config import ServerConfig
 from antwort.errors import ConfigError
+from antwort.server.connections import Connections
+from antwort.server.handles import most_connections
+from antwort.server.protocol import HttpProtocol
 from antwort.server.sockets.protocol import WebSocketProtocol
 
 __all__ = ["bind", "running_server", "url_of"]
 
 _PARTING = 5.0
 """Seconds that requests get to end after they were cancelled."""
+_TICKS = 10
+"""How many ticks of the server, ten in a second, are between two sweeps."""
 
 
 def bind(host: str, port: int) -> socket.socket:
@@ -45,9 +52,22 @@ class _Server(uvicorn.Server):
     """A server that tells when it is listening, and that can be told not to touch signal handlers."""
 
     def __init__(
-        self, config: uvicorn.Config, *, on_ready: Callable[[], None], on_stop: Callable[[], None], signals: bool
+        self,
+        config: uvicorn.Config,
+        settings: ServerConfig,
+        *,
+        on_ready: Callable[[], None],
+        on_stop: Callable[[], None],
+        signals: bool,
     ) -> None:
         super().__init__(config)
+        limits = settings.connections
+        most = limits.max_open or most_connections()
+        self.connections = Connections(limits, self.server_state.connections, most=most)
+        protocol: Any = functools.partial(
+            HttpProtocol, connections=self.connections, max_body=int(settings.max_body_bytes)
+        )
+        config.http = protocol
         self._on_ready = on_ready
         self._on_stop = on_stop
         self._signals = signals
@@ -59,8 +79,15 @@ class _Server(uvicorn.Server):
             self._on_ready()
 
     @override
+    async def on_tick(self, counter: int) -> bool:
+        if counter % _TICKS == 0:
+            self.connections.sweep()
+        return await super().on_tick(counter)
+
+    @override
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         self._on_stop()
+        self.connections.tell()
         await super().shutdown(sockets=sockets)
         if cancelled := set(self.server_state.tasks):  # they store what they have before the app is closed
             await asyncio.wait(cancelled, timeout=_PARTING)
@@ -89,7 +116,6 @@ def running_server(
     """
     config = uvicorn.Config(
         app,
-        http="httptools",
         loop="none",
         lifespan="off",
         log_config=None,
@@ -103,4 +129,4 @@ def running_server(
         ws_per_message_deflate=False,  # events are small: it costs more than it spares, for every client
         timeout_graceful_shutdown=max(1, round(settings.shutdown_timeout)),
     )
-    return _Server(config, on_ready=on_ready, on_stop=on_stop, signals=signals)
+    return _Server(config, settings, on_ready=on_ready, on_stop=on_stop, signals=signals)

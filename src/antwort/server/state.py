@@ -12,7 +12,7 @@ class ServerState:
 
     phase: Literal["starting", "running", "stopping"] = "starting"
     model: str = ""
-    """What answers requests, for people."""
+    """What answers requests, for everybody: names, never addresses."""
 
     @property
     def ready(self) -> bool:

@@ -1,0 +1,208 @@
+"""All connections of clients: which of them wait for what, since when, and which have to go."""
+
+import asyncio
+import logging
+import os
+import time
+from collections import Counter
+from collections.abc import Callable, Collection
+from typing import Protocol
+
+from antwort.config import ConnectionsConfig
+
+__all__ = ["Connection", "Connections"]
+
+logger = logging.getLogger(__name__)
+
+GRACE = 1.0
+"""Seconds in which a connection may be one too many: many can be opened before the first of them is read from."""
+QUIET = 10.0
+"""Seconds between two lines of the log about the same thing."""
+NO_ROOM = "refused %d connections: as many as may be open are in use (server.connections.max_open)"
+MADE_ROOM = "closed %d idle connections to make room for others (server.connections.max_open)"
+NO_REQUEST = "closed %d connections that had not sent a request in time (server.connections.head_timeout)"
+TOO_MANY_IDLE = "closed %d idle connections of addresses with too many (server.connections.max_idle_per_address)"
+
+
+class Connection(Protocol):
+    """A connection, as the sweep sees it."""
+
+    transport: asyncio.Transport
+
+    @property
+    def address(self) -> str:
+        """Where it comes from."""
+
+    def too_late(self) -> None:
+        """End it: the head of a request has not come in time."""
+
+    def find_stall(self, now: float, elapsed: float) -> str | None:
+        """End it if its client neither sends nor reads, and tell which clients those are."""
+
+
+class Connections:
+    """Keeps time for all connections, in one sweep for all of them: none has a timer of its own.
+
+    A connection either waits for the head of a request, rests between two requests, has a request under way, or is
+    leaving: its last answer was sent, and what its client still sends is thrown away for a while. Only the second and
+    the third move with each request, which costs two changes of dictionaries.
+    """
+
+    def __init__(
+        self,
+        limits: ConnectionsConfig,
+        everyone: Collection[object],
+        *,
+        most: int,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.limits = limits
+        self.clock = clock
+        self._everyone = everyone
+        self._most = most
+        # By the time they got there: the first are the oldest.
+        self._waiting: dict[Connection, float] = {}
+        self._resting: dict[Connection, float] = {}
+        self._leaving: dict[Connection, float] = {}
+        self._busy: dict[Connection, None] = {}
+        self._notices: dict[str, _Notice] = {}
+        self._swept = clock()
+
+    def __len__(self) -> int:
+        """Return the number of connections, of all kinds."""
+        return len(self._everyone)
+
+    @property
+    def idle(self) -> int:
+        """The number of connections without a request under way."""
+        return len(self._waiting) + len(self._resting)
+
+    # --- what connections tell ---------------------------------------------------------------------------------------
+
+    def opened(self, connection: Connection) -> bool:
+        """Take a new connection, at the cost of an idle one if there are too many; False if there is no room."""
+        if len(self._everyone) > self._most and not self._made_room():
+            self.notice(NO_ROOM, connection)
+            return False
+        self._waiting[connection] = self.clock()
+        return True
+
+    def awaited(self, connection: Connection) -> None:
+        """Take note that the head of a request has begun, and is not complete."""
+        if self._resting.pop(connection, None) is not None:
+            self._waiting[connection] = self.clock()
+
+    def begun(self, connection: Connection) -> None:
+        """Take note that a request is under way."""
+        if self._resting.pop(connection, None) is None:
+            self._waiting.pop(connection, None)
+        self._busy[connection] = None
+
+    def rested(self, connection: Connection) -> None:
+        """Take note that a connection has answered its requests, and may bring others."""
+        self._busy.pop(connection, None)
+        self._leaving.pop(connection, None)
+        self._resting[connection] = self.clock()
+
+    def left(self, connection: Connection, seconds: float) -> None:
+        """Let a connection last some seconds more, in which its client may take note of its last answer."""
+        self.closed(connection)
+        self._leaving[connection] = self.clock() + seconds
+
+    def closed(self, connection: Connection) -> None:
+        """Forget a connection."""
+        for kind in (self._waiting, self._resting, self._leaving, self._busy):
+            kind.pop(connection, None)
+
+    # --- the sweep ---------------------------------------------------------------------------------------------------
+
+    def sweep(self) -> None:
+        """End whatever takes too long or is one too many. To be called about once a second."""
+        now = self.clock()
+        elapsed, self._swept = now - self._swept, now
+        for connection in _older(self._waiting, now - self.limits.head_timeout):
+            self.notice(NO_REQUEST, connection)
+            connection.too_late()
+        for connection in _older(self._resting, now - self.limits.idle_timeout):
+            self.left(connection, self.limits.write_timeout)  # it closes when the client has read the last answer
+            connection.transport.close()
+        for connection in [c for c, until in self._leaving.items() if until <= now]:
+            connection.transport.abort()
+        for connection in list(self._busy):
+            if (reason := connection.find_stall(now, elapsed)) is not None:
+                self.notice(f"cut off %d clients {reason}", connection)
+        self._disperse(now)
+        self._look_for_handles()
+        self.tell(quiet=QUIET)
+
+    def _disperse(self, now: float) -> None:
+        """Close the oldest idle connections of addresses that have too many."""
+        most = self.limits.max_idle_per_address
+        if self.idle <= most:
+            return
+        idle = [*self._waiting.items(), *self._resting.items()]  # those that never sent anything go first
+        for address, count in Counter(connection.address for connection, _ in idle).items():
+            if count <= most:
+                continue
+            old = [c for c, since in idle if c.address == address and since <= now - GRACE]
+            for connection in old[: count - most]:
+                self.notice(TOO_MANY_IDLE, connection)
+                self.closed(connection)
+                connection.transport.abort()
+
+    def _made_room(self) -> bool:
+        """Close the connection that is idle for the longest time; False if all are in use."""
+        for kind in (self._waiting, self._resting):
+            for connection in kind:
+                self.notice(MADE_ROOM, connection)
+                self.closed(connection)
+                connection.transport.abort()
+                return True
+        return False
+
+    def _look_for_handles(self) -> None:
+        """Tell if there are no file handles left: an event loop that cannot accept connections may not say so."""
+        try:
+            os.close(os.open(os.devnull, os.O_RDONLY))
+        except OSError as error:
+            text = f"no file handle can be opened, so connections are refused: {error.strerror}; raise 'ulimit -n'"
+            self._notices.setdefault(text, _Notice()).count += 1
+
+    def tell(self, *, quiet: float = 0.0) -> None:
+        """Write to the log what has happened, but not what was written there in the last `quiet` seconds."""
+        now = self.clock()
+        for text, notice in self._notices.items():
+            notice.tell(text, now, quiet)
+
+    def notice(self, text: str, connection: Connection) -> None:
+        """Write to the log soon, and once for many: text is about a number of connections."""
+        notice = self._notices.setdefault(text, _Notice())
+        notice.count += 1
+        notice.address = connection.address
+
+
+class _Notice:
+    """Something that happened some times since the log was told."""
+
+    __slots__ = ("address", "count", "told")
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.address = ""
+        self.told = float("-inf")
+
+    def tell(self, text: str, now: float, quiet: float) -> None:
+        if self.count and now - self.told >= quiet:
+            message = text % self.count if "%d" in text else text
+            logger.warning("%s%s", message, f"; the last from {self.address}" if self.address else "")
+            self.count, self.told = 0, now
+
+
+def _older(kind: dict[Connection, float], than: float) -> list[Connection]:
+    """Return the connections that are where they are since a time before; those dictionaries are ordered by it."""
+    found: list[Connection] = []
+    for connection, since in kind.items():
+        if since > than:
+            break
+        found.append(connection)
+    return found

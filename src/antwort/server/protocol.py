@@ -1,0 +1,442 @@
+"""HTTP/1.1 on a socket: uvicorn's protocol, with a limit for whatever a client can send, and for how long."""
+
+import asyncio
+import logging
+import urllib.parse
+from typing import TYPE_CHECKING, Any
+
+import httptools
+import msgspec
+from typing_extensions import override
+from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
+
+from antwort.errors import APIError, BadRequestError, ServiceUnavailableError
+from antwort.server.connections import Connections
+
+if TYPE_CHECKING:
+    from uvicorn._types import ASGI3Application
+
+__all__ = ["HttpProtocol"]
+
+logger = logging.getLogger(__name__)
+
+SLICE = 32 * 1024
+"""Bytes that the parser gets at once: what it finds in them is counted afterwards."""
+PIPELINED = 16
+"""Requests of a connection that wait for the answers before theirs."""
+BETWEEN_CHUNKS = 4
+"""How many times larger than what stands between its chunks a body must be, once that is as much as a head may be."""
+DISCARDED = 1024**2
+"""Bytes of a refused body that are taken beyond twice the largest one: most clients read when they have sent it all."""
+PARTING = 2.0
+"""Seconds in which the client of a connection that ends can take note of the answer, while it is still sending."""
+
+
+class HeadTooLargeError(APIError):
+    """431: the headers are too many or too large."""
+
+    status = 431
+    type = "invalid_request_error"
+    default_code = "headers_too_large"
+
+
+class PathTooLongError(APIError):
+    """414: the path with its query is too long."""
+
+    status = 414
+    type = "invalid_request_error"
+    default_code = "path_too_long"
+
+
+class TooSlowError(APIError):
+    """408: the request has not come in time."""
+
+    status = 408
+    type = "invalid_request_error"
+    default_code = "request_timeout"
+
+
+class _RefusedError(Exception):
+    """Stops the parser; the error is for the client."""
+
+    def __init__(self, error: APIError) -> None:
+        super().__init__(error.message)
+        self.error = error
+
+
+class Exchange(RequestResponseCycle):
+    """One request and its answer."""
+
+    @override
+    async def run_asgi(self, app: "ASGI3Application") -> None:
+        try:
+            await app(self.scope, self.receive, self.send)
+        except asyncio.CancelledError:
+            # Only the end of the server cancels it. The log needs no traceback for that.
+            logger.warning("%s %s was cut off: the server is stopping", self.scope["method"], self.scope["path"])
+            self.leave()
+            self.transport.close()
+        except BaseException:
+            logger.exception("%s %s has no whole answer", self.scope["method"], self.scope["path"])
+            await self._give_up()
+        else:
+            if not self.response_complete and not self.disconnected:
+                logger.error("%s %s has no whole answer", self.scope["method"], self.scope["path"])
+                await self._give_up()
+        finally:
+            self.on_response = _nothing
+
+    async def _give_up(self) -> None:
+        if self.response_started:
+            self.transport.close()
+        else:
+            await self.send_500_response()
+
+    def leave(self) -> None:
+        """Let the app know that the client is gone, and take no answer from it any more."""
+        self.disconnected = True
+        self.message_event.set()
+
+
+class HttpProtocol(HttpToolsProtocol):
+    """One connection. Refusals before there is a request for the app are written here, in the OpenAI envelope.
+
+    What is counted, and when: the parser gets a slice at a time, and between two of them a head that is not complete
+    may not have grown beyond its limits. A head that came in one small slice, as nearly all do, costs nothing more.
+    """
+
+    def __init__(self, *args: Any, connections: Connections, max_body: int, **options: Any) -> None:
+        super().__init__(*args, **options)
+        limits = connections.limits
+        self._registry = connections
+        self._limits = limits
+        self._max_body = max_body
+        self._least = min(limits.max_header_bytes, limits.max_head_bytes)
+        self._deaf = False
+        """Whether whatever else comes is thrown away."""
+        self._running: RequestResponseCycle | None = None
+        self._in_head = False
+        self._in_body = False
+        self._span = 0
+        """Bytes of the slices in which the head stands; it is no larger."""
+        self._inside = 0
+        """Bytes of the slices that have nothing but the head."""
+        self._between = 0
+        """Bytes of what stands between the chunks of the body, and behind them."""
+        self._body = 0
+        self._body_since = 0.0
+        self._unsent = 0
+        self._unsent_since = 0.0
+        self.address = ""
+
+    # --- the life of a connection ------------------------------------------------------------------------------------
+
+    @override
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self.address = self.client[0] if self.client else ""
+        if not self._registry.opened(self):
+            self._deaf = True
+            message = "The server has as many connections as it takes. Try again."
+            self._write(ServiceUnavailableError(message, headers={"retry-after": "1"}))
+            transport.close()
+
+    @override
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._registry.closed(self)
+        self._deaf = True
+        super().connection_lost(exc)
+        for waiting, _ in self.pipeline:
+            waiting.disconnected = True
+        if self._running is not None and not self._running.response_complete:
+            self._running.disconnected = True
+            self._running.message_event.set()
+
+    @override
+    def handle_websocket_upgrade(self) -> None:
+        self._registry.closed(self)  # from here on its own protocol looks after it
+        super().handle_websocket_upgrade()
+
+    @override
+    def on_response_complete(self) -> None:
+        self.server_state.total_requests += 1
+        if self.transport.is_closing():
+            return
+        self.flow.resume_reading()
+        if self.pipeline:
+            cycle, app = self.pipeline.pop()
+            self._start_asgi_task(cycle, app)
+        elif self._in_body:  # what is left of the body is of no use, but its client may read nothing before it is sent
+            self._registry.left(self, self._limits.body_timeout)
+        else:
+            self._registry.rested(self)
+
+    @override
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: "ASGI3Application") -> None:
+        self._running = cycle
+        super()._start_asgi_task(cycle, app)
+
+    # --- what comes in -----------------------------------------------------------------------------------------------
+
+    @override
+    def data_received(self, data: bytes) -> None:
+        if len(data) <= SLICE:
+            self._feed(data)
+            return
+        for start in range(0, len(data), SLICE):
+            self._feed(data[start : start + SLICE])
+
+    def _feed(self, data: bytes) -> None:
+        if self._deaf:
+            return
+        size = len(data)
+        in_head, in_body, cycle, body = self._in_head, self._in_body, self.cycle, self._body
+        self._span = self._span + size if in_head else size
+        try:
+            self.parser.feed_data(data)
+            if self._in_head:
+                self._check_open_head(size if in_head else 0)
+            elif in_body and self._in_body and self.cycle is cycle:
+                self._check_open_body(size - (self._body - body))
+        except httptools.HttpParserUpgrade:
+            self._upgrade()
+        except httptools.HttpParserError as error:
+            cause = error.__context__
+            self._refuse(cause.error if isinstance(cause, _RefusedError) else _no_http())
+        except _RefusedError as refusal:
+            self._refuse(refusal.error)
+
+    def _check_open_head(self, size: int) -> None:
+        """Look at what there is of a head; size is that of a slice with nothing else in it."""
+        self._registry.awaited(self)
+        self._inside += size
+        if self._inside > self._limits.max_head_bytes:
+            raise _RefusedError(self._too_large())
+        self._check_headers(self.headers)
+
+    def _check_open_body(self, between: int) -> None:
+        """Look at what stands between the chunks of a body, and behind them: sizes, extensions, trailers."""
+        self._between += between
+        if len(self.headers) > self._limits.max_headers:
+            raise _RefusedError(self._too_many())
+        if self._between > self._limits.max_head_bytes + self._body // BETWEEN_CHUNKS:
+            message = "There is too much between the chunks of the body, and behind them. Send larger chunks."
+            raise _RefusedError(BadRequestError(message, code="chunks_too_small"))
+
+    def _check_headers(self, headers: list[tuple[bytes, bytes]]) -> None:
+        limits = self._limits
+        if len(headers) > limits.max_headers:
+            raise _RefusedError(self._too_many())
+        sizes = [len(name) + len(value) for name, value in headers]
+        if sizes and (max(sizes) > limits.max_header_bytes or sum(sizes) > limits.max_head_bytes):
+            raise _RefusedError(self._too_large())
+
+    @override
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        self._in_head = True
+        self._inside = 0
+
+    @override
+    def on_url(self, url: bytes) -> None:
+        self.url += url
+        if len(self.url) > self._limits.max_request_line:
+            most = self._limits.max_request_line
+            raise _RefusedError(
+                PathTooLongError(
+                    f"The path with its query is longer than {most:,} bytes (server.connections.max_request_line)."
+                )
+            )
+
+    @override
+    def on_headers_complete(self) -> None:
+        headers = self.headers
+        if self._span > self._least or len(headers) > self._limits.max_headers:
+            self._check_headers(headers)
+        parser = self.parser
+        scope = self.scope
+        version = parser.get_http_version()
+        scope["method"] = parser.get_method().decode("ascii")
+        if version != "1.1":
+            scope["http_version"] = version
+        if parser.should_upgrade() and self._should_upgrade():
+            self._in_head = False
+            return
+        self.headers = []  # trailers do not belong to the headers: clients could add to what was checked
+        self._locate()
+        cycle = Exchange(
+            scope=scope,
+            transport=self.transport,
+            flow=self.flow,
+            logger=self.logger,
+            access_logger=self.access_logger,
+            access_log=False,
+            default_headers=self.server_state.default_headers,
+            message_event=asyncio.Event(),
+            expect_100_continue=self.expect_100_continue,
+            keep_alive=version != "1.0" and parser.should_keep_alive(),
+            on_response=self.on_response_complete,
+        )
+        before = self._running
+        if before is None or before.response_complete:
+            self._take(cycle)
+            self._registry.begun(self)
+            self._start_asgi_task(cycle, self.app)
+        elif len(self.pipeline) < PIPELINED:
+            self._take(cycle)
+            self.flow.pause_reading()
+            self.pipeline.appendleft((cycle, self.app))
+        else:
+            raise _RefusedError(
+                BadRequestError("Too many requests at once on one connection.", code="too_many_pipelined")
+            )
+
+    def _take(self, cycle: RequestResponseCycle) -> None:
+        self.cycle = cycle
+        self._in_head = False
+        self._in_body = True
+        self._between = self._body = 0
+        self._body_since = self._registry.clock()
+
+    def _locate(self) -> None:
+        parsed = httptools.parse_url(self.url)
+        raw_path = parsed.path
+        path = raw_path.decode("ascii")
+        self.scope["path"] = urllib.parse.unquote(path) if "%" in path else path
+        self.scope["raw_path"] = raw_path
+        self.scope["query_string"] = parsed.query or b""
+
+    @override
+    def on_body(self, body: bytes) -> None:
+        cycle = self.cycle
+        self._body += len(body)
+        if cycle.response_complete or cycle.disconnected:
+            if self._body > 2 * self._max_body + DISCARDED:
+                self._deaf = True
+                self.transport.abort()
+            return
+        cycle.body += body
+        if len(cycle.body) > HIGH_WATER_LIMIT:
+            self.flow.pause_reading()
+        cycle.message_event.set()
+
+    @override
+    def on_message_complete(self) -> None:
+        if self._in_head or not self._in_body:  # an upgrade
+            return
+        self._in_body = False
+        cycle = self.cycle
+        if cycle.response_complete:
+            if not self.transport.is_closing():
+                self._registry.rested(self)
+            return
+        cycle.more_body = False
+        cycle.message_event.set()
+
+    # --- refusals ----------------------------------------------------------------------------------------------------
+
+    def too_late(self) -> None:
+        """End a connection on which the head of a request has not come in time."""
+        if self._in_head:
+            seconds = self._limits.head_timeout
+            self._refuse(
+                TooSlowError(f"The headers have not come within {seconds:g} seconds (server.connections.head_timeout).")
+            )
+        else:
+            self._registry.left(self, PARTING)
+            self.transport.close()
+
+    def find_stall(self, now: float, elapsed: float) -> str | None:
+        """End a connection whose client neither sends nor reads, and tell which; `elapsed` since the last look."""
+        limits = self._limits
+        if self._in_body:
+            if self.flow.read_paused:  # it is not the client who is slow
+                self._body_since += elapsed
+            elif now - self._body_since > limits.body_timeout + self._body / limits.body_rate:
+                self._refuse(TooSlowError("The body has come too slowly (server.connections.body_timeout)."))
+                return "whose bodies came too slowly (server.connections.body_timeout)"
+        if not self.flow.write_paused and not self.transport.is_closing():
+            self._unsent = 0
+            return None
+        unsent = self.transport.get_write_buffer_size()
+        if unsent != self._unsent:
+            self._unsent, self._unsent_since = unsent, now
+        elif now - self._unsent_since > limits.write_timeout:
+            self.transport.abort()
+            return "that read nothing of their answers (server.connections.write_timeout)"
+        return None
+
+    def _upgrade(self) -> None:
+        if self._should_upgrade() and (self._running is None or self._running.response_complete):
+            self.handle_websocket_upgrade()
+            return
+        self._stop_listening()
+
+    def _refuse(self, error: APIError) -> None:
+        """Answer in place of the app, if no other answer is under way, and take nothing more from the client."""
+        self._registry.notice(f"refused %d requests with {error.status} ({error.code})", self)
+        cycle, running = self.cycle, self._running
+        if not self._in_body:
+            if running is not None and not running.response_complete:
+                self._stop_listening()
+                return
+        elif cycle is not running:
+            self.pipeline.popleft()
+            self._stop_listening()
+            return
+        elif isinstance(cycle, Exchange):
+            begun = cycle.response_started
+            cycle.leave()
+            if begun:
+                self._deaf = True
+                self.transport.abort()
+                return
+        self._deaf = True
+        self._write(error)
+        # A client that is still sending would lose the answer if the connection were closed at once.
+        self.transport.write_eof()
+        self._registry.left(self, PARTING)
+        self.flow.resume_reading()
+
+    def _stop_listening(self) -> None:
+        """Let the last of the requests that were taken be the last of all."""
+        self._deaf = True
+        last = self.pipeline[0][0] if self.pipeline else self._running
+        if last is not None:
+            last.keep_alive = False
+
+    def _write(self, error: APIError) -> None:
+        body = msgspec.json.encode(error.envelope())
+        headers = [*self.server_state.default_headers, *((n.encode(), v.encode()) for n, v in error.headers.items())]
+        self.transport.write(
+            b"".join(
+                (
+                    STATUS_LINE[error.status],
+                    *(b"%s: %s\r\n" % header for header in headers),
+                    b"content-type: application/json\r\ncontent-length: %d\r\nconnection: close\r\n\r\n" % len(body),
+                    body,
+                )
+            )
+        )
+
+    def _too_many(self) -> APIError:
+        return HeadTooLargeError(
+            f"The request has more than {self._limits.max_headers} headers (server.connections.max_headers)."
+        )
+
+    def _too_large(self) -> APIError:
+        limits = self._limits
+        return HeadTooLargeError(
+            f"The headers are too large: one may have {limits.max_header_bytes:,} bytes"
+            f" (server.connections.max_header_bytes), all together {limits.max_head_bytes:,}"
+            " (server.connections.max_head_bytes)."
+        )
+
+
+def _nothing() -> None:
+    """Take note of nothing: whoever was to be told is let go."""
+
+
+def _no_http() -> APIError:
+    return BadRequestError("This is not a valid HTTP request.", code="invalid_http")

@@ -1,0 +1,429 @@
+"""Connections on a real socket: what is too much, too many or too slow is refused, and the others are served."""
+
+import asyncio
+import itertools
+import json
+import os
+import socket
+import threading
+from collections.abc import AsyncIterator, Iterable, Iterator
+from contextlib import ExitStack
+from typing import Any
+from urllib.parse import urlsplit
+
+import httpx
+import pytest
+from pydantic import ByteSize
+from starlette.responses import StreamingResponse
+
+from antwort import Antwort
+from antwort.config import Config, ConnectionsConfig, ServerConfig
+from antwort.provider import Provider, Request, Response, route
+from antwort.server.connections import Connections
+from antwort.testing import RunningApp, running
+
+PATIENCE = 30.0
+MUCH = 4 * 1024**2
+"""Bytes after which a client gives up: far more than any limit here."""
+
+
+class Probe(Provider):
+    """Routes that show what the app gets of a request."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.given_up = threading.Event()
+
+    @route("POST", "/v1/probe")
+    async def read(self, request: Request) -> dict[str, Any]:
+        """Read the body, then look at the headers."""
+        body = await request.body()
+        return {"bytes": len(body), "headers": sorted(request.headers)}
+
+    @route("GET", "/v1/number/{number}")
+    async def number(self, number: int) -> dict[str, int]:
+        """Say a number again."""
+        return {"number": number}
+
+    @route("GET", "/v1/flood")
+    async def flood(self) -> Response:
+        """Send bytes for ever."""
+
+        async def endless() -> AsyncIterator[bytes]:
+            try:
+                while True:
+                    yield b"x" * 65536
+                    await asyncio.sleep(0)
+            finally:
+                self.given_up.set()
+
+        return StreamingResponse(endless())
+
+
+def serve(**limits: Any) -> Antwort:
+    server = ServerConfig(connections=ConnectionsConfig(**limits), max_body_bytes=ByteSize(MUCH))
+    return Antwort(Config(server=server), providers=[Probe()])
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningApp]:
+    server = ServerConfig(max_body_bytes=ByteSize(MUCH))
+    config = Config(data_dir=tmp_path_factory.mktemp("data"), server=server)
+    with running(Antwort(config, providers=[Probe()])) as site:
+        yield site
+
+
+def connect(site: RunningApp) -> socket.socket:
+    url = urlsplit(site.url)
+    assert url.hostname is not None
+    assert url.port is not None
+    return socket.create_connection((url.hostname, url.port), timeout=PATIENCE)
+
+
+def everything(sock: socket.socket) -> bytes:
+    """Read until the server closes the connection."""
+    pieces = []
+    try:
+        while piece := sock.recv(65536):
+            pieces.append(piece)
+    except ConnectionResetError:
+        pass
+    return b"".join(pieces)
+
+
+def flooded(site: RunningApp, start: bytes, pieces: Iterable[bytes]) -> bytes:
+    """Send something endless until the server has had enough; return what it said. Fail if it takes too much."""
+    with connect(site) as sock:
+        sock.sendall(start)
+        sent = 0
+        sock.settimeout(0)
+        for piece in pieces:
+            sock.settimeout(PATIENCE)
+            try:
+                sock.sendall(piece)
+            except (ConnectionResetError, BrokenPipeError):
+                break
+            sent += len(piece)
+            if sent > MUCH:
+                break
+            sock.settimeout(0)
+            try:
+                if sock.recv(1, socket.MSG_PEEK) is not None:
+                    break
+            except BlockingIOError:
+                continue
+        assert sent <= MUCH, "the server has taken it all"
+        sock.settimeout(PATIENCE)
+        return everything(sock)
+
+
+def parsed(answer: bytes) -> tuple[int, dict[str, str], Any]:
+    head, _, body = answer.partition(b"\r\n\r\n")
+    status, *lines = head.decode().split("\r\n")
+    headers = dict(line.split(": ", 1) for line in lines)
+    return int(status.split()[1]), headers, json.loads(body)
+
+
+def assert_refused(answer: bytes, status: int, code: str) -> None:
+    got, headers, body = parsed(answer)
+    assert (got, body["error"]["code"]) == (status, code)
+    assert headers["connection"] == "close"
+    assert headers["content-type"] == "application/json"
+    assert body["error"]["type"] == "invalid_request_error"
+
+
+POST = b"POST /v1/probe HTTP/1.1\r\nhost: x\r\ncontent-type: text/plain\r\n"
+
+
+# --- sizes -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("start", "piece", "status", "code"),
+    [
+        (b"GET /healthz HTTP/1.1\r\n", b"a:b\r\n" * 1000, 431, "headers_too_large"),
+        (b"GET /healthz HTTP/1.1\r\nx-long: ", b"v" * 5000, 431, "headers_too_large"),
+        (b"GET /healthz HTTP/1.1\r\nx-long", b"n" * 5000, 431, "headers_too_large"),
+        (b"GET /", b"path" * 1000, 414, "path_too_long"),
+        (b"GET /?", b"a=1&" * 1000, 414, "path_too_long"),
+        (b"GET /v1/responses HTTP/1.1\r\nupgrade: websocket\r\n", b"a: b\r\n" * 1000, 431, "headers_too_large"),
+    ],
+    ids=["lines", "value", "name", "path", "query", "websocket"],
+)
+def test_a_head_without_end_is_refused(site: RunningApp, start: bytes, piece: bytes, status: int, code: str) -> None:
+    assert_refused(flooded(site, start, itertools.repeat(piece)), status, code)
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        b"".join(b"x-%d: 1\r\n" % number for number in range(101)),
+        b"x-large: %s\r\n" % (b"v" * 16 * 1024),
+        b"".join(b"x-%d: %s\r\n" % (number, b"v" * 1000) for number in range(70)),
+    ],
+    ids=["too many", "one too large", "too large together"],
+)
+def test_a_whole_head_beyond_a_limit_is_refused(site: RunningApp, headers: bytes) -> None:
+    with connect(site) as sock:
+        sock.sendall(b"GET /healthz HTTP/1.1\r\n" + headers + b"\r\n")
+        assert_refused(everything(sock), 431, "headers_too_large")
+
+
+def test_a_large_head_within_the_limits_is_taken(site: RunningApp) -> None:
+    headers = {f"x-{number}": "v" * 10_000 for number in range(6)} | {f"y-{number}": "1" for number in range(80)}
+    assert httpx.get(f"{site.url}/healthz", headers=headers).status_code == 200
+    assert httpx.get(f"{site.url}/healthz?" + "a" * 8000).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("start", "piece", "status", "code"),
+    [
+        (b"", b"1\r\nx\r\n" * 1000, 400, "chunks_too_small"),
+        (b"1;", b"name=value;" * 1000, 400, "chunks_too_small"),
+        (b"1\r\nx\r\n0\r\n", b"a: b\r\n" * 1000, 431, "headers_too_large"),
+        (b"1\r\nx\r\n0\r\nx-long: ", b"v" * 5000, 400, "chunks_too_small"),
+    ],
+    ids=["one byte", "extensions", "trailers", "trailer"],
+)
+def test_a_body_that_is_hardly_any_body_is_refused(
+    site: RunningApp, start: bytes, piece: bytes, status: int, code: str
+) -> None:
+    head = POST + b"transfer-encoding: chunked\r\n\r\n"
+    assert_refused(flooded(site, head + start, itertools.repeat(piece)), status, code)
+
+
+def test_small_chunks_are_taken_and_trailers_are_no_headers(site: RunningApp) -> None:
+    with connect(site) as sock:
+        sock.sendall(POST + b"connection: close\r\ntransfer-encoding: chunked\r\n\r\n")
+        for _ in range(2000):
+            sock.sendall(b"14\r\n" + b"x" * 20 + b"\r\n")
+        sock.sendall(b"0\r\nx-late: 1\r\n\r\n")
+        status, _, body = parsed(everything(sock))
+    assert (status, body["bytes"]) == (200, 40_000)
+    assert "x-late" not in body["headers"]
+
+
+def test_what_is_sent_after_a_refusal_is_not_taken_for_ever(site: RunningApp) -> None:
+    head = POST + b"transfer-encoding: chunked\r\n\r\n"
+    chunk = b"10000\r\n" + b"x" * 65536 + b"\r\n"
+    with connect(site) as sock:
+        sock.sendall(head)
+        with pytest.raises(ConnectionError):
+            for _ in range(100 * MUCH // 65536):
+                sock.sendall(chunk)
+
+
+def test_a_client_that_sends_first_and_reads_later_learns_that_its_body_is_too_large(site: RunningApp) -> None:
+    response = httpx.post(f"{site.url}/v1/probe", content=b"x" * (MUCH + 1))
+    assert (response.status_code, response.json()["error"]["code"]) == (413, "request_too_large")
+
+
+# --- several requests on a connection --------------------------------------------------------------------------------
+
+
+def ask(number: int) -> bytes:
+    return b"GET /v1/number/%d HTTP/1.1\r\nhost: x\r\n\r\n" % number
+
+
+def test_pipelined_requests_are_answered_in_order(site: RunningApp) -> None:
+    with connect(site) as sock:
+        sock.sendall(b"".join(ask(number) for number in range(8)) + POST + b"connection: close\r\n\r\n")
+        answer = everything(sock)
+    assert [b'{"number":%d}' % number in answer for number in range(8)] == [True] * 8
+    assert answer.count(b"HTTP/1.1 200") == 9
+    assert answer.index(b'{"number":6}') < answer.index(b'{"number":7}') < answer.index(b'"bytes":0')
+
+
+def test_a_connection_queues_only_so_many_requests(site: RunningApp) -> None:
+    with connect(site) as sock:
+        sock.sendall(b"".join(ask(number) for number in range(1000)))
+        answer = everything(sock)
+    assert answer.count(b"HTTP/1.1 200") == 17
+    assert b"connection: close" in answer
+
+
+def test_an_answer_is_not_disturbed_by_what_the_client_sends_meanwhile(site: RunningApp) -> None:
+    with connect(site) as sock:
+        sock.sendall(ask(1) + ask(2) + b"\x00garbage\r\n\r\n")
+        answer = everything(sock)
+    assert answer.endswith(b'{"number":2}')
+    assert answer.count(b"HTTP/1.1 ") == 2
+
+
+def test_what_is_not_http_gets_the_envelope(site: RunningApp) -> None:
+    with connect(site) as sock:
+        sock.sendall(b"HELO mail.example\r\n\r\n")
+        assert_refused(everything(sock), 400, "invalid_http")
+
+
+def test_an_upgrade_to_something_else_is_an_ordinary_request(site: RunningApp) -> None:
+    with connect(site) as sock:
+        sock.sendall(b"GET /v1/number/3 HTTP/1.1\r\nhost: x\r\nconnection: upgrade\r\nupgrade: h2c\r\n\r\n")
+        assert parsed(everything(sock))[2] == {"number": 3}
+
+
+# --- time ------------------------------------------------------------------------------------------------------------
+
+
+def test_a_connection_that_says_nothing_is_closed() -> None:
+    with running(serve(head_timeout=0.1)) as site, connect(site) as sock:
+        assert everything(sock) == b""
+
+
+def test_half_a_head_is_told_that_it_is_late(caplog: pytest.LogCaptureFixture) -> None:
+    with running(serve(head_timeout=0.1)) as site, connect(site) as sock:
+        sock.sendall(b"GET /healthz HTTP/1.1\r\nx-half: ")
+        assert_refused(everything(sock), 408, "request_timeout")
+    assert "had not sent a request in time (server.connections.head_timeout); the last from 127.0.0.1" in caplog.text
+
+
+def test_half_a_second_head_is_late_too() -> None:
+    with running(serve(head_timeout=0.1)) as site, connect(site) as sock:
+        sock.sendall(ask(1))
+        answer = b""
+        while not answer.endswith(b'{"number":1}'):
+            answer += sock.recv(65536)
+        sock.sendall(b"GET ")
+        assert_refused(everything(sock), 408, "request_timeout")
+
+
+def test_a_connection_between_two_requests_is_closed_after_a_while() -> None:
+    with running(serve(idle_timeout=0.1)) as site, connect(site) as sock:
+        sock.sendall(ask(1))
+        assert everything(sock).endswith(b'{"number":1}')
+
+
+def test_half_a_body_is_told_that_it_is_late(caplog: pytest.LogCaptureFixture) -> None:
+    with running(serve(body_timeout=0.1)) as site, connect(site) as sock:
+        sock.sendall(POST + b"content-length: 10\r\n\r\nhalf")
+        assert_refused(everything(sock), 408, "request_timeout")
+    assert "clients whose bodies came too slowly" in caplog.text
+
+
+def test_a_body_that_drips_is_late_however_often_a_byte_comes() -> None:
+    with running(serve(body_timeout=0.1)) as site, connect(site) as sock:
+        sock.sendall(POST + b"content-length: 1000000\r\n\r\n")
+        stop = threading.Event()
+
+        def drip() -> None:
+            while not stop.wait(0.01):
+                try:
+                    sock.sendall(b"x")
+                except OSError:
+                    return
+
+        dripping = threading.Thread(target=drip)
+        dripping.start()
+        try:
+            assert_refused(everything(sock), 408, "request_timeout")
+        finally:
+            stop.set()
+            dripping.join()
+
+
+def test_a_client_that_does_not_read_is_cut_off_and_its_work_ends() -> None:
+    app = serve(write_timeout=0.1)
+    with running(app) as site, connect(site) as sock:
+        sock.sendall(b"GET /v1/flood HTTP/1.1\r\nhost: x\r\n\r\n")
+        (probe,) = [r.provider for r in site.app.registry.registrations() if isinstance(r.provider, Probe)]
+        assert probe.given_up.wait(PATIENCE)
+
+
+# --- how many --------------------------------------------------------------------------------------------------------
+
+
+def closed(socks: list[socket.socket]) -> int:
+    """Count the connections that the server has closed."""
+    count = 0
+    for sock in socks:
+        sock.settimeout(0)
+        try:
+            count += not sock.recv(1)
+        except ConnectionResetError:
+            count += 1
+        except BlockingIOError:
+            continue
+    return count
+
+
+def test_an_address_may_have_only_so_many_idle_connections_and_the_oldest_go(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with running(serve(max_idle_per_address=5)) as site, ExitStack() as stack:
+        busy = stack.enter_context(connect(site))
+        busy.sendall(b"GET /v1/flood HTTP/1.1\r\nhost: x\r\n\r\n")
+        assert busy.recv(10)
+        idle = [stack.enter_context(connect(site)) for _ in range(20)]
+        for sock in idle[:15]:
+            assert everything(sock) == b""
+        assert closed(idle[15:]) == 0
+        assert busy.recv(10)
+        assert httpx.get(f"{site.url}/healthz").status_code == 200
+    assert "closed 15 idle connections of addresses with too many" in caplog.text
+
+
+def test_when_all_connections_are_taken_an_idle_one_makes_room(caplog: pytest.LogCaptureFixture) -> None:
+    with running(serve(max_open=4)) as site, ExitStack() as stack:
+        idle = [stack.enter_context(connect(site)) for _ in range(4)]
+        assert httpx.get(f"{site.url}/healthz").status_code == 200
+        assert everything(idle[0]) == b""
+        assert closed(idle[1:]) == 0
+        busy = [stack.enter_context(connect(site)) for _ in range(4)]
+        for sock in busy:
+            sock.sendall(b"GET /v1/flood HTTP/1.1\r\nhost: x\r\n\r\n")
+            assert sock.recv(10)
+        with connect(site) as sock:
+            status, headers, body = parsed(everything(sock))
+        assert (status, headers["retry-after"], headers["connection"]) == (503, "1", "close")
+        assert "as many connections as it takes" in body["error"]["message"]
+    assert "idle connections to make room for others (server.connections.max_open)" in caplog.text
+    assert "refused 1 connections: as many as may be open are in use" in caplog.text
+
+
+class Idle:
+    """A connection that does nothing, as the sweep sees it."""
+
+    def __init__(self, address: str) -> None:
+        self.address = address
+        self.late = 0
+        self.transport = self
+
+    def too_late(self) -> None:
+        self.late += 1
+
+    def find_stall(self, now: float, elapsed: float) -> str | None:
+        return None
+
+    def abort(self) -> None:
+        self.late = -1
+
+
+def test_the_log_has_one_line_for_many_connections(caplog: pytest.LogCaptureFixture) -> None:
+    now = [0.0]
+    connections = Connections(ConnectionsConfig(), set(), most=10, clock=lambda: now[0])
+    for moment in range(3):
+        idle: list[Any] = [Idle(f"10.0.0.{number}") for number in range(100)]
+        assert all(connections.opened(connection) for connection in idle)
+        now[0] += 15
+        connections.sweep()
+        assert [connection.late for connection in idle] == [1] * 100
+        for connection in idle:
+            connections.closed(connection)
+        now[0] -= 12 if moment == 0 else 0
+    assert connections.idle == 0
+    lines = [line for line in caplog.messages if "head_timeout" in line]
+    assert [line.split()[1] for line in lines] == ["100", "200"]
+
+
+def test_the_log_tells_that_no_file_handle_is_left(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_arguments: Any) -> int:
+        raise OSError(24, "Too many open files")
+
+    connections = Connections(ConnectionsConfig(), set(), most=10)
+    monkeypatch.setattr(os, "open", fail)
+    for _ in range(5):
+        connections.sweep()
+    (line,) = caplog.messages
+    assert "no file handle can be opened, so connections are refused: Too many open files" in line
