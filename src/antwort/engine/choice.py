@@ -5,6 +5,7 @@ from typing import Any
 
 from antwort.engine.offer import Toolset
 from antwort.errors import BadRequestError
+from antwort.wire.kinds import read_type
 
 __all__ = ["Choice", "read_choice"]
 
@@ -47,10 +48,11 @@ def read_choice(value: str | JSON | None, toolset: Toolset) -> Choice:
         raise BadRequestError(
             f"Invalid value for 'tool_choice': '{value}' is none of auto, none, required.", param="tool_choice"
         )
-    if value.get("type") == "allowed_tools":
+    kind = read_type(value, "tool_choice")
+    if kind == "allowed_tools":
         return _allowed(value, toolset)
     name = _name(value, toolset, "tool_choice")
-    echo = value if value.get("type") not in _NAMED else {"type": value["type"], "name": name}
+    echo = value if kind not in _NAMED else {"type": kind, "name": name}
     # Not every model server heeds the name, so another function is not let through either.
     return Choice({"type": "function", "name": name}, frozenset({name}), echo)
 
@@ -78,8 +80,10 @@ _NAMED = {"function": "function", "custom": "custom tool"}
 
 
 def _name(tool: Any, toolset: Toolset, param: str) -> str:
-    kind = tool.get("type") if isinstance(tool, dict) else None
-    name = tool.get("name") if kind in _NAMED else toolset.types.get(str(kind))
+    if not isinstance(tool, dict):
+        raise BadRequestError(f"Invalid value for '{param}': it must be an object.", param=param, code="invalid_type")
+    kind = read_type(tool, param)
+    name = tool.get("name") if kind in _NAMED else toolset.types.get(kind)
     target = toolset.targets.get(name) if isinstance(name, str) else None
     if target is None or not isinstance(name, str) or target.is_custom != (kind == "custom"):
         what = f"{_NAMED[kind]} '{tool.get('name')}'" if kind in _NAMED else f"tool of type '{kind}'"

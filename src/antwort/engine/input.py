@@ -34,6 +34,8 @@ _REQUIRED_OF_PART = {
     "refusal": "refusal",
 }
 _WITH_STATUS = {"message", "function_call", "function_call_output", "custom_tool_call", "custom_tool_call_output"}
+_TEXTS = ("type", "role", "status", "name", "call_id", "phase")
+"""Fields by which items are told apart. Whatever the type of an item is, they are strings where they are."""
 _ID = re.compile(r"[^\x00-\x1f\x7f/]{1,256}")
 MOST_ITEMS = 10_000
 LONGEST_TEXT = 10_485_760
@@ -60,6 +62,7 @@ def _item(item: JSON, param: str) -> JSON:
     given = item.get("id")
     if isinstance(given, str) and given and not _ID.fullmatch(given):
         raise _bad("must have at most 256 characters, and no control characters or slashes", f"{param}.id")
+    _check_texts(item, param)
     kind = item.get("type", "message" if "role" in item else None)
     if not isinstance(kind, str) or not kind:
         raise BadRequestError(f"'{param}' has no 'type'.", param=f"{param}.type", code="missing_required_parameter")
@@ -81,6 +84,12 @@ def _item(item: JSON, param: str) -> JSON:
     elif kind == "reasoning":
         item = {"summary": [], **item}
     return _with_id(item, kind)
+
+
+def _check_texts(item: JSON, param: str) -> None:
+    for name in _TEXTS:
+        if not isinstance(item.get(name), str | None):
+            raise _bad("must be a string", f"{param}.{name}")
 
 
 def _require(item: JSON, param: str, *names: str) -> None:

@@ -11,6 +11,7 @@ from antwort.engine.custom import custom_definition, custom_echo
 from antwort.errors import BadRequestError, FunctionError
 from antwort.functions import FunctionSpec, Hosted, ToolExecutor, tool_definition
 from antwort.scopes import FUNCTIONS_CALL
+from antwort.wire.kinds import read_type
 
 __all__ = ["Offers", "Target", "Toolset"]
 
@@ -114,7 +115,7 @@ class Offers:
         param: str,
         available: dict[str, tuple[FunctionSpec, ToolExecutor]],
     ) -> None:
-        kind = tool.get("type")
+        kind = read_type(tool, param)
         if kind == "custom":
             name = _name(toolset, tool, param)
             toolset.targets[name] = Target(name, custom_definition(tool), is_custom=True)

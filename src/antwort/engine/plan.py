@@ -12,6 +12,7 @@ from antwort.engine.offer import Offers, Toolset
 from antwort.errors import BadRequestError, did_you_mean
 from antwort.storage.base import JournalEntry
 from antwort.wire.ids import new_id
+from antwort.wire.kinds import read_type
 from antwort.wire.requests import CreateResponse
 from antwort.wire.responses import ResponseObject
 
@@ -146,7 +147,7 @@ def _refuse(create: CreateResponse) -> None:
 def _check_format(value: JSON | None) -> None:
     if value is None:
         return
-    kind = value.get("type")
+    kind = read_type(value, "text.format")
     if kind not in {"text", "json_object", "json_schema"}:
         raise BadRequestError(
             f"Invalid value for 'text.format.type': '{kind}' is none of text, json_object, json_schema.",

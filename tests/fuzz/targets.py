@@ -1,0 +1,291 @@
+"""Every endpoint with valid requests, which are what is mutated."""
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+from urllib.parse import quote
+
+from tests.fuzz.mutations import STRINGS, mutations
+from tests.fuzz.stage import Client
+from typing_extensions import override
+
+__all__ = ["Case", "Known", "cases", "frames", "prepare", "valid"]
+
+JSON = dict[str, Any]
+
+PNG = "data:image/png;base64,iVBORw0KGgo="
+TOOL: JSON = {
+    "type": "function",
+    "name": "get_weather",
+    "description": "Tell the weather.",
+    "parameters": {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]},
+    "strict": True,
+}
+SCHEMA: JSON = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}
+FILTER: JSON = {
+    "type": "and",
+    "filters": [{"type": "eq", "key": "year", "value": 2020}, {"type": "in", "key": "kind", "value": ["a", "b"]}],
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What there is to ask for."""
+
+    response: str
+    conversation: str
+    item: str
+    store: str
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One request."""
+
+    method: str
+    path: str
+    body: bytes = b""
+    place: str = ""
+    """What was mutated; empty for a valid request."""
+    kind: str = ""
+    field: str = ""
+
+    @override
+    def __str__(self) -> str:
+        return f"{self.method} {self.path[:120]} {self.place} {self.kind}: {self.body[:400]!r}"
+
+
+def create_bodies(known: Known) -> list[JSON]:
+    """Return valid bodies for a response, with every field in one of them."""
+    return [
+        {"model": "chat", "input": "Hello!", "instructions": "Be brief.", "stream": True},
+        {
+            "model": "chat",
+            "input": [
+                {"role": "developer", "content": "Be kind."},
+                {"type": "message", "id": "msg_1", "role": "user", "status": "completed", "content": [
+                    {"type": "input_text", "text": "What is this?"},
+                    {"type": "input_image", "image_url": PNG, "detail": "low"},
+                    {"type": "input_file", "filename": "a.pdf", "file_data": "data:application/pdf;base64,JVBERg=="},
+                ]},
+                {"type": "reasoning", "id": "rs_1", "summary": [{"type": "summary_text", "text": "Hm."}],
+                 "content": [{"type": "reasoning_text", "text": "Well."}], "encrypted_content": "abc"},
+                {"role": "assistant", "content": [{"type": "output_text", "text": "A dot.", "annotations": []}],
+                 "phase": "commentary"},
+                {"type": "function_call", "id": "fc_1", "call_id": "c1", "name": "get_weather",
+                 "arguments": '{"city": "Uji"}', "status": "completed"},
+                {"type": "function_call_output", "call_id": "c1", "output": [{"type": "input_text", "text": "Rain"}]},
+                {"type": "custom_tool_call", "call_id": "c2", "name": "write", "input": "x"},
+                {"type": "custom_tool_call_output", "call_id": "c2", "output": "done"},
+                {"role": "user", "content": "And now?"},
+            ],
+            "tools": [TOOL, {"type": "custom", "name": "write", "description": "Write.", "format": {"type": "text"}}],
+            "tool_choice": {"type": "allowed_tools", "mode": "auto",
+                            "tools": [{"type": "function", "name": "get_weather"}]},
+        },
+        {
+            "model": "responses",
+            "input": [{"role": "user", "content": [{"type": "input_text", "text": "Hi"}]},
+                      {"type": "item_reference", "id": known.item}],
+            "include": ["message.output_text.logprobs", "file_search_call.results"],
+            "tools": [{"type": "file_search", "vector_store_ids": [known.store], "max_num_results": 3,
+                       "filters": FILTER, "ranking_options": {"ranker": "auto", "score_threshold": 0.1}}],
+            "tool_choice": {"type": "file_search"},
+            "parallel_tool_calls": True,
+            "metadata": {"a": "b"},
+            "text": {"format": {"type": "json_schema", "name": "answer", "schema": SCHEMA, "strict": True},
+                     "verbosity": "low"},
+            "temperature": 0.5,
+            "top_p": 0.9,
+            "presence_penalty": 0.1,
+            "frequency_penalty": 0.1,
+            "top_logprobs": 2,
+            "max_output_tokens": 100,
+            "max_tool_calls": 3,
+            "reasoning": {"effort": "low", "summary": "auto"},
+            "truncation": "auto",
+            "service_tier": "auto",
+            "safety_identifier": "me",
+            "prompt_cache_key": "k",
+            "prompt_cache_retention": "24h",
+            "user": "me",
+            "store": True,
+        },
+        {"model": "chat", "input": "Go on", "previous_response_id": known.response, "store": False,
+         "stream": True, "stream_options": {"include_obfuscation": False},
+         "context_management": [{"type": "compaction", "compact_threshold": 1000}],
+         "text": {"format": {"type": "json_object"}}, "tool_choice": "auto"},
+        {"model": "chat", "input": "Go on", "conversation": {"id": known.conversation}, "background": True,
+         "tools": [{"type": "function", "name": "look_up"}], "tool_choice": {"type": "function", "name": "look_up"}},
+    ]  # fmt: skip
+
+
+def bodies(known: Known) -> Iterator[tuple[str, str, JSON]]:
+    """Yield method, path and a valid body."""
+    creates = create_bodies(known)
+    for body in creates:
+        yield "POST", "/v1/responses", body
+    yield "POST", "/v1/responses/input_tokens", creates[1]
+    yield "POST", "/v1/responses/input_tokens", creates[2]
+    yield (
+        "POST",
+        "/v1/responses/compact",
+        {
+            "model": "chat",
+            "input": creates[1]["input"],
+            "instructions": "Keep names.",
+            "prompt_cache_key": "k",
+            "service_tier": "auto",
+        },
+    )
+    yield "POST", "/v1/responses/compact", {"model": "responses", "previous_response_id": known.response}
+    items = [{"role": "user", "content": "Hello!"}, *creates[1]["input"][1:6]]
+    yield "POST", "/v1/conversations", {"items": items, "metadata": {"topic": "tea"}}
+    yield "POST", f"/v1/conversations/{known.conversation}", {"metadata": {"topic": "tea"}}
+    yield "POST", f"/v1/conversations/{known.conversation}/items", {"items": items[:2]}
+    chat = {
+        "model": "chat",
+        "messages": [{"role": "user", "content": "Hello!"}],
+        "tools": [{"type": "function", "function": {"name": "f", "parameters": SCHEMA}}],
+        "stream": True,
+    }
+    yield "POST", "/v1/chat/completions", chat
+    yield "POST", "/v1/embeddings", {"model": "chat", "input": ["tea", "coffee"], "encoding_format": "float"}
+    yield from store_bodies(known)
+
+
+def store_bodies(known: Known) -> Iterator[tuple[str, str, JSON]]:
+    """Yield the same for vector stores."""
+    one = f"/v1/vector_stores/{known.store}"
+    expires = {"anchor": "last_active_at", "days": 7}
+    description = {"name": "n", "description": "d", "metadata": {"a": "b"}, "expires_after": expires, "file_ids": []}
+    yield "POST", "/v1/vector_stores", description
+    yield "POST", one, {"name": "n", "metadata": {"a": "b"}, "expires_after": expires}
+    ranking = {
+        "ranker": "auto",
+        "score_threshold": 0.1,
+        "hybrid_search": {"embedding_weight": 1.0, "text_weight": 0.5},
+    }
+    search = {
+        "query": ["tea", "coffee"],
+        "max_num_results": 3,
+        "filters": FILTER,
+        "ranking_options": ranking,
+        "rewrite_query": False,
+    }
+    yield "POST", f"{one}/search", search
+    point = {
+        "text": "Tea of Uji",
+        "file_id": "file_1",
+        "filename": "tea.md",
+        "chunk_index": 0,
+        "attributes": {"year": 2020, "kind": "a", "old": True, "weight": 0.5},
+    }
+    whole = {**point, "id": "0189f7ea-ae2c-7809-8aeb-b819cf5e9e7f", "vector": [0.125] * 64}
+    yield "POST", f"{one}/points", {"points": [point, whole]}
+
+
+def addresses(known: Known) -> Iterator[tuple[str, str, dict[str, str]]]:
+    """Yield method, path and valid query of what takes no body."""
+    page = {"limit": "2", "order": "asc"}
+    response, conversation = f"/v1/responses/{known.response}", f"/v1/conversations/{known.conversation}"
+    yield "GET", "/v1/responses", {**page, "after": known.response, "before": known.response}
+    yield "GET", response, {"stream": "true", "starting_after": "0", "include": "message.output_text.logprobs"}
+    yield "POST", f"{response}/cancel", {}
+    yield "GET", f"{response}/input_items", {**page, "after": "msg_1", "include": "x"}
+    yield "GET", conversation, {}
+    yield "GET", f"{conversation}/items", {**page, "after": known.item}
+    yield "GET", f"{conversation}/items/{known.item}", {"include": "x"}
+    yield "GET", "/v1/models", {}
+    yield "GET", "/v1/models/chat", {}
+    yield "GET", "/v1/functions", {"limit": "1"}
+    yield "GET", "/v1/vector_stores", {**page, "after": known.store, "before": known.store}
+    yield "GET", f"/v1/vector_stores/{known.store}", {}
+    yield "DELETE", f"/v1/vector_stores/{known.store}/points", {"file_id": "file_9"}
+    yield "DELETE", "/v1/responses/resp_gone", {}
+    yield "DELETE", "/v1/conversations/conv_gone", {}
+    yield "DELETE", f"{conversation}/items/msg_gone", {}
+    yield "DELETE", "/v1/vector_stores/vs_gone", {}
+
+
+def valid(known: Known) -> Iterator[Case]:
+    """Yield every request as it should be."""
+    for method, path, body in bodies(known):
+        yield Case(method, path, json.dumps(body).encode())
+
+
+def cases(known: Known) -> Iterator[Case]:
+    """Yield every mutation of every request."""
+    for method, path, body in bodies(known):
+        for one in mutations(body):
+            yield Case(method, path, one.body, one.place, one.kind, one.field)
+    for method, path, query in addresses(known):
+        yield from _of_query(Case(method, path), query)
+        yield from _of_path(Case(method, path))
+
+
+_VALUES = {
+    **STRINGS,
+    "empty": "",
+    "negative": "-1",
+    "zero": "0",
+    "fraction": "1.5",
+    "exponent": "1e3",
+    "huge": "9" * 400,
+    "large": "9223372036854775808",
+    "infinite": "inf",
+    "list": "[1]",
+    "object": '{"a":1}',
+    "true": "true",
+    "fullwidth": "\uff11\uff12",
+    "surrogate": "%ED%A0%80",
+    "bad-utf8": "%FF%FE",
+}
+
+
+def _of_query(case: Case, query: dict[str, str]) -> Iterator[Case]:
+    for name in [*query, "no_such_parameter"]:
+        for kind, value in _VALUES.items():
+            fields = "&".join(f"{key}={quote(text)}" for key, text in query.items() if key != name)
+            text = value if value.startswith("%") else quote(value, safe="")
+            path = f"{case.path}?{fields}&{name}={text}"
+            yield replace(case, path=path, place=f"?{name}", kind=kind)
+            yield replace(case, path=f"{path}&{name}={text}", place=f"?{name}", kind=f"{kind}-twice")
+
+
+def _of_path(case: Case) -> Iterator[Case]:
+    parts = case.path.split("/")
+    for place in range(2, len(parts)):
+        for kind, value in _VALUES.items():
+            text = value if value.startswith("%") else quote(value, safe="")
+            path = "/".join([*parts[:place], text, *parts[place + 1 :]])
+            yield replace(case, path=path, place=f"path[{place}]", kind=kind)
+
+
+def frames(known: Known) -> Iterator[Case]:
+    """Yield every mutation of the messages of a WebSocket."""
+    extra: JSON = {"type": "response.create", "stream_id": "lane", "generate": False}
+    for body in [*create_bodies(known)[:4], {"model": "chat", "input": "Hi", **extra}]:
+        if not body.get("background"):
+            for one in mutations({"type": "response.create", **body}):
+                yield Case("WS", "/v1/responses", one.body, one.place, one.kind, one.field)
+
+
+async def prepare(client: Client) -> Known:
+    """Make something of every kind."""
+
+    async def make(path: str, body: bytes) -> Any:
+        answer = await client.ask("POST", path, body)
+        assert answer.status == 200, answer.body
+        return answer.json()
+
+    response = await make("/v1/responses", b'{"model": "chat", "input": "Hello!"}')
+    conversation = await make("/v1/conversations", b'{"items": [{"role": "user", "content": "Hello!"}]}')
+    items = await make(
+        f"/v1/conversations/{conversation['id']}/items", b'{"items": [{"role": "user", "content": "Hello!"}]}'
+    )
+    store = await make("/v1/vector_stores", b'{"name": "tea"}')
+    points = b'{"points": [{"text": "Green tea", "file_id": "file_1", "filename": "tea.md"}]}'
+    await make(f"/v1/vector_stores/{store['id']}/points", points)
+    return Known(response["id"], conversation["id"], items["data"][0]["id"], store["id"])
