@@ -21,10 +21,10 @@ from antwort.engine.engine import Engine
 from antwort.errors import ConfigError, ServiceUnavailableError, did_you_mean
 from antwort.functions import Catalogue, FunctionProvider, FunctionRegistry, FunctionSpec, ToolExecutor
 from antwort.functions.discovery import place
-from antwort.functions.execution import described
 from antwort.functions.registration import Offer
 from antwort.functions.registry import Factory
 from antwort.functions.services import Services
+from antwort.functions.trouble import described
 from antwort.observability import AuditLog, Metrics, Redactor, tracer
 from antwort.outbound import Outbound
 from antwort.runs.local import LocalRuns
@@ -104,6 +104,10 @@ class Antwort:
             max_output=functions.max_output,
             concurrency=functions.concurrency,
             threads=functions.threads,
+            grace=functions.grace,
+            max_hanging=functions.max_hanging,
+            start_timeout=functions.start_timeout,
+            close_timeout=functions.close_timeout,
             http=self.outbound,
         )
 

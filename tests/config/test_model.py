@@ -60,7 +60,16 @@ def test_the_defaults_are_those_the_documentation_promises() -> None:
             "per_key": {"requests_per_minute": None, "burst": None},
             "per_tenant": {"requests_per_minute": None, "burst": None},
         },
-        "functions": {"timeout": 60.0, "max_output": 100_000, "threads": 32, "concurrency": None},
+        "functions": {
+            "timeout": 60.0,
+            "max_output": 100_000,
+            "threads": 32,
+            "grace": 1.0,
+            "max_hanging": 16,
+            "start_timeout": 120.0,
+            "close_timeout": 15.0,
+            "concurrency": None,
+        },
         "backends": {},
         "agents": {},
         "engine": {

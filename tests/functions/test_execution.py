@@ -216,7 +216,7 @@ async def test_a_blocked_thread_times_out_and_keeps_its_slot_until_it_ends(regis
     assert (await registry.execute("block", {})).output == "done"
 
 
-async def test_stuck_threads_do_not_stop_functions_that_need_none() -> None:
+async def test_a_stuck_thread_does_not_keep_its_place_from_others() -> None:
     registry = FunctionRegistry(threads=1, timeout=0.05)
     release = threading.Event()
 
@@ -225,19 +225,19 @@ async def test_stuck_threads_do_not_stop_functions_that_need_none() -> None:
         """Block the only thread."""
         release.wait()
 
-    @registry.register
+    @registry.register(timeout=20)
     def other() -> str:
         """Need a thread too."""
         return "done"
 
-    @registry.register
+    @registry.register(timeout=20)
     async def free() -> str:
         """Need no thread."""
         return "fine"
 
     try:
         assert (await registry.execute("block", {})).status == "timeout"
-        assert (await registry.execute("other", {})).status == "timeout"
+        assert (await registry.execute("other", {})).output == "done"
         assert (await registry.execute("free", {})).output == "fine"
     finally:
         release.set()

@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import logging
 import signal
 import socket
 from collections.abc import Callable
@@ -15,11 +16,14 @@ from antwort.auth import allowed_hosts, check_bind
 from antwort.cli.model import app_with_model, backend_option, probe_option
 from antwort.cli.options import configured, setting
 from antwort.config import LoadedConfig
+from antwort.functions.tasks import end_tasks
 from antwort.observability import configure_logging
 from antwort.server.handles import raise_limit
 from antwort.server.serve import bind, running_server, url_of
 
 __all__ = ["serve"]
+
+logger = logging.getLogger(__name__)
 
 
 @click.command()
@@ -114,6 +118,13 @@ async def _serve(app: Antwort, sock: socket.socket) -> None:
         # From here on Ctrl-C interrupts: it is the way out if a provider does not come to its end.
         loop.remove_signal_handler(signal.SIGINT)
         await app.close()
+        await _end_the_rest(app.config.functions.grace)
+
+
+async def _end_the_rest(grace: float) -> None:
+    """End tasks that are nobody's: the loop would wait for them, for ever if they do not want to end."""
+    for name in await end_tasks(asyncio.all_tasks() - {asyncio.current_task()}, grace):
+        logger.warning("%s does not end; it is left behind", name)
 
 
 def _spare_the_collector() -> None:

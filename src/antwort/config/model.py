@@ -229,7 +229,22 @@ class FunctionsConfig(Settings):
 
     timeout: float | None = Field(default=60.0, gt=0, description="Seconds a call may take; null for no limit.")
     max_output: PositiveInt = Field(default=100_000, description="Characters of a result that reach the model.")
-    threads: PositiveInt = Field(default=32, description="Threads for functions that are not async.")
+    threads: PositiveInt = Field(default=32, description="Threads of one provider for functions that are not async.")
+    grace: float = Field(
+        default=1.0,
+        ge=0,
+        description="Seconds a call has to end after it was cancelled; then nobody waits for it any more.",
+    )
+    max_hanging: PositiveInt = Field(
+        default=16,
+        description="Calls of one function that may run on after their time; with more, it is unavailable.",
+    )
+    start_timeout: float | None = Field(
+        default=120.0, gt=0, description="Seconds a provider may take to start; null for no limit."
+    )
+    close_timeout: float | None = Field(
+        default=15.0, gt=0, description="Seconds a provider may take to close; null for no limit."
+    )
     concurrency: PositiveInt | None = Field(
         default=None, description="Calls of one function that run at the same time; no limit if not given."
     )

@@ -19,8 +19,9 @@ from typing import Any
 
 from antwort.config import LoadedConfig, ProviderConfig, secret_values
 from antwort.errors import ConfigError, did_you_mean
-from antwort.functions.execution import described
+from antwort.functions.lifetime import telling
 from antwort.functions.provider import FunctionProvider, Provider, is_function
+from antwort.functions.trouble import described
 from antwort.observability import Redactor
 
 __all__ = ["Catalogue", "Found", "place"]
@@ -116,10 +117,11 @@ class Catalogue:
         except ConfigError as error:
             raise ConfigError(error.message, where=where) from None
         try:
-            target = found.load()
-            if inspect.isclass(target) and issubclass(target, Provider):
-                return target.from_settings(config.settings, name=name, loaded=loaded)
-            provider = target(config.settings)
+            with telling(f"provider '{name}': to load it"):
+                target = found.load()
+                if inspect.isclass(target) and issubclass(target, Provider):
+                    return target.from_settings(config.settings, name=name, loaded=loaded)
+                provider = target(config.settings)
         except ConfigError as error:
             if error.where is not None:
                 raise

@@ -1,33 +1,41 @@
-"""The one path every call takes: admit, validate, wait for a slot, run in time, guard, cap, record."""
+"""The one path every call takes: admit, validate, run in a task of its own and in time, write, guard, record."""
 
 import asyncio
 import contextlib
 import inspect
 import logging
 import time
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 
 from antwort.context import Agent, Context, Progress
 from antwort.errors import FunctionDeniedError, FunctionError, FunctionTimeoutError, FunctionUnavailableError
+from antwort.functions.hanging import HangingCalls
 from antwort.functions.metrics import FunctionMetrics, Recorder
 from antwort.functions.provider import FunctionProvider
-from antwort.functions.result import ToolCall, ToolResult, capped
+from antwort.functions.result import ToolCall, ToolResult
 from antwort.functions.signature import HandlerKind
 from antwort.functions.slots import Slots
 from antwort.functions.spec import FunctionSpec, Scope
-from antwort.functions.threads import Job, WorkerThreads
+from antwort.functions.tasks import ContainedTask, end_tasks
+from antwort.functions.text import Stop, as_text, capped, encodable, short_text
+from antwort.functions.threads import WorkerThreads
+from antwort.functions.trouble import described
 from antwort.http_client import HttpClient
 from antwort.observability import AuditLog, NoTracer, Redactor, Tracer
 
-__all__ = ["Entry", "Execution", "described", "permits"]
+__all__ = ["Defaults", "Entry", "Execution", "permits"]
+
+T = TypeVar("T")
 
 logger = logging.getLogger(__name__)
 
-_SHOWN_CRASH = 500
 _COLLECTED = 8
 """How many times the output limit a generator may yield before it is stopped."""
+_TURN = 0.005
+"""Seconds a generator may yield one piece after the other before somebody else has a turn."""
 
 
 @dataclass(slots=True, eq=False)
@@ -37,7 +45,11 @@ class Entry:
     spec: FunctionSpec
     provider: FunctionProvider
     slots: Slots | None
+    threads: WorkerThreads
+    hanging: HangingCalls
     recorder: Recorder
+    task_name: str
+    """What its tasks are called, for whoever looks for a culprit."""
     enabled: bool = True
     """False while the function was taken out of service by itself."""
     provider_enabled: bool = True
@@ -66,6 +78,24 @@ def permits(spec: FunctionSpec, agent: Agent) -> bool:
     return spec.agents is None or agent.name in spec.agents
 
 
+@dataclass(frozen=True, slots=True)
+class Defaults:
+    """The limits of functions that do not set their own, and those of all."""
+
+    timeout: float | None = 60.0
+    """Seconds a call may take."""
+    max_output: int = 100_000
+    """Characters of a result that reach the model."""
+    concurrency: int | None = None
+    """Calls of one function that run at the same time."""
+    threads: int = 32
+    """Threads of one provider."""
+    grace: float = 1.0
+    """Seconds a call has to end after it was cancelled; then nobody waits for it any more."""
+    max_hanging: int = 16
+    """Calls of one function that may go on after their time; with so many, no further one is begun."""
+
+
 class Execution:
     """Runs functions. One per registry: it holds the worker threads and the defaults of the limits."""
 
@@ -76,27 +106,31 @@ class Execution:
         audit: AuditLog | None,
         tracer: Tracer | None,
         redactor: Redactor,
-        timeout: float | None,
-        max_output: int,
-        concurrency: int | None,
-        threads: int,
+        defaults: Defaults,
         http: HttpClient | None,
     ) -> None:
         self._metrics = metrics
         self._audit = audit
         self._tracer = tracer or NoTracer()
         self._redactor = redactor
-        self._timeout = timeout
-        self._max_output = max_output
-        self._concurrency = concurrency
-        self._threads = WorkerThreads(threads)
+        self._defaults = defaults
+        self._threads: dict[str, WorkerThreads] = {}
+        self._left: set[asyncio.Task[None]] = set()
         self._http = http
 
     def entry(self, spec: FunctionSpec, provider: FunctionProvider) -> Entry:
         """Prepare a function for execution."""
-        limit = spec.limits.concurrency or self._concurrency
-        slots = Slots(limit) if limit is not None else None
-        return Entry(spec, provider, slots, self._metrics.recorder(provider.name, spec.name))
+        limit = spec.limits.concurrency or self._defaults.concurrency
+        name, owner = spec.name, provider.name
+        return Entry(
+            spec,
+            provider,
+            Slots(limit) if limit is not None else None,
+            self._threads.setdefault(owner, WorkerThreads(self._defaults.threads)),
+            HangingCalls(name, owner, self._metrics.hanging),
+            self._metrics.recorder(owner, name),
+            f"call {name} ({owner})",
+        )
 
     async def run(self, entry: Entry, raw: str | bytes | Mapping[str, Any], ctx: Context) -> ToolResult:
         """Execute a call. Every failure is a result; only the caller's own cancellation passes through."""
@@ -116,9 +150,13 @@ class Execution:
         self._record(entry, ctx, result.status, started)
         return result
 
-    def close(self) -> None:
-        """Let the worker threads end."""
-        self._threads.close()
+    async def close(self) -> None:
+        """Let the worker threads end, and the calls that go on although nobody waits for them, if need be by force."""
+        for name in await end_tasks(self._left, self._defaults.grace):
+            logger.warning("%s does not end; it is left behind", name)
+        self._left.clear()
+        for threads in self._threads.values():
+            threads.close()
 
     def _record(self, entry: Entry, ctx: Context, status: str, started: float) -> None:
         seconds = time.perf_counter() - started
@@ -138,21 +176,22 @@ class Execution:
             )
 
     async def _guarded(self, entry: Entry, raw: str | bytes | Mapping[str, Any], ctx: Context) -> ToolResult:
-        task = asyncio.current_task()
-        cancelling = task.cancelling() if task is not None else 0
         try:
             self._admit(entry, ctx)
             arguments = entry.spec.arguments.validate(raw)
-            result = await self._timed(entry, arguments, ctx)
+            call = await self._called(entry, arguments, ctx)
         except FunctionError as error:
-            result = ToolResult.error(str(error), error.status)
-        except BaseException as error:
-            if isinstance(error, asyncio.CancelledError | KeyboardInterrupt) and _leaving(task, cancelling):
-                raise  # the caller is going away: that is not the function's failure
-            result = self._crashed(entry, error)
-        if _leaving(task, cancelling):
-            raise asyncio.CancelledError  # a handler has swallowed it; the caller must still get it
-        return self._capped(entry, result)
+            return self._refused(entry, error)
+        except asyncio.CancelledError:
+            raise  # the caller's own: those of handlers stay in their tasks
+        except BaseException as error:  # noqa: BLE001 - of can_execute, or of a validator
+            return self._crashed(entry, error)
+        try:
+            return call.result()
+        except FunctionError as error:
+            return self._refused(entry, error)
+        except BaseException as error:  # noqa: BLE001 - whatever it is, it is the function's failure
+            return self._crashed(entry, error)
 
     def _admit(self, entry: Entry, ctx: Context) -> None:
         name = entry.spec.name
@@ -164,128 +203,197 @@ class Execution:
             )
         if not entry.in_service or not entry.provider.can_execute(name):
             raise _unavailable(entry)
+        if entry.hanging.count >= self._defaults.max_hanging:
+            raise FunctionUnavailableError(
+                f"{name} is not available at the moment: too many calls of it hang. Go on without it."
+            )
 
-    async def _timed(self, entry: Entry, arguments: dict[str, Any], ctx: Context) -> ToolResult:
-        limits = (entry.spec.effective_timeout(self._timeout), ctx.remaining())
+    async def _called(self, entry: Entry, arguments: dict[str, Any], ctx: Context) -> ContainedTask[ToolResult]:
+        """Run a call in a task of its own, and return the task when it has ended in time.
+
+        Neither the time limit nor the caller's leave depends on the handler: if it does not end when it is cancelled,
+        nobody waits for it. It keeps its slot until it does.
+        """
+        limits = (entry.spec.effective_timeout(self._defaults.timeout), ctx.remaining())
         limit = min((seconds for seconds in limits if seconds is not None), default=None)
-        clock = asyncio.timeout(limit)
+        deadline = None if limit is None else asyncio.get_running_loop().time() + limit
+        call = ContainedTask(partial(self._invoke, entry, arguments, ctx, deadline), entry.task_name)
         try:
-            async with clock:
-                result = await self._invoke(entry, arguments, ctx)
-        except Exception:
-            if not clock.expired():
-                raise  # a failure, or a time-out, of the handler's own making
-        else:
-            if not clock.expired():  # a handler may swallow its cancellation and return late
-                return result
-        raise FunctionTimeoutError(f"{entry.spec.name} did not finish within {limit:g} seconds.")
+            in_time = await call.wait(limit)
+            if not in_time:
+                await call.stop(self._defaults.grace)
+        except asyncio.CancelledError:
+            await call.stop(self._defaults.grace)
+            raise
+        finally:
+            if not call.done:
+                self._leave(entry, call.task, deadline)
+        if limit is not None and (not in_time or call.seconds > limit):
+            if in_time:  # it never let the clock strike
+                logger.warning("%s took %.1f seconds and held up everything else", entry.task_name, call.seconds)
+            raise FunctionTimeoutError(f"{entry.spec.name} did not finish within {limit:g} seconds.")
+        return call
 
-    async def _invoke(self, entry: Entry, arguments: dict[str, Any], ctx: Context) -> ToolResult:
-        slots = entry.slots
-        if slots is None:
-            return await self._call(entry, arguments, ctx)
-        await slots.acquire()
-        job: Job | None = None
+    def _leave(self, entry: Entry, task: asyncio.Task[None], deadline: float | None) -> None:
+        """Leave a task to itself that does not end although it was cancelled."""
+        ended = entry.hanging.left(_until(deadline) or 0.0)
+        self._left.add(task)
+        task.add_done_callback(lambda _: ended())
+        task.add_done_callback(self._left.discard)
+
+    async def _invoke(
+        self, entry: Entry, arguments: dict[str, Any], ctx: Context, deadline: float | None
+    ) -> ToolResult:
+        """Wait for a slot, call the handler, and write what it returns; all of it in the call's own task."""
+        slot = None
+        if entry.slots is not None:
+            await entry.slots.acquire()
+            slot = _Held(entry.slots.release)
         try:
             if not entry.in_service:  # disabled while the call was waiting
                 raise _unavailable(entry)
+            text: str | None = None
             if entry.spec.kind is HandlerKind.SYNC:
-                job = await self._submit(entry, arguments, ctx)
-                return await _outcome(job)
-            return await self._call(entry, arguments, ctx)
-        finally:
-            if job is None or job.done:
-                slots.release()
+                value, text = await self._on_thread(entry, slot, deadline, partial(self._work, entry, arguments, ctx))
+                if inspect.isawaitable(value):
+                    value = await value
             else:
-                # A thread cannot be stopped: whoever timed out leaves, the slot stays taken until the thread ends.
-                job.on_end = slots.release
+                value = await self._value(entry, arguments, ctx)
+            if isinstance(value, ToolResult):
+                return self._capped(entry, value)
+            limit = self._limit(entry)
+            if text is None:
+                text = short_text(value, limit)
+            if text is None:  # it may be large, or lazy: that must not hold up the event loop
+                text = await self._on_thread(entry, slot, deadline, partial(as_text, value, limit))
+            return ToolResult(text, value=value)
+        finally:
+            if slot is not None:
+                slot.release()
 
-    async def _call(self, entry: Entry, arguments: dict[str, Any], ctx: Context) -> ToolResult:
+    async def _value(self, entry: Entry, arguments: dict[str, Any], ctx: Context) -> Any:
+        """Return what a handler on the event loop returns."""
         spec = entry.spec
         if spec.handler is None:
             return await _execute(entry.provider, ctx, ToolCall(spec.name, arguments, ctx.call_id))
-        if spec.kind is HandlerKind.ASYNC:
-            return ToolResult.of(await spec.call(ctx, arguments))
         if spec.kind is HandlerKind.STREAM:
-            limit = self._limit(entry) * _COLLECTED
-            return ToolResult.of(await _drain(spec.call(ctx, arguments), ctx, limit))
-        return await _outcome(await self._submit(entry, arguments, ctx))
+            return await _drain(spec.call(ctx, arguments), ctx, self._limit(entry) * _COLLECTED)
+        return await spec.call(ctx, arguments)
 
-    async def _submit(self, entry: Entry, arguments: dict[str, Any], ctx: Context) -> Job:
-        def call() -> Any:
-            if not entry.in_service:  # disabled while the call was waiting for a thread
-                raise _unavailable(entry)
-            value = entry.spec.call(ctx, arguments)
-            # Written here, so that a large value, or a lazy one, does not hold up the event loop.
-            return value if inspect.isawaitable(value) else ToolResult.of(value)
+    def _work(self, entry: Entry, arguments: dict[str, Any], ctx: Context, stop: Stop) -> tuple[Any, str | None]:
+        """Call a plain function, on a thread; return what it returns, written if it can be."""
+        if not entry.in_service:  # disabled while the call was waiting for a thread
+            raise _unavailable(entry)
+        value = entry.spec.call(ctx, arguments)
+        written = inspect.isawaitable(value) or isinstance(value, ToolResult)
+        return value, None if written else as_text(value, self._limit(entry), stop)
 
-        return await self._threads.submit(call)
+    async def _on_thread(
+        self, entry: Entry, slot: "_Held | None", deadline: float | None, work: Callable[[Stop], T]
+    ) -> T:
+        """Run something on a thread of the provider.
+
+        A thread cannot be stopped: whoever timed out leaves. The slot stays taken until the thread ends; its place
+        among the threads is somebody else's once its time is over.
+        """
+        stop = Stop()
+        job = await entry.threads.submit(lambda: work(stop))
+        try:
+            value, error = await job.result
+        finally:
+            if not job.done:
+                stop.asked = True
+                if slot is not None:
+                    slot.hold()
+                ended = entry.hanging.left(_until(deadline), partial(entry.threads.give_up, job))
+                job.on_end = partial(_end, ended, slot)
+        if error is not None:
+            raise error
+        return value  # type: ignore[no-any-return] # what `work` returned
 
     def _limit(self, entry: Entry) -> int:
-        return entry.spec.limits.max_output or self._max_output
+        return entry.spec.limits.max_output or self._defaults.max_output
 
     def _capped(self, entry: Entry, result: ToolResult) -> ToolResult:
         limit = self._limit(entry)
-        if len(result.output) <= limit:
+        if len(result.output) <= limit and result.output.isascii():
             return result
-        return replace(result, output=capped(result.output, limit))
+        return replace(result, output=encodable(capped(result.output, limit)))
+
+    def _refused(self, entry: Entry, error: FunctionError) -> ToolResult:
+        """Make a result of what the model is to know."""
+        try:
+            message = str(error)
+        except Exception:  # noqa: BLE001 - a text that cannot be had tells nothing
+            return self._crashed(entry, error)
+        return self._capped(entry, ToolResult.error(message, error.status))
 
     def _crashed(self, entry: Entry, error: BaseException) -> ToolResult:
         name = entry.spec.name
         logger.error("function %s of provider %s failed", name, entry.provider.name, exc_info=error)
         if isinstance(error, asyncio.CancelledError):
             return ToolResult.error(f"{name} was cancelled before it finished.")
-        return ToolResult.error(f"{name} failed: {described(error, self._redactor)}")
-
-
-def described(error: BaseException, redactor: Redactor) -> str:
-    """Name an exception nobody expected, in one line and without secrets."""
-    try:
-        text = " ".join(str(error).split())
-    except Exception:  # noqa: BLE001 - a stranger's __str__ may fail as well
-        text = ""
-    kind = type(error).__name__
-    return redactor.text(f"{kind}: {text}" if text else kind)[:_SHOWN_CRASH]
-
-
-def _leaving(task: asyncio.Task[Any] | None, before: int) -> bool:
-    """Tell whether the caller's task was cancelled since."""
-    return task is not None and task.cancelling() > before
+        return self._capped(entry, ToolResult.error(f"{name} failed: {described(error, self._redactor)}"))
 
 
 def _unavailable(entry: Entry) -> FunctionUnavailableError:
     return FunctionUnavailableError(f"{entry.spec.name} is not available at the moment; go on without it.")
 
 
-async def _outcome(job: Job) -> ToolResult:
-    """Return what a thread returned or raised."""
-    value, error = await job.result
-    if error is not None:
-        raise error
-    return value if isinstance(value, ToolResult) else ToolResult.of(await value)
+def _until(deadline: float | None) -> float | None:
+    """Return the seconds until a time on the loop's clock."""
+    return None if deadline is None else deadline - asyncio.get_running_loop().time()
 
 
-async def _execute(provider: FunctionProvider, ctx: Context, call: ToolCall) -> ToolResult:
-    """Let a provider execute a call itself, and hold it to the protocol."""
+class _Held:
+    """A slot that is given back when everybody who holds it has let go."""
+
+    __slots__ = ("_holders", "_release")
+
+    def __init__(self, release: Callable[[], None]) -> None:
+        self._release = release
+        self._holders = 1
+
+    def hold(self) -> None:
+        self._holders += 1
+
+    def release(self) -> None:
+        self._holders -= 1
+        if self._holders == 0:
+            self._release()
+
+
+def _end(ended: Callable[[], None], slot: _Held | None) -> None:
+    ended()
+    if slot is not None:
+        slot.release()
+
+
+async def _execute(provider: FunctionProvider, ctx: Context, call: ToolCall) -> Any:
+    """Let a provider execute a call itself."""
     result: object = provider.execute(ctx, call)
     if inspect.isawaitable(result):
         result = await result
-    if isinstance(result, ToolResult):
-        return result
     if result is None:
         raise FunctionError(f"{call.name} returned nothing.")
-    return ToolResult.of(result)
+    return result
 
 
 async def _drain(generator: AsyncGenerator[Any, None], ctx: Context, limit: int) -> Any:
     """Collect what an async generator yields: progress is emitted, text is joined, other values make a list.
 
-    A generator that yields far more than the model will see is stopped.
+    A generator that yields far more than the model will see is stopped, and one that never waits for anything does not
+    keep others waiting.
     """
     pieces: list[Any] = []
     collected = 0
+    clock = asyncio.get_running_loop().time
+    turn = clock() + _TURN
     async with contextlib.aclosing(generator):
         async for piece in generator:
+            if clock() > turn:
+                await asyncio.sleep(0)
+                turn = clock() + _TURN
             if isinstance(piece, Progress):
                 ctx.emit(piece)
                 continue

@@ -1,6 +1,6 @@
 """The metrics every function and every provider route gets without asking."""
 
-from prometheus_client import Counter, Histogram
+from prometheus_client import Counter, Gauge, Histogram
 
 from antwort.observability import Metrics
 
@@ -41,6 +41,12 @@ class FunctionMetrics:
             "Duration of function executions, waiting included.",
             ["provider", "tool_name"],
         )
+        self.hanging: Gauge = metrics.gauge(
+            "antwort_builtin_tool_hanging_calls",
+            "Calls of functions that are still running although their time is over.",
+            ["provider", "tool_name"],
+        )
+        """Has a series only for functions that had such calls."""
         self._requests = metrics.counter(
             "antwort_builtin_api_requests_total",
             "Requests to provider routes; path is the route pattern.",

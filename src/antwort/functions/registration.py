@@ -9,12 +9,14 @@ from prometheus_client.registry import Collector
 from typing_extensions import override
 
 from antwort.context import Context
-from antwort.errors import ConfigError, DefinitionError, FunctionError
-from antwort.functions.execution import Entry, described
+from antwort.errors import DefinitionError, FunctionError
+from antwort.functions.execution import Entry
+from antwort.functions.lifetime import Lifetime, telling
 from antwort.functions.provider import FunctionProvider, Provider
 from antwort.functions.result import ToolCall, ToolResult
 from antwort.functions.routes import Route, Routed, clashes
 from antwort.functions.spec import FunctionSpec, Offer
+from antwort.functions.trouble import described
 from antwort.observability import Metrics, Redactor
 
 __all__ = [
@@ -22,11 +24,11 @@ __all__ = [
     "CustomFunctions",
     "Offer",
     "Registration",
+    "asked",
     "check_unique",
     "collect",
     "conflicts",
     "examined",
-    "start_provider",
 ]
 
 CUSTOM = "custom"
@@ -46,11 +48,18 @@ class Registration:
     enabled: bool = True
     started: bool = False
     closed: bool = False
+    lifetime: Lifetime | None = None
+    """From its start on."""
 
     @property
     def name(self) -> str:
         """The provider's name."""
         return self.provider.name
+
+    def lost(self) -> None:
+        """Take its functions out of reach: what they need is gone."""
+        for entry in self.entries:
+            entry.ready = False
 
 
 class CustomFunctions(FunctionProvider):
@@ -86,6 +95,19 @@ class CustomFunctions(FunctionProvider):
         """Nothing to give back."""
 
 
+def asked(
+    provider: FunctionProvider,
+) -> tuple[tuple[FunctionSpec, ...], tuple[Route, ...], tuple[Collector, ...]]:
+    """Ask a provider for its functions, routes and collectors; to end the process is none of the answers."""
+    with telling(f"provider '{provider.name}': to ask it for its functions and routes"):
+        try:
+            return tuple(provider.tools()), tuple(provider.routes()), tuple(provider.collectors())
+        except SystemExit as error:
+            raise DefinitionError(
+                f"provider '{provider.name}' cannot be registered: it wanted to end the process (SystemExit: {error})"
+            ) from error
+
+
 def collect(registration: Registration, metrics: Metrics) -> None:
     """Show a provider's collectors at /metrics: all of them or, on a clash of names, none."""
     with contextlib.ExitStack() as undo:
@@ -93,19 +115,6 @@ def collect(registration: Registration, metrics: Metrics) -> None:
             metrics.register(collector)
             undo.callback(metrics.unregister, collector)
         undo.pop_all()
-
-
-async def start_provider(provider: FunctionProvider, redactor: Redactor) -> None:
-    """Start a provider that wants to be started; what it raises becomes a ConfigError that names it."""
-    start = getattr(provider, "start", None)
-    if start is None:
-        return
-    try:
-        await start()
-    except ConfigError as error:
-        raise ConfigError(f"providers.{provider.name}: {error.message}", where=error.where) from error
-    except Exception as error:
-        raise ConfigError(f"providers.{provider.name} could not be started: {described(error, redactor)}") from error
 
 
 async def examined(provider: FunctionProvider, redactor: Redactor, patience: float) -> Sequence[str]:

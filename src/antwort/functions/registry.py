@@ -1,5 +1,6 @@
 """The registry: every function a model can call, in one place."""
 
+import asyncio
 import builtins
 import inspect
 import logging
@@ -13,9 +14,10 @@ from typing_extensions import TypeVar, Unpack, override
 from antwort.context import ANONYMOUS_TENANT, Context
 from antwort.errors import DefinitionError, UnknownFunctionError, did_you_mean
 from antwort.functions.definitions import Shape, tool_definition
-from antwort.functions.execution import Entry, Execution, permits
+from antwort.functions.execution import Defaults, Entry, Execution, permits
 from antwort.functions.executor import ToolExecutor
 from antwort.functions.http import ProviderRoutes
+from antwort.functions.lifetime import Lifetime, Patience
 from antwort.functions.metrics import FunctionMetrics
 from antwort.functions.provider import FunctionProvider, Provider, marked_options
 from antwort.functions.registration import (
@@ -23,15 +25,16 @@ from antwort.functions.registration import (
     CustomFunctions,
     Offer,
     Registration,
+    asked,
     check_unique,
     collect,
     conflicts,
-    start_provider,
 )
 from antwort.functions.result import ToolResult
 from antwort.functions.routes import Route, Routed
 from antwort.functions.services import Services
 from antwort.functions.spec import FunctionOptions, FunctionSpec, Scope
+from antwort.functions.tasks import SpawnedTasks
 from antwort.http_client import HttpClient
 from antwort.observability import AuditLog, Metrics, Redactor, Tracer
 
@@ -67,6 +70,10 @@ class FunctionRegistry(ToolExecutor):
         max_output: int = 100_000,
         concurrency: int | None = None,
         threads: int = 32,
+        grace: float = 1.0,
+        max_hanging: int = 16,
+        start_timeout: float | None = 120.0,
+        close_timeout: float | None = 15.0,
         http: HttpClient | None = None,
     ) -> None:
         self.metrics = metrics if metrics is not None else Metrics("library")
@@ -77,12 +84,11 @@ class FunctionRegistry(ToolExecutor):
             audit=audit,
             tracer=tracer,
             redactor=self._redactor,
-            timeout=timeout,
-            max_output=max_output,
-            concurrency=concurrency,
-            threads=threads,
+            defaults=Defaults(timeout, max_output, concurrency, threads, grace, max_hanging),
             http=http,
         )
+        self._patience = Patience(start_timeout, close_timeout, grace)
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._strict_names = strict_names
         self._factories: dict[str, Factory] = {}
         self._registrations: dict[str, Registration] = {}
@@ -161,19 +167,19 @@ class FunctionRegistry(ToolExecutor):
     def _add_provider(self, provider: FunctionProvider, offer: Offer = "always") -> None:
         if provider.name in self._registrations or provider.name == CUSTOM:
             raise DefinitionError(f"a provider named '{provider.name}' is registered already")
-        specs = [replace(spec, offer=offer) if offer != spec.offer else spec for spec in provider.tools()]
+        functions, routes, collectors = asked(provider)
+        specs = [replace(spec, offer=offer) if offer != spec.offer else spec for spec in functions]
         for spec in (spec for spec in specs if spec.handler is not None):
             spec.check()
         entries = tuple(self._execution.entry(spec, provider) for spec in specs)
         if isinstance(provider, Provider) and provider.needs_start and not provider.started:
             for entry in entries:
                 entry.ready = False
-        routes = tuple(provider.routes())
         for route in routes:
             route.check()
         check_unique(f"provider '{provider.name}' has two functions", [spec.name for spec in specs])
         check_unique(f"provider '{provider.name}' has two routes", [route.identity for route in routes])
-        registration = Registration(provider, entries, routes, tuple(provider.collectors()), offer)
+        registration = Registration(provider, entries, routes, collectors, offer)
         self._check_conflicts(registration, entries, routes)
         collect(registration, self.metrics)
         self._registrations[provider.name] = registration
@@ -306,21 +312,31 @@ class FunctionRegistry(ToolExecutor):
     # --- lifetime ----------------------------------------------------------------------------------------------------
 
     async def start(self, services: Callable[[str], Services] | None = None) -> None:
-        """Enter the lifespan of every provider; if one fails, those already started are closed again."""
+        """Enter the lifespan of every provider; if one fails, those already started are closed again.
+
+        From here on, tasks that functions and providers start cannot end the process.
+        """
+        if self._loop is None:
+            self._loop = asyncio.get_running_loop()
+            SpawnedTasks.contain(self._loop)
         for registration in self._registrations.values():
             if registration.started:
                 continue
             if services is not None and isinstance(registration.provider, Provider):
                 registration.provider.attach(services(registration.name))
             registration.started, registration.closed = True, False
+            registration.lifetime = self._lifetime(registration)
             try:
-                await start_provider(registration.provider, self._redactor)
+                await registration.lifetime.start()
             except BaseException:
                 registration.started = False
                 await self.close()
                 raise
             for entry in registration.entries:
                 entry.ready = True
+
+    def _lifetime(self, registration: Registration) -> Lifetime:
+        return Lifetime(registration.provider, self._redactor, self._patience, registration.lost)
 
     @override
     async def close(self) -> None:
@@ -329,14 +345,14 @@ class FunctionRegistry(ToolExecutor):
             if registration.closed:
                 continue
             registration.started, registration.closed = False, True
-            try:
-                await registration.provider.close()
-            except (Exception, SystemExit):
-                logger.exception("provider '%s' did not close cleanly", registration.name)
+            lifetime, registration.lifetime = registration.lifetime or self._lifetime(registration), None
+            await lifetime.close()
             if isinstance(registration.provider, Provider) and registration.provider.needs_start:
-                for entry in registration.entries:
-                    entry.ready = False
-        self._execution.close()
+                registration.lost()
+        await self._execution.close()
+        loop, self._loop = self._loop, None
+        if loop is not None and loop is asyncio.get_running_loop():
+            SpawnedTasks.release(loop)
 
     async def __aenter__(self) -> Self:
         await self.start()

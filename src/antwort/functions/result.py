@@ -4,13 +4,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from pydantic_core import PydanticSerializationError, to_json
+from antwort.functions.text import as_text
 
-from antwort.errors import FunctionError
+__all__ = ["ToolCall", "ToolResult"]
 
-__all__ = ["ToolCall", "ToolResult", "as_text", "capped"]
-
-NOTHING = "(no output)"
 STATUSES = frozenset(
     {"success", "error", "invalid_arguments", "timeout", "denied", "unavailable", "unknown", "cancelled"}
 )
@@ -56,29 +53,3 @@ class ToolResult:
     def error(cls, message: str, status: str = "error") -> "ToolResult":
         """Make an error result."""
         return cls(message, is_error=True, status=status)
-
-
-def as_text(value: Any) -> str:
-    """Write a handler's value as text for the model: strings as they are, anything else as JSON."""
-    if isinstance(value, str):
-        # A lone surrogate is text that nobody downstream can encode.
-        return value if value.isascii() else value.encode(errors="replace").decode()
-    if value is None:
-        return NOTHING
-    try:
-        return to_json(value, inf_nan_mode="strings").decode()
-    except (PydanticSerializationError, RecursionError, UnicodeError) as error:
-        raise FunctionError(
-            f"The function returned a {type(value).__name__}, which cannot be written as JSON: {error}"
-        ) from error
-
-
-def capped(text: str, limit: int) -> str:
-    """Cut the middle out of a text that is too long, keeping head and tail and saying how much is missing."""
-    if len(text) <= limit:
-        return text
-    head = limit * 2 // 3
-    tail = limit - head
-    return (
-        f"{text[:head]}\n[… {len(text) - limit:,} of {len(text):,} characters left out …]\n{text[len(text) - tail :]}"
-    )

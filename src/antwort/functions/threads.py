@@ -15,12 +15,14 @@ __all__ = ["Job", "WorkerThreads"]
 class Job:
     """A call on a thread. Await `result`; `done` tells whether the thread has left it."""
 
-    __slots__ = ("call", "done", "on_end", "result")
+    __slots__ = ("call", "done", "given_up", "on_end", "result")
 
     def __init__(self, call: Callable[[], Any]) -> None:
         self.call = call
         self.result: asyncio.Future[tuple[Any, BaseException | None]] = asyncio.get_running_loop().create_future()
         self.done = False
+        self.given_up = False
+        """Whether its place was given to somebody else."""
         self.on_end: Callable[[], None] | None = None
 
     def end(self) -> None:
@@ -34,7 +36,8 @@ class WorkerThreads:
     """A bounded pool of daemon threads.
 
     The standard pool joins its threads when the interpreter exits, so one stuck call would keep a stopped server alive;
-    these do not. A call that is abandoned (its caller timed out) keeps its thread and its place until it really ends.
+    these do not. A call keeps its thread until it really ends. Its place it keeps until then, or until it is given up:
+    then the pool has one thread more for a while. Whoever gives calls up sees to it that there are not too many.
     """
 
     def __init__(self, limit: int) -> None:
@@ -55,20 +58,29 @@ class WorkerThreads:
         worker.submit(job)
         return job
 
+    def give_up(self, job: Job) -> None:
+        """Give the place of a job that does not end to somebody else."""
+        if not job.done and not job.given_up:
+            job.given_up = True
+            self._slots.release()
+
     def finished(self, worker: "_Worker", job: Job, value: Any, error: BaseException | None) -> None:
         """Take a worker back; called on the loop that submitted the job."""
-        if self._closed:
+        if self._closed or job.given_up:  # there is another one in its place
             worker.stop()
         else:
             self._idle.append(worker)
-        self._slots.release()
-        job.end()
+        self._leave(job)
         if not job.result.done():
             job.result.set_result((value, error))
 
     def lost(self, job: Job) -> None:
         """Free the places of a job whose loop is gone; its worker ends."""
-        self._slots.release()
+        self._leave(job)
+
+    def _leave(self, job: Job) -> None:
+        if not job.given_up:
+            self._slots.release()
         job.end()
 
     def close(self) -> None:

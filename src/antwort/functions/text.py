@@ -1,0 +1,246 @@
+"""Values as text for a model: of any size, without holding up others, and within bounds where a value has none.
+
+What is written at once is small, so that other threads get their turn; in between it can be stopped. Of a text that is
+too long only head and tail are kept, and an iterator is not read for ever.
+"""
+
+import contextlib
+import dataclasses
+import itertools
+from collections import deque
+from collections.abc import Generator, Iterable, Iterator
+from typing import Any
+
+from pydantic_core import PydanticSerializationError, to_json
+
+from antwort.errors import FunctionError
+
+__all__ = ["NOTHING", "Stop", "StoppedError", "as_text", "capped", "encodable", "short_text"]
+
+NOTHING = "(no output)"
+
+_READ = 8
+"""How many times the limit of the text an iterator is read for."""
+_UNLIMITED = 100_000
+"""The limit that an iterator is read by if the text has none."""
+_BATCH = 1000
+_SMALL = 1000
+"""How many values are written at once."""
+_SMALL_TEXT = 50_000
+"""How many characters are."""
+_DEPTH = 200
+_SCALARS = frozenset({int, float, bool, type(None)})
+_SIZED = (list, tuple, set, frozenset, deque)
+_UNREAD = '"[… the rest was not read …]"'
+
+
+class StoppedError(Exception):
+    """Nobody waits for the text any more."""
+
+
+class Stop:
+    """Tells a thread that nobody waits for it any more."""
+
+    __slots__ = ("asked",)
+
+    def __init__(self) -> None:
+        self.asked = False
+
+
+def encodable(text: str) -> str:
+    """Replace lone surrogates: they are text that nobody downstream can encode."""
+    return text if text.isascii() else str.encode(text, errors="replace").decode()
+
+
+def capped(text: str, limit: int) -> str:
+    """Cut the middle out of a text that is too long, keeping head and tail and saying how much is missing."""
+    if len(text) <= limit:
+        return text
+    head = limit * 2 // 3
+    return _cut(text[:head], text[len(text) - (limit - head) :], len(text))
+
+
+def _cut(head: str, tail: str, length: int) -> str:
+    left_out = length - len(head) - len(tail)
+    return f"{head}\n[… {left_out:,} of {length:,} characters left out …]\n{tail}"
+
+
+def short_text(value: Any, limit: int) -> str | None:
+    """Write a value that takes no time to write; None if it might."""
+    if isinstance(value, str):
+        return encodable(capped(value, limit))
+    if value is None:
+        return NOTHING
+    return capped(_json(value), limit) if _is_small(value) else None
+
+
+def as_text(value: Any, limit: int | None = None, stop: Stop | None = None) -> str:
+    """Write a handler's value as text: strings as they are, anything else as JSON; FunctionError if it cannot be."""
+    if isinstance(value, str):
+        return encodable(value if limit is None else capped(value, limit))
+    if value is None:
+        return NOTHING
+    writer = _Writer(limit, stop or Stop())
+    try:
+        writer.write(value, 0)
+    except RecursionError as error:
+        raise _unwritable(value, "it is nested too deeply, or contains itself") from error
+    return writer.text()
+
+
+class _Writer:
+    """Collects text, of which it keeps head and tail if there is a limit."""
+
+    def __init__(self, limit: int | None, stop: Stop) -> None:
+        self._stop = stop
+        self._readable = _READ * (limit or _UNLIMITED)
+        self._limit = limit
+        self._pieces: deque[str] = deque()
+        self._head = ""
+        self._kept = 0
+        self._length = 0
+
+    def text(self) -> str:
+        rest = "".join(self._pieces)
+        if self._limit is None or self._length <= self._limit:
+            return self._head + rest
+        head = self._limit * 2 // 3
+        tail = self._limit - head
+        if len(self._head) + len(rest) == self._length:  # nothing was dropped so far
+            return capped(self._head + rest, self._limit)
+        return _cut(self._head[:head], rest[len(rest) - tail :], self._length)
+
+    def write(self, value: Any, depth: int) -> None:
+        if depth > _DEPTH:
+            raise RecursionError
+        if self._stop.asked:
+            raise StoppedError
+        if _is_small(value):
+            self._add(_json(value))
+        elif isinstance(value, str):
+            self._add('"')
+            for start in range(0, len(value), _SMALL_TEXT):
+                self._add(_json(value[start : start + _SMALL_TEXT])[1:-1])
+            self._add('"')
+        elif isinstance(value, dict):
+            self._write_members(value.items(), depth, sized=type(value) is dict)
+        elif isinstance(value, _SIZED):
+            self._write_elements(value, depth, sized=type(value) in _SIZED)
+        elif dataclasses.is_dataclass(value) and not isinstance(value, type) and not _has_own_form(value):
+            fields = ((field.name, getattr(value, field.name)) for field in dataclasses.fields(value))
+            self._write_members(fields, depth, sized=True)
+        elif isinstance(value, Generator):
+            with contextlib.closing(value):  # it may hold something that it gives back at its end
+                self._write_elements(value, depth, sized=False)
+        elif isinstance(value, Iterator):
+            self._write_elements(value, depth, sized=False)
+        else:
+            self._add(_json(value))
+
+    def _write_members(self, members: Iterable[tuple[Any, Any]], depth: int, *, sized: bool) -> None:
+        self._add("{")
+        for n, (key, value) in enumerate(members):
+            if not sized and self._length > self._readable:
+                self._add(f"{',' if n else ''}{_UNREAD}:null")
+                break
+            self._add(f"{',' if n else ''}{_json({key: 0})[1:-2]}")
+            self.write(value, depth + 1)
+        self._add("}")
+
+    def _write_elements(self, values: Iterable[Any], depth: int, *, sized: bool) -> None:
+        self._add("[")
+        elements = iter(values)
+        first = True
+        while batch := self._batch(elements, sized=sized):
+            if self._stop.asked:
+                raise StoppedError
+            if _are_small(batch):
+                self._add(f"{'' if first else ','}{_json(batch)[1:-1]}")
+            else:
+                for n, element in enumerate(batch):
+                    self._add("" if first and n == 0 else ",")
+                    self.write(element, depth + 1)
+            first = False
+            if not sized and self._length > self._readable:
+                self._add(f",{_UNREAD}")
+                break
+        self._add("]")
+
+    def _batch(self, elements: Iterator[Any], *, sized: bool) -> list[Any]:
+        if sized:
+            return list(itertools.islice(elements, _BATCH))
+        batch: list[Any] = []
+        size = 0
+        for element in elements:  # one by one: a slow iterator can be stopped between two of them
+            batch.append(element)
+            size += len(element) if isinstance(element, str) else 1
+            if self._stop.asked:
+                raise StoppedError
+            if len(batch) == _BATCH or size > _SMALL_TEXT:
+                break
+        return batch
+
+    def _add(self, text: str) -> None:
+        self._length += len(text)
+        limit = self._limit
+        if limit is None:
+            self._pieces.append(text)
+            return
+        if not self._pieces and len(self._head) < limit:
+            self._head += text
+            return
+        self._pieces.append(text)
+        self._kept += len(text)
+        while self._kept - len(self._pieces[0]) > limit:
+            self._kept -= len(self._pieces.popleft())
+
+
+def _has_own_form(value: Any) -> bool:
+    """Tell whether pydantic knows how to write it."""
+    return hasattr(type(value), "__pydantic_serializer__")
+
+
+def _is_small(value: Any) -> bool:
+    return _budget(value, _SMALL, 0) >= 0
+
+
+def _are_small(batch: list[Any]) -> bool:
+    kinds = set(map(type, batch))
+    if kinds <= _SCALARS:
+        return True
+    if kinds <= {str}:
+        return sum(map(len, batch)) <= _SMALL_TEXT
+    budget = 10 * _BATCH
+    for value in batch:
+        budget = _budget(value, budget, 0)
+        if budget < 0:
+            return False
+    return True
+
+
+def _budget(value: Any, budget: int, depth: int) -> int:
+    """Return what is left of a budget of values after a plain one, less than 0 if it is too large or not plain."""
+    kind = type(value)
+    if kind in _SCALARS:
+        return budget - 1
+    if kind is str:
+        return budget - 1 - len(value) * _SMALL // _SMALL_TEXT
+    if (kind is not dict and kind not in _SIZED) or len(value) > budget or depth > 50:
+        return -1
+    for part in itertools.chain(value, value.values()) if kind is dict else value:
+        budget = _budget(part, budget, depth + 1)
+        if budget < 0:
+            return -1
+    return budget - 1
+
+
+def _json(value: Any) -> str:
+    try:
+        return to_json(value, inf_nan_mode="strings").decode()
+    except (PydanticSerializationError, UnicodeError, ValueError) as error:
+        raise _unwritable(value, str(error)) from error
+
+
+def _unwritable(value: Any, reason: str) -> FunctionError:
+    what = type(value).__name__
+    return FunctionError(f"The function returned a {what}, which cannot be written as JSON: {reason}")
