@@ -24,7 +24,11 @@ _CHARSET = re.compile(r"charset\s*=\s*[\"']?([\w.:-]+)", re.IGNORECASE)
 
 
 class OutboundError(FunctionError):
-    """A request to the world outside failed. The text is fit for a model: it tells no address but the one asked for."""
+    """A request to the world outside failed.
+
+    The text is fit for a model: of a URL that a stranger named it tells the host, of one that the operator configured
+    nothing.
+    """
 
 
 class BlockedError(OutboundError):

@@ -233,7 +233,7 @@ def _gated(fields: JSON, includes: Any, asked: frozenset[str]) -> JSON:
             if holder is None:
                 break
         if not parents:
-            fields[last] = None
+            fields.pop(last, None)  # an item that always shows the field has it since the call began
         elif holder is not None and len(parents) == 1:
             holder.pop(last, None)
             fields[parents[0]] = holder

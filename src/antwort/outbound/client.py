@@ -1,6 +1,7 @@
 """The client: one guarded way for URLs that strangers name, one plain way for those of the operator."""
 
 import asyncio
+import logging
 import socket
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
@@ -14,12 +15,21 @@ from yarl import URL
 
 import antwort
 from antwort.config import OutboundConfig
-from antwort.http_client import BlockedError, HttpAnswer, HttpClient, OutboundTimeoutError, UnreachableError
+from antwort.http_client import (
+    BlockedError,
+    HttpAnswer,
+    HttpClient,
+    OutboundError,
+    OutboundTimeoutError,
+    UnreachableError,
+)
 from antwort.outbound.addresses import Allowed, is_public
 from antwort.outbound.bodies import ACCEPTED, read_body
 from antwort.outbound.targets import check_port, read_url, shown
 
 __all__ = ["Outbound", "Resolve"]
+
+logger = logging.getLogger(__name__)
 
 Resolve = Callable[[str, int], Awaitable[Sequence[str]]]
 """From a host and port to addresses; raises OSError if there are none."""
@@ -30,6 +40,8 @@ _MAX_ADDRESSES = 4
 """Addresses of one host that are tried, one after the other."""
 _CONNECT = 5.0
 """Seconds to connect to one of them."""
+_SERVICE = "the service"
+"""What errors call a server that the operator configured: its name and address are not for models."""
 _FAILURES = (aiohttp.ClientError, OSError, HttpProcessingError, UnicodeError)
 
 
@@ -64,7 +76,7 @@ class Outbound(HttpClient):
         admit: Callable[[str], bool] | None = None,
     ) -> HttpAnswer:
         target = read_url(url)
-        async with self._in_time(str(target.raw_host), time_limit):
+        async with self._in_time(_quoted(str(target.raw_host)), time_limit):
             for _ in range(_MAX_REDIRECTS + 1):
                 if admit is not None and not admit(str(target.raw_host)):
                     raise BlockedError(f"Pages of '{shown(str(target.raw_host))}' may not be opened here.")
@@ -92,10 +104,10 @@ class Outbound(HttpClient):
                     location = response.headers.get("location")
                     if response.status in _REDIRECTS and location is not None:
                         return HttpAnswer(str(target), response.status, {}, b""), location
-                    return await self._answer(response, str(target), host, max_bytes), None
+                    return await self._answer(response, str(target), _quoted(host), max_bytes), None
             except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
                 failure = error
-        raise _unreachable(host, failure)
+        raise _unreachable(_quoted(host), failure)
 
     async def _checked(self, host: str, port: int) -> Sequence[str]:
         """Return the addresses of a host, all of which may be reached."""
@@ -132,11 +144,17 @@ class Outbound(HttpClient):
             raise BlockedError("The address of the service is not a URL.") from None
         sent = self._headers(headers or {})
         session = self._session(pooled=True)
-        async with (
-            self._in_time(host, time_limit),
-            session.request(method, target, params=params, headers=sent, data=body, allow_redirects=False) as response,
-        ):
-            return await self._answer(response, url, host, max_bytes)
+        try:
+            async with (
+                self._in_time(_SERVICE, time_limit),
+                session.request(
+                    method, target, params=params, headers=sent, data=body, allow_redirects=False
+                ) as response,
+            ):
+                return await self._answer(response, url, _SERVICE, max_bytes)
+        except OutboundError as error:
+            logger.info("%s %s: %s", method, host, error)
+            raise
 
     async def close(self) -> None:
         """Close every connection."""
@@ -163,22 +181,24 @@ class Outbound(HttpClient):
         own = {"user-agent": f"antwort/{antwort.__version__}", "accept-encoding": ACCEPTED}
         return own | {name.lower(): value for name, value in headers.items()}
 
-    async def _answer(self, response: aiohttp.ClientResponse, url: str, host: str, max_bytes: int | None) -> HttpAnswer:
-        body = await read_body(response, host, max_bytes or int(self._settings.max_bytes))
+    async def _answer(
+        self, response: aiohttp.ClientResponse, url: str, whose: str, max_bytes: int | None
+    ) -> HttpAnswer:
+        body = await read_body(response, whose, max_bytes or int(self._settings.max_bytes))
         headers = {name.lower(): value for name, value in response.headers.items()}
         return HttpAnswer(url, response.status, headers, body)
 
     @asynccontextmanager
-    async def _in_time(self, host: str, time_limit: float | None) -> AsyncIterator[None]:
+    async def _in_time(self, whom: str, time_limit: float | None) -> AsyncIterator[None]:
         """Turn what goes wrong inside into errors of ours, and end it in time."""
         limit = time_limit or self._settings.timeout
         try:
             async with asyncio.timeout(limit):
                 yield
         except TimeoutError:
-            raise OutboundTimeoutError(f"'{shown(host)}' did not answer within {limit:g} seconds.") from None
+            raise OutboundTimeoutError(f"{_first(whom)} did not answer within {limit:g} seconds.") from None
         except _FAILURES as error:
-            raise _unreachable(host, error) from error
+            raise _unreachable(whom, error) from error
 
 
 async def _resolved(host: str, port: int) -> Sequence[str]:
@@ -194,12 +214,21 @@ def _joined(base: URL, location: str) -> str:
         raise BlockedError("The page redirects to something that is not a URL.") from None
 
 
-def _unreachable(host: str, error: Any) -> UnreachableError:
+def _quoted(host: str) -> str:
+    return f"'{shown(host)}'"
+
+
+def _first(words: str) -> str:
+    """Return words as they stand at the beginning of a sentence."""
+    return words[:1].upper() + words[1:]
+
+
+def _unreachable(whom: str, error: Any) -> UnreachableError:
     """Say what went wrong, without any address."""
     if isinstance(error, aiohttp.ClientConnectorCertificateError | ssl.SSLCertVerificationError):
-        return UnreachableError(f"The certificate of '{shown(host)}' is not valid.")
+        return UnreachableError(f"The certificate of {whom} is not valid.")
     if isinstance(error, aiohttp.ClientSSLError | ssl.SSLError):
-        return UnreachableError(f"No secure connection to '{shown(host)}' is possible.")
+        return UnreachableError(f"No secure connection to {whom} is possible.")
     if isinstance(error, aiohttp.ClientConnectorError | aiohttp.ConnectionTimeoutError) or error is None:
-        return UnreachableError(f"'{shown(host)}' cannot be reached.")
-    return UnreachableError(f"'{shown(host)}' broke off, or did not answer in HTTP.")
+        return UnreachableError(f"{_first(whom)} cannot be reached.")
+    return UnreachableError(f"{_first(whom)} broke off, or did not answer in HTTP.")

@@ -145,7 +145,7 @@ def test_only_the_model_is_told_to_go_on_without(
         [output] = outputs(stage)
     said = direct.json()["error"]["message"]
     assert direct.status_code == 503
-    assert said.startswith("The query could not be embedded, and a search by keywords failed: The vector database at ")
+    assert said.startswith("The query could not be embedded, and a search by keywords failed: The vector database ")
     assert said.endswith(" cannot be reached.")
     assert output == f"{said} {ADVICE}"
 

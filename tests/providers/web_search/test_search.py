@@ -1,13 +1,14 @@
 """What a search sends, and what the model gets of the answer."""
 
 import asyncio
+import dataclasses
 import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.providers.web_search.stage import JSON, called, found, registered, result, staged
+from tests.providers.web_search.stage import JSON, called, found, page, registered, result, searching, staged
 from tests.support.site import Asked, Reply, Site
 
 from antwort import Context
@@ -335,6 +336,101 @@ async def test_so_many_searches_run_at_the_same_time_and_no_more() -> None:
             )
     assert [one.is_error for one in got] == [False] * 9
     assert peak == 3
+
+
+# --- what is told of the backend, and how much of its answer ---------------------------------------------------------
+
+
+LONG = "x" * 10_000
+
+
+async def test_no_field_of_a_result_is_longer_than_a_model_needs() -> None:
+    results = [
+        result(f"tea{n}", title=f"Tea {n} {LONG * (1 if n else 10)}", content=f"A drink {LONG}", publishedDate=LONG)
+        for n in range(50)
+    ]
+    output, _, ctx = await search(
+        found(*results, result("far", url=f"https://example.org/{LONG}"), answers=[LONG] * 50, suggestions=[LONG] * 50),
+        options={"search_context_size": "high"},
+        max_results=50,
+    )
+    assert len(output) < 100_000
+    assert f"[50] Tea 49 {'x' * 200}" in output
+    assert "x" * 3000 not in output
+    assert max(len(source.title) for source in ctx.sources.numbered().values()) <= 301
+    assert not [source for source in ctx.sources.numbered().values() if "far" in str(source.url)]
+
+
+async def test_the_title_of_a_page_is_cut() -> None:
+    with Site({"/": page("A drink.", LONG)}) as site:
+        settings = {"url": "http://127.0.0.1:1"}
+        for name, more in (("open_page", {}), ("find_in_page", {"pattern": "drink"})):
+            got, ctx = await called(settings, name, {"url": site.url, **more}, allow=[site.place])
+            assert "A drink." in got.output
+            assert len(got.output) < 1000
+            assert len(ctx.sources.numbered()[1].title) <= 301
+
+
+ANSWERS = [
+    Reply("nginx at http://the-user:hunter22@URL/secret-path", 500),
+    Reply("nginx at http://the-user:hunter22@URL/secret-path", 400),
+    Reply("", 403),
+    Reply("", 429),
+    Reply("<html>Welcome to URL</html>"),
+    Reply('{"results": 1, "url": "URL"}'),
+    Reply("", headers={"location": "http://URL/secret-path"}, status=302),
+    Reply("", headers={"content-encoding": "zstd"}),
+    Reply("", headers={"content-length": "99999999999"}),
+    Reply(silent=True),
+    None,
+]
+
+
+@pytest.mark.parametrize("backend", ["searxng", "brave"])
+@pytest.mark.parametrize("reply", ANSWERS)
+async def test_the_address_of_the_backend_is_told_to_no_model(
+    reply: Reply | None, backend: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    with Site({} if reply is None else {"*": reply}) as site:
+        place = site.place if reply is not None else "127.0.0.1:1"
+        if reply is not None:
+            body = str(reply.body).replace("URL", place)
+            headers = {name: value.replace("URL", place) for name, value in reply.headers.items()}
+            site.pages["*"] = dataclasses.replace(reply, body=body, headers=headers)
+        url = f"http://the-user:hunter22@{place}/secret-path"
+        settings = {"backend": backend, "url": url, "api_key": "sk-the-key", "retries": 0}
+        got, _ = await called(settings, "web_search", {"query": "tea"})
+    assert got.is_error or "No results were found" in got.output
+    for secret in ("127.0.0.1", place.rpartition(":")[2], "secret-path", "the-user", "hunter22", "sk-the-key"):
+        assert secret not in got.output
+    assert "hunter22" not in caplog.text
+
+
+# --- what a request includes -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("include", [[], ["web_search_call.results"], ["web_search_call.action.sources"]])
+def test_results_are_shown_to_a_request_that_includes_them(tmp_path: Path, include: list[Any]) -> None:
+    with (
+        Site({"/search": found(result("tea"), result("coffee"))}) as backend,
+        staged(tmp_path, searching(), {"url": backend.url}) as stage,
+    ):
+        response = stage.client().responses.create(input="?", tools=[{"type": "web_search"}], include=include)
+        item = response.output[0].model_dump()
+        stored = stage.client().responses.retrieve(response.id).output[0].model_dump()
+    shown = [
+        {
+            "type": "url",
+            "title": f"All about {name}",
+            "url": f"https://example.org/{name}",
+            "snippet": f"What there is to know about {name}.",
+        }
+        for name in ("tea", "coffee")
+    ]
+    assert item.get("results") == (shown if "web_search_call.results" in include else None)
+    assert ("results" in item) is ("web_search_call.results" in include)
+    assert bool(item["action"]["sources"]) is ("web_search_call.action.sources" in include)
+    assert stored == item
 
 
 # --- settings --------------------------------------------------------------------------------------------------------

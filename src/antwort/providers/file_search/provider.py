@@ -24,11 +24,11 @@ from antwort.provider import (
 )
 from antwort.providers.file_search import report
 from antwort.providers.file_search.embedding import EmbeddingClient, make_embedding
-from antwort.providers.file_search.embedding.base import EmbeddingUnavailable
 from antwort.providers.file_search.reconcile import Reconciler
 from antwort.providers.file_search.routes import VectorStoreRoutes
 from antwort.providers.file_search.search import Findings, Found, Searcher, SearchError, Wish
 from antwort.providers.file_search.settings import FileSearchSettings
+from antwort.providers.file_search.shared import Unavailable
 from antwort.providers.file_search.stores import Store, VectorStores
 from antwort.providers.file_search.vectors.base import Filter, VectorStoreBackend, VectorStoreUnavailable
 from antwort.providers.file_search.vectors.build import make_backend
@@ -236,7 +236,9 @@ def _result(one: Found) -> dict[str, Any]:
 async def _problem(asking: Awaitable[object]) -> str | None:
     try:
         await asking
-    except (VectorStoreUnavailable, EmbeddingUnavailable, ConfigError) as error:
+    except Unavailable as error:
+        return error.for_operator
+    except ConfigError as error:
         return str(error)
     return None
 

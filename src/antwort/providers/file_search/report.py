@@ -16,6 +16,8 @@ _UNSEEN = re.compile(
     "\ue000-\uf8ff\U000e0000-\U000e0fff\ud800-\udfff]"
 )
 """Control characters, and those that reorder or hide text."""
+_LONGEST_TITLE = 300
+"""Characters of a document's name that are shown: a pipeline may have written any number."""
 _WHOLE = 80_000
 """Characters of all chunks together; what is longer is cut evenly."""
 
@@ -36,7 +38,7 @@ def results(ctx: Context, query: str, findings: Findings) -> str:
 
 def _entry(ctx: Context, one: Found, most: int) -> str:
     hit = one.hit
-    title = _one_line(hit.filename) or hit.file_id
+    title = _one_line(hit.filename or hit.file_id)[:_LONGEST_TITLE]
     number = ctx.sources.add(Source(title, file_id=hit.file_id))
     text = _UNSEEN.sub("", hit.text).strip()
     if len(text) > most:

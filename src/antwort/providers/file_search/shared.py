@@ -1,12 +1,28 @@
-"""Work that is done once for all who wait for it."""
+"""Work that is done once for all who wait for it, and the failure of a server that the operator configured."""
 
 import asyncio
 from collections.abc import Callable, Coroutine
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Self, TypeVar
 
-__all__ = ["Shared"]
+from antwort.provider import FunctionError
+
+__all__ = ["Shared", "Unavailable"]
 
 T = TypeVar("T")
+
+
+class Unavailable(FunctionError):  # noqa: N818 - it says a state
+    """A server behind us cannot be used now. Models and clients read the message: no address is in it."""
+
+    def __init__(self, message: str, *, for_operator: str | None = None) -> None:
+        super().__init__(message)
+        self.for_operator = for_operator or message
+        """The same with host and port, for whoever configured them."""
+
+    @classmethod
+    def at(cls, server: str, subject: str, what: str) -> Self:
+        """Say of a server, which is called `subject`, what is the case."""
+        return cls(f"{subject} {what}", for_operator=f"{subject} at {server} {what}")
 
 
 class Shared(Generic[T]):

@@ -5,6 +5,7 @@ import logging
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
+from urllib.parse import urlsplit
 
 from antwort.provider import Context, FunctionError, HttpAnswer, OutboundError, OutboundTimeoutError, UnreachableError
 
@@ -82,12 +83,13 @@ async def ask(
             answer = await ctx.http.call("GET", url, params=params, headers=headers, time_limit=time_limit)
         except UnreachableError as error:
             if tries >= retries:
-                logger.warning("web search: %s", error)
+                logger.warning("web search: %s: %s", _server(url), error)
                 raise SearchError("The search backend cannot be reached. Go on without web search.") from None
-        except OutboundTimeoutError:
+        except OutboundTimeoutError as error:
+            logger.warning("web search: %s: %s", _server(url), error)
             raise SearchError("The search backend did not answer in time.", "timeout") from None
         except OutboundError as error:
-            logger.warning("web search: %s", error)
+            logger.warning("web search: %s: %s", _server(url), error)
             raise SearchError("The answer of the search backend cannot be used.") from None
         else:
             again = _wait(answer, delay)
@@ -97,6 +99,11 @@ async def ask(
         tries += 1
         await asyncio.sleep(wait)
         delay = min(delay * 2, _LONGEST_DELAY)
+
+
+def _server(url: str) -> str:
+    """Return the host and port of a URL, for the log."""
+    return urlsplit(url).netloc.rpartition("@")[2]
 
 
 def _wait(answer: HttpAnswer, delay: float) -> float | None:

@@ -24,7 +24,7 @@ from antwort.providers.web_search import report
 from antwort.providers.web_search.adapter import Findings, SearchAdapter, SearchError, SearchResult
 from antwort.providers.web_search.brave import Brave
 from antwort.providers.web_search.markup import Page, plain
-from antwort.providers.web_search.options import Options
+from antwort.providers.web_search.options import Options, Size
 from antwort.providers.web_search.pages import read_page
 from antwort.providers.web_search.searxng import SearXNG
 from antwort.providers.web_search.settings import WebSearchSettings
@@ -40,6 +40,10 @@ _SITES = 5
 _SIFTED = 20
 """Results to ask for when some will be dropped."""
 _LONGEST_QUERY = 2000
+_LONGEST_URL = 2000
+"""Characters of a result's address: a longer one no model repeats, and few servers take."""
+_LONGEST_FIELD = 20_000
+"""Characters of a title or snippet that are looked at: with its markup it is longer than what is shown of it."""
 
 
 def _word(arguments: Mapping[str, Any], name: str) -> str:
@@ -47,12 +51,19 @@ def _word(arguments: Mapping[str, Any], name: str) -> str:
     return value if isinstance(value, str) else ""
 
 
-def _search_action(arguments: Mapping[str, Any], sources: Sequence[str] | None = None) -> JSON:
+def _search_action(arguments: Mapping[str, Any]) -> JSON:
     query = _word(arguments, "query")
-    action: JSON = {"type": "search", "query": query, "queries": [query]}
-    if sources is not None:
-        action["sources"] = [{"type": "url", "url": url} for url in sources]
-    return {"action": action}
+    return {"action": {"type": "search", "query": query, "queries": [query]}}
+
+
+def _search_item(query: str, found: Sequence[SearchResult], size: Size) -> JSON:
+    """Return the item of a search that was made, with all that a request may ask for."""
+    item = _search_action({"query": query})
+    item["action"]["sources"] = [{"type": "url", "url": one.url} for one in found]
+    item["results"] = [
+        {"type": "url", "title": one.title, "url": one.url, "snippet": report.snippet(one, size)} for one in found
+    ]
+    return item
 
 
 def _face(describe: Callable[[Mapping[str, Any]], JSON], companions: tuple[str, ...] = ()) -> Hosted:
@@ -61,7 +72,7 @@ def _face(describe: Callable[[Mapping[str, Any]], JSON], companions: tuple[str, 
         item="web_search_call",
         describe=describe,
         phases=("in_progress", "searching"),
-        includes={"web_search_call.action.sources": "action.sources"},
+        includes={"web_search_call.action.sources": "action.sources", "web_search_call.results": "results"},
         check=Options.read,
         companions=companions,
     )
@@ -125,12 +136,12 @@ class WebSearch(Provider[WebSearchSettings]):
         if not query:
             raise FunctionError("The query is empty. Say what to look for (empty query).")
         if not options.live:
-            return ToolResult(report.not_live("Nothing was searched"), item=_search_action({"query": query}, ()))
+            return ToolResult(report.not_live("Nothing was searched"), item=_search_item(query, (), options.size))
         said = await self._measured(ctx, query, options)
         found = self._sifted(said, options)
         self.returned.labels(self.settings.backend).observe(len(found))
         text = report.results(ctx, query, found, said, options)
-        return ToolResult(text, item=_search_action({"query": query}, [one.url for one in found]))
+        return ToolResult(text, item=_search_item(query, found, options.size))
 
     async def _measured(self, ctx: Context, query: str, options: Options) -> Findings:
         """Search, count how it ended, and take the time."""
@@ -170,10 +181,12 @@ class WebSearch(Provider[WebSearchSettings]):
         found: dict[str, SearchResult] = {}
         for one in said:
             url = normalised(one.url)
-            if url is None or not self._admits(urlsplit(url).hostname or "", options):
+            if url is None or len(url) > _LONGEST_URL or not self._admits(urlsplit(url).hostname or "", options):
                 continue
             key = url.partition("://")[2].rstrip("/")
-            found.setdefault(key, SearchResult(plain(one.title) or url, url, plain(one.snippet), one.published))
+            if key not in found:
+                title = report.cut(plain(one.title[:_LONGEST_FIELD]) or url, report.LONGEST_TITLE)
+                found[key] = SearchResult(title, url, plain(one.snippet[:_LONGEST_FIELD]), one.published)
             if len(found) == most:
                 break
         return list(found.values())

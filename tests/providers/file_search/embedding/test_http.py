@@ -285,7 +285,7 @@ async def test_nobody_waits_longer_than_a_request_may_take(
     assert (len(service.asked), waits) == (1, [])
 
 
-async def test_a_service_that_is_not_there_is_named_by_its_host_and_port(
+async def test_a_service_that_is_not_there_is_named_to_the_operator_by_its_host_and_port(
     http: Outbound, waits: Waits, caplog: pytest.LogCaptureFixture
 ) -> None:
     with socket.socket() as taken:
@@ -294,9 +294,10 @@ async def test_a_service_that_is_not_there_is_named_by_its_host_and_port(
         url = f"http://user:password@127.0.0.1:{port}/v1/embeddings"
         with pytest.raises(EmbeddingUnavailable) as caught:
             await HttpEmbedding(http, url, sleep=waits).embed(TEXTS)
-    assert str(caught.value) == f"The embedding service at '127.0.0.1:{port}' cannot be reached."
+    assert str(caught.value) == "The embedding service cannot be reached."
+    assert caught.value.for_operator == f"The embedding service at '127.0.0.1:{port}' cannot be reached."
     [line] = caplog.messages
-    assert line.startswith(f"{caught.value} Connect call failed")
+    assert line.startswith(f"{caught.value.for_operator} Connect call failed")
     assert line.endswith("; check 'embedding_url'")
     assert line.count("cannot be reached") == 1
     assert "password" not in line

@@ -211,7 +211,8 @@ def test_a_url_that_cannot_be_read_is_the_operators_to_mend(url: str) -> None:
     assert "the-password" not in str(refused.value)
 
 
-async def test_an_address_without_a_server_is_named_without_its_password() -> None:
+async def test_an_address_without_a_server_is_told_to_the_operator_without_its_password() -> None:
     backend = at("postgresql://me:the-password@127.0.0.1:9/x")
-    with pytest.raises(VectorStoreUnavailable, match=r"^The vector database at 127\.0\.0\.1:9 cannot be reached\.$"):
+    with pytest.raises(VectorStoreUnavailable, match=r"^The vector database cannot be reached\.$") as failed:
         await backend.health()
+    assert failed.value.for_operator == "The vector database at 127.0.0.1:9 cannot be reached."

@@ -3,13 +3,13 @@
 from collections.abc import Sequence
 from typing import Protocol
 
-from antwort.provider import FunctionError
+from antwort.providers.file_search.shared import Unavailable
 
 __all__ = ["EmbeddingClient", "EmbeddingUnavailable"]
 
 
-class EmbeddingUnavailable(FunctionError):  # noqa: N818 - it says what is the case, as VectorStoreUnavailable does
-    """The text cannot be embedded now. The message is fit for a model: no key is in it, and of a URL host and port."""
+class EmbeddingUnavailable(Unavailable):
+    """The text cannot be embedded now."""
 
     status = "unavailable"
 

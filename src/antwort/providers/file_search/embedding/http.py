@@ -165,10 +165,10 @@ class HttpEmbedding(EmbeddingClient):
         return self._failure(meaning, answer.text())
 
     def _failure(self, what: str, details: str = "") -> EmbeddingUnavailable:
-        message = f"The embedding service at '{self._server}' {what}."
+        failure = EmbeddingUnavailable.at(f"'{self._server}'", "The embedding service", f"{what}.")
         told = details.replace(self._key, "***") if self._key else details
-        logger.warning("%s %s", message, " ".join(told[:_LOGGED].split()))
-        return EmbeddingUnavailable(message)
+        logger.warning("%s %s", failure.for_operator, " ".join(told[:_LOGGED].split()))
+        return failure
 
 
 def _batches(texts: Sequence[str], most: int) -> Iterator[list[str]]:

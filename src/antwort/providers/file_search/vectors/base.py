@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Literal, Protocol
 
 from antwort.provider import FunctionError
+from antwort.providers.file_search.shared import Unavailable
 
 __all__ = [
     "PREFIX",
@@ -143,7 +144,7 @@ class Count:
     bytes: int = 0
 
 
-class VectorStoreUnavailable(FunctionError):  # noqa: N818 - it says a state
+class VectorStoreUnavailable(Unavailable):
     """The vector database cannot be reached, or did not answer in time."""
 
 

@@ -64,10 +64,10 @@ class Pool:
         if not done:
             # It ends when it can: to a server that stands still even the cancellation takes long.
             task.cancel()
-            raise VectorStoreUnavailable(f"The vector database at {self._server} did not answer in time.")
+            raise self._unavailable("did not answer in time.")
         try:
             return task.result()
-        except psycopg.Error as error:
+        except (psycopg.Error, UnicodeError) as error:  # the second for a host that no resolver takes
             raise self._meant(error) from None
 
     async def _run(self, work: Callable[[Connection], Awaitable[T]]) -> T:
@@ -116,7 +116,7 @@ class Pool:
         self._idle.append(connection)
         return result
 
-    def _meant(self, error: psycopg.Error) -> FunctionError:
+    def _meant(self, error: psycopg.Error | UnicodeError) -> FunctionError:
         message = str(error)
         if isinstance(error, psycopg.errors.UndefinedTable | psycopg.errors.InvalidSchemaName):
             return NoCollection("There is no such vector store.")
@@ -124,7 +124,10 @@ class Pool:
             return WrongDimensions(int(found[1]), int(found[2]))
         logger.warning("vector database at %s: %s", self._server, message.splitlines()[0] if message else type(error))
         if isinstance(error, psycopg.errors.QueryCanceled):
-            return VectorStoreUnavailable(f"The vector database at {self._server} did not answer in time.")
-        if isinstance(error, psycopg.OperationalError):
-            return VectorStoreUnavailable(f"The vector database at {self._server} cannot be reached.")
-        return VectorStoreUnavailable(f"The vector database at {self._server} failed; the log says why.")
+            return self._unavailable("did not answer in time.")
+        if isinstance(error, psycopg.OperationalError | UnicodeError):
+            return self._unavailable("cannot be reached.")
+        return self._unavailable("failed; the log says why.")
+
+    def _unavailable(self, what: str) -> VectorStoreUnavailable:
+        return VectorStoreUnavailable.at(self._server, "The vector database", what)

@@ -4,6 +4,7 @@ import math
 import re
 import sys
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import islice
 from typing import Any, cast
 from uuid import UUID, uuid5
 
@@ -43,6 +44,8 @@ JSON = dict[str, Any]
 
 FIELDS = ["text", "file_id", "filename", "chunk_index", "attributes", "exact"]
 """What a hit needs of the payload."""
+_LONGEST_NAME, _MOST_ATTRIBUTES = 1024, 64
+"""What a hit has beside its text at most: as much as our own route takes. A pipeline may have written anything."""
 BM25_HALF = 3.0
 """The BM25 score that becomes 0.5."""
 _SPACE = UUID("6f2ad4f0-3b8a-5f0e-9c51-6d2f9a2f4c7e")
@@ -146,15 +149,21 @@ def hit_of(point: str, score: float, payload: Mapping[str, Any] | None) -> Hit:
         id=point,
         score=score,
         text=_text(fields.get("text")),
-        file_id=_text(fields.get("file_id")),
-        filename=_text(fields.get("filename")),
+        file_id=_text(fields.get("file_id"), _LONGEST_NAME),
+        filename=_text(fields.get("filename"), _LONGEST_NAME),
         index=int(index) if isinstance(index, int | float) and _is_scalar(index) else 0,
-        attributes={key: _restored(value, exact.get(key)) for key, value in attributes.items() if _is_scalar(value)},
+        attributes={
+            key: _restored(value, exact.get(key))
+            for key, value in islice(attributes.items(), _MOST_ATTRIBUTES)
+            if _is_scalar(value) and len(key) <= _LONGEST_NAME
+        },
     )
 
 
 def _restored(value: Scalar, exact: Any) -> Scalar:
-    """Return a fraction as it was written, if `exact` is that and not what is left of another value."""
+    """Return a fraction as it was written, if `exact` is that and not what is left of another value; cut a text."""
+    if isinstance(value, str):
+        return value[:_LONGEST_NAME]
     if not isinstance(value, float) or not isinstance(exact, str):
         return value
     try:
@@ -164,8 +173,8 @@ def _restored(value: Scalar, exact: Any) -> Scalar:
     return written if math.isclose(value, written, rel_tol=1e-14, abs_tol=0.0) else value
 
 
-def _text(value: Any) -> str:
-    return value if isinstance(value, str) else ""
+def _text(value: Any, longest: int | None = None) -> str:
+    return value[:longest] if isinstance(value, str) else ""
 
 
 def _is_scalar(value: Any) -> bool:

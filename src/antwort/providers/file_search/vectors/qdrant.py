@@ -229,7 +229,7 @@ class Qdrant(VectorStoreBackend):
                 self._see(str((await self._client.info()).version))
                 await self._client.get_collections()  # the version is told to everybody, this needs the key
         except KeyRefused as error:
-            raise ConfigError(str(error)) from None
+            raise ConfigError(error.for_operator) from None
 
     def _see(self, version: str) -> None:
         """Note the version of the server; ConfigError if it is too old."""

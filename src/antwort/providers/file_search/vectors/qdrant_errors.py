@@ -1,4 +1,4 @@
-"""What a Qdrant client raises, as our errors: they name the host and port, never the key."""
+"""What a Qdrant client raises, as our errors: of what the database says only the log has the words."""
 
 import asyncio
 import json
@@ -33,8 +33,7 @@ _CODES = {
 }
 """What a gRPC status is in HTTP; 0 if there was no answer."""
 _ABOUT_KEY = re.compile(r"api.key|jwt|bearer|access", re.IGNORECASE)
-_REASON = 300
-"""Characters of what the database says that are passed on."""
+_SUBJECT = "The vector database"
 _LOGGED = 500
 """Characters of it that are logged."""
 
@@ -88,26 +87,19 @@ class Translated:
         else:
             logger.warning("vector database at %s: status %s: %s", self._server, status, said)
         if status == 401 or (status == 403 and _ABOUT_KEY.search(message)):
-            return KeyRefused(
-                f"The vector database at {self._server} refuses the key. Its operator must check 'qdrant.api_key'."
-            )
-        return VectorStoreUnavailable(f"The vector database at {self._server} {_problem(status, message)}")
+            told = "refuses the key. Its operator must check 'qdrant.api_key'."
+            return KeyRefused.at(self._server, _SUBJECT, told)
+        failure = VectorStoreUnavailable.at(self._server, _SUBJECT, _problem(status))
+        if 400 <= status < 500 and status != 429:
+            failure.for_operator += f" It says: {said}"
+        return failure
 
 
-def _problem(status: int, message: str) -> str:
+def _problem(status: int) -> str:
     if status == 0:
         return "cannot be reached."
     if status == 429:
         return "has reached its limit of requests. Try again later."
     if 400 <= status < 500:
-        return f"refuses this: {_reason(message)} Its operator must see to its limits."
+        return f"refuses this with status {status}; the log says why. Its operator must see to its limits."
     return f"failed with status {status}."
-
-
-def _reason(message: str) -> str:
-    """Return what the database says, without what it is wrapped in."""
-    try:
-        message = json.loads(message)["status"]["error"]
-    except (ValueError, LookupError, TypeError):
-        logger.debug("not an error as Qdrant writes it")
-    return f"{str(message)[:_REASON].strip().rstrip('.')}."
