@@ -30,6 +30,7 @@ from antwort.outbound import Outbound
 from antwort.runs.local import LocalRuns
 from antwort.sealing import Sealer, key_of
 from antwort.server import Parts, build_asgi, build_websockets
+from antwort.server.middleware import Bodies
 from antwort.server.sockets.websocket import WebSockets
 from antwort.server.state import ServerState
 from antwort.storage.on_demand import on_demand
@@ -214,7 +215,7 @@ class Antwort:
         return Sealer(keys)
 
     def _parts(self) -> Parts:
-        limits = self.config.limits
+        limits, server = self.config.limits, self.config.server
         return Parts(
             config=self.config,
             registry=self.registry,
@@ -226,6 +227,7 @@ class Antwort:
             engine=self.engine,
             runs=self.runs,
             router=self.router,
+            bodies=Bodies(max(server.max_bodies_bytes, server.max_body_bytes)),
         )
 
     def stopping(self) -> None:

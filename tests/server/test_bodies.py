@@ -1,18 +1,23 @@
 """Reading bodies, and refusing what does not claim to be JSON."""
 
+import json
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
+from pydantic import ByteSize
 from starlette.requests import ClientDisconnect
+from websockets.sync.client import connect
 
 from antwort import Antwort
-from antwort.config import Config
-from antwort.errors import UnsupportedMediaTypeError
+from antwort.config import Config, ServerConfig
+from antwort.errors import ServiceUnavailableError, UnsupportedMediaTypeError
 from antwort.server.bodies import read_body, require_json
-from antwort.testing import ScriptedBackend, running
+from antwort.server.middleware import Bodies, BodyLimitMiddleware
+from antwort.testing import Gate, ScriptedBackend, Turn, running, turn
 
 
 def receiving(*messages: Any) -> Any:
@@ -88,3 +93,65 @@ def test_a_page_of_another_site_cannot_send_what_browsers_let_it_send_without_as
         )
         assert "access-control-allow-origin" not in preflight.headers
     assert model.script.requests == []
+
+
+# --- all together ----------------------------------------------------------------------------------------------------
+
+LARGE = {"model": "scripted", "input": "x" * 600_000}
+BUDGET = ServerConfig(max_bodies_bytes=ByteSize(1_000_000), max_body_bytes=ByteSize(1_000_000))
+
+
+def test_the_bodies_of_all_requests_under_way_have_a_largest_size_together(tmp_path: Path) -> None:
+    gate = Gate()
+    steps: list[Turn | str] = [turn(["On", gate, "e"]), "Small.", "Two"]
+    with (
+        ScriptedBackend(steps) as model,
+        running(Antwort(Config(data_dir=tmp_path, server=BUDGET), backend=model)) as site,
+        httpx.Client(base_url=site.url, timeout=60) as client,
+        ThreadPoolExecutor() as pool,
+    ):
+        first = pool.submit(client.post, "/v1/responses", json=LARGE)
+        gate.wait_reached()
+        refused = client.post("/v1/responses", json=LARGE)
+        assert (refused.status_code, refused.headers["retry-after"]) == (503, "1")
+        assert refused.json()["error"]["code"] == "server_overloaded"
+        small = client.post("/v1/responses", json={"model": "scripted", "input": "x" * 60_000})
+        assert small.status_code == 200
+        gate.open()
+        assert first.result().status_code == 200
+        assert client.post("/v1/responses", json=LARGE).status_code == 200
+
+
+def test_requests_on_websockets_count_among_the_bodies(tmp_path: Path) -> None:
+    gate = Gate()
+    with (
+        ScriptedBackend([turn(["On", gate, "e"]), "Two"]) as model,
+        running(Antwort(Config(data_dir=tmp_path, server=BUDGET), backend=model)) as site,
+        connect(f"ws{site.url.removeprefix('http')}/v1/responses", proxy=None, max_size=None) as socket,
+        httpx.Client(base_url=site.url, timeout=60) as client,
+    ):
+        socket.send(json.dumps({"type": "response.create", **LARGE}))
+        gate.wait_reached()
+        assert client.post("/v1/responses", json=LARGE).status_code == 503
+        socket.send(json.dumps({"type": "response.create", **LARGE}))
+        while (event := json.loads(socket.recv(60)))["type"] != "error":
+            pass
+        assert (event["status"], event["error"]["code"]) == (503, "server_overloaded")
+        gate.open()
+        while json.loads(socket.recv(60))["type"] != "response.completed":
+            pass
+        assert client.post("/v1/responses", json=LARGE).status_code == 200
+
+
+async def test_a_body_that_was_refused_counts_no_more() -> None:
+    bodies = Bodies(100_000)
+
+    async def app(_scope: Any, receive: Any, _send: Any) -> None:
+        while True:
+            await receive()
+
+    limited = BodyLimitMiddleware(app, 1_000_000, bodies)
+    chunks = receiving(*[piece(b"x" * 40_000, more=True)] * 3)
+    with pytest.raises(ServiceUnavailableError):
+        await limited({"type": "http", "headers": []}, chunks, chunks)
+    assert bodies.held == 0

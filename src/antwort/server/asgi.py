@@ -17,6 +17,7 @@ from antwort.server.endpoints import Endpoints
 from antwort.server.hosts import AllowedHosts
 from antwort.server.middleware import (
     AuthMiddleware,
+    Bodies,
     BodyLimitMiddleware,
     ErrorMiddleware,
     HostMiddleware,
@@ -51,6 +52,7 @@ class Parts:
     engine: Engine
     runs: LocalRuns
     router: ModelRouter
+    bodies: Bodies
 
 
 def build_asgi(parts: Parts) -> ASGIApp:
@@ -76,7 +78,7 @@ def build_asgi(parts: Parts) -> ASGIApp:
         public=endpoints.public,
         pattern=router.pattern,
     )
-    app = BodyLimitMiddleware(app, server.max_body_bytes)
+    app = BodyLimitMiddleware(app, server.max_body_bytes, parts.bodies)
     if (hosts := AllowedHosts.of(server)) is not None:
         app = HostMiddleware(app, hosts, parts.audit)
     app = ErrorMiddleware(app)
@@ -97,4 +99,4 @@ def build_asgi(parts: Parts) -> ASGIApp:
 def build_websockets(parts: Parts) -> WebSockets:
     """Build the WebSocket app, which has the same guards: request id → host → origin → auth, tenant, rate limits."""
     guards = Guards(parts.chain, parts.limiter, parts.audit, parts.state)
-    return WebSockets(parts.engine, parts.config.server, guards, parts.metrics)
+    return WebSockets(parts.engine, parts.config.server, guards, parts.metrics, parts.bodies)

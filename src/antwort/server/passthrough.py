@@ -102,7 +102,7 @@ class Passthrough:
         finally:
             self._requests.labels(f"/v1{path}", str(status)).inc()
 
-    async def _pass(self, path: str, body: bytes, send: Send) -> None:
+    async def _pass(self, path: str, body: bytes | bytearray, send: Send) -> None:
         fields = _read(body)
         asked = _model(fields)
         target = await self._router.resolve(asked)
@@ -110,7 +110,7 @@ class Passthrough:
         if target.model != asked:
             fields["model"] = msgspec.Raw(_encode(target.model))
             body = _encode(fields)
-        reply = await transport.post(path, body, self._tracer.headers())
+        reply = await transport.post(path, bytes(body), self._tracer.headers())
         try:
             if reply.status >= 300:
                 await _pass_error(reply, target, send)
@@ -123,7 +123,7 @@ class Passthrough:
             reply.abort()
 
 
-def _read(body: bytes) -> Fields:
+def _read(body: bytes | bytearray) -> Fields:
     """Read the names of a request's fields and leave their values as they were written."""
     try:
         return _decode(body)

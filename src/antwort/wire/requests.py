@@ -116,17 +116,17 @@ _MISSING = re.compile(r"missing required field `(.*?)`")
 _UNKNOWN = re.compile(r"unknown field `(.*?)`")
 
 
-def decode_create(body: bytes | str) -> CreateResponse:
+def decode_create(body: bytes | bytearray | str) -> CreateResponse:
     """Read a request; what does not fit is a BadRequestError that names the parameter."""
     return _decoded(_create_decoder, body)
 
 
-def decode_compact(body: bytes | str) -> CompactRequest:
+def decode_compact(body: bytes | bytearray | str) -> CompactRequest:
     """Read a request for compaction; what does not fit is a BadRequestError that names the parameter."""
     return _decoded(_compact_decoder, body)
 
 
-def _decoded(decoder: msgspec.json.Decoder[S], body: bytes | str) -> S:
+def _decoded(decoder: msgspec.json.Decoder[S], body: bytes | bytearray | str) -> S:
     try:
         return decoder.decode(body)
     except msgspec.ValidationError as error:

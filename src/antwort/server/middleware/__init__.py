@@ -1,7 +1,7 @@
 """What every request passes through, one class for one thing, each a plain ASGI app around another."""
 
 from antwort.server.middleware.auth import AuthMiddleware
-from antwort.server.middleware.body_limit import BodyLimitMiddleware
+from antwort.server.middleware.body_limit import Bodies, BodyLimitMiddleware
 from antwort.server.middleware.errors import ErrorMiddleware
 from antwort.server.middleware.hosts import HostMiddleware
 from antwort.server.middleware.observation import ObservationMiddleware
@@ -10,6 +10,7 @@ from antwort.server.middleware.traces import TraceMiddleware
 
 __all__ = [
     "AuthMiddleware",
+    "Bodies",
     "BodyLimitMiddleware",
     "ErrorMiddleware",
     "HostMiddleware",

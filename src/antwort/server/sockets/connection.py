@@ -20,6 +20,7 @@ from antwort.engine.replay import replay_response
 from antwort.errors import APIError, BadRequestError, RateLimitError
 from antwort.functions.http import as_api_error
 from antwort.observability import bind_log_context
+from antwort.server.middleware.body_limit import Bodies
 from antwort.server.sockets.frames import Frame, FrameStream, error_frame, read_frame
 from antwort.server.sockets.memory import Memory
 from antwort.server.sse import Heartbeats
@@ -50,6 +51,7 @@ class Served:
     engine: Engine
     config: ServerConfig
     heartbeats: Heartbeats
+    bodies: Bodies
     received: Counter
     sent: Counter
 
@@ -66,6 +68,7 @@ class Connection:
         self._memory = Memory(settings.memory)
         self._waiting: deque[Frame] = deque()
         self._held = 0
+        self._counted = 0
         self._news = asyncio.Event()
         self._expires = asyncio.get_running_loop().time() + 60 * settings.max_minutes
         self._leaving = False
@@ -91,6 +94,7 @@ class Connection:
                 if isinstance(error, Exception):
                     logger.error("a WebSocket connection broke", exc_info=error)
                     code = BROKEN
+            self._give_back(self._counted)
             await self._put({"type": "websocket.close", "code": code})
 
     # --- what comes in -----------------------------------------------------------------------------------------------
@@ -100,12 +104,24 @@ class Connection:
         while (message := await self._receive())["type"] != "websocket.disconnect":
             self._served.received.inc()
             frame = read_frame(message)
-            if self._fits(frame):
-                self._waiting.append(frame)
-                self._held += frame.size
-                self._news.set()
-            else:
-                await self._refuse(_too_many(self._served.config.websocket.max_queue), frame.lane)
+            try:
+                self._take(frame)
+            except APIError as error:
+                await self._refuse(error, frame.lane)
+
+    def _take(self, frame: Frame) -> None:
+        """Let a frame wait for its turn; APIError if it may not."""
+        if not self._fits(frame):
+            raise _too_many(self._served.config.websocket.max_queue)
+        self._served.bodies.take(frame.size)
+        self._counted += frame.size
+        self._waiting.append(frame)
+        self._held += frame.size
+        self._news.set()
+
+    def _give_back(self, size: int) -> None:
+        self._served.bodies.give_back(size)
+        self._counted -= size
 
     def _fits(self, frame: Frame) -> bool:
         """Tell whether a frame may wait: not too many, and together no larger than a single one may be."""
@@ -141,6 +157,8 @@ class Connection:
                     # A continuation that failed cannot be tried again from the same place: so says the contract.
                     self._memory.forget(frame.previous)
                     await self._refuse(as_api_error(error, "WebSocket /v1/responses", request_id), frame.lane)
+                finally:
+                    self._give_back(frame.size)
         if not self._leaving:
             await self._refuse(_expired(self._served.config.websocket.max_minutes), None)
 

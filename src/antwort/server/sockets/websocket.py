@@ -14,6 +14,7 @@ from antwort.functions.http import as_api_error
 from antwort.observability import AuditLog, Metrics, bind_log_context
 from antwort.scopes import RESPONSES_WRITE
 from antwort.server.hosts import AllowedHosts
+from antwort.server.middleware.body_limit import Bodies
 from antwort.server.middleware.request_id import HEADER, request_id_of
 from antwort.server.refusals import record_refusal
 from antwort.server.responses import wants_calls
@@ -40,7 +41,7 @@ class Guards:
 class WebSockets:
     """The ASGI app of all WebSocket connections."""
 
-    def __init__(self, engine: Engine, config: ServerConfig, guards: Guards, metrics: Metrics) -> None:
+    def __init__(self, engine: Engine, config: ServerConfig, guards: Guards, metrics: Metrics, bodies: Bodies) -> None:
         self._config = config
         self._guards = guards
         self._hosts = AllowedHosts.of(config)
@@ -48,7 +49,7 @@ class WebSockets:
         self._connections = metrics.gauge("antwort_websocket_connections", "Open WebSocket connections.")
         frames = metrics.counter("antwort_websocket_frames_total", "Frames of WebSocket connections.", ["direction"])
         heartbeats = Heartbeats(engine.settings.heartbeat)
-        self._served = Served(engine, config, heartbeats, frames.labels("received"), frames.labels("sent"))
+        self._served = Served(engine, config, heartbeats, bodies, frames.labels("received"), frames.labels("sent"))
 
     def send_away(self) -> None:
         """Let every connection end after the response it is making, because the server stops."""
