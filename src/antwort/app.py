@@ -11,7 +11,7 @@ import msgspec
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 import antwort
-from antwort.auth import RateLimiter, build_authenticator
+from antwort.auth import Logins, RateLimiter, build_authenticator
 from antwort.backends import ModelBackend, ModelRouter, build_router
 from antwort.backends.demo import DEMO_MODEL, DemoBackend
 from antwort.backends.router import Route as ModelRoute
@@ -31,6 +31,7 @@ from antwort.runs.local import LocalRuns
 from antwort.sealing import Sealer, key_of
 from antwort.server import Parts, build_asgi, build_websockets
 from antwort.server.middleware import Bodies
+from antwort.server.refusals import Refusals
 from antwort.server.sockets.websocket import WebSockets
 from antwort.server.state import ServerState
 from antwort.storage.on_demand import on_demand
@@ -78,6 +79,7 @@ class Antwort:
         self.chain = build_authenticator(self.config)
         self._tracer = tracer(self.config.observability.tracing, self.redactor)
         self._audit = AuditLog(self.config.observability.audit_file, redactor=self.redactor)
+        self._refusals = Refusals(self._audit, self.config.observability.audit_refusals)
         try:
             self.registry = self._new_registry()
             for name, factory in (factories or {}).items():
@@ -219,10 +221,10 @@ class Antwort:
         return Parts(
             config=self.config,
             registry=self.registry,
-            chain=self.chain,
+            logins=Logins(self.chain, self.config.auth.max_failures),
             limiter=RateLimiter(limits.per_key, limits.per_tenant),
             metrics=self.metrics,
-            audit=self._audit,
+            refusals=self._refusals,
             state=self.state,
             engine=self.engine,
             runs=self.runs,
@@ -254,6 +256,7 @@ class Antwort:
         await self.chain.close()
         if started:
             await self._places.aclose()
+        self._refusals.close()
         self._audit.close()
         self._tracer.close()
 

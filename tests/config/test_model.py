@@ -55,7 +55,7 @@ def test_the_defaults_are_those_the_documentation_promises() -> None:
                 "memory": 8 * 1024**2,
             },
         },
-        "auth": {"mode": "auto", "api_keys": [], "keys_file": None, "jwt": None},
+        "auth": {"mode": "auto", "api_keys": [], "keys_file": None, "jwt": None, "max_failures": 100},
         "limits": {
             "per_key": {"requests_per_minute": None, "burst": None},
             "per_tenant": {"requests_per_minute": None, "burst": None},
@@ -95,6 +95,7 @@ def test_the_defaults_are_those_the_documentation_promises() -> None:
             "log_format": "auto",
             "access_log": False,
             "audit_file": None,
+            "audit_refusals": 10,
             "tracing": False,
         },
         "providers": None,

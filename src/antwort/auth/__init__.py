@@ -7,6 +7,7 @@ from antwort.auth.jwt import JwtAuthenticator
 from antwort.auth.keyfile import ApiKey, KeyFile, hash_key
 from antwort.auth.keys import ApiKeyAuthenticator
 from antwort.auth.limits import RateLimiter
+from antwort.auth.logins import Logins
 
 __all__ = [
     "Anonymous",
@@ -16,6 +17,7 @@ __all__ = [
     "Chain",
     "JwtAuthenticator",
     "KeyFile",
+    "Logins",
     "RateLimiter",
     "allowed_hosts",
     "build_authenticator",

@@ -188,6 +188,10 @@ class AuthConfig(Settings):
         default=None, description="File of the keys made by `antwort keys new`; `<data_dir>/keys.json` if not given."
     )
     jwt: JwtConfig | None = Field(default=None, description="Accept tokens signed by an identity provider.")
+    max_failures: PositiveInt = Field(
+        default=100,
+        description="Failed attempts to authenticate that an address may have in a minute; beyond it they are a 429.",
+    )
 
     @field_validator("api_keys")
     @classmethod
@@ -261,6 +265,10 @@ class ObservabilityConfig(Settings):
     )
     access_log: bool = Field(default=False, description="Log every request.")
     audit_file: UserPath | None = Field(default=None, description="File that the audit log is appended to.")
+    audit_refusals: PositiveInt = Field(
+        default=10,
+        description="Refused requests of an address in a minute that the audit log has one by one, not as a number.",
+    )
     tracing: bool = Field(default=False, description="Send OpenTelemetry traces; needs the extra `otel`.")
 
 

@@ -5,12 +5,12 @@ from dataclasses import dataclass
 from starlette.middleware.cors import CORSMiddleware
 from starlette.types import ASGIApp
 
-from antwort.auth import Chain, RateLimiter
+from antwort.auth import Logins, RateLimiter
 from antwort.backends import ModelRouter
 from antwort.config import Config
 from antwort.engine.engine import Engine
 from antwort.functions import FunctionRegistry
-from antwort.observability import AuditLog, Metrics
+from antwort.observability import Metrics
 from antwort.runs.local import LocalRuns
 from antwort.server.conversations import Conversations
 from antwort.server.endpoints import Endpoints
@@ -28,6 +28,7 @@ from antwort.server.middleware import (
 from antwort.server.models import Models
 from antwort.server.passthrough import Passthrough
 from antwort.server.readiness import Readiness
+from antwort.server.refusals import Refusals
 from antwort.server.responses import Responses
 from antwort.server.router import Router
 from antwort.server.sockets.websocket import Guards, WebSockets
@@ -44,10 +45,10 @@ class Parts:
 
     config: Config
     registry: FunctionRegistry
-    chain: Chain
+    logins: Logins
     limiter: RateLimiter
     metrics: Metrics
-    audit: AuditLog
+    refusals: Refusals
     state: ServerState
     engine: Engine
     runs: LocalRuns
@@ -72,15 +73,15 @@ def build_asgi(parts: Parts) -> ASGIApp:
     router = Router(routes, parts.registry.http_handler())
     app: ASGIApp = AuthMiddleware(
         router,
-        chain=parts.chain,
+        logins=parts.logins,
         limiter=parts.limiter,
-        audit=parts.audit,
+        refusals=parts.refusals,
         public=endpoints.public,
         pattern=router.pattern,
     )
     app = BodyLimitMiddleware(app, server.max_body_bytes, parts.bodies)
     if (hosts := AllowedHosts.of(server)) is not None:
-        app = HostMiddleware(app, hosts, parts.audit)
+        app = HostMiddleware(app, hosts, parts.refusals)
     app = ErrorMiddleware(app)
     if server.cors_origins:
         app = CORSMiddleware(
@@ -98,5 +99,5 @@ def build_asgi(parts: Parts) -> ASGIApp:
 
 def build_websockets(parts: Parts) -> WebSockets:
     """Build the WebSocket app, which has the same guards: request id → host → origin → auth, tenant, rate limits."""
-    guards = Guards(parts.chain, parts.limiter, parts.audit, parts.state)
+    guards = Guards(parts.logins, parts.limiter, parts.refusals, parts.state)
     return WebSockets(parts.engine, parts.config.server, guards, parts.metrics, parts.bodies)

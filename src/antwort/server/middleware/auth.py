@@ -5,12 +5,12 @@ from collections.abc import Callable, Collection
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from antwort.auth import Chain, RateLimiter
+from antwort.auth import Logins, RateLimiter
 from antwort.context import Context
 from antwort.errors import APIError, AuthenticationError, RateLimitError
 from antwort.functions.http import CONTEXT, REQUEST_ID, ROUTE
-from antwort.observability import AuditLog, bind_log_context
-from antwort.server.refusals import record_refusal
+from antwort.observability import bind_log_context
+from antwort.server.refusals import Refusals
 
 
 class AuthMiddleware:
@@ -20,16 +20,16 @@ class AuthMiddleware:
         self,
         app: ASGIApp,
         *,
-        chain: Chain,
+        logins: Logins,
         limiter: RateLimiter,
-        audit: AuditLog,
+        refusals: Refusals,
         public: Collection[str],
         pattern: Callable[[str, str], str | None],
     ) -> None:
         self.app = app
-        self._chain = chain
+        self._logins = logins
         self._limiter = limiter
-        self._audit = audit
+        self._refusals = refusals
         self._public = frozenset(public)
         self._pattern = pattern
 
@@ -40,7 +40,8 @@ class AuthMiddleware:
             return
         request_id = scope.get(REQUEST_ID)
         try:
-            principal = await self._chain.authenticate(Headers(scope=scope))
+            client = scope.get("client")
+            principal = await self._logins.authenticate(Headers(scope=scope), client[0] if client else "")
             headers = self._limiter.check(principal)
         except (AuthenticationError, RateLimitError) as error:
             self._refused(scope, error)
@@ -55,7 +56,7 @@ class AuthMiddleware:
         pattern = self._pattern(scope["method"], scope["path"])
         if pattern is not None:  # so that metrics show where callers are refused
             scope[ROUTE] = pattern
-        record_refusal(self._audit, scope, error, scope.get(REQUEST_ID))
+        self._refusals.record(scope, error, scope.get(REQUEST_ID))
 
 
 def _with_headers(send: Send, headers: list[tuple[bytes, bytes]]) -> Send:

@@ -4,18 +4,17 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from antwort.errors import APIError
 from antwort.functions.http import REQUEST_ID
-from antwort.observability import AuditLog
 from antwort.server.hosts import AllowedHosts
-from antwort.server.refusals import record_refusal
+from antwort.server.refusals import Refusals
 
 
 class HostMiddleware:
     """Refuse requests to hosts that are not allowed, on public paths too: pages of strangers need not read them."""
 
-    def __init__(self, app: ASGIApp, hosts: AllowedHosts, audit: AuditLog) -> None:
+    def __init__(self, app: ASGIApp, hosts: AllowedHosts, refusals: Refusals) -> None:
         self.app = app
         self._hosts = hosts
-        self._audit = audit
+        self._refusals = refusals
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
@@ -23,6 +22,6 @@ class HostMiddleware:
             try:
                 self._hosts.check(scope["headers"])
             except APIError as error:
-                record_refusal(self._audit, scope, error, scope.get(REQUEST_ID))
+                self._refusals.record(scope, error, scope.get(REQUEST_ID))
                 raise
         await self.app(scope, receive, send)

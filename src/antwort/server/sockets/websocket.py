@@ -5,18 +5,18 @@ from dataclasses import dataclass
 from starlette.datastructures import Headers
 from starlette.types import Receive, Scope, Send
 
-from antwort.auth import Chain, RateLimiter
+from antwort.auth import Logins, RateLimiter
 from antwort.config import ServerConfig
 from antwort.context import Context, Principal
 from antwort.engine.engine import Engine
 from antwort.errors import APIError, NotFoundError, ServiceUnavailableError
 from antwort.functions.http import as_api_error
-from antwort.observability import AuditLog, Metrics, bind_log_context
+from antwort.observability import Metrics, bind_log_context
 from antwort.scopes import RESPONSES_WRITE
 from antwort.server.hosts import AllowedHosts
 from antwort.server.middleware.body_limit import Bodies
 from antwort.server.middleware.request_id import HEADER, request_id_of
-from antwort.server.refusals import record_refusal
+from antwort.server.refusals import Refusals
 from antwort.server.responses import wants_calls
 from antwort.server.sockets.connection import Caller, Connection, Served
 from antwort.server.sockets.handshake import check_origin, chosen_subprotocol, credentials, deny
@@ -32,9 +32,9 @@ PATH = "/v1/responses"
 class Guards:
     """Who is let in."""
 
-    chain: Chain
+    logins: Logins
     limiter: RateLimiter
-    audit: AuditLog
+    refusals: Refusals
     state: ServerState
 
 
@@ -67,7 +67,7 @@ class WebSockets:
                 principal, headers = await self._admitted(scope)
             except Exception as error:  # noqa: BLE001 - whatever it is, the client is told and the log has it
                 refusal = as_api_error(error, f"WebSocket {scope['path']}", request_id)
-                record_refusal(self._guards.audit, scope, refusal, request_id)
+                self._guards.refusals.record(scope, refusal, request_id)
                 await deny(scope, send, refusal, named)
                 return
             await send(
@@ -106,7 +106,7 @@ class WebSockets:
             raise ServiceUnavailableError("There are too many open connections. Try again later.")
         headers = credentials(scope)
         check_origin(headers, self._config.cors_origins)
-        principal = await self._guards.chain.authenticate(headers)
+        principal = await self._guards.logins.authenticate(headers, _address(scope))
         limits = dict(self._guards.limiter.check(principal))
         Context.of(principal).require(RESPONSES_WRITE)
         return principal, limits
@@ -114,10 +114,15 @@ class WebSockets:
     async def _admit(self, headers: Headers, scope: Scope, request_id: str) -> Principal:
         """Check a request on an open connection: keys are revoked and tokens expire while it lasts."""
         try:
-            principal = await self._guards.chain.authenticate(headers)
+            principal = await self._guards.logins.authenticate(headers, _address(scope))
             self._guards.limiter.check(principal)
             Context.of(principal).require(RESPONSES_WRITE)
         except APIError as error:
-            record_refusal(self._guards.audit, scope, error, request_id)
+            self._guards.refusals.record(scope, error, request_id)
             raise
         return principal
+
+
+def _address(scope: Scope) -> str:
+    client = scope.get("client")
+    return client[0] if client else ""
