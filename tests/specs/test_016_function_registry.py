@@ -19,7 +19,7 @@ from pydantic import SecretStr
 from typing_extensions import override
 
 from antwort import Antwort, Context, FunctionProvider, FunctionRegistry, FunctionSpec, ToolResult
-from antwort.config import ApiKeyConfig, AuthConfig, Config, ProviderConfig, load_config
+from antwort.config import ApiKeyConfig, AuthConfig, Config, LimitsConfig, ProviderConfig, RateConfig, load_config
 from antwort.errors import ConfigError, DefinitionError
 from antwort.functions import Catalogue, Route, ToolCall, ToolExecutor
 from antwort.provider import Counter, Provider, function, route
@@ -174,6 +174,24 @@ def test_us2_2_calls_of_a_provider_endpoint_are_counted_by_provider_method_path_
     labels = 'method="GET",path="/v1/test_stores/{store_id}",provider="stores"'
     assert sample(page, f'antwort_builtin_api_requests_total{{{labels},status="200"}}') == 2
     assert sample(page, f"antwort_builtin_api_duration_seconds_count{{{labels}}}") == 2
+
+
+def test_us2_2_refused_calls_of_a_provider_endpoint_are_counted_too() -> None:
+    limits = LimitsConfig(per_key=RateConfig(requests_per_minute=1))
+    with running(Antwort(Config(auth=KEYS, limits=limits), providers=[Stores()])) as server:
+        url = f"{server.url}/v1/test_stores/s1"
+        asked = [
+            httpx.get(url),
+            httpx.put(url, headers=ONE),
+            httpx.request("PROPFIND", url),
+            httpx.get(url, headers=ONE),
+        ]
+        page = httpx.get(f"{server.url}/metrics").text
+    assert [answer.status_code for answer in asked] == [401, 405, 401, 429]
+    where = 'path="/v1/test_stores/{store_id}",provider="stores"'
+    for method, status in (("GET", 401), ("PUT", 405), ("OTHER", 401), ("GET", 429)):
+        labels = f'method="{method}",{where},status="{status}"'
+        assert sample(page, f"antwort_builtin_api_requests_total{{{labels}}}") == 1
 
 
 def test_us2_3_a_provider_endpoint_receives_the_callers_tenant() -> None:

@@ -44,6 +44,7 @@ REQUEST_ID = "antwort.request_id"
 """The key of the ASGI scope that holds the request id."""
 ROUTE = "antwort.route"
 """The key of the ASGI scope under which routing leaves the pattern it matched, for metrics."""
+_METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +90,15 @@ class ProviderRoutes:
         """Return the path pattern of the route for a request, if there is one."""
         found = self._find(method, path)
         return None if found is None else found.route.path
+
+    def refused(self, method: str, path: str, status: int) -> None:
+        """Count a request that was refused before it got here; one for a path of somebody else is not ours to count."""
+        found = self._find(method, path)
+        for other in self.allowed(path) if found is None else ():
+            found = found or self._find(other, path)
+        if found is not None:
+            known = method if method in _METHODS else "OTHER"  # what clients invent must not become a time series
+            self._metrics.refused(found.route.provider, known, found.route.path, status)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one HTTP request."""

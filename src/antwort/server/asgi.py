@@ -77,7 +77,7 @@ def build_asgi(parts: Parts) -> ASGIApp:
         limiter=parts.limiter,
         refusals=parts.refusals,
         public=endpoints.public,
-        pattern=router.pattern,
+        refused=router.refused,
     )
     app = BodyLimitMiddleware(app, server.max_body_bytes, parts.bodies)
     if (hosts := AllowedHosts.of(server)) is not None:

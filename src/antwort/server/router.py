@@ -24,6 +24,13 @@ class Router:
         found = self._table.find(method, path)
         return self._providers.pattern(method, path) if found is None else found.route.path
 
+    def refused(self, method: str, path: str, status: int) -> str | None:
+        """Count a request that is not let in where it would have gone, and return that route's pattern, if any."""
+        pattern = self.pattern(method, path)
+        if self._table.find(method, path) is None:
+            self._providers.refused(method, path, status)
+        return pattern
+
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one HTTP request."""
         method, path = scope["method"], scope["path"]
@@ -31,7 +38,9 @@ class Router:
         if found is None:
             allowed = [*self._table.allowed(path), *self._providers.allowed(path)]
             if allowed and method not in allowed and not (method == "HEAD" and "GET" in allowed):
-                raise no_route(method, path, allowed)
+                error = no_route(method, path, allowed)
+                self._providers.refused(method, path, error.status)
+                raise error
             await self._providers(scope, receive, send)
             return
         route = found.route

@@ -24,14 +24,14 @@ class AuthMiddleware:
         limiter: RateLimiter,
         refusals: Refusals,
         public: Collection[str],
-        pattern: Callable[[str, str], str | None],
+        refused: Callable[[str, str, int], str | None],
     ) -> None:
         self.app = app
         self._logins = logins
         self._limiter = limiter
         self._refusals = refusals
         self._public = frozenset(public)
-        self._pattern = pattern
+        self._count = refused
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
@@ -53,7 +53,7 @@ class AuthMiddleware:
             await self.app(scope, receive, send)
 
     def _refused(self, scope: Scope, error: APIError) -> None:
-        pattern = self._pattern(scope["method"], scope["path"])
+        pattern = self._count(scope["method"], scope["path"], error.status)
         if pattern is not None:  # so that metrics show where callers are refused
             scope[ROUTE] = pattern
         self._refusals.record(scope, error, scope.get(REQUEST_ID))
