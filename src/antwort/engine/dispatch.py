@@ -1,6 +1,7 @@
 """Executing the calls of one turn: in parallel and bounded, with the order kept."""
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -15,7 +16,7 @@ from antwort.engine.history import INTERRUPTED
 from antwort.engine.journal import Journal
 from antwort.engine.offer import Target
 from antwort.engine.plan import Plan
-from antwort.functions import ToolResult
+from antwort.functions import Hosted, ToolResult
 from antwort.storage.base import JournalEntry
 from antwort.wire.ids import new_id
 
@@ -23,8 +24,12 @@ __all__ = ["ServerCall", "admit", "begin", "end", "finish_started", "grouped", "
 
 JSON = dict[str, Any]
 
+logger = logging.getLogger(__name__)
+
 _OWN = "antwort:function_call"
 """The item of a call that has none of its own."""
+_OURS = frozenset({"id", "type", "status"})
+"""The fields of an item that no function sets."""
 _REPEATS = 3
 """How often the same call of an idempotent function is executed before the model is told to stop."""
 
@@ -80,10 +85,8 @@ def begin(call: ServerCall, plan: Plan, emitter: Emitter) -> JournalEntry:
     face = spec.hosted if spec is not None and call.refusal is None else None
     record: JSON = {"call_id": call.call_id, "name": call.name, "arguments": call.arguments, "turn": call.turn}
     if face is not None and face.item is not None:
-        arguments = _decoded(call.arguments)
-        described = dict(face.describe(arguments)) if face.describe is not None else {}
-        prefix = "".join(word[0] for word in face.item.split("_") if word != "call")
-        item: JSON = {"id": new_id(prefix), "type": face.item, "status": "in_progress", **described}
+        prefix = "".join(word[:1] for word in face.item.split("_") if word != "call")
+        item: JSON = {"id": new_id(prefix), "type": face.item, "status": "in_progress", **_described(call, face)}
         call.output_index = emitter.add(item)
         for phase in face.phases:
             emitter.phase(call.output_index, face.item, phase)
@@ -120,7 +123,7 @@ def end(call: ServerCall, result: ToolResult, noted: Mapping[int, Source], plan:
         item["output"] = result.output
     else:
         if face is not None and face.item == item["type"]:
-            item.update(_gated(dict(result.item), face.includes, plan.include))
+            item.update(_found(call, face, result, plan.include))
         item["status"] = "failed" if result.is_error else "completed"
     if call.output_index >= 0:
         if item["type"] != _OWN and not result.is_error:
@@ -219,6 +222,46 @@ def _decoded(arguments: str) -> JSON:
     except (msgspec.DecodeError, UnicodeError):
         return {}
     return value if isinstance(value, dict) else {}
+
+
+def _described(call: ServerCall, face: Hosted) -> JSON:
+    """Return what a function says about a call that begins."""
+    if face.describe is None:
+        return {}
+    try:
+        return _fields(call, face.describe(_decoded(call.arguments)))
+    except BaseException:  # a provider's own code, and no reason for a response to fail
+        logger.exception("function %s: `describe` has failed; the item has no fields of its own", call.name)
+        return {}
+
+
+def _found(call: ServerCall, face: Hosted, result: ToolResult, asked: frozenset[str]) -> JSON:
+    """Return what the item of a call tells about its result."""
+    try:
+        return _gated(_fields(call, result.item), face.includes, asked)
+    except BaseException:
+        logger.exception("function %s: the item of its result cannot be read", call.name)
+        return {}
+
+
+def _fields(call: ServerCall, given: Any) -> JSON:
+    """Return the fields of an item as plain JSON, without those that cannot be written, or are not the function's."""
+    if not isinstance(given, Mapping):
+        logger.error("function %s: the fields of its item are a mapping, not %s", call.name, type(given).__name__)
+        return {}
+    fields: JSON = {}
+    for name, value in given.items():
+        if not isinstance(name, str) or name in _OURS:
+            logger.error("function %s: %.40r is no field of an item that it can set", call.name, name)
+            continue
+        try:
+            msgspec.json.encode(name)
+            fields[name] = msgspec.json.decode(msgspec.json.encode(value))
+        except Exception as error:  # noqa: BLE001 - a value may be anything, and raise anything
+            logger.error(  # noqa: TRY400 - what is wrong is the value, not where it is written
+                "function %s: the field '%s' of its item is no JSON: %s", call.name, ascii(name), type(error).__name__
+            )
+    return fields
 
 
 def _gated(fields: JSON, includes: Any, asked: frozenset[str]) -> JSON:

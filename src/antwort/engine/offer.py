@@ -1,5 +1,6 @@
 """Which functions the model is offered in one request, and whom each call is for."""
 
+import logging
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,6 +17,8 @@ from antwort.wire.kinds import read_type
 __all__ = ["Offers", "Target", "Toolset"]
 
 JSON = dict[str, Any]
+
+logger = logging.getLogger(__name__)
 
 _NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 
@@ -177,6 +180,13 @@ def _check(face: Hosted, tool: JSON, param: str) -> None:
     except BadRequestError as error:
         place = f"{param}.{error.param}" if error.param else param
         raise BadRequestError(error.message, param=place, code=error.code or "invalid_value") from None
+    except BaseException as error:
+        logger.exception("the check of a tool of type '%s' has failed", tool.get("type"))
+        raise BadRequestError(
+            f"A tool of type '{tool.get('type')}' cannot be read as it is given. The server's log says why.",
+            param=param,
+            code="invalid_value",
+        ) from error
 
 
 def _name(toolset: Toolset, tool: JSON, param: str) -> str:

@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Literal, TypedDict, TypeVar
 
+import msgspec
+
 from antwort.context import Context
 from antwort.errors import DefinitionError, did_you_mean
 from antwort.functions.arguments import Arguments, SchemaArguments, SignatureArguments
@@ -22,6 +24,7 @@ Offer = Literal["always", "on_request"]
 E = TypeVar("E", bound=StrEnum)
 
 _NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
+_ITEM = re.compile(r"[a-zA-Z][a-zA-Z0-9_:.-]{0,63}")
 
 
 class Scope(StrEnum):
@@ -89,9 +92,24 @@ class Hosted:
     """Functions that are offered with this one when a request names the type, with the same options."""
 
     def __post_init__(self) -> None:
-        types: object = self.types
-        if not isinstance(types, tuple) or not types:
+        if not self.types or not _are_texts(self.types):
             raise DefinitionError("Hosted needs a tuple of tool types, such as types=('name', 'name_preview')")
+        for name in ("phases", "companions"):
+            if not _are_texts(getattr(self, name)):
+                raise DefinitionError(f"Hosted: `{name}` is a tuple of texts")
+        if self.item is not None and not _ITEM.fullmatch(str(self.item)):
+            raise DefinitionError(f"Hosted: '{self.item}' is no type of an item, such as 'web_search_call'")
+        includes: object = self.includes
+        if not isinstance(includes, Mapping) or not _are_texts((*includes, *includes.values())):
+            raise DefinitionError("Hosted: `includes` maps a value of `include` to the field it shows, both texts")
+        try:
+            msgspec.json.encode(dict(self.tool_defaults))
+        except Exception as error:
+            raise DefinitionError(f"Hosted: `tool_defaults` is no JSON object: {error}") from error
+
+
+def _are_texts(values: object) -> bool:
+    return isinstance(values, tuple) and all(isinstance(value, str) for value in values)
 
 
 class FunctionOptions(TypedDict, total=False):
