@@ -226,7 +226,8 @@ def test_a_run_ends_with_calls_for_the_client(tmp_path: Path) -> None:
 
 
 def test_a_run_that_fails_says_why(tmp_path: Path) -> None:
-    with served(tmp_path, [turn(error=fail(503, "Out of memory."))], over_http=True) as stage:
+    steps, patience = [turn(error=fail(503, "Out of memory."))], {"outage_patience": 0}
+    with served(tmp_path, steps, over_http=True, engine=patience) as stage:
         client = stage.client()
         response = begun(client)
         done(stage, response.id)

@@ -2,11 +2,13 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable, Iterable
+import logging
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 import msgspec
+from typing_extensions import override
 
 from antwort.app import Antwort
 from antwort.config import Config
@@ -123,3 +125,22 @@ def text_of(item: JSON) -> str:
 def is_delta(event: JSON) -> bool:
     """Tell whether an event is a piece of text or of a thought."""
     return str(event["type"]).endswith(".delta")
+
+
+@contextlib.contextmanager
+def logged(text: str) -> Iterator[asyncio.Event]:
+    """Give an event that is set when somebody who runs things has logged a text."""
+    found, loop = asyncio.Event(), asyncio.get_running_loop()
+
+    class Listener(logging.Handler):
+        @override
+        def emit(self, record: logging.LogRecord) -> None:
+            if text in record.getMessage():
+                loop.call_soon_threadsafe(found.set)
+
+    listener, logger = Listener(), logging.getLogger("antwort.runs")
+    logger.addHandler(listener)
+    try:
+        yield found
+    finally:
+        logger.removeHandler(listener)

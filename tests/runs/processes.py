@@ -46,13 +46,29 @@ async def look_up(key: str, ctx: Context) -> str:
     await asyncio.sleep(0.03)
     note("end", ctx)
     return f"found {{key}}"
+
+
+@function(idempotent=True)
+async def explode(ctx: Context) -> str:
+    """End the process, as a bug in a library or too little memory does."""
+    note("begin", ctx)
+    os._exit(1)
 '''
 
 
 class ServerProcess:
     """`antwort serve` on one data folder, started as often as needed."""
 
-    def __init__(self, folder: Path, model_url: str, *, providers: JSON | None = None, **settings: Any) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        model_url: str,
+        *,
+        providers: JSON | None = None,
+        backend: JSON | None = None,
+        sections: JSON | None = None,
+        **settings: Any,
+    ) -> None:
         self.data_dir = folder / "data"
         self._ledger = folder / "ledger"
         self._errors = folder / "errors"
@@ -64,8 +80,9 @@ class ServerProcess:
             "data_dir": str(self.data_dir),
             "plugins_dir": str(plugins),
             "providers": providers or {},
-            "backends": {"steady": {"url": model_url, "models": ["steady"]}},
+            "backends": {"steady": {"url": model_url, "models": ["steady"], **(backend or {})}},
             "server": {"port": 0, **settings},
+            **(sections or {}),
         }
         self._config.write_text(json.dumps(config))
         self._process: subprocess.Popen[str] | None = None
@@ -73,6 +90,10 @@ class ServerProcess:
 
     def start(self) -> None:
         """Start it and wait until it listens."""
+        assert self.try_to_start(), f"it did not listen: {self.errors}"
+
+    def try_to_start(self) -> bool:
+        """Start it and wait until it listens; False if it ends before."""
         environment = {name: value for name, value in os.environ.items() if not name.startswith("ANTWORT_")}
         command = [sys.executable, "-m", "antwort", "serve", "--config", str(self._config), "--log-level", "warning"]
         with self._errors.open("a") as errors:
@@ -83,8 +104,9 @@ class ServerProcess:
         for line in self._process.stdout:
             if line.startswith("Listening on "):
                 self.url = line.removeprefix("Listening on ").strip()
-                return
-        raise AssertionError(f"it did not listen: {self.errors}")
+                return True
+        self.exit_code()
+        return False
 
     def kill(self) -> None:
         """Kill it, as the kernel would: nothing of it runs any more afterwards."""

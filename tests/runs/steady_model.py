@@ -23,11 +23,16 @@ def answer_to(outputs: dict[str, str]) -> str:
 
 
 def turn_of(body: JSON) -> tuple[str, str, list[JSON]]:
-    """Return thoughts, text and calls: first an order and two questions, then another order, then the answer."""
+    """Return thoughts, text and calls: first an order and two questions, then another order, then the answer.
+
+    Of what is called poison only the function that ends the process is called.
+    """
     messages = body["messages"]
     name = next(m["content"] for m in reversed(messages) if m["role"] == "user")
     outputs = {m["tool_call_id"]: m["content"] for m in messages if m["role"] == "tool"}
-    if not outputs:
+    if not outputs and name.startswith("poison"):
+        calls: list[tuple[str, JSON]] = [("explode", {})]
+    elif not outputs:
         calls = [("charge", {"order": f"{name}-1"}), ("look_up", {"key": f"{name}-a"}), ("look_up", {"key": "b"})]
     elif len(outputs) == 3:
         calls = [("charge", {"order": f"{name}-2"})]

@@ -88,7 +88,7 @@ def test_a_streamed_run_sends_its_events_from_the_first_and_goes_on_when_the_cli
 
 
 async def test_a_failure_of_the_model_ends_the_run_as_failed(tmp_path: Path) -> None:
-    async with embedded(tmp_path, [turn(["It "], error=fail(503, "Overloaded.", after=1))]) as app:
+    async with embedded(tmp_path, [turn(["It "], error=fail(500, "Overloaded.", after=1))]) as app:
         response, stream = await app.result(await app.accept())
     assert response["status"] == "failed"
     assert "Overloaded." in response["error"]["message"]

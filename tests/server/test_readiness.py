@@ -1,5 +1,8 @@
 """`/readyz` says whether requests can be answered; `/healthz` only that the process lives."""
 
+import asyncio
+import contextlib
+import sqlite3
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -11,6 +14,7 @@ from tests.support.statements import Questions
 
 from antwort import Antwort
 from antwort.config import Config
+from antwort.storage.sql import SqlStore
 from antwort.testing import RunningApp, running
 
 PASSWORD = "hunter22"
@@ -110,3 +114,72 @@ def test_tables_that_are_gone_are_noticed(tmp_path: Path, postgres_server: Postg
         after = get(server, "/readyz")
     assert_names_the_store(away, "The database cannot be used now: its tables are missing.")
     assert after.status_code == 200
+
+
+# --- what can be read and not written ---------------------------------------------------------------------------------
+
+
+def assert_not_ready(server: RunningApp, why: str) -> None:
+    """Ask again and again: whether the store can be written is asked once a second at most."""
+    while (answer := get(server, "/readyz")).status_code == 200 or answer.text.count("within 2 seconds"):
+        pass
+    assert_names_the_store(answer, f"The database cannot be used now: {why}.")
+
+
+def ask(server: RunningApp) -> httpx.Response:
+    return httpx.post(f"{server.url}/v1/responses", json={"input": "Hi"}, timeout=60)
+
+
+def assert_refused(answer: httpx.Response, why: str) -> None:
+    message = f"The database cannot be used now: {why}."
+    assert (answer.status_code, answer.json()["error"]["message"]) == (503, message)
+
+
+def test_a_server_whose_file_another_process_holds_is_not_ready(tmp_path: Path) -> None:
+    with running(app(tmp_path, busy_timeout=0.1)) as server:
+        with contextlib.closing(sqlite3.connect(tmp_path / "antwort.db", isolation_level=None)) as other:
+            other.execute("BEGIN IMMEDIATE")
+            assert_not_ready(server, "another process holds it")
+            assert_refused(ask(server), "another process holds it")
+            other.execute("ROLLBACK")
+        until_ready(server)
+        assert ask(server).status_code == 200
+
+
+def test_a_file_that_can_only_be_read_is_not_ready(tmp_path: Path) -> None:
+    with running(app(tmp_path)) as server:
+        on_writer(server, "PRAGMA query_only = ON")
+        assert_not_ready(server, "it is read-only")
+        assert_refused(ask(server), "it is read-only")
+
+
+def on_writer(server: RunningApp, statement: str) -> None:
+    """Execute a statement on the connection that writes."""
+    store = server.app.engine.store
+    assert isinstance(store, SqlStore)
+    writer = store._writer
+
+    async def execute() -> None:
+        await writer.run(lambda database: database.execute(statement).fetchall(), "")
+
+    asyncio.run_coroutine_threadsafe(execute(), server.loop).result(60)
+
+
+@pytest.mark.parametrize(
+    ("state", "why"), [("disk_full", "the disk is full"), ("system_error", "the server reports a failure")]
+)
+def test_a_server_of_databases_that_cannot_write_is_not_ready(
+    tmp_path: Path, postgres_server: PostgresServer, url: str, state: str, why: str
+) -> None:
+    failing = f"RAISE EXCEPTION 'could not extend file \"base/1\"' USING ERRCODE = '{state}'"
+    make = f"CREATE FUNCTION failing() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN {failing}; END $$"
+    with running(app(tmp_path, url=url)) as server:
+        postgres_server.execute(make, url)
+        for table in ("records", "responses"):
+            when = f"BEFORE INSERT OR UPDATE ON {table} FOR EACH STATEMENT EXECUTE FUNCTION failing()"
+            postgres_server.execute(f"CREATE TRIGGER failing {when}", url)
+        assert_not_ready(server, why)
+        assert_refused(ask(server), why)
+        postgres_server.execute("DROP FUNCTION failing CASCADE", url)
+        until_ready(server)
+        assert ask(server).status_code == 200

@@ -2,7 +2,7 @@
 
 from typing import Any, Literal
 
-from pydantic import Field, PositiveFloat, PositiveInt, SecretStr
+from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt, SecretStr
 
 from antwort.config.settings import Settings
 
@@ -60,6 +60,14 @@ class EngineConfig(Settings):
     parallel_recoveries: PositiveInt = Field(
         default=16, description="Background responses left unfinished that a start takes up at the same time."
     )
+    max_takeovers: PositiveInt = Field(
+        default=3,
+        description="Times a background response goes on after a crash without getting further, before it fails.",
+    )
+    outage_patience: NonNegativeFloat = Field(
+        default=3600.0,
+        description="Seconds a background response waits for a model server that is away, before it fails.",
+    )
     default_model: str | None = Field(default=None, description="The model of requests that name none.")
     heartbeat: PositiveFloat = Field(default=15.0, description="Seconds of silence before a stream sends a comment.")
     show_calls: bool = Field(
@@ -90,6 +98,10 @@ class StorageConfig(Settings):
     )
     synchronous: Literal["normal", "full"] = Field(
         default="normal", description="SQLite: survive a crash of the process (normal) or of the machine (full)."
+    )
+    busy_timeout: PositiveFloat = Field(
+        default=5.0,
+        description="SQLite: seconds to wait for a process that holds the database, before a request fails.",
     )
     pool_size: PositiveInt = Field(default=8, description="PostgreSQL: connections at the same time.")
     reconnect: PositiveFloat = Field(

@@ -3,12 +3,13 @@
 import asyncio
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
 
 from antwort.backends.base import ModelRequest
+from antwort.backends.failures import may_pass
 from antwort.config import EngineConfig
 from antwort.engine import traces
 from antwort.engine.asking import Asking, model_request
@@ -92,10 +93,16 @@ class Loop:
             self._counts = Counts.restored(stored, journal.entries)
             self._choice = plan.choice.relaxed() if self._counts.turns else plan.choice
             self.emitter.client_functions = self._clients()
+        self.on_progress: Callable[[], None] = _nobody
+        """Called when the response got further: a function has returned, or the window was compacted."""
         self._compacted = any(e.direction == "output" and e.item["type"] == COMPACTION for e in journal.entries)
 
     async def run(self) -> ResponseObject:
-        """Make the response. For a caller that does not stream, an error of the model server is raised as it is."""
+        """Make the response. For a caller that does not stream, an error of the model server is raised as it is.
+
+        If the store or the model server is away, a background response is not over: the error is raised, and whoever
+        runs it may go on from what is stored.
+        """
         try:
             with self._tracer.span(*traces.agent(self.plan)) as span:
                 await self._run()
@@ -107,8 +114,8 @@ class Loop:
             logger.info("response %s was taken over by somebody else", self.response.id)
             raise
         except APIError as error:
-            if isinstance(error, StoreUnavailableError) and self.response.background:
-                raise  # it is unfinished in the store; whoever runs it goes on when the store is back
+            if self.response.background and (isinstance(error, StoreUnavailableError) or may_pass(error)):
+                raise  # it is unfinished in the store; whoever runs it goes on when store and model are back
             await self._failed(error)
         except Exception:
             logger.exception("response %s failed", self.response.id)
@@ -230,6 +237,7 @@ class Loop:
         self._counts.summarised += compacted.usage.output_tokens
         self._journal.note(JournalEntry("output", self.emitter.compaction(compacted.encrypted_content)))
         self._noted = len(self.response.output)
+        self.on_progress()
         self._keep_counts()
         if self._journal.begun or self.response.background:
             await self._journal.save()
@@ -272,7 +280,9 @@ class Loop:
         if call.refusal is not None or target is None or target.executor is None or target.spec is None:
             return ToolResult.error(call.refusal or "There is no such function.", "denied")
         ctx = self.plan.ctx.with_(call_id=call.call_id, options=target.options, sources=call.sources)
-        return await target.executor.execute(target.spec.name, call.arguments, ctx)
+        result = await target.executor.execute(target.spec.name, call.arguments, ctx)
+        self.on_progress()
+        return result
 
     # --- after a crash -----------------------------------------------------------------------------------------------
 
@@ -283,6 +293,10 @@ class Loop:
         if any(e.direction == "output" and e.call is None and e.item["type"] in CALLS for e in entries):
             return None
         return await self._turns()
+
+    def forget(self, key: str) -> None:
+        """Forget something that was noted about the run, with the next write."""
+        self._journal.record.extra.pop(key, None)
 
     def _keep_counts(self) -> None:
         """Store with the next write how far the response has come, if somebody might have to continue it."""
@@ -355,3 +369,7 @@ class Loop:
         self.emitter.announce(kind)
         await self._journal.finish(self.response)
         await self.emitter.flush()
+
+
+def _nobody() -> None:
+    """Tell nobody."""

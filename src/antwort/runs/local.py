@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import itertools
 import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
 from typing import Any, TypeVar
@@ -15,9 +14,10 @@ from antwort.engine.journal import Journal
 from antwort.engine.loop import Loop
 from antwort.engine.plan import Plan
 from antwort.errors import APIError, BadRequestError, ServiceUnavailableError
-from antwort.functions.slots import Slots
 from antwort.runs.log import RunLog
+from antwort.runs.outage import ModelOutage, patiently, pauses
 from antwort.runs.remains import Remains
+from antwort.runs.takeovers import TAKEOVERS, Order, Place, Takeover, takeovers_of
 from antwort.storage.base import (
     ACTIVE,
     FencedError,
@@ -33,8 +33,6 @@ T = TypeVar("T")
 
 logger = logging.getLogger(__name__)
 
-PAUSES = (0.1, 0.5, 1.0, 2.0, 5.0)
-"""Seconds between two looks whether the store can be used again; the last goes on for ever."""
 LOOK = 0.5
 """Seconds between two looks at a run that somebody else executes."""
 PARTING = 5.0
@@ -49,7 +47,9 @@ class LocalRuns:
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._news: dict[str, asyncio.Event] = {}
         self._closing = False
-        self._recoveries = Slots(engine.settings.parallel_recoveries)
+        self._order = Order(engine.settings.parallel_recoveries)
+        self._taken: dict[str, Takeover] = {}
+        """Runs that were taken up here and have not got further yet."""
 
     @property
     def idle(self) -> bool:
@@ -75,7 +75,7 @@ class LocalRuns:
             await journal.save()
         except StoreUnavailableError as error:
             # Nobody knows whether it was stored. Whoever asked is told that it failed, so it must not run.
-            self._start(record.id, self._withdraw(record, error))
+            self._start(record.id, self._withdraw(record.tenant, record.id, error))
             raise
         accepted = msgspec.json.encode(plan.response)
         loop = self.engine.loop(plan, journal, log, sequence=events.sequence)
@@ -86,13 +86,18 @@ class LocalRuns:
         """Take up every run that is not over; return how many there were.
 
         All are claimed at once, so that nobody else writes to them any more, and go on a few at a time: a start must
-        not send a model server more than it takes. The oldest come first.
+        not send a model server more than it takes. The oldest come first, and last those that were taken up before and
+        got no further: each alone, the fewer times the earlier.
         """
         found = await self.engine.store.unfinished()
+        claimed = []
         for tenant, response_id in found:
             record = await self.engine.store.claim(tenant, response_id)
             if record is not None:
-                self._start(response_id, self._take_up(tenant, response_id, record.epoch))
+                claimed.append(Takeover(tenant, response_id, record.epoch, takeovers_of(record)))
+        for takeover in sorted(claimed, key=lambda takeover: takeover.before):
+            place = self._order.place(takeover)
+            self._start(takeover.response_id, self._take_up(takeover, place), place.leave)
         return len(found)
 
     async def cancel(self, tenant: str, response_id: str) -> JSON:
@@ -105,11 +110,17 @@ class LocalRuns:
             raise BadRequestError("Cannot cancel a synchronous response.", param="response_id")
         while (claimed := await store.claim(tenant, response_id)) is not None:
             await self._stop(response_id)
-            with contextlib.suppress(FencedError):  # somebody else cancels it too
+            self._taken.pop(response_id, None)
+            try:
                 await (await Remains.load(self.engine, claimed, self.wake)).cancel()
-                self.engine.metrics.response("cancelled")
-                self.wake(response_id)
-                break
+            except FencedError:  # somebody else cancels it too
+                continue
+            except StoreUnavailableError as error:
+                self._start(response_id, self._withdraw(tenant, response_id, error))
+                raise
+            self.engine.metrics.response("cancelled")
+            self.wake(response_id)
+            break
         return await self.engine.retrieve(tenant, response_id)
 
     async def events(self, tenant: str, response_id: str, *, after: int = -1) -> AsyncGenerator[StoredEvent, None]:
@@ -159,14 +170,34 @@ class LocalRuns:
             task.cancel()
         if tasks:
             await asyncio.wait(tasks)
+        await self._uncount()
 
     # --- tasks -------------------------------------------------------------------------------------------------------
 
-    def _start(self, response_id: str, work: Coroutine[Any, Any, None]) -> None:
+    async def _uncount(self) -> None:
+        """Take back what was counted of runs that are stopped in good order: it was not they that ended the process."""
+        store = self.engine.store
+        for takeover in self._taken.values():
+            try:
+                record = await store.get(takeover.tenant, takeover.response_id)
+                if record is not None:
+                    await store.note(record.tenant, record.id, record.epoch, {TAKEOVERS: takeover.before})
+            except FencedError:
+                continue  # another process has it
+            except StoreUnavailableError as error:
+                logger.warning("runs that were taken up stay counted as such: %s", error.message)
+                break
+        self._taken.clear()
+
+    def _start(
+        self, response_id: str, work: Coroutine[Any, Any, None], finished: Callable[[], None] | None = None
+    ) -> None:
         task = asyncio.get_running_loop().create_task(work)
         self._tasks[response_id] = task
 
         def ended(_: "asyncio.Task[None]") -> None:
+            if finished is not None:  # a task that is cancelled before its first step does not clean up by itself
+                finished()
             if self._tasks.get(response_id) is task:
                 del self._tasks[response_id]
             self.wake(response_id)
@@ -188,78 +219,151 @@ class LocalRuns:
             async with asyncio.timeout(None if mine else LOOK):
                 await news.wait()
 
-    async def _run(self, loop: Loop) -> None:
-        response_id = loop.response.id
-        try:
-            await loop.run()
-        except FencedError:
-            return  # somebody else has it
-        except StoreUnavailableError as error:
-            await self._again(loop.plan.ctx.tenant, response_id, error)
-        except Exception:  # it is in the store as failed, or cannot be stored at all
-            logger.exception("background response %s could not be brought to an end", response_id)
+    async def _run(self, loop: Loop | None, place: Place | None = None) -> None:
+        """Bring a run to its end. While the store or the model server is away it waits, then goes on from the store.
 
-    async def _take_up(self, tenant: str, response_id: str, epoch: int) -> None:
+        `place` is that of a run that was taken up: it is left while the run waits, and once it got further.
+        """
+        outage, looks = ModelOutage(self.engine.settings.outage_patience), pauses()
+        while loop is not None:
+            tenant, response_id = loop.plan.ctx.tenant, loop.response.id
+            loop.on_progress = self._progress_of(loop, outage, place)
+            try:
+                await loop.run()
+            except FencedError:
+                return  # somebody else has it
+            except StoreUnavailableError as error:
+                logger.warning("response %s waits for the store: %s", response_id, error.message)
+                pause = next(looks)
+            except APIError as error:
+                longest = outage.pause(error)
+                if longest is None:
+                    await self._fail(tenant, response_id, error)
+                    return
+                pause = longest
+                logger.warning("response %s waits for the model, %.1f s: %s", response_id, pause, error.message)
+            except Exception:  # it is in the store as failed, or cannot be stored at all
+                logger.exception("background response %s could not be brought to an end", response_id)
+                return
+            else:
+                return
+            if place is not None:
+                place.leave()
+            await asyncio.sleep(pause)
+            if place is not None and response_id in self._taken:
+                await place.enter()
+            loop = await self._resumed(tenant, response_id)
+
+    def _progress_of(self, loop: Loop, outage: ModelOutage, place: Place | None) -> Callable[[], None]:
+        """Return what is called when a run got further."""
+
+        def progress() -> None:
+            outage.over()
+            if place is not None:
+                loop.forget(TAKEOVERS)
+                self._taken.pop(loop.response.id, None)
+                place.leave()
+
+        return progress
+
+    async def _take_up(self, takeover: Takeover, place: Place) -> None:
         """Go on with a run that was left unfinished, when it is its turn. Until then its record is not in memory."""
-        await self._recoveries.acquire()
+        tenant, response_id = takeover.tenant, takeover.response_id
         try:
+            await place.enter()
             # Its turn may come late. By then it, or what it continues, may have been deleted.
             record = await patiently(lambda: self.engine.store.get(tenant, response_id))
-            if record is not None and record.epoch == epoch:
-                await self._resume(record)
+            if record is None or record.epoch != takeover.epoch:
+                return
+            if takeover.before >= self.engine.settings.max_takeovers:
+                await self._give_up(record)
+                return
+            record.extra[TAKEOVERS] = takeover.before + 1
+            noted = {TAKEOVERS: takeover.before + 1}  # before it runs: it may be what ends the process
+            await patiently(lambda: self.engine.store.note(tenant, response_id, takeover.epoch, noted))
+            self._taken[response_id] = takeover
+            await self._run(await self._resumed(tenant, response_id, record), place)
+            self._taken.pop(response_id, None)
+        except FencedError:
+            return
         finally:
-            self._recoveries.release()
+            place.leave()
 
-    async def _resume(self, record: ResponseRecord) -> None:
-        """Go on with a run that another process has begun; one that cannot go on has failed."""
+    async def _resumed(self, tenant: str, response_id: str, record: ResponseRecord | None = None) -> Loop | None:
+        """Return the loop that goes on with a run from what is stored; one that cannot go on has failed."""
         try:
-            loop = await (await Remains.load(self.engine, record, self.wake)).loop()
-        except FencedError:
-            return
-        except StoreUnavailableError as error:
-            await self._again(record.tenant, record.id, error)
+            return await self._with_remains(tenant, response_id, Remains.loop, record)
         except APIError as error:
-            logger.error("response %s cannot be taken up again: %s", record.id, error)  # noqa: TRY400 - no bug of ours
-            await self._fail(record, error)
+            logger.error("response %s cannot be taken up again: %s", response_id, error)  # noqa: TRY400 - no bug of ours
+            reason = error
         except Exception:
-            logger.exception("response %s cannot be taken up again", record.id)
-            await self._fail(record, APIError("The server had an error while taking up the response again."))
-        else:
-            await self._run(loop)
+            logger.exception("response %s cannot be taken up again", response_id)
+            reason = APIError("The server had an error while taking up the response again.")
+        await self._fail(tenant, response_id, reason)
+        return None
 
-    async def _again(self, tenant: str, response_id: str, error: APIError) -> None:
-        """Wait until the store can be used again, then go on with a run from what is there of it."""
-        logger.warning("response %s waits for the store: %s", response_id, error.message)
-        record = await patiently(lambda: self.engine.store.claim(tenant, response_id))
-        if record is not None:
-            await self._resume(record)
+    async def _with_remains(
+        self,
+        tenant: str,
+        response_id: str,
+        use: Callable[[Remains], Awaitable[T]],
+        record: ResponseRecord | None = None,
+    ) -> T | None:
+        """Claim a run, unless its record is given, and do something with what is stored of it.
 
-    async def _withdraw(self, unsure: ResponseRecord, error: APIError) -> None:
+        While the store cannot be used this waits and tries again. None if the run is over, or somebody else's.
+        """
+        looks = pauses()
+        while True:
+            try:
+                record = record or await self.engine.store.claim(tenant, response_id)
+                return None if record is None else await use(await Remains.load(self.engine, record, self.wake))
+            except FencedError:
+                return None
+            except StoreUnavailableError as error:
+                logger.warning("response %s waits for the store: %s", response_id, error.message)
+                record = None
+            await asyncio.sleep(next(looks))
+
+    async def _withdraw(self, tenant: str, response_id: str, error: APIError) -> None:
         """Wait until the store can be used again, then cancel a run that may be in it."""
-        logger.warning("response %s may be stored, and is cancelled if so: %s", unsure.id, error.message)
-        record = await patiently(lambda: self.engine.store.claim(unsure.tenant, unsure.id))
-        if record is not None:
-            await (await Remains.load(self.engine, record, self.wake)).cancel()
+        logger.warning(
+            "response %s is cancelled when the store is back, if it is there: %s", response_id, error.message
+        )
+        await self._end(tenant, response_id, Remains.cancel, "cancelled")
 
-    async def _fail(self, record: ResponseRecord, error: APIError) -> None:
+    async def _give_up(self, record: ResponseRecord) -> None:
+        """Let a run fail that was taken up too often."""
+        times = takeovers_of(record)
+
+        async def fail(remains: Remains) -> None:
+            names = ", ".join(f"'{name}'" for name in remains.under_way())
+            message = f"The server ended while it made this response, and again each of the {times} times it went on"
+            message += f" with it, executing {names}." if names else " with it."
+            logger.error("response %s is not taken up again: %s", record.id, message)
+            await remains.fail(APIError(f"{message} It is not tried again."))
+
+        await self._end(record.tenant, record.id, fail, "failed", record)
+
+    async def _fail(self, tenant: str, response_id: str, error: APIError) -> None:
+        await self._end(tenant, response_id, lambda remains: remains.fail(error), "failed")
+
+    async def _end(
+        self,
+        tenant: str,
+        response_id: str,
+        end: Callable[[Remains], Awaitable[None]],
+        status: str,
+        record: ResponseRecord | None = None,
+    ) -> None:
+        """End a run from what is stored of it."""
+
+        async def ended(remains: Remains) -> bool:
+            await end(remains)
+            return True
+
         try:
-            await (await Remains.load(self.engine, record, self.wake)).fail(error)
-        except FencedError:
-            return
-        except StoreUnavailableError as away:
-            await self._again(record.tenant, record.id, away)
-            return
+            if await self._with_remains(tenant, response_id, ended, record):
+                self.engine.metrics.response(status)
         except Exception:
-            logger.exception("response %s could not be ended; the next start tries again", record.id)
-        else:
-            self.engine.metrics.response("failed")
-
-
-async def patiently(ask: Callable[[], Awaitable[T]]) -> T:
-    """Ask the store for something, again and again while it cannot be used."""
-    pauses = itertools.chain(PAUSES, itertools.repeat(PAUSES[-1]))
-    while True:
-        try:
-            return await ask()
-        except StoreUnavailableError:
-            await asyncio.sleep(next(pauses))
+            logger.exception("response %s could not be ended; the next start tries again", response_id)

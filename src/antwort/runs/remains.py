@@ -15,7 +15,7 @@ from antwort.engine.journal import Journal
 from antwort.engine.loop import Loop
 from antwort.engine.plan import Plan
 from antwort.engine.replay import RunState, state_of
-from antwort.errors import APIError, BadRequestError
+from antwort.errors import APIError, BadRequestError, RateLimitError
 from antwort.runs.log import RunLog
 from antwort.storage.base import JournalEntry, ResponseRecord, StoredEvent
 from antwort.wire.requests import CreateResponse
@@ -78,6 +78,11 @@ class Remains:
         sequence = self._emitter.events.sequence
         return self._engine.loop(plan, self._journal, self._log, sequence=sequence, places=self._places, resumed=True)
 
+    def under_way(self) -> list[str]:
+        """Return the names of the functions that were being executed."""
+        calls = [entry.call for entry in self._journal.entries if entry.call is not None]
+        return [call["name"] for call in calls if "name" in call and "output" not in call]
+
     async def cancel(self) -> None:
         """End the run as cancelled. There is no event for that: the stream just ends."""
         self._keep_cut_off()
@@ -91,8 +96,9 @@ class Remains:
         self._keep_cut_off()
         self._interrupt_calls()
         self.response.status = "failed"
-        self.response.error = ResponseError("server_error", error.message)
-        self._emitter.error("server_error", error.message)
+        code = "rate_limit_exceeded" if isinstance(error, RateLimitError) else "server_error"
+        self.response.error = ResponseError(code, error.message)
+        self._emitter.error(code, error.message)
         self._emitter.announce("failed")
         await self._journal.finish(self.response)
 

@@ -10,10 +10,12 @@ __all__ = ["Readiness"]
 
 LIMIT = 2.0
 """Seconds that the store has to answer."""
+WRITE_EVERY = 1.0
+"""Seconds between two writes that show that the store can be written."""
 
 
 class Readiness:
-    """Asks what every request needs: that the server is running, and that its store answers.
+    """Asks what every request needs: that the server is running, and that its store can be read and written.
 
     The store is asked once at a time, however many probes there are: they are public, and while it is away each
     question keeps one of its connections busy.
@@ -23,6 +25,9 @@ class Readiness:
         self._state = state
         self._store = store
         self._question: asyncio.Task[None] | None = None
+        self._write_due = 0.0
+        self._unwritable: StoreUnavailableError | None = None
+        """Why the last write failed; None if it did not."""
 
     async def check(self) -> None:
         """Raise a ServiceUnavailableError that names what is not ready."""
@@ -39,8 +44,22 @@ class Readiness:
     def _asked(self) -> "asyncio.Task[None]":
         """Return the question that is under way, or a new one."""
         if self._question is None or self._question.done():
-            self._question = asyncio.get_running_loop().create_task(self._store.ping())
+            self._question = asyncio.get_running_loop().create_task(self._ask())
         return self._question
+
+    async def _ask(self) -> None:
+        await self._store.ping()
+        now = asyncio.get_running_loop().time()
+        if now >= self._write_due:
+            self._write_due = now + WRITE_EVERY
+            try:
+                await self._store.try_write()
+            except StoreUnavailableError as error:
+                self._unwritable = error
+            else:
+                self._unwritable = None
+        if self._unwritable is not None:
+            raise StoreUnavailableError(self._unwritable.message)
 
 
 def _without_store(why: str) -> ServiceUnavailableError:

@@ -47,4 +47,4 @@ def open_store(config: Config) -> Store:
             url, pool_size=settings.pool_size, reconnect=settings.reconnect
         )
         return opened
-    return SqliteStore.open(sqlite_path(url), synchronous=settings.synchronous)
+    return SqliteStore.open(sqlite_path(url), synchronous=settings.synchronous, busy_timeout=settings.busy_timeout)

@@ -163,6 +163,9 @@ class ResponseStore(Protocol):
     async def add_events(self, tenant: str, response_id: str, epoch: int, events: Sequence[StoredEvent]) -> None:
         """Append events."""
 
+    async def note(self, tenant: str, response_id: str, epoch: int, extra: JSON) -> None:
+        """Add to the record's extra, or replace what is there under the same keys, and change nothing else."""
+
     async def get(self, tenant: str, response_id: str) -> ResponseRecord | None:
         """Return a response of the tenant, None if there is none."""
 
@@ -194,6 +197,9 @@ class ResponseStore(Protocol):
 
     async def ping(self) -> None:
         """Read a little of what is stored; raise StoreUnavailableError if that cannot be done now."""
+
+    async def try_write(self) -> None:
+        """Write a little and commit it; raise StoreUnavailableError if that cannot be done now."""
 
     async def close(self) -> None:
         """Finish pending writes and let go of the database."""

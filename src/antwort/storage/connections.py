@@ -10,12 +10,21 @@ from typing import Literal
 
 from antwort.errors import ConfigError
 
-__all__ = ["Synchronous", "config_errors", "connect", "create_file", "open_reader", "open_writer", "primary_code"]
+__all__ = [
+    "BUSY_SECONDS",
+    "Synchronous",
+    "config_errors",
+    "connect",
+    "create_file",
+    "open_reader",
+    "open_writer",
+    "primary_code",
+]
 
 Synchronous = Literal["normal", "full"]
 
 BUSY_SECONDS = 5.0
-"""How long a statement waits for another process that holds the database."""
+"""How long a statement waits for another process that holds the database, unless somebody says otherwise."""
 CHECKPOINT_PAGES = 4000
 """Pages of the write-ahead log that are gathered before they go into the file: pages written often go there once."""
 WAL_LIMIT = 64 * 1024**2
@@ -73,21 +82,21 @@ def create_file(path: Path) -> None:
         os.close(descriptor)
 
 
-def connect(path: Path) -> sqlite3.Connection:
+def connect(path: Path, busy_timeout: float = BUSY_SECONDS) -> sqlite3.Connection:
     """Open a database that exists. Transactions begin and end where the caller says so."""
     # A connection is used by one thread at a time, but not always by the one that opened it.
     return sqlite3.connect(
         f"{path.absolute().as_uri()}?mode=rw",
         uri=True,
-        timeout=BUSY_SECONDS,
+        timeout=busy_timeout,
         isolation_level=None,
         check_same_thread=False,
     )
 
 
-def open_writer(path: Path, synchronous: Synchronous) -> sqlite3.Connection:
+def open_writer(path: Path, synchronous: Synchronous, busy_timeout: float = BUSY_SECONDS) -> sqlite3.Connection:
     """Open the connection that writes."""
-    with _closed_on_error(connect(path)) as database:
+    with _closed_on_error(connect(path, busy_timeout)) as database:
         if _with_log(database) != "wal":
             raise ConfigError(
                 "SQLite cannot keep a write-ahead log here. Put the database on a local disk.", where=str(path)
@@ -99,9 +108,9 @@ def open_writer(path: Path, synchronous: Synchronous) -> sqlite3.Connection:
         return database
 
 
-def open_reader(path: Path) -> sqlite3.Connection:
+def open_reader(path: Path, busy_timeout: float = BUSY_SECONDS) -> sqlite3.Connection:
     """Open a connection that only reads."""
-    with _closed_on_error(connect(path)) as database:
+    with _closed_on_error(connect(path, busy_timeout)) as database:
         database.execute("PRAGMA temp_store = MEMORY")
         database.execute("PRAGMA query_only = ON")
         return database

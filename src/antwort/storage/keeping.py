@@ -12,7 +12,7 @@ from antwort.storage.base import Kept, Page
 from antwort.storage.database import Database, Row, snapshot
 from antwort.storage.rows import KEPT, kept_of
 
-__all__ = ["count", "create", "delete", "get", "page", "scan", "update"]
+__all__ = ["count", "create", "delete", "get", "page", "scan", "try_write", "update"]
 
 _PLACE_KEPT = 86_400
 """Seconds for which what is deleted keeps its place."""
@@ -36,6 +36,11 @@ _BELOW = f"{_OF} AND parent = ?"
 _SCAN = f"""
     SELECT number, {KEPT} FROM records WHERE owner = ? AND kind = ? AND deleted_at IS NULL AND number > ?
     ORDER BY number LIMIT ?"""  # noqa: S608
+# The version changes each time: a row that stays the same is not written.
+_TRY_WRITE = f"""
+    INSERT INTO records (owner, kind, {KEPT}) VALUES ('', 'try_write', 'try_write', '', ?, '{{}}', '', 1)
+    ON CONFLICT (owner, kind, tenant, id) DO UPDATE SET created_at = excluded.created_at,
+        version = records.version % 1000000 + 1"""  # noqa: S608
 _FIRST, _LAST = 0, 2**63 - 1
 
 
@@ -118,3 +123,8 @@ def _place(database: Database, of: Row, name: str, param: str) -> int:
             f"There is no '{name}' to list from; if it was deleted, list again without '{param}'.", param=param
         )
     return int(row[0])
+
+
+def try_write(database: Database, *, now: int) -> None:
+    """Write a row that nobody reads, to see whether anything can be written."""
+    database.execute(_TRY_WRITE, (now,))

@@ -16,6 +16,7 @@ __all__ = [
     "RECORD",
     "conversation_of",
     "conversation_row",
+    "decoded",
     "encoded",
     "entry_of",
     "entry_rows",
@@ -47,6 +48,11 @@ _decode = msgspec.json.Decoder().decode
 def encoded(value: Any) -> str:
     """Return a value as JSON."""
     return _encode(value).decode()
+
+
+def decoded(text: str) -> Any:
+    """Return the value in a JSON text."""
+    return _decode(text)
 
 
 def record_row(record: ResponseRecord) -> Row:

@@ -1,11 +1,13 @@
 """The store on any SQL database: what is asked becomes a call with a connection, handed to whoever owns one."""
 
+import time
 from collections.abc import Sequence
 
 from typing_extensions import override
 
-from antwort.storage import statements, talk
+from antwort.storage import keeping, statements, talk
 from antwort.storage.base import (
+    JSON,
     ConversationRecord,
     ConversationStore,
     JournalEntry,
@@ -80,6 +82,13 @@ class SqlStore(Store):
         )
 
     @override
+    async def note(self, tenant: str, response_id: str, epoch: int, extra: JSON) -> None:
+        noted = dict(extra)
+        await self._writer.run(
+            lambda database: statements.note(database, tenant, response_id, epoch, noted), response_id
+        )
+
+    @override
     async def get(self, tenant: str, response_id: str) -> ResponseRecord | None:
         return await self._reader.run(lambda database: statements.get(database, tenant, response_id))
 
@@ -133,6 +142,11 @@ class SqlStore(Store):
     @override
     async def ping(self) -> None:
         await self._reader.run(statements.ping)
+
+    @override
+    async def try_write(self) -> None:
+        now = int(time.time())
+        await self._writer.run(lambda database: keeping.try_write(database, now=now), "")
 
     @override
     async def close(self) -> None:

@@ -8,7 +8,7 @@ from typing_extensions import override
 
 from antwort.storage import statements
 from antwort.storage.base import StoreUnavailableError
-from antwort.storage.connections import Synchronous, config_errors, create_file, open_reader, open_writer
+from antwort.storage.connections import BUSY_SECONDS, Synchronous, config_errors, create_file, open_reader, open_writer
 from antwort.storage.database import Database, Reader, Writer
 from antwort.storage.sql import SqlStore
 from antwort.storage.sqlite_threads import SqliteReaders, SqliteWriter
@@ -31,16 +31,23 @@ class SqliteStore(SqlStore):
         self._path = path.absolute()
 
     @classmethod
-    def open(cls, path: Path, *, synchronous: Synchronous = "normal", migrations: Migrations = MIGRATIONS) -> Self:
+    def open(
+        cls,
+        path: Path,
+        *,
+        synchronous: Synchronous = "normal",
+        busy_timeout: float = BUSY_SECONDS,
+        migrations: Migrations = MIGRATIONS,
+    ) -> Self:
         """Open a database, new or old; raise ConfigError if it cannot be used. This blocks for some milliseconds."""
         with config_errors(path), ExitStack() as opened:
             create_file(path)
             prepare(f"sqlite:///{path}", migrations=migrations)
-            writer = open_writer(path, synchronous)
+            writer = open_writer(path, synchronous, busy_timeout)
             opened.callback(writer.close)
             readers = []
             for _ in range(READERS):
-                readers.append(open_reader(path))
+                readers.append(open_reader(path, busy_timeout))
                 opened.callback(readers[-1].close)
             opened.pop_all()
         # The readers are closed first: the last connection to close writes the log into the file, which they cannot.

@@ -3,7 +3,8 @@
 Every statement names the tenant. The drivers compile a text once and keep it, as long as the text is the same.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from antwort.errors import NotFoundError
 from antwort.storage import talk
@@ -17,7 +18,7 @@ from antwort.storage.base import (
     StoredEvent,
 )
 from antwort.storage.database import LOCK, Database, Row, snapshot
-from antwort.storage.rows import ENTRY, RECORD, entry_of, record_of
+from antwort.storage.rows import ENTRY, RECORD, decoded, encoded, entry_of, record_of
 
 __all__ = [
     "append",
@@ -29,6 +30,7 @@ __all__ = [
     "get",
     "history",
     "journal",
+    "note",
     "page",
     "ping",
     "unfinished",
@@ -44,6 +46,8 @@ _PUT_ENTRY = f"""
         item = excluded.item, visible = excluded.visible, call = excluded.call"""  # noqa: S608
 _INSERT_EVENT = "INSERT INTO events (response_id, sequence, tenant, type, data) VALUES (?, ?, ?, ?, ?)"
 _EPOCH = f"SELECT epoch FROM responses WHERE id = ? AND tenant = ? {LOCK}"  # noqa: S608
+_EXTRA = f"SELECT extra FROM responses WHERE id = ? AND tenant = ? AND epoch = ? {LOCK}"  # noqa: S608
+_NOTE = "UPDATE responses SET extra = ? WHERE id = ? AND tenant = ? AND epoch = ?"
 _STATUS = f"SELECT status FROM responses WHERE id = ? AND tenant = ? {LOCK}"  # noqa: S608
 _GET = f"SELECT {RECORD} FROM responses WHERE id = ? AND tenant = ?"  # noqa: S608
 _JOURNAL = f"SELECT {ENTRY} FROM entries WHERE response_id = ? AND tenant = ? ORDER BY position"  # noqa: S608
@@ -140,6 +144,14 @@ def update(
     _put(database, entries, events)
     if said:
         _say(database, said)
+
+
+def note(database: Database, tenant: str, response_id: str, epoch: int, extra: Mapping[str, Any]) -> None:
+    """Add to the extra of a response, if the epoch is the current one."""
+    row = database.execute(_EXTRA, (response_id, tenant, epoch)).fetchone()
+    if row is None:
+        raise FencedError(f"epoch {epoch} of {response_id} is over")
+    database.execute(_NOTE, (encoded({**decoded(row[0]), **extra}), response_id, tenant, epoch))
 
 
 def _put(database: Database, entries: Sequence[Row], events: Sequence[Row]) -> None:

@@ -48,6 +48,8 @@ def translated(error: Exception) -> Exception:
     if state in _UNSTORABLE:
         return BadRequestError(_UNSTORABLE[state])
     reason = _UNAVAILABLE.get(state)
+    if reason is None and isinstance(error, psycopg.OperationalError):  # of the server or its machine, not of ours
+        reason = "the server reports a failure"
     return error if reason is None else unavailable(reason, error)
 
 

@@ -59,6 +59,12 @@ class _LostError(Exception):
         self.in_doubt = in_doubt
         self.value = value
 
+    @property
+    def reason(self) -> str:
+        """What is the matter, in plain words."""
+        is_read_only = self.cause is not None and self.cause.sqlstate == _READ_ONLY
+        return "it is read-only" if is_read_only else "it cannot be reached"
+
 
 class Session:
     """A connection that is made when it is needed, and again when it was lost. It belongs to one thread."""
@@ -90,7 +96,7 @@ class Session:
                 if lost.in_doubt and doubt is None:
                     doubt, deadline = lost, time.monotonic() + self._outage.patience
                 if time.monotonic() > deadline and (attempts > 1 or self._outage.known()):
-                    raise unavailable("it cannot be reached", lost.cause) from lost.cause
+                    raise unavailable(lost.reason, lost.cause) from lost.cause
             except psycopg.IntegrityError as error:
                 if doubt is None:
                     raise translated(error) from error

@@ -1,0 +1,107 @@
+"""Whose turn it is among the runs that a start takes up, and how often each was taken up in vain."""
+
+import asyncio
+from dataclasses import dataclass
+
+from antwort.functions.slots import Slots
+from antwort.storage.base import ResponseRecord
+
+__all__ = ["TAKEOVERS", "Order", "Place", "Takeover", "takeovers_of"]
+
+TAKEOVERS = "takeovers"
+"""Under this key the extra of a record counts them."""
+
+
+def takeovers_of(record: ResponseRecord) -> int:
+    """Return how often a run was taken up since it last got further."""
+    return int(record.extra.get(TAKEOVERS, 0))
+
+
+@dataclass(frozen=True, slots=True)
+class Takeover:
+    """A run that was claimed to be taken up."""
+
+    tenant: str
+    response_id: str
+    epoch: int
+    before: int
+    """How often it was taken up before, since it last got further."""
+
+
+class Order:
+    """Lets runs go on a few at a time, in the order of asking.
+
+    One that was taken up before and got no further may be what ended the process. It goes on alone, when no other that
+    was taken up is left that has not got further: if it ends the process again, it is the only one to be counted, and
+    the others are done before it.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self._slots = Slots(limit)
+        self._alone = asyncio.Lock()
+        self._others = 0
+        self._no_others = asyncio.Event()
+        self._no_others.set()
+
+    def place(self, takeover: Takeover) -> "Place":
+        """Return a run's place, which it enters and leaves; those with a run that is not suspect count at once."""
+        place = Place(self, suspect=takeover.before > 0)
+        place.expect()
+        return place
+
+    async def enter(self, *, suspect: bool) -> None:
+        """Wait for a turn."""
+        if not suspect:
+            await self._slots.acquire()
+            return
+        await self._alone.acquire()
+        try:
+            await self._no_others.wait()
+        except BaseException:
+            self._alone.release()
+            raise
+
+    def leave(self, *, suspect: bool) -> None:
+        """Give the turn to the next."""
+        if suspect:
+            self._alone.release()
+        else:
+            self._slots.release()
+
+    def count(self, change: int) -> None:
+        """Count the runs that are not suspect and have not got further yet."""
+        self._others += change
+        if self._others:
+            self._no_others.clear()
+        else:
+            self._no_others.set()
+
+
+class Place:
+    """The place of one run. It is left when the run got further, waits for something, or is over."""
+
+    def __init__(self, order: Order, *, suspect: bool) -> None:
+        self._order = order
+        self._suspect = suspect
+        self._expected = self._entered = False
+
+    def expect(self) -> None:
+        """Take note that the run will ask for its turn: those that must be alone wait for it."""
+        if not (self._suspect or self._expected):
+            self._expected = True
+            self._order.count(1)
+
+    async def enter(self) -> None:
+        """Wait for the turn."""
+        self.expect()
+        await self._order.enter(suspect=self._suspect)
+        self._entered = True
+
+    def leave(self) -> None:
+        """Give the turn away, if the run has it."""
+        if self._entered:
+            self._entered = False
+            self._order.leave(suspect=self._suspect)
+        if self._expected:
+            self._expected = False
+            self._order.count(-1)
