@@ -168,6 +168,7 @@ class Antwort:
                 metrics=self.metrics,
                 tracer=self._tracer,
                 sealer=await asyncio.to_thread(self._sealer),
+                check_url=self.outbound.check,
             )
             self.runs = LocalRuns(self.engine)
             parts = self._parts()

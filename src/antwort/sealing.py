@@ -90,7 +90,7 @@ def _read(file: Path) -> str:
 
 
 def _create(file: Path) -> str:
-    file.parent.mkdir(parents=True, exist_ok=True)
+    file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     own = file.with_name(f"{file.name}.{os.getpid()}.{secrets.token_hex(4)}")
     own.touch(mode=0o600, exist_ok=False)
     try:

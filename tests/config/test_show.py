@@ -131,7 +131,7 @@ def test_secrets_in_the_raw_settings_of_providers_are_masked(load: Load) -> None
         "token": None,
         "url": f"http://user:{MASK}@host",
         "headers.Authorization": MASK,
-        "headers.Accept": "text",
+        "headers.Accept": MASK,
         "tokens": [MASK, MASK],
         "credentials.user": MASK,
         "credentials.more.0.deep": MASK,
@@ -155,6 +155,13 @@ def test_values_from_variables_with_the_name_of_a_secret_are_masked(load: Load) 
     assert shown["server.cors_origins"] == ["h", MASK]
     assert shown["providers.x.settings.header"] == MASK
     assert shown["providers.x.settings.size"] == "5"
+
+
+def test_headers_of_backends_are_shown_by_their_names_alone(load: Load) -> None:
+    shown = _shown(load("backends: {main: {url: 'http://m/v1', headers: {X-Gateway: s3cret, X-Team: blue}}}"))
+
+    assert shown["backends.main.headers.X-Gateway"] == MASK
+    assert shown["backends.main.headers.X-Team"] == MASK
 
 
 def test_a_provider_with_the_name_of_a_secret_is_not_masked(load: Load) -> None:

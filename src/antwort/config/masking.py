@@ -2,7 +2,7 @@
 
 import re
 
-__all__ = ["MASK", "is_secret_collection", "is_secret_name", "mask_urls"]
+__all__ = ["MASK", "is_header_map", "is_secret_collection", "is_secret_name", "mask_urls"]
 
 MASK = "********"
 
@@ -29,6 +29,11 @@ def is_secret_collection(name: str) -> bool:
     """Tell whether a list or mapping under this name holds secrets: `tokens: [...]`."""
     words = _WORD.findall(name)
     return is_secret_name(name) or (bool(words) and words[-1].lower() in _PLURALS)
+
+
+def is_header_map(name: str, value: object) -> bool:
+    """Tell whether a mapping has the headers of requests: any of them may be a credential, whatever it is called."""
+    return isinstance(value, dict) and name.lower().endswith("headers")
 
 
 def mask_urls(text: str) -> str:

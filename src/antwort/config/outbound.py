@@ -2,6 +2,7 @@
 
 import ipaddress
 import re
+from typing import Literal
 
 from pydantic import ByteSize, Field, PositiveFloat, PositiveInt, field_validator
 
@@ -25,6 +26,11 @@ class OutboundConfig(Settings):
     timeout: PositiveFloat = Field(default=20.0, description="Seconds a request may take, redirects included.")
     max_bytes: ByteSize = Field(
         default=ByteSize(5 * 1024 * 1024), gt=0, description="Largest answer, compressed or not."
+    )
+    model_urls: Literal["public", "any", "none"] = Field(
+        default="public",
+        description="URLs of images and files in requests, which the model server fetches: those of public addresses "
+        "and of `allow`, any that begin with http or https, or none, only data URLs.",
     )
     max_connections: PositiveInt = Field(default=100, description="Connections at the same time.")
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic import BaseModel, SecretStr
 
-from antwort.config.masking import MASK, is_secret_collection, is_secret_name, mask_urls
+from antwort.config.masking import MASK, is_header_map, is_secret_collection, is_secret_name, mask_urls
 from antwort.config.origins import DEFAULT, Origin, join
 
 __all__ = ["Entry", "entries"]
@@ -31,7 +31,7 @@ def _leaves(key: str, value: Any, origins: Mapping[str, Origin], *, secret: bool
     if isinstance(value, BaseModel):
         # The types of a model say what is secret; `limits.per_key` is not.
         for name, inner in value:
-            yield from _leaves(join(key, name), inner, origins, secret=False)
+            yield from _leaves(join(key, name), inner, origins, secret=is_header_map(name, inner))
     elif isinstance(value, dict) and value:
         for name, inner in value.items():
             hidden = secret or _is_secret(name, inner)
@@ -47,6 +47,8 @@ def _leaves(key: str, value: Any, origins: Mapping[str, Origin], *, secret: bool
 def _is_secret(name: str, value: Any) -> bool:
     if isinstance(value, BaseModel):
         return False
+    if is_header_map(name, value):
+        return True
     return is_secret_collection(name) if isinstance(value, dict | list) else is_secret_name(name)
 
 

@@ -17,6 +17,7 @@ from antwort.engine.events import EventSink
 from antwort.engine.history import Recall, assembled, load_history, resolve_references, restore_sources
 from antwort.engine.input import read_input
 from antwort.engine.journal import Journal, body_of
+from antwort.engine.links import CheckUrl, check_links, item_links
 from antwort.engine.loop import Loop
 from antwort.engine.metrics import TurnMetrics
 from antwort.engine.models import Models
@@ -65,6 +66,8 @@ class Engine:
     metrics: TurnMetrics
     tracer: Tracer
     sealer: Sealer
+    check_url: CheckUrl | None = None
+    """Asked about each URL that a model server would fetch; None lets all pass."""
 
     @classmethod
     def build(
@@ -78,10 +81,11 @@ class Engine:
         metrics: Metrics,
         tracer: Tracer,
         sealer: Sealer,
+        check_url: CheckUrl | None = None,
     ) -> "Engine":
         """Put an engine together."""
         planner = Planner(settings, agents, Offers(executors))
-        return cls(executors, models, store, settings, planner, TurnMetrics(metrics), tracer, sealer)
+        return cls(executors, models, store, settings, planner, TurnMetrics(metrics), tracer, sealer, check_url)
 
     async def plan(
         self, create: CreateResponse, ctx: Context, *, show_calls: bool = False, recall: Recall | None = None
@@ -105,6 +109,7 @@ class Engine:
                 raise conversation_not_found(plan.conversation)
             plan.history = found
         plan.input = await resolve_references(items, self.store, ctx)
+        await self._check_links(plan, create)
         restore_sources([*plan.history, *plan.input], plan.ctx.sources)
         resolved = await self.models.resolve(plan.response.model or None)
         plan.response.model = plan.response.model or resolved.model
@@ -112,6 +117,16 @@ class Engine:
         if plan.stored and recall is not None and create.previous_response_id in recall:
             plan.carried, plan.history = plan.history, []
         return plan
+
+    async def _check_links(self, plan: Plan, create: CreateResponse) -> None:
+        """Check the URLs that the model server would fetch; what was stored once is checked again, as names change."""
+        if self.check_url is None:
+            return
+        before = "conversation" if create.previous_response_id is None else "previous_response_id"
+        links = [link for index, new in enumerate(plan.input) for link in item_links(new.item, f"input[{index}]")]
+        links += [(before, url) for old in plan.history for _, url in item_links(old.item, "")]
+        if links:
+            await check_links(links, self.check_url)
 
     def seals(self, plan: Plan) -> Seals:
         """Return what opens and makes the sealed items of a response."""

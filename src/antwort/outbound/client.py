@@ -86,11 +86,24 @@ class Outbound(HttpClient):
                 target = read_url(_joined(target, location))
         raise UnreachableError(f"'{shown(url)}' redirects more than {_MAX_REDIRECTS} times.")
 
+    async def check(self, url: str) -> None:
+        """Raise an OutboundError unless a model server may be given a URL that a stranger names.
+
+        What it resolves to here and now is what is checked; nobody is asked for it.
+        """
+        if self._settings.model_urls == "none":
+            raise BlockedError("URLs are not taken here; send the content itself, as a data URL.")
+        target = read_url(url)
+        host, port = _place(target)
+        if self._settings.model_urls == "public" and not self._allowed.host(host, port):
+            async with self._in_time(_quoted(host), None):
+                await self._checked(host, port)
+
     async def _fetch_once(
         self, target: URL, headers: Mapping[str, str], max_bytes: int | None
     ) -> tuple[HttpAnswer, str | None]:
         """Get one URL; also return where it redirects to, if it does."""
-        host, port = str(target.raw_host).lower().rstrip("."), int(target.port or 0)
+        host, port = _place(target)
         failure: Exception | None = None
         for address in (await self._checked(host, port))[:_MAX_ADDRESSES]:
             try:
@@ -204,6 +217,11 @@ class Outbound(HttpClient):
 async def _resolved(host: str, port: int) -> Sequence[str]:
     found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
     return list(dict.fromkeys(str(sockaddr[0]) for *_, sockaddr in found))
+
+
+def _place(target: URL) -> tuple[str, int]:
+    """Return the host and port of a URL."""
+    return str(target.raw_host).lower().rstrip("."), int(target.port or 0)
 
 
 def _joined(base: URL, location: str) -> str:

@@ -61,9 +61,9 @@ def build_asgi(parts: Parts) -> ASGIApp:
     server = parts.config.server
     api = [
         *Responses(parts.engine, parts.runs).routes(),
-        *Conversations(parts.engine.store).routes(),
+        *Conversations(parts.engine.store, parts.engine.check_url).routes(),
         *Models(parts.router).routes(),
-        *Passthrough(parts.router, parts.metrics, parts.engine.tracer).routes(),
+        *Passthrough(parts.router, parts.metrics, parts.engine.tracer, parts.engine.check_url).routes(),
     ]
     readiness = Readiness(parts.state, parts.engine.store)
     endpoints = Endpoints(server, parts.registry, parts.metrics, parts.state, readiness=readiness, api=api)

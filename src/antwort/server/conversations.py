@@ -9,6 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from antwort.context import Context
 from antwort.engine.history import resolve_references
 from antwort.engine.input import read_input
+from antwort.engine.links import CheckUrl, check_links, item_links
 from antwort.errors import BadRequestError, NotFoundError
 from antwort.functions import Route
 from antwort.scopes import CONVERSATIONS_READ, CONVERSATIONS_WRITE
@@ -59,8 +60,9 @@ class CreateItems(BaseModel):
 class Conversations:
     """The endpoints of conversations."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, check_url: CheckUrl | None = None) -> None:
         self._store = store
+        self._check_url = check_url
         self._conversations = store.conversations
 
     def routes(self) -> list[Route]:
@@ -216,7 +218,11 @@ class Conversations:
     async def _entries(self, ctx: Context, items: Sequence[JSON]) -> list[JournalEntry]:
         """Read items as the input of a response is read; BadRequestError names the one that does not fit."""
         try:
-            return await resolve_references(read_input(items), self._store, ctx)
+            read = read_input(items)
+            if self._check_url is not None:
+                links = (link for index, item in enumerate(read) for link in item_links(item, f"input[{index}]"))
+                await check_links(links, self._check_url)
+            return await resolve_references(read, self._store, ctx)
         except BadRequestError as error:
             message = error.message.replace("input[", "items[", 1)
             param = None if error.param is None else error.param.replace("input[", "items[", 1)

@@ -1,6 +1,7 @@
 """`/v1/chat/completions` and `/v1/embeddings`: passed through to the model server that has the model."""
 
 import logging
+from collections.abc import Iterator
 from typing import Any
 
 import msgspec
@@ -9,6 +10,7 @@ from starlette.types import Message, Receive, Scope, Send
 
 from antwort.backends import ModelRouter, Reply, Target, Transport
 from antwort.backends.errors import reply_error
+from antwort.engine.links import CheckUrl, check_links, part_links
 from antwort.errors import APIError, BadRequestError
 from antwort.observability import Metrics, Tracer
 from antwort.scopes import RESPONSES_WRITE
@@ -39,9 +41,12 @@ _encode = msgspec.json.encode
 class Passthrough:
     """The endpoints that antwort has no part in but for credentials, limits and the choice of the server."""
 
-    def __init__(self, router: ModelRouter, metrics: Metrics, tracer: Tracer) -> None:
+    def __init__(
+        self, router: ModelRouter, metrics: Metrics, tracer: Tracer, check_url: CheckUrl | None = None
+    ) -> None:
         self._router = router
         self._tracer = tracer
+        self._check_url = check_url
         self._requests = metrics.counter(
             "antwort_passthrough_requests_total", "Requests passed through to model servers.", ["path", "status"]
         )
@@ -107,6 +112,8 @@ class Passthrough:
         asked = _model(fields)
         target = await self._router.resolve(asked)
         transport = _transport(target, path)
+        if self._check_url is not None:
+            await check_links(_links(fields), self._check_url)
         if target.model != asked:
             fields["model"] = msgspec.Raw(_encode(target.model))
             body = _encode(fields)
@@ -131,6 +138,18 @@ def _read(body: bytes | bytearray) -> Fields:
         raise BadRequestError(f"The body must be a JSON object: {error}.", code="invalid_type") from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise BadRequestError(f"The body is not valid JSON: {error}.", code="invalid_json") from None
+
+
+def _links(fields: Fields) -> Iterator[tuple[str, str]]:
+    """Give the URLs that the model server would fetch; messages without any are not read."""
+    raw = bytes(fields.get("messages", b""))
+    if b"_url" not in raw and b"\\u" not in raw:  # the name could be written with escapes
+        return
+    messages: Any = msgspec.json.decode(raw)
+    for place, message in enumerate(messages if isinstance(messages, list) else ()):
+        content = message.get("content") if isinstance(message, dict) else None
+        for index, part in enumerate(content if isinstance(content, list) else ()):
+            yield from part_links(part, f"messages[{place}].content[{index}]")
 
 
 def _model(fields: Fields) -> str | None:

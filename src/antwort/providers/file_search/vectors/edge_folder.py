@@ -12,9 +12,9 @@ _PAUSE = 0.02
 
 def name_of(folder: Path, name: str) -> str:
     """Return the name that is kept in a folder; if there is none, it gets this one. OSError if that cannot be done."""
-    folder.mkdir(parents=True, exist_ok=True)
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     # Locked, so that one process writes it; an empty one is what a machine left that lost its power meanwhile.
-    with (folder / "place").open("a+") as handle:
+    with open(folder / "place", "a+", opener=_opened) as handle:
         fcntl.flock(handle, fcntl.LOCK_EX)
         handle.seek(0)
         if found := handle.read():
@@ -23,6 +23,10 @@ def name_of(folder: Path, name: str) -> str:
         handle.flush()
         os.fsync(handle.fileno())
         return name
+
+
+def _opened(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)
 
 
 class Lock:
@@ -49,7 +53,7 @@ class Lock:
             return False
 
     def _try(self) -> bool:
-        self._file.parent.mkdir(parents=True, exist_ok=True)
+        self._file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._handle = os.open(self._file, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(self._handle, fcntl.LOCK_EX | fcntl.LOCK_NB)

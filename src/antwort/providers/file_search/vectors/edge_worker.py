@@ -309,6 +309,7 @@ def _serve(folder: Path, requests: BinaryIO, answers: BinaryIO) -> None:
 
 
 if __name__ == "__main__":
+    os.umask(0o077)  # the library makes files with whole texts in them, for any user to read
     try:
         _serve(Path(sys.argv[1]), sys.stdin.buffer, sys.stdout.buffer)
     except BrokenPipeError:  # the server was killed and waits for no answer
