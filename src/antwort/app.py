@@ -36,6 +36,7 @@ from antwort.server.sockets.websocket import WebSockets
 from antwort.server.state import ServerState
 from antwort.storage.on_demand import on_demand
 from antwort.storage.places import Place, configured, temporary
+from antwort.storage.retention import Sweeper
 from antwort.wire.requests import decode_create
 from antwort.wire.responses import ResponseObject
 
@@ -71,6 +72,7 @@ class Antwort:
         self._executors = tuple(executors)
         self._http: ASGIApp | None = None
         self._websockets: WebSockets | None = None
+        self._sweeper: Sweeper | None = None
         given = list(providers)
         configured = self._configured_providers(factories or {})
         made = [*given, *(provider for provider, _ in configured)]
@@ -174,6 +176,10 @@ class Antwort:
             parts = self._parts()
             self._http, self._websockets = build_asgi(parts), build_websockets(parts)
             recovered = await self.runs.recover() if recover else 0
+            if recover:
+                settings = self.config.storage
+                self._sweeper = Sweeper(place.store, settings.keep, settings.sweep, self.metrics)
+                self._sweeper.start()
         except BaseException:
             await self.registry.close()
             await places.aclose()
@@ -248,6 +254,8 @@ class Antwort:
         started = self.state.phase == "running"
         self.state.phase = "stopping"
         if started:
+            if self._sweeper is not None:
+                await self._sweeper.close()
             await self.runs.close()
         await self.registry.close()
         for executor in self._executors:

@@ -1,14 +1,22 @@
+import asyncio
 import json
 import sqlite3
 import stat
+import time
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
+import httpx
 from click.testing import Result
+from tests.storage.samples import record
 from tests.support.postgres import PostgresServer
 
-from antwort.storage.upgrade import head
+from antwort import Antwort
+from antwort.config import Config, StorageConfig
+from antwort.storage import open_store
+from antwort.storage.upgrade import head, place
+from antwort.testing import running
 
 Cli = Callable[..., Result]
 Refused = Callable[..., str]
@@ -113,3 +121,64 @@ def test_a_postgresql_server_that_is_away_is_one_line_without_the_password(
     for line in (refused("db", "current"), refused("db", "upgrade"), cli("check").stderr):
         assert "The database cannot be reached" in line
         assert "secret" not in line
+
+
+def stored(config: Config, **days: float) -> None:
+    """Store responses of some days ago."""
+
+    async def store_all() -> None:
+        store = await asyncio.to_thread(open_store, config)
+        for name, age in days.items():
+            await store.create(record(name, status="completed", created_at=int(time.time() - age * 86_400)))
+        await store.close()
+
+    asyncio.run(store_all())
+
+
+def test_prune_deletes_what_is_older(cli: Cli, database_url: str, config: Write) -> None:
+    config(f"storage:\n  url: {database_url}\n")
+    settings = Config(storage=StorageConfig(url=database_url))
+    stored(settings, old=40, older=400, new=1)
+    where = place(database_url)
+    counted = cli("db", "prune", "--older-than", "30d", "--dry-run", "--json")
+    assert json.loads(counted.stdout) == {
+        "database": where,
+        "dry_run": True,
+        "deleted": {"responses": 2, "events": 0, "conversations": 0},
+    }
+    result = cli("db", "prune", "--older-than", "30d", "--kind", "responses")
+    assert (result.exit_code, result.stdout) == (0, f"Deleted 2 responses from {where}.\n")
+    assert "antwort db vacuum" in result.stderr
+    config(f"storage:\n  url: {database_url}\n  keep:\n    responses: 12h\n")
+    assert cli("db", "prune").stdout == f"Deleted 1 responses from {where}.\n"
+
+
+def test_prune_without_an_age_says_how_to_give_one(refused: Refused, cli: Cli) -> None:
+    assert "Give --older-than, or set storage.keep." in cli("db", "prune").stderr
+    assert "is no duration; write 30d" in cli("db", "prune", "--older-than", "soon").stderr
+    assert "There is no database yet" in refused("db", "prune", "--older-than", "1d")
+    assert "There is no database yet" in refused("db", "vacuum")
+    assert not DATABASE.exists()
+
+
+def test_an_older_database_is_neither_pruned_nor_vacuumed(cli: Cli, refused: Refused) -> None:
+    cli("db", "upgrade")
+    stamp("0004")
+    for command in (("prune", "--older-than", "1d"), ("vacuum",)):
+        assert "Run 'antwort db upgrade'." in refused("db", *command)
+
+
+def test_vacuum_gives_space_back_while_a_server_has_the_database(cli: Cli, database_url: str, config: Write) -> None:
+    config(f"storage:\n  url: {database_url}\n")
+    settings = Config(storage=StorageConfig(url=database_url))
+    many = {f"resp_{number}": 40.0 for number in range(300)}
+    with running(Antwort(settings)) as server:
+        stored(settings, **many)
+        cli("db", "prune", "--older-than", "30d")
+        done = json.loads(cli("db", "vacuum", "--json").stdout)
+        answer = httpx.post(f"{server.url}/v1/responses", json={"input": "Hi"})
+        kept = httpx.get(f"{server.url}/v1/responses/{answer.json()['id']}")
+    assert (answer.status_code, kept.status_code) == (200, 200)
+    assert done["database"] == place(database_url)
+    if database_url.startswith("sqlite"):
+        assert done["after"] < done["before"]

@@ -14,6 +14,7 @@ from antwort.config import (
     ProviderConfig,
     RateConfig,
     ServerConfig,
+    StorageConfig,
 )
 from antwort.config.schema import models_in
 
@@ -83,7 +84,15 @@ def test_the_defaults_are_those_the_documentation_promises() -> None:
             "heartbeat": 15.0,
             "show_calls": False,
         },
-        "storage": {"url": None, "synchronous": "normal", "busy_timeout": 5.0, "pool_size": 8, "reconnect": 10.0},
+        "storage": {
+            "url": None,
+            "synchronous": "normal",
+            "busy_timeout": 5.0,
+            "pool_size": 8,
+            "reconnect": 10.0,
+            "keep": {"responses": None, "events": None, "conversations": None},
+            "sweep": 3600.0,
+        },
         "encryption": {"key": None, "previous_keys": []},
         "outbound": {
             "allow": [],
@@ -116,6 +125,7 @@ def test_the_defaults_of_keys_and_tokens() -> None:
         "tenant_claim": "tenant",
         "subject_claim": "sub",
         "scope_claim": "scope",
+        "scopes": [],
         "leeway": 30.0,
         "refresh": 300.0,
     }
@@ -259,3 +269,17 @@ def test_reprs_hold_no_secret() -> None:
     )
 
     assert "s3cret" not in repr(config)
+
+
+@pytest.mark.parametrize(
+    ("written", "seconds"),
+    [("30d", 2_592_000), ("12h", 43_200), ("15 m", 900), ("90s", 90), ("2W", 1_209_600), (60, 60)],
+)
+def test_a_duration_is_written_with_its_unit_or_in_seconds(written: object, seconds: float) -> None:
+    assert StorageConfig.model_validate({"keep": {"responses": written}}).keep.responses == seconds
+
+
+@pytest.mark.parametrize("written", ["soon", "30 days", "-1d", "0d", 0, "", "1e3", float("inf")])
+def test_what_is_no_duration_is_refused(written: object) -> None:
+    with pytest.raises(ValidationError):
+        StorageConfig.model_validate({"keep": {"responses": written}})

@@ -1,17 +1,37 @@
 """`antwort db`."""
 
+import asyncio
+import time
+from collections.abc import Callable
+from typing import Any
+
 import click
 
 from antwort.cli.options import configured, json_option
 from antwort.cli.output import print_json
-from antwort.config import LoadedConfig
+from antwort.config import Config, LoadedConfig, read_duration
+from antwort.errors import ConfigError
+from antwort.storage import open_store
 from antwort.storage.locations import database_url
+from antwort.storage.retention import KINDS, Pruner, cutoffs
 from antwort.storage.upgrade import current as current_revision
 from antwort.storage.upgrade import head
 from antwort.storage.upgrade import place as place_of
 from antwort.storage.upgrade import upgrade as upgrade_database
+from antwort.storage.vacuum import vacuum as vacuum_database
 
 __all__ = ["db"]
+
+TELL_EVERY = 2.0
+"""Seconds between two lines about work that takes long."""
+
+
+def _age(_ctx: click.Context, _param: click.Parameter, value: str | None) -> float | None:
+    try:
+        age = None if value is None else float(read_duration(value))
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from None
+    return age
 
 
 @click.group()
@@ -51,3 +71,93 @@ def upgrade(loaded: LoadedConfig, *, as_json: bool) -> None:
         click.echo(f"{place} has the revision {after} already.")
     else:
         click.echo(f"{place} now has the revision {after}.")
+
+
+@db.command()
+@click.option(
+    "--older-than",
+    "age",
+    callback=_age,
+    metavar="AGE",
+    help="Delete what is older: 30d, 12h. What storage.keep says, if not given.",
+)
+@click.option(
+    "--kind",
+    "kinds",
+    multiple=True,
+    type=click.Choice(KINDS),
+    help="What to delete; repeatable. Everything if not given.",
+)
+@click.option("--dry-run", is_flag=True, help="Only count, and delete nothing.")
+@json_option
+@configured
+def prune(loaded: LoadedConfig, *, age: float | None, kinds: tuple[str, ...], dry_run: bool, as_json: bool) -> None:
+    """Delete what is too old, of all tenants. A server may be running meanwhile.
+
+    Background responses that are not over stay, however old they are.
+    """
+    now = time.time()
+    before = cutoffs(loaded.config.storage.keep, now) if age is None else dict.fromkeys(KINDS, int(now - age))
+    before = {kind: moment for kind, moment in before.items() if not kinds or kind in kinds}
+    if not before:
+        raise click.UsageError("Nothing is ever too old here. Give --older-than, or set storage.keep.")
+    where = _usable(loaded.config)
+    counts = asyncio.run(_prune(loaded.config, before, dry_run=dry_run))
+    if as_json:
+        print_json({"database": where, "dry_run": dry_run, "deleted": counts})
+        return
+    told = ", ".join(f"{count:,} {kind}" for kind, count in counts.items())
+    click.echo(f"Would delete {told} from {where}." if dry_run else f"Deleted {told} from {where}.")
+    if not dry_run and any(counts.values()):
+        click.echo("'antwort db vacuum' gives their space back.", err=True)
+
+
+async def _prune(config: Config, before: dict[str, int], *, dry_run: bool) -> dict[str, int]:
+    store = await asyncio.to_thread(open_store, config)
+    try:
+        return await Pruner(store, progress=_told_now_and_then()).prune(before, dry_run=dry_run)
+    finally:
+        await store.close()
+
+
+def _told_now_and_then() -> Callable[[dict[str, int]], None]:
+    last = time.monotonic()
+
+    def tell(counts: dict[str, int]) -> None:
+        nonlocal last
+        if time.monotonic() - last >= TELL_EVERY:
+            last = time.monotonic()
+            click.echo(f"… {', '.join(f'{count:,} {kind}' for kind, count in counts.items())}", err=True)
+
+    return tell
+
+
+@db.command()
+@json_option
+@configured
+def vacuum(loaded: LoadedConfig, *, as_json: bool) -> None:
+    """Give the space of what was deleted back. While a SQLite file is written anew, a server that writes waits."""
+    where = _usable(loaded.config)
+    if not as_json:
+        click.echo(f"Vacuuming {where}; with a large database this takes a while.", err=True)
+    done = vacuum_database(database_url(loaded.config))
+    result: dict[str, Any] = {"database": where, "before": done.before, "after": done.after}
+    if as_json:
+        print_json(result)
+    else:
+        click.echo(f"{where} takes {done.after:,} bytes now; it took {done.before:,}.")
+
+
+def _usable(config: Config) -> str:
+    """Return where the database is; a ConfigError if there is none, or not one of this version."""
+    url = database_url(config)
+    where, revision = place_of(url), current_revision(url)
+    if revision is None:
+        raise ConfigError("There is no database yet, so there is nothing to do.", where=where)
+    if revision != head():
+        raise ConfigError(
+            f"The database has the revision {revision}, and this version of antwort needs {head()}. "
+            "Run 'antwort db upgrade'.",
+            where=where,
+        )
+    return where

@@ -1,7 +1,8 @@
 """Typed settings, loaded from a file, the environment and flags, each value with its origin."""
 
 from antwort.config.connections import ConnectionsConfig
-from antwort.config.engine import AgentConfig, BackendConfig, EncryptionConfig, EngineConfig, StorageConfig
+from antwort.config.durations import Duration, read_duration
+from antwort.config.engine import AgentConfig, BackendConfig, EncryptionConfig, EngineConfig, KeepConfig, StorageConfig
 from antwort.config.load import LoadedConfig, load_config, validate_settings
 from antwort.config.masking import MASK, is_secret_name, mask_urls
 from antwort.config.model import (
@@ -34,11 +35,13 @@ __all__ = [
     "BackendConfig",
     "Config",
     "ConnectionsConfig",
+    "Duration",
     "EncryptionConfig",
     "EngineConfig",
     "Entry",
     "FunctionsConfig",
     "JwtConfig",
+    "KeepConfig",
     "LimitsConfig",
     "LoadedConfig",
     "ObservabilityConfig",
@@ -57,6 +60,7 @@ __all__ = [
     "markdown_table",
     "markdown_tables",
     "mask_urls",
+    "read_duration",
     "secret_values",
     "validate_settings",
 ]

@@ -4,9 +4,10 @@ from typing import Any, Literal
 
 from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt, SecretStr
 
+from antwort.config.durations import Duration
 from antwort.config.settings import Settings
 
-__all__ = ["AgentConfig", "BackendConfig", "EncryptionConfig", "EngineConfig", "StorageConfig"]
+__all__ = ["AgentConfig", "BackendConfig", "EncryptionConfig", "EngineConfig", "KeepConfig", "StorageConfig"]
 
 
 class BackendConfig(Settings):
@@ -89,6 +90,21 @@ class EncryptionConfig(Settings):
     )
 
 
+class KeepConfig(Settings):
+    """How long things are kept. What is too old is deleted; without a limit nothing is."""
+
+    responses: Duration | None = Field(
+        default=None, description="Age at which responses are deleted, such as 30d; for ever if not given."
+    )
+    events: Duration | None = Field(
+        default=None,
+        description="Age at which the events of background responses are deleted; with the response if not given.",
+    )
+    conversations: Duration | None = Field(
+        default=None, description="Time after its last use at which a conversation is deleted; never if not given."
+    )
+
+
 class StorageConfig(Settings):
     """Where responses are kept."""
 
@@ -107,3 +123,5 @@ class StorageConfig(Settings):
     reconnect: PositiveFloat = Field(
         default=10.0, description="PostgreSQL: seconds to wait for a server that is away, before a request fails."
     )
+    keep: KeepConfig = Field(default_factory=KeepConfig, description="How long things are kept.")
+    sweep: Duration = Field(default=3600.0, description="How often the server deletes what is too old, such as 1h.")

@@ -24,6 +24,7 @@ from antwort.server.lists import listed, unknown_cursor
 from antwort.server.queries import After, Before, Include, Limit, Order, StartingAfter, Stream
 from antwort.server.raw import RawRoute
 from antwort.server.sse import DONE, EventStream, Heartbeats, Tail, frame, while_connected
+from antwort.storage.base import ACTIVE
 from antwort.wire.requests import CompactRequest, CreateResponse, decode_compact, decode_create
 from antwort.wire.responses import CompactedResponse, ResponseObject
 
@@ -218,7 +219,10 @@ class Responses:
         record = await self._engine.store.get(ctx.tenant, response_id)
         if record is None:
             raise not_found(response_id)
-        if record.background:
+        # Its events may have been deleted before it: then they are made again of what it came to.
+        if record.background and (
+            record.status in ACTIVE or await self._engine.store.events(ctx.tenant, response_id, limit=1)
+        ):
             return Tail(self._runs.events(ctx.tenant, response_id, after=after), self._heartbeats)
         frames: list[bytes] = []
         events = Events(lambda kind, data: frames.append(frame(kind, data)))

@@ -13,10 +13,12 @@ __all__ = [
     "JournalEntry",
     "Kept",
     "ListedResponse",
+    "OldResponse",
     "Page",
     "Records",
     "ResponseRecord",
     "ResponseStore",
+    "Retention",
     "Store",
     "StoreUnavailableError",
     "StoredEvent",
@@ -290,10 +292,49 @@ class Records(Protocol):
         """Return what is kept of all tenants, oldest first, with the place to go on after: for housekeeping only."""
 
 
+@dataclass(frozen=True, slots=True)
+class OldResponse:
+    """A response as housekeeping sees it."""
+
+    number: int
+    """Its place in the order of storing."""
+    tenant: str
+    id: str
+    created_at: int
+    active: bool
+    background: bool
+
+
+class Retention(Protocol):
+    """What is old, over all tenants, and how much there is: for housekeeping only. Each method is one transaction."""
+
+    async def walk(self, after: int, limit: int) -> Sequence[OldResponse]:
+        """Return responses in the order of storing, those with a number above `after`."""
+
+    async def count_events(self, tenant: str, response_id: str) -> int:
+        """Count the events of a response."""
+
+    async def drop_events(self, tenant: str, response_id: str, most: int) -> int:
+        """Delete the first events of a response, `most` at most; return how many."""
+
+    async def unused(self, before: int, after: tuple[int, str], limit: int) -> Sequence[tuple[str, str, int]]:
+        """Return tenant, id and last use of conversations last used before a moment, after (last use, id), in order."""
+
+    async def delete_unused(self, tenant: str, conversation_id: str, before: int) -> bool:
+        """Delete a conversation with its items; False if it is gone, or was used since the moment."""
+
+    async def forget_places(self, now: int) -> int:
+        """Delete some of the places of records that were deleted over a day ago; return how many."""
+
+    async def usage(self, tenant: str) -> int:
+        """Return how many bytes a tenant has stored: of responses, events, conversations and records."""
+
+
 class Store(ResponseStore, Protocol):
     """All that is kept: responses and, beside them, conversations and the records of providers."""
 
     conversations: ConversationStore
+    retention: Retention
 
     def records(self, owner: str) -> Records:
         """Return the records of a provider."""

@@ -12,7 +12,7 @@ from antwort.storage.base import Kept, Page
 from antwort.storage.database import Database, Row, snapshot
 from antwort.storage.rows import KEPT, kept_of
 
-__all__ = ["count", "create", "delete", "get", "page", "scan", "try_write", "update"]
+__all__ = ["count", "create", "delete", "forget_places", "get", "page", "scan", "try_write", "update"]
 
 _PLACE_KEPT = 86_400
 """Seconds for which what is deleted keeps its place."""
@@ -65,8 +65,13 @@ def update(database: Database, change: Row) -> bool:
 def delete(database: Database, owner: str, kind: str, tenant: str, name: str, *, now: int) -> bool:
     """Delete what is kept, but for its place; and the places of what was deleted long ago, a few at a time."""
     deleted = database.execute(_DELETE, (now, owner, kind, tenant, name)).rowcount > 0
-    database.execute(_REMOVE, (now - _PLACE_KEPT, _REMOVED))
+    forget_places(database, now)
     return deleted
+
+
+def forget_places(database: Database, now: int) -> int:
+    """Remove places of what was deleted long ago, a few; return how many."""
+    return database.execute(_REMOVE, (now - _PLACE_KEPT, _REMOVED)).rowcount
 
 
 def count(database: Database, owner: str, kind: str, tenant: str, parent: str | None) -> int:

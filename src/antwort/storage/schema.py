@@ -97,6 +97,9 @@ conversations = Table(
     Column("tenant", Text, nullable=False),
     Column("created_at", BigInteger, nullable=False),
     Column("metadata", Text, nullable=False),
+    # When something was added to it or changed: that long ago it is old.
+    Column("used_at", BigInteger),
+    Index("ix_conversations_used", "used_at", "id"),
 )
 
 records = Table(

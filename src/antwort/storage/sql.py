@@ -19,6 +19,7 @@ from antwort.storage.base import (
 )
 from antwort.storage.database import Reader, Writer
 from antwort.storage.records import SqlRecords
+from antwort.storage.retention import SqlRetention
 from antwort.storage.rows import conversation_row, encoded, entry_rows, event_rows, item_rows, record_row
 
 __all__ = ["SqlStore"]
@@ -35,6 +36,7 @@ class SqlStore(Store):
         self._writer = writer
         self._reader = reader
         self.conversations = SqlConversations(writer, reader)
+        self.retention = SqlRetention(writer, reader)
 
     @override
     def records(self, owner: str) -> Records:

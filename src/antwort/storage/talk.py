@@ -1,5 +1,6 @@
 """The statements on conversations, each function one transaction or a part of one. Every statement names the tenant."""
 
+import time
 from collections.abc import Sequence
 
 from antwort.errors import NotFoundError
@@ -12,11 +13,12 @@ __all__ = ["add", "create", "delete", "find_item", "get", "history", "item", "pa
 _AT_ONCE = (20, 1000)
 """Ids that are looked for in one statement: of few items, and of many."""
 
-_INSERT = f"INSERT INTO conversations ({CONVERSATION}) VALUES (?, ?, ?, ?)"  # noqa: S608
+_INSERT = f"INSERT INTO conversations ({CONVERSATION}, used_at) VALUES (?, ?, ?, ?, ?)"  # noqa: S608
 _GET = f"SELECT {CONVERSATION} FROM conversations WHERE id = ? AND tenant = ?"  # noqa: S608
 # Whoever adds waits for others that add, so that the items of each stand together.
 _HOLD = f"SELECT id FROM conversations WHERE id = ? AND tenant = ? {LOCK}"  # noqa: S608
-_UPDATE = "UPDATE conversations SET metadata = ? WHERE id = ? AND tenant = ?"
+_UPDATE = "UPDATE conversations SET metadata = ?, used_at = ? WHERE id = ? AND tenant = ?"
+_USE = "UPDATE conversations SET used_at = ? WHERE id = ? AND tenant = ?"
 _DELETE = "DELETE FROM conversations WHERE id = ? AND tenant = ?"
 _ADD = f"""
     INSERT INTO conversation_items (conversation_id, tenant, item_id, {ENTRY}) VALUES (?, ?, ?, ?, ?, ?, ?)"""  # noqa: S608
@@ -48,7 +50,7 @@ _FIND_ITEM = f"""
 
 def create(database: Database, record: Row, items: Sequence[Row]) -> None:
     """Insert a conversation and its first items."""
-    database.execute(_INSERT, record)
+    database.execute(_INSERT, (*record, _now()))
     _insert(database, items, set())
 
 
@@ -60,7 +62,7 @@ def get(database: Database, tenant: str, conversation_id: str) -> ConversationRe
 
 def update(database: Database, tenant: str, conversation_id: str, metadata: str) -> ConversationRecord | None:
     """Replace the metadata and return the conversation, None if there is none."""
-    changed = database.execute(_UPDATE, (metadata, conversation_id, tenant)).rowcount
+    changed = database.execute(_UPDATE, (metadata, _now(), conversation_id, tenant)).rowcount
     return get(database, tenant, conversation_id) if changed else None
 
 
@@ -73,6 +75,7 @@ def add(database: Database, tenant: str, conversation_id: str, items: Sequence[R
     """Append items, with new ids where theirs are taken, and return them; None if there is no such conversation."""
     if database.execute(_HOLD, (conversation_id, tenant)).fetchone() is None:
         return None
+    database.execute(_USE, (_now(), conversation_id, tenant))
     taken: set[str] = set()
     few, many = _AT_ONCE
     size = few if len(items) <= few else many
@@ -81,6 +84,10 @@ def add(database: Database, tenant: str, conversation_id: str, items: Sequence[R
         ids += ids[:1] * (size - len(ids))
         taken |= {found for (found,) in database.execute(_TAKEN[size], (conversation_id, tenant, *ids)).fetchall()}
     return [entry_of(row[3:]) for row in _insert(database, items, taken)]
+
+
+def _now() -> int:
+    return int(time.time())
 
 
 def _insert(database: Database, items: Sequence[Row], taken: set[str]) -> list[Row]:

@@ -17,7 +17,7 @@ class Migrations:
     """Oldest first."""
 
 
-MIGRATIONS = Migrations(Path(__file__).with_name("migrations"), ("0001", "0002", "0003", "0004"))
+MIGRATIONS = Migrations(Path(__file__).with_name("migrations"), ("0001", "0002", "0003", "0004", "0005"))
 
 
 def head(migrations: Migrations = MIGRATIONS) -> str:

@@ -51,8 +51,10 @@ CREATE TABLE conversations (
     tenant TEXT NOT NULL,
     created_at BIGINT NOT NULL,
     metadata TEXT NOT NULL,
+    used_at BIGINT,
     CONSTRAINT pk_conversations PRIMARY KEY (id)
 );
+CREATE INDEX ix_conversations_used ON conversations (used_at, id);
 CREATE TABLE conversation_items (
     number INTEGER NOT NULL,
     conversation_id TEXT NOT NULL,

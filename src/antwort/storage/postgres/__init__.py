@@ -2,5 +2,6 @@
 
 from antwort.storage.postgres.store import PostgresStore
 from antwort.storage.postgres.upgrade import current, place, upgrade
+from antwort.storage.postgres.vacuum import vacuum
 
-__all__ = ["PostgresStore", "current", "place", "upgrade"]
+__all__ = ["PostgresStore", "current", "place", "upgrade", "vacuum"]

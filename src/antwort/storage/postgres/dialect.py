@@ -12,6 +12,7 @@ from antwort.storage.postgres.connection import Connection
 
 __all__ = ["PostgresDatabase", "translated"]
 
+_OCTETS = re.compile(r"length\(CAST\((\w+) AS BLOB\)\)")
 _PLACEHOLDER = re.compile(r"\?|:([a-z_]+)")
 
 
@@ -32,6 +33,7 @@ def translated(sql: str) -> tuple[str, tuple[str, ...]]:
         return f"${names.index(name) + 1}"
 
     text = _PLACEHOLDER.sub(number, sql)
+    text = _OCTETS.sub(r"octet_length(\1)", text)
     text = text.replace(LOCK, "FOR NO KEY UPDATE").replace(SNAPSHOT, "ISOLATION LEVEL REPEATABLE READ READ ONLY")
     return text, tuple(names)
 

@@ -1,0 +1,225 @@
+"""Deleting what is too old: a few things at a time, so that whoever writes meanwhile never waits for long."""
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from typing import TypeVar
+
+from typing_extensions import override
+
+from antwort.config import KeepConfig
+from antwort.observability import Metrics
+from antwort.storage import aging
+from antwort.storage.base import OldResponse, Retention, Store, StoreUnavailableError
+from antwort.storage.database import Reader, Writer
+
+__all__ = ["KINDS", "Pruner", "SqlRetention", "Sweeper", "cutoffs"]
+
+logger = logging.getLogger(__name__)
+
+KINDS = ("responses", "events", "conversations")
+SLICE = 200
+"""Rows that are looked at in one go."""
+GROUP = 20
+"""Things that are deleted before others get their turn."""
+EVENTS = 500
+"""Events that one transaction deletes at most."""
+PAUSE = 0.05
+"""Seconds of the server's own requests between two groups."""
+ABANDONED = 86_400
+"""Seconds after which a response in the foreground that never ended is one that a crash has left."""
+
+Counts = dict[str, int]
+T = TypeVar("T")
+
+
+class SqlRetention(Retention):
+    """What is old in a SQL database."""
+
+    def __init__(self, writer: Writer, reader: Reader) -> None:
+        self._writer = writer
+        self._reader = reader
+
+    @override
+    async def walk(self, after: int, limit: int) -> Sequence[OldResponse]:
+        return await self._reader.run(lambda database: aging.walk(database, after, limit))
+
+    @override
+    async def count_events(self, tenant: str, response_id: str) -> int:
+        return await self._reader.run(lambda database: aging.count_events(database, tenant, response_id))
+
+    @override
+    async def drop_events(self, tenant: str, response_id: str, most: int) -> int:
+        return await self._writer.run(
+            lambda database: aging.drop_events(database, tenant, response_id, most), response_id
+        )
+
+    @override
+    async def unused(self, before: int, after: tuple[int, str], limit: int) -> Sequence[tuple[str, str, int]]:
+        return await self._reader.run(lambda database: aging.unused(database, before, after, limit))
+
+    @override
+    async def delete_unused(self, tenant: str, conversation_id: str, before: int) -> bool:
+        return await self._writer.run(
+            lambda database: aging.delete_unused(database, tenant, conversation_id, before), conversation_id
+        )
+
+    @override
+    async def forget_places(self, now: int) -> int:
+        return await self._writer.run(lambda database: aging.forget_places(database, now), "")
+
+    @override
+    async def usage(self, tenant: str) -> int:
+        return await self._reader.run(lambda database: aging.usage(database, tenant))
+
+
+def cutoffs(keep: KeepConfig, now: float) -> dict[str, int]:
+    """Return, for each kind with a limit, the moment before which it is too old."""
+    ages = {kind: getattr(keep, kind) for kind in KINDS}
+    return {kind: int(now - age) for kind, age in ages.items() if age is not None}
+
+
+class Pruner:
+    """Deletes what is older than a moment, of all tenants.
+
+    Responses and events are as old as the response, conversations as their last use. A background response that is not
+    over is left alone, however old. Those that continue a deleted response continue what came before it.
+    """
+
+    def __init__(self, store: Store, *, pause: float = 0.0, progress: Callable[[Counts], None] | None = None) -> None:
+        self._store = store
+        self._retention = store.retention
+        self._pause = pause
+        self._progress = progress
+        self._dropped_until = 0
+        """The number up to which no response has events any more: nobody has to look there again."""
+
+    async def prune(self, before: Mapping[str, int], *, dry_run: bool = False) -> Counts:
+        """Delete, or only count, what is older than the moment given for its kind; return how many of each kind."""
+        counts = dict.fromkeys((kind for kind in KINDS if kind in before), 0)
+        if "responses" in before:
+            await self._responses(before["responses"], counts, dry_run=dry_run)
+        if "events" in before:
+            await self._events(before["events"], counts, dry_run=dry_run)
+        if "conversations" in before:
+            await self._conversations(before["conversations"], counts, dry_run=dry_run)
+        return counts
+
+    async def forget_places(self) -> None:
+        """Delete the places of what providers deleted more than a day ago."""
+        while True:
+            if not await self._retention.forget_places(int(time.time())):
+                return
+            await asyncio.sleep(self._pause)
+
+    async def _responses(self, before: int, counts: Counts, *, dry_run: bool) -> None:
+        async for found in self._slices(before):
+            old = [each for each in found if each.created_at < before and not _is_running(each)]
+            if dry_run:
+                counts["responses"] += len(old)
+                continue
+            async for group in self._groups(old, counts):
+                counts["responses"] += sum(await asyncio.gather(*map(self._delete, group)))
+
+    async def _events(self, before: int, counts: Counts, *, dry_run: bool) -> None:
+        done = True
+        async for found in self._slices(before, self._dropped_until):
+            old = [each for each in found if each.created_at < before and each.background and not _is_running(each)]
+            if dry_run:
+                counts["events"] += sum([await self._retention.count_events(each.tenant, each.id) for each in old])
+                continue
+            async for group in self._groups(old, counts):
+                counts["events"] += sum(await asyncio.gather(*map(self._drop, group)))
+            done = done and not any(each.created_at >= before or _is_running(each) for each in found)
+            if done:
+                self._dropped_until = found[-1].number
+
+    async def _conversations(self, before: int, counts: Counts, *, dry_run: bool) -> None:
+        place = (0, "")
+        while found := await self._retention.unused(before, place, SLICE):
+            _, name, used_at = found[-1]
+            place = (used_at, name)
+            if dry_run:
+                counts["conversations"] += len(found)
+                continue
+            async for group in self._groups(found, counts):
+                deletions = (self._retention.delete_unused(tenant, name, before) for tenant, name, _ in group)
+                counts["conversations"] += sum(await asyncio.gather(*deletions))
+
+    async def _slices(self, before: int, after: int = 0) -> AsyncIterator[Sequence[OldResponse]]:
+        """Yield responses in the order in which they were stored, until they are all too young."""
+        while found := await self._retention.walk(after, SLICE):
+            if all(each.created_at >= before for each in found):
+                return
+            yield found
+            after = found[-1].number
+
+    async def _groups(self, found: Sequence[T], counts: Counts) -> AsyncIterator[Sequence[T]]:
+        for start in range(0, len(found), GROUP):
+            yield found[start : start + GROUP]
+            if self._progress is not None:
+                self._progress(counts)
+            await asyncio.sleep(self._pause)
+
+    async def _delete(self, old: OldResponse) -> bool:
+        if old.background:
+            await self._drop(old)
+        return await self._store.delete(old.tenant, old.id)
+
+    async def _drop(self, old: OldResponse) -> int:
+        """Delete the events of a response, in parts: there may be very many."""
+        dropped = 0
+        while gone := await self._retention.drop_events(old.tenant, old.id, EVENTS):
+            dropped += gone
+            if gone < EVENTS:
+                break
+        return dropped
+
+
+def _is_running(old: OldResponse) -> bool:
+    return old.active and (old.background or old.created_at > time.time() - ABANDONED)
+
+
+class Sweeper:
+    """Deletes what is too old now and then, as long as the server runs."""
+
+    def __init__(self, store: Store, keep: KeepConfig, every: float, metrics: Metrics) -> None:
+        self._pruner = Pruner(store, pause=PAUSE)
+        self._keep = keep
+        self._every = every
+        self._deleted = metrics.counter("antwort_pruned_total", "Things deleted because they were too old.", ["kind"])
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Begin, in a task of its own."""
+        self._task = asyncio.get_running_loop().create_task(self._run())
+
+    async def close(self) -> None:
+        """Stop; what is deleted is deleted."""
+        if self._task is not None:
+            self._task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._task
+
+    async def sweep(self) -> Counts:
+        """Delete what is too old, once."""
+        counts = await self._pruner.prune(cutoffs(self._keep, time.time()))
+        await self._pruner.forget_places()
+        for kind, count in counts.items():
+            self._deleted.labels(kind).inc(count)
+        if any(counts.values()):
+            told = ", ".join(f"{count} {kind}" for kind, count in counts.items() if count)
+            logger.info("deleted what was too old (storage.keep): %s", told)
+        return counts
+
+    async def _run(self) -> None:
+        while True:
+            try:
+                await self.sweep()
+            except StoreUnavailableError as error:
+                logger.warning("what is too old is not deleted now: %s", error.message)
+            except Exception:  # it must not be the end of all sweeps
+                logger.exception("what is too old could not be deleted")
+            await asyncio.sleep(self._every)

@@ -1,0 +1,154 @@
+"""What is too old is deleted, and nothing else."""
+
+import time
+from typing import Any
+
+import pytest
+from tests.storage.samples import TENANT, entry, event, record
+
+from antwort.config import KeepConfig, StorageConfig
+from antwort.observability import Metrics
+from antwort.storage import ConversationRecord, Store, retention, talk
+from antwort.storage.retention import Pruner, Sweeper, cutoffs
+
+NOW = int(time.time())
+DAY = 86_400
+
+
+async def keep(store: Store, name: str, days: float, *, events: int = 0, **changes: Any) -> None:
+    """Store a response of some days ago."""
+    fields: dict[str, Any] = {"status": "completed", "background": events > 0, "created_at": int(NOW - days * DAY)}
+    made = record(name, **{**fields, **changes})
+    await store.create(made, [entry(f"msg_{name}")])
+    await store.add_events(made.tenant, name, 0, [event(number) for number in range(events)])
+
+
+async def talked(store: Store, name: str, days: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Store a conversation that was used some days ago."""
+    monkeypatch.setattr(talk, "_now", lambda: int(NOW - days * DAY))
+    await store.conversations.create(ConversationRecord(name, TENANT, NOW - 400 * DAY), [entry(f"item_{name}")])
+
+
+async def names(store: Store, tenant: str = TENANT) -> list[str]:
+    page = await store.list_responses(tenant, limit=100, order="asc")
+    return [found.record.id for found in page.data]
+
+
+async def test_old_responses_of_every_tenant_go_with_all_that_belongs_to_them(store: Store) -> None:
+    await keep(store, "old", 31, events=3)
+    await keep(store, "theirs", 40, tenant="other")
+    await keep(store, "new", 29, events=2)
+    counts = await Pruner(store).prune({"responses": NOW - 30 * DAY})
+    assert counts == {"responses": 2}
+    assert (await names(store), await names(store, "other")) == (["new"], [])
+    assert await store.journal(TENANT, "old") == []
+    assert await store.events(TENANT, "old") == []
+    assert len(await store.events(TENANT, "new")) == 2
+    assert await store.find_item(TENANT, "msg_old") is None
+
+
+@pytest.mark.parametrize("status", ["queued", "in_progress"])
+async def test_a_run_that_is_not_over_is_never_touched(store: Store, status: str) -> None:
+    await keep(store, "run", 400, events=2, status=status)
+    await keep(store, "made now", 0.01, status="in_progress")
+    await keep(store, "left by a crash", 400, status="in_progress")
+    before = dict.fromkeys(("responses", "events"), NOW)
+    assert await Pruner(store).prune(before) == {"responses": 1, "events": 0}
+    assert await names(store) == ["run", "made now"]
+    assert len(await store.events(TENANT, "run")) == 2
+
+
+async def test_events_may_go_before_their_response(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(retention, "EVENTS", 2)
+    monkeypatch.setattr(retention, "SLICE", 2)
+    for number in range(5):
+        await keep(store, f"resp_{number}", 20 - number, events=5)
+    await keep(store, "running", 20, events=1, status="in_progress")
+    pruner = Pruner(store)
+    assert await pruner.prune({"events": int(NOW - 16.5 * DAY)}) == {"events": 20}
+    assert [len(await store.events(TENANT, f"resp_{number}")) for number in range(5)] == [0, 0, 0, 0, 5]
+    assert len(await names(store)) == 6
+    assert await pruner.prune({"events": int(NOW - 16.5 * DAY)}) == {"events": 0}
+    assert await pruner.prune({"events": NOW}) == {"events": 5}  # time has passed
+    await store.update(record("running", status="completed", background=True))
+    assert await pruner.prune({"events": NOW}) == {"events": 1}  # it is over now
+
+
+async def test_what_continues_a_deleted_response_goes_on_from_the_one_before(store: Store) -> None:
+    await keep(store, "first", 10)
+    await keep(store, "second", 40, previous_response_id="first")
+    await keep(store, "third", 1, previous_response_id="second")
+    await Pruner(store).prune({"responses": NOW - 30 * DAY})
+    history = await store.history(TENANT, "third")
+    assert history is not None
+    assert [each.id for each in history] == ["msg_first", "msg_third"]
+
+
+async def test_a_conversation_is_as_old_as_its_last_use(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(retention, "SLICE", 2)
+    for number in range(5):
+        await talked(store, f"unused_{number}", 50, monkeypatch)
+    for name in ("said", "renamed", "answered"):
+        await talked(store, name, 50, monkeypatch)
+    monkeypatch.setattr(talk, "_now", lambda: NOW)
+    await store.conversations.add(TENANT, "said", [entry("new")])
+    await store.conversations.update(TENANT, "renamed", {"name": "new"})
+    await keep(store, "resp", 90, conversation_id="answered", status="in_progress")
+    done = record("resp", conversation_id="answered", status="completed")
+    await store.update(done, said=[entry("answer")])
+    before = {"conversations": NOW - 30 * DAY}
+    assert await Pruner(store).prune(before, dry_run=True) == {"conversations": 5}
+    assert await Pruner(store).prune(before) == {"conversations": 5}
+    assert await store.conversations.get(TENANT, "unused_1") is None
+    assert await store.conversations.item(TENANT, "unused_1", "item_unused_1") is None
+    for name in ("said", "renamed", "answered"):
+        assert await store.conversations.get(TENANT, name) is not None
+    assert await names(store) == ["resp"]  # it has an age of its own
+
+
+async def test_counting_deletes_nothing(store: Store) -> None:
+    for number in range(3):
+        await keep(store, f"resp_{number}", 40, events=4)
+    before = {"responses": NOW, "events": NOW, "conversations": NOW}
+    counts = await Pruner(store).prune(before, dry_run=True)
+    assert counts == {"responses": 3, "events": 12, "conversations": 0}
+    assert len(await names(store)) == 3
+
+
+async def test_a_sweep_deletes_what_the_settings_say_and_forgets_what_providers_deleted(store: Store) -> None:
+    await keep(store, "old", 31)
+    await keep(store, "new", 29)
+    records = store.records("shelf")
+    await records.create(TENANT, "book", "b1", {}, created_at=1)
+    await records.delete(TENANT, "book", "b1")
+    metrics = Metrics("test")
+    settings = StorageConfig.model_validate({"keep": {"responses": "30d"}})
+    assert settings.keep == KeepConfig(responses=30 * DAY)
+    assert await Sweeper(store, settings.keep, settings.sweep, metrics).sweep() == {"responses": 1}
+    assert await names(store) == ["new"]
+    assert b'antwort_pruned_total{kind="responses"} 1.0' in metrics.render(None)[0]
+    assert (await records.list(TENANT, "book", after="b1")).data == []  # its place is known for a day
+    assert await store.retention.forget_places(NOW + 2 * DAY) == 1
+
+
+async def test_nothing_is_deleted_unless_it_is_said(store: Store) -> None:
+    await keep(store, "old", 4000, events=1)
+    assert cutoffs(KeepConfig(), NOW) == {}
+    assert await Sweeper(store, KeepConfig(), 1, Metrics("test")).sweep() == {}
+    assert await names(store) == ["old"]
+
+
+async def test_what_a_tenant_has_stored_is_counted_in_bytes(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert await store.retention.usage(TENANT) == 0
+    await keep(store, "resp_1", 1, events=10)
+    small = await store.retention.usage(TENANT)
+    assert 300 < small < 2000
+    await store.append(TENANT, "resp_1", 0, [entry("msg_2", "ä" * 10_000)], start=1)
+    await talked(store, "conv_1", 1, monkeypatch)
+    await store.conversations.add(TENANT, "conv_1", [entry("msg_3", "\\" * 1000)])
+    await store.records("shelf").create(TENANT, "book", "b1", {"text": "x" * 5000})
+    await keep(store, "theirs", 1, tenant="other")
+    assert 27_000 + small < await store.retention.usage(TENANT) < 28_500 + small
+    await store.delete(TENANT, "resp_1")
+    await store.conversations.delete(TENANT, "conv_1")
+    assert 5000 < await store.retention.usage(TENANT) < 5100
