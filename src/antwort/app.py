@@ -25,7 +25,7 @@ from antwort.functions.registration import Offer
 from antwort.functions.registry import Factory
 from antwort.functions.services import Services
 from antwort.functions.trouble import described
-from antwort.observability import AuditLog, Metrics, Redactor, tracer
+from antwort.observability import AuditLog, LoopWatchdog, Metrics, Redactor, tracer
 from antwort.outbound import Outbound
 from antwort.runs.local import LocalRuns
 from antwort.sealing import Sealer, key_of
@@ -81,6 +81,7 @@ class Antwort:
         self.chain = build_authenticator(self.config)
         self._tracer = tracer(self.config.observability.tracing, self.redactor)
         self._audit = AuditLog(self.config.observability.audit_file, redactor=self.redactor)
+        self._watchdog = LoopWatchdog(self.metrics, self.config.observability.loop_warning)
         self._refusals = Refusals(self._audit, self.config.observability.audit_refusals)
         try:
             self.registry = self._new_registry()
@@ -157,6 +158,7 @@ class Antwort:
         what they keep now is kept.
         """
         places = contextlib.AsyncExitStack()
+        self._watchdog.start()
         try:
             place = await places.enter_async_context(temporary() if scratch else configured(self.config))
             kept = await places.enter_async_context(on_demand(self.config)) if scratch else place
@@ -181,6 +183,7 @@ class Antwort:
                 self._sweeper = Sweeper(place.store, settings.keep, settings.sweep, self.metrics)
                 self._sweeper.start()
         except BaseException:
+            self._watchdog.close()
             await self.registry.close()
             await places.aclose()
             raise
@@ -268,6 +271,7 @@ class Antwort:
         self._refusals.close()
         self._audit.close()
         self._tracer.close()
+        self._watchdog.close()
 
     async def run(
         self, text: str | list[dict[str, Any]], *, tenant: str = ANONYMOUS_TENANT, **options: Any

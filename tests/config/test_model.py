@@ -107,6 +107,7 @@ def test_the_defaults_are_those_the_documentation_promises() -> None:
             "access_log": False,
             "audit_file": None,
             "audit_refusals": 10,
+            "loop_warning": 1.0,
             "tracing": False,
         },
         "providers": None,

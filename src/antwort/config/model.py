@@ -269,6 +269,9 @@ class ObservabilityConfig(Settings):
         default=10,
         description="Refused requests of an address in a minute that the audit log has one by one, not as a number.",
     )
+    loop_warning: PositiveFloat = Field(
+        default=1.0, description="Seconds for which the event loop may be blocked before the log names who blocks it."
+    )
     tracing: bool = Field(default=False, description="Send OpenTelemetry traces; needs the extra `otel`.")
 
 

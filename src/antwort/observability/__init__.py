@@ -5,11 +5,13 @@ from antwort.observability.logs import LogFormat, bind_log_context, configure_lo
 from antwort.observability.metrics import DURATION_BUCKETS, Metrics
 from antwort.observability.redaction import Redactor, redact
 from antwort.observability.tracing import NoTracer, Span, Tracer, tracer
+from antwort.observability.watchdog import LoopWatchdog
 
 __all__ = [
     "DURATION_BUCKETS",
     "AuditLog",
     "LogFormat",
+    "LoopWatchdog",
     "Metrics",
     "NoTracer",
     "Redactor",
