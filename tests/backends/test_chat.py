@@ -24,7 +24,7 @@ from tests.backends.conftest import (
 )
 from typing_extensions import override
 
-from antwort.backends import ChatCompletions
+from antwort.backends import ChatCompletions, Retrying
 from antwort.backends.failures import BROKEN, DEADLINE, DISCONNECTED, TIMEOUT, UNREACHABLE
 from antwort.config import BackendConfig
 from antwort.errors import (
@@ -343,8 +343,50 @@ async def test_a_connection_that_takes_too_long_times_out(connect: Connect, note
 
     async with await asyncio.start_server(serve, "127.0.0.1", 0) as listener:
         url = f"https://127.0.0.1:{listener.sockets[0].getsockname()[1]}"
-        with pytest.raises(GatewayTimeoutError, match="'local' could not be connected to in time"):
+        with pytest.raises(GatewayTimeoutError, match=r"within 0.05 s .`backends.local.connect_timeout`.") as caught:
             await connect(url=url, connect_timeout=0.05).run(a_request(), notes)
+    assert caught.value.code == UNREACHABLE  # nothing was asked, so it may be tried again
+
+
+@pytest.mark.parametrize(
+    ("script", "settings", "said"),
+    [
+        (_silent, {"first_byte_timeout": 0.05}, "did not answer within 0.05 s (`backends.local.first_byte_timeout`)"),
+        (_silent_after_the_head, {"first_byte_timeout": 0.05}, "for 0.05 s (`backends.local.first_byte_timeout`)"),
+        (_silent_after_a_piece, {"chunk_timeout": 0.05}, "for 0.05 s (`backends.local.chunk_timeout`)"),
+    ],
+)
+async def test_a_timeout_names_the_setting_and_is_not_tried_again(
+    server: ModelServer, connect: Connect, notes: Notes, script: Any, settings: dict[str, float], said: str
+) -> None:
+    server.scripts.append(script)
+    async with asyncio.timeout(GUARD):
+        with pytest.raises(GatewayTimeoutError) as caught:
+            await Retrying(connect(**settings), 2).run(a_request(stream=True), notes)
+    assert said in caught.value.message
+    assert len(server.exchanges) == 1
+
+
+async def test_an_answer_that_is_not_streamed_has_until_the_deadline(
+    server: ModelServer, connect: Connect, notes: Notes
+) -> None:
+    asked, gate = asyncio.Event(), asyncio.Event()
+
+    async def slow(exchange: Exchange) -> None:
+        asked.set()
+        await gate.wait()
+        await reply(ANSWER)(exchange)
+
+    server.scripts += [slow, _silent]
+    backend = connect(first_byte_timeout=0.01)
+    async with asyncio.timeout(GUARD):
+        running = asyncio.create_task(backend.run(a_request(deadline=time.monotonic() + GUARD), notes))
+        await asked.wait()
+        with pytest.raises(GatewayTimeoutError):  # a stream has the time to wait for; by then, it is over for both
+            await backend.run(a_request(stream=True), Notes())
+        gate.set()
+        await running
+    assert notes.said() == "Hello"
 
 
 async def test_the_deadline_of_the_request_is_kept(server: ModelServer, connect: Connect, notes: Notes) -> None:
@@ -352,6 +394,7 @@ async def test_the_deadline_of_the_request_is_kept(server: ModelServer, connect:
     with pytest.raises(GatewayTimeoutError) as caught:
         await connect().run(a_request(stream=True, deadline=time.monotonic() + 0.1), notes)
     assert caught.value.code == DEADLINE
+    assert "0.1 s that were left to the request (`engine.deadline`)" in caught.value.message
 
 
 async def test_the_status_of_a_refusal_is_mapped(server: ModelServer, connect: Connect, notes: Notes) -> None:

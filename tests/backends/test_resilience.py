@@ -10,7 +10,7 @@ from typing_extensions import override
 
 from antwort.backends import CircuitBreaker, Fallback, Guarded, ModelInfo, ModelRequest, Observed, Retrying, TurnSink
 from antwort.backends.breaker import CircuitState
-from antwort.backends.failures import BROKEN, DEADLINE, DISCONNECTED, FAILED, UNAUTHORIZED, UNAVAILABLE
+from antwort.backends.failures import BROKEN, DEADLINE, DISCONNECTED, FAILED, UNAUTHORIZED, UNAVAILABLE, StalledError
 from antwort.backends.resilience import LONGEST_WAIT
 from antwort.backends.watch import WatchedSink, Wrapper, watched
 from antwort.errors import (
@@ -425,6 +425,13 @@ async def test_a_refusal_is_not_passed_to_another_backend(notes: Notes) -> None:
     other = Server(name="spare")
     with pytest.raises(BadRequestError):
         await Fallback(always(BadRequestError("x")), other).run(a_request(), notes)
+    assert other.asked == []
+
+
+async def test_an_answer_that_is_under_way_is_not_begun_elsewhere_because_of_time(notes: Notes) -> None:
+    other = Server(name="spare")
+    with pytest.raises(StalledError):
+        await Fallback(always(StalledError("x")), other).run(a_request(), notes)
     assert other.asked == []
 
 

@@ -136,7 +136,7 @@ async def test_silence_and_deadlines_end_a_turn(
 
     server.scripts.append(silent)
     with pytest.raises(GatewayTimeoutError) as caught:
-        await connect_responses(first_byte_timeout=0.05).run(a_request(), notes)
+        await connect_responses(first_byte_timeout=0.05).run(a_request(stream=True), notes)
     assert caught.value.code == TIMEOUT
     with pytest.raises(GatewayTimeoutError) as caught:
         await connect_responses().run(a_request(deadline=time.monotonic() + 0.05), notes)

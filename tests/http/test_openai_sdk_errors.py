@@ -2,6 +2,7 @@
 
 import socket
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -253,15 +254,28 @@ def test_a_backend_that_is_not_there_is_503(tmp_path: Path, stream: bool) -> Non
     assert "'main'" in error.value.message
 
 
-@BOTH_WAYS
-def test_a_backend_that_is_silent_is_504(tmp_path: Path, stream: bool) -> None:
+def test_a_backend_whose_stream_does_not_begin_is_504(tmp_path: Path) -> None:
     step, backend = turn("never", hang_after=0), {"first_byte_timeout": 0.2}
     with (
         served(tmp_path, [step], over_http=True, backend=backend) as stage,
         pytest.raises(InternalServerError) as error,
     ):
-        create(stage, stream, input="Hi")
+        create(stage, True, input="Hi")
     assert (error.value.status_code, error.value.code) == (504, "backend_timeout")
+    assert "0.2 s (`backends.main.first_byte_timeout`)" in error.value.message
+
+
+def test_a_model_that_takes_long_is_asked_once_and_waited_for_if_the_client_does_not_stream(tmp_path: Path) -> None:
+    gate = Gate()
+    steps = [turn("At last.", wait_for=gate), turn("never", hang_after=0)]
+    backend = {"first_byte_timeout": 0.01, "retries": 2}
+    with served(tmp_path, steps, over_http=True, backend=backend) as stage, ThreadPoolExecutor(1) as pool:
+        slow = pool.submit(create, stage, False, input="Hi")
+        gate.wait_reached()
+        with pytest.raises(InternalServerError):  # a stream must begin in time: by then, it was up for both
+            create(stage, True, input="Hi")
+        gate.open()
+        assert slow.result().output_text == "At last."
 
 
 @BOTH_WAYS

@@ -7,6 +7,7 @@ import json
 import socket
 import threading
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -22,7 +23,16 @@ from typing_extensions import override
 
 from antwort import Antwort
 from antwort.backends import ModelRouter, Reply, Route, Timeouts, Transport
-from antwort.config import ApiKeyConfig, AuthConfig, BackendConfig, Config, LimitsConfig, RateConfig, ServerConfig
+from antwort.config import (
+    ApiKeyConfig,
+    AuthConfig,
+    BackendConfig,
+    Config,
+    EngineConfig,
+    LimitsConfig,
+    RateConfig,
+    ServerConfig,
+)
 from antwort.observability import Metrics, NoTracer
 from antwort.server.passthrough import Passthrough
 from antwort.testing import Gate, RunningApp, ScriptedBackend, ScriptServer, call, fail, running, turn
@@ -419,12 +429,39 @@ def test_a_server_that_cannot_be_reached_is_503(sdk: Sdk, tmp_path: Path) -> Non
     assert "'main'" in str(error.value)
 
 
-@pytest.mark.parametrize("stream", [False, True])
-def test_a_server_that_does_not_answer_in_time_is_504(tmp_path: Path, stream: bool) -> None:
+def test_a_stream_that_does_not_begin_in_time_is_504(tmp_path: Path) -> None:
     with ScriptServer([turn("never", hang_after=0)]) as model, before(model, tmp_path, first_byte_timeout=0.2) as app:
-        found = post(app, json={**CHAT, "stream": stream})
+        found = post(app, json={**CHAT, "stream": True})
     assert found.status_code == 504
     assert found.json()["error"]["code"] == "backend_timeout"
+    assert "0.2 s (`backends.main.first_byte_timeout`)" in found.json()["error"]["message"]
+
+
+def test_an_answer_that_is_not_streamed_has_until_the_deadline(tmp_path: Path) -> None:
+    gate = Gate()
+    steps = [turn("At last.", wait_for=gate), turn("never", hang_after=0)]
+    with ScriptServer(steps) as model:
+        settings = config(
+            tmp_path,
+            engine=EngineConfig(deadline=60),
+            backends={"main": BackendConfig(url=model.url, first_byte_timeout=0.01)},
+        )
+        with running(Antwort(settings)) as app, ThreadPoolExecutor(1) as pool:
+            slow = pool.submit(post, app, json=CHAT)
+            gate.wait_reached()
+            # What has a first byte to wait for was given up long ago by the time another request has its answer.
+            assert post(app, json={**CHAT, "stream": True}).status_code == 504
+            gate.open()
+            assert slow.result().json()["choices"][0]["message"]["content"] == "At last."
+
+
+def test_an_answer_that_is_not_complete_at_the_deadline_is_504(tmp_path: Path) -> None:
+    with ScriptServer([turn("never", hang_after=0)]) as model:
+        settings = config(tmp_path, engine=EngineConfig(deadline=0.2), backends={"main": BackendConfig(url=model.url)})
+        with running(Antwort(settings)) as app:
+            found = post(app, json=CHAT)
+    assert (found.status_code, found.json()["error"]["code"]) == (504, "deadline_exceeded")
+    assert "within 0.2 s (`engine.deadline`)" in found.json()["error"]["message"]
 
 
 def test_a_server_that_drops_the_connection_is_502(tmp_path: Path) -> None:
@@ -532,7 +569,7 @@ class _Always:
     def __init__(self, reply: _Endless) -> None:
         self._reply = reply
 
-    async def post(self, path: str, body: bytes, headers: Mapping[str, str]) -> Reply:
+    async def post(self, path: str, body: bytes, headers: Mapping[str, str], timeouts: Timeouts | None = None) -> Reply:
         return cast("Reply", self._reply)
 
 

@@ -18,6 +18,7 @@ __all__ = [
     "UNAVAILABLE",
     "UNREACHABLE",
     "UNSUITABLE",
+    "StalledError",
     "may_pass",
     "speaks_of_the_server",
     "worth_another_backend",
@@ -43,6 +44,13 @@ UNSUITABLE = "backend_unsuitable"
 DEADLINE = "deadline_exceeded"
 """The request's own deadline passed; nobody's fault."""
 
+
+class StalledError(GatewayTimeoutError):
+    """504: an answer was under way and did not go on in time."""
+
+    default_code = TIMEOUT
+
+
 _SERVER_ERRORS = (BadGatewayError, ServiceUnavailableError, GatewayTimeoutError)
 _AWAY = frozenset({UNREACHABLE, TIMEOUT, DISCONNECTED, UNAVAILABLE})
 _NOT_AGAIN = frozenset({FAILED, UNAUTHORIZED, UNSUITABLE, DEADLINE, TIMEOUT})
@@ -57,7 +65,9 @@ def worth_another_try(error: APIError) -> bool:
 
 
 def worth_another_backend(error: APIError) -> bool:
-    """Tell whether another server could do better."""
+    """Tell whether another server could do better. An answer that is under way is not begun anew because of time."""
+    if isinstance(error, StalledError):
+        return False
     return isinstance(error, (*_SERVER_ERRORS, RateLimitError)) and error.code != DEADLINE
 
 

@@ -5,6 +5,7 @@ client behind the same seam.
 """
 
 import asyncio
+import socket
 import ssl
 import zlib
 from collections.abc import Mapping
@@ -22,6 +23,8 @@ MAX_IDLE = 50.0
 """Seconds a connection is kept; servers close theirs after a minute or more."""
 HIGH_WATER = 256 * 1024
 """Bytes that wait to be read before the server is made to pause."""
+KEEP_ALIVE = {"TCP_KEEPIDLE": 60, "TCP_KEEPINTVL": 15, "TCP_KEEPCNT": 4}
+"""Seconds of silence until the other side is asked whether it is there, seconds between two tries, and their number."""
 
 
 class ClosedError(OSError):
@@ -128,13 +131,15 @@ class _Connection(asyncio.Protocol):
 
     # --- what the client calls ---------------------------------------------------------------------------------------
 
-    def limit_silence(self, seconds: float) -> None:
-        """Let the server be silent for so long; one timer looks after it, whatever comes."""
-        self._silence = seconds
-        self._heard = self._loop.time()
+    def limit_silence(self, seconds: float | None) -> None:
+        """Let the server be silent for so long, or for ever; one timer looks after it, whatever comes."""
         if self._timer is not None:
             self._timer.cancel()
-        self._timer = self._loop.call_later(seconds, self._check_silence)
+            self._timer = None
+        if seconds is not None:
+            self._silence = seconds
+            self._heard = self._loop.time()
+            self._timer = self._loop.call_later(seconds, self._check_silence)
 
     def _check_silence(self) -> None:
         left = self._heard + self._silence - self._loop.time()
@@ -231,7 +236,7 @@ class Http1Client:
         self._slots = Slots(limit)
         self._idle: list[_Connection] = []
 
-    async def exchange(self, request: bytes, *, connect_timeout: float, silence: float) -> DirectReply:
+    async def exchange(self, request: bytes, *, connect_timeout: float, silence: float | None) -> DirectReply:
         """Send a request, head and body, and return the answer as soon as its head is there.
 
         A kept connection that the server closed in the very moment is replaced once; nothing was answered on it.
@@ -286,6 +291,7 @@ class Http1Client:
             if clock.expired():
                 raise ConnectTimeoutError from None
             raise
+        _keep_alive(connection)
         return connection
 
     def give_back(self, connection: _Connection, *, keep: bool) -> None:
@@ -305,3 +311,13 @@ class Http1Client:
             transport = self._idle.pop().transport
             if transport is not None:
                 transport.close()
+
+
+def _keep_alive(connection: _Connection) -> None:
+    """Have the system notice a server that is gone without a word: an answer may be waited for as long as it takes."""
+    assert connection.transport is not None  # noqa: S101 - it is connected
+    opened: socket.socket = connection.transport.get_extra_info("socket")
+    opened.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for option, value in KEEP_ALIVE.items():
+        if hasattr(socket, option):  # not every system has them all
+            opened.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)

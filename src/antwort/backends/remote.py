@@ -5,6 +5,7 @@ import logging
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, Protocol
 
 import msgspec
@@ -65,6 +66,7 @@ class RemoteBackend(ABC):
     def __init__(self, name: str, config: BackendConfig) -> None:
         self.name = name
         self.transport = Transport(name, config)
+        self._patient = replace(self.transport.timeouts, first_byte=None)
         # A connection of its own: those of the pool may all be waiting for a server that hangs.
         self._probes = Transport(name, config.model_copy(update={"max_connections": 1}))
         self._window = config.context_window
@@ -88,7 +90,8 @@ class RemoteBackend(ABC):
         if request.deadline is None:
             await self._exchange(request, body, sink)
             return
-        limit = asyncio.timeout(max(0.0, request.deadline - time.monotonic()))
+        left = max(0.0, request.deadline - time.monotonic())
+        limit = asyncio.timeout(left)
         try:
             async with limit:
                 await self._exchange(request, body, sink)
@@ -96,13 +99,15 @@ class RemoteBackend(ABC):
             if not limit.expired():
                 raise
             raise GatewayTimeoutError(
-                f"The answer of the backend '{self.name}' was not complete in the time the request has.", code=DEADLINE
+                f"The answer of the backend '{self.name}' was not complete within the {left:.1f} s that were left to"
+                " the request (`engine.deadline`).",
+                code=DEADLINE,
             ) from None
 
     async def models(self) -> Sequence[ModelInfo]:
         """List the models it serves."""
         times = self.transport.timeouts
-        limited = Timeouts(times.connect, min(LIST_TIMEOUT, times.first_byte), times.chunk)
+        limited = Timeouts(times.connect, min(LIST_TIMEOUT, times.first_byte or LIST_TIMEOUT), times.chunk)
         reply = await self.transport.get("/models", timeouts=limited)
         try:
             if reply.status != 200:
@@ -145,7 +150,8 @@ class RemoteBackend(ABC):
         await self._probes.close()
 
     async def _exchange(self, request: ModelRequest, body: bytes, sink: TurnSink) -> None:
-        reply = await self.transport.post(self.path, body, request.headers)
+        times = None if request.stream else self._patient
+        reply = await self.transport.post(self.path, body, request.headers, times)
         try:
             if reply.status != 200:
                 raise await self._refusal(reply, request.model)

@@ -16,7 +16,7 @@ import aiohttp
 from aiohttp.http_exceptions import HttpProcessingError
 
 from antwort import __version__
-from antwort.backends.failures import BROKEN, DISCONNECTED, TIMEOUT, UNREACHABLE
+from antwort.backends.failures import BROKEN, DISCONNECTED, TIMEOUT, UNREACHABLE, StalledError
 from antwort.backends.http1 import ClosedError, ConnectTimeoutError, Http1Client, ProtocolError
 from antwort.config import BackendConfig
 from antwort.errors import APIError, BadGatewayError, ConfigError, GatewayTimeoutError, ServiceUnavailableError
@@ -36,7 +36,8 @@ class Timeouts:
     """Seconds to wait for a server."""
 
     connect: float
-    first_byte: float
+    first_byte: float | None
+    """None for as long as the request has: an answer that is not streamed begins when it is complete."""
     chunk: float
 
     @classmethod
@@ -88,11 +89,12 @@ class _GeneralExchange:
 class Reply:
     """An answer whose head has arrived. Whoever got it reads it to the end or aborts it."""
 
-    __slots__ = ("_chunk", "_exchange", "_name", "headers", "status")
+    __slots__ = ("_chunk", "_exchange", "_limit", "_name", "headers", "status")
 
-    def __init__(self, name: str, exchange: Exchange) -> None:
+    def __init__(self, name: str, exchange: Exchange, limit: str = "") -> None:
         self._name = name
         self._exchange = exchange
+        self._limit = limit
         self._chunk = exchange.chunk
         self.status = exchange.status
         self.headers = exchange.headers
@@ -123,11 +125,14 @@ class Reply:
         """Return what arrived since the last call, or wait for it; empty at the end."""
         try:
             return await self._chunk()
+        except TimeoutError as error:
+            raise StalledError(f"The backend '{self._name}' stopped in its answer for{self._limit}.") from error
         except _FAILURES as error:
             raise _failure(self._name, error) from error
 
     def limit_silence(self, seconds: float) -> None:
-        """Let the server be silent for so long from now on."""
+        """Let the server be silent for so long from now on, between two pieces of a stream."""
+        self._limit = _limit(self._name, seconds, "chunk_timeout")
         self._exchange.limit_silence(seconds)
 
     def abort(self) -> None:
@@ -193,18 +198,16 @@ class Transport:
         self, method: str, path: str, body: bytes | None, headers: dict[str, str], timeouts: Timeouts | None
     ) -> Reply:
         times = timeouts or self.timeouts
+        is_set = times.first_byte == self.timeouts.first_byte
+        limit = _limit(self.name, times.first_byte, "first_byte_timeout" if is_set else "")
         if self._direct is not None:
             try:
                 exchange = await self._direct.exchange(
                     self._message(method, path, body, headers), connect_timeout=times.connect, silence=times.first_byte
                 )
-            except ConnectTimeoutError as error:
-                raise GatewayTimeoutError(
-                    f"The backend '{self.name}' could not be connected to in time.", code=TIMEOUT
-                ) from error
             except _FAILURES as error:
-                raise _failure(self.name, error) from error
-            return Reply(self.name, exchange)
+                raise self._timed_out(error, times, limit) or _failure(self.name, error) from error
+            return Reply(self.name, exchange, limit)
         # `connect` includes the wait for a free connection, which may take as long as the answer.
         timeout = aiohttp.ClientTimeout(
             connect=times.first_byte, sock_connect=times.connect, sock_read=times.first_byte
@@ -219,8 +222,21 @@ class Transport:
                 allow_redirects=False,
             )
         except _FAILURES as error:
-            raise _failure(self.name, error) from error
-        return Reply(self.name, _GeneralExchange(response))
+            raise self._timed_out(error, times, limit) or _failure(self.name, error) from error
+        return Reply(self.name, _GeneralExchange(response), limit)
+
+    def _timed_out(self, error: Exception, times: Timeouts, limit: str) -> APIError | None:
+        """Say which time was up, if it was that: to connect, which may be tried again, or to answer."""
+        if isinstance(error, ConnectTimeoutError | aiohttp.ConnectionTimeoutError):
+            connect = _limit(
+                self.name, times.connect, "connect_timeout" if times.connect == self.timeouts.connect else ""
+            )
+            return GatewayTimeoutError(
+                f"The backend '{self.name}' could not be connected to within{connect}.", code=UNREACHABLE
+            )
+        if isinstance(error, TimeoutError):
+            return GatewayTimeoutError(f"The backend '{self.name}' did not answer within{limit}.", code=TIMEOUT)
+        return None
 
     def _message(self, method: str, path: str, body: bytes | None, headers: Mapping[str, str]) -> bytes:
         """Write a request for the direct client; what is the same every time is written once."""
@@ -267,12 +283,14 @@ def _proxy_for(parts: SplitResult) -> str | None:
     return proxy
 
 
+def _limit(name: str, seconds: float | None, setting: str) -> str:
+    """Write a limit for a message: the seconds, and the setting they come from."""
+    shown = "" if seconds is None else f" {seconds:g} s"
+    return f"{shown} (`backends.{name}.{setting}`)" if setting else shown
+
+
 def _failure(name: str, error: Exception) -> APIError:
     """Say what went wrong, without addresses: they may hold credentials, and are the operator's business."""
-    if isinstance(error, aiohttp.ConnectionTimeoutError):
-        return GatewayTimeoutError(f"The backend '{name}' could not be connected to in time.", code=TIMEOUT)
-    if isinstance(error, TimeoutError):
-        return GatewayTimeoutError(f"The backend '{name}' was silent for too long.", code=TIMEOUT)
     reason = _unreachable(error)
     if reason is not None:
         return ServiceUnavailableError(f"The backend '{name}' cannot be reached: {reason}.", code=UNREACHABLE)

@@ -23,7 +23,10 @@ class BackendConfig(Settings):
     fallback: str | None = Field(default=None, description="The backend to ask when this one cannot be reached.")
     fallback_model: str | None = Field(default=None, description="The model to ask the fallback for; the same if none.")
     connect_timeout: PositiveFloat = Field(default=5.0, description="Seconds to connect.")
-    first_byte_timeout: PositiveFloat = Field(default=300.0, description="Seconds until the answer begins.")
+    first_byte_timeout: PositiveFloat = Field(
+        default=300.0,
+        description="Seconds until a streamed answer begins; one that is not streamed has until `engine.deadline`.",
+    )
     chunk_timeout: PositiveFloat = Field(default=60.0, description="Seconds between two pieces of a streamed answer.")
     retries: int = Field(default=2, ge=0, le=10, description="Tries after a failure, before the answer has begun.")
     max_connections: PositiveInt = Field(default=1000, description="Connections at the same time.")

@@ -63,7 +63,13 @@ def build_asgi(parts: Parts) -> ASGIApp:
         *Responses(parts.engine, parts.runs).routes(),
         *Conversations(parts.engine.store, parts.engine.check_url).routes(),
         *Models(parts.router).routes(),
-        *Passthrough(parts.router, parts.metrics, parts.engine.tracer, parts.engine.check_url).routes(),
+        *Passthrough(
+            parts.router,
+            parts.metrics,
+            parts.engine.tracer,
+            parts.engine.check_url,
+            deadline=parts.config.engine.deadline,
+        ).routes(),
     ]
     readiness = Readiness(parts.state, parts.engine.store)
     endpoints = Endpoints(server, parts.registry, parts.metrics, parts.state, readiness=readiness, api=api)

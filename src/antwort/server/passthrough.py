@@ -1,7 +1,9 @@
 """`/v1/chat/completions` and `/v1/embeddings`: passed through to the model server that has the model."""
 
+import asyncio
 import logging
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -10,8 +12,9 @@ from starlette.types import Message, Receive, Scope, Send
 
 from antwort.backends import ModelRouter, Reply, Target, Transport
 from antwort.backends.errors import reply_error
+from antwort.backends.failures import DEADLINE
 from antwort.engine.links import CheckUrl, check_links, part_links
-from antwort.errors import APIError, BadRequestError
+from antwort.errors import APIError, BadRequestError, GatewayTimeoutError
 from antwort.observability import Metrics, Tracer
 from antwort.scopes import RESPONSES_WRITE
 from antwort.server.bodies import read_body, require_json
@@ -42,9 +45,16 @@ class Passthrough:
     """The endpoints that antwort has no part in but for credentials, limits and the choice of the server."""
 
     def __init__(
-        self, router: ModelRouter, metrics: Metrics, tracer: Tracer, check_url: CheckUrl | None = None
+        self,
+        router: ModelRouter,
+        metrics: Metrics,
+        tracer: Tracer,
+        check_url: CheckUrl | None = None,
+        *,
+        deadline: float | None = None,
     ) -> None:
         self._router = router
+        self._deadline = deadline
         self._tracer = tracer
         self._check_url = check_url
         self._requests = metrics.counter(
@@ -117,17 +127,41 @@ class Passthrough:
         if target.model != asked:
             fields["model"] = msgspec.Raw(_encode(target.model))
             body = _encode(fields)
-        reply = await transport.post(path, bytes(body), self._tracer.headers())
+        sent, headers = bytes(body), self._tracer.headers()
+        if _is_true(fields.get("stream")):
+            await _answer(await transport.post(path, sent, headers), target, transport, send)
+            return
+        # An answer that is not streamed begins when it is complete: only the deadline tells how long that may take.
+        times = replace(transport.timeouts, first_byte=None)
+        limit = asyncio.timeout(self._deadline)
         try:
-            if reply.status >= 300:
-                await _pass_error(reply, target, send)
-            elif _kind(reply) == EVENTS:
-                await _pass_events(reply, transport, send)
-            else:
-                await _send_whole(send, reply, await reply.read())
-        finally:
-            # Whatever was not read is not wanted: the server must stop working on it.
-            reply.abort()
+            async with limit:
+                await _answer(await transport.post(path, sent, headers, times), target, transport, send)
+        except TimeoutError:
+            if not limit.expired():
+                raise
+            raise GatewayTimeoutError(
+                f"The answer of the backend '{target.backend.name}' was not complete within {self._deadline:g} s"
+                " (`engine.deadline`).",
+                code=DEADLINE,
+            ) from None
+
+
+async def _answer(reply: Reply, target: Target, transport: Transport, send: Send) -> None:
+    try:
+        if reply.status >= 300:
+            await _pass_error(reply, target, send)
+        elif _kind(reply) == EVENTS:
+            await _pass_events(reply, transport, send)
+        else:
+            await _send_whole(send, reply, await reply.read())
+    finally:
+        # Whatever was not read is not wanted: the server must stop working on it.
+        reply.abort()
+
+
+def _is_true(value: msgspec.Raw | None) -> bool:
+    return value is not None and bytes(value).strip() == b"true"
 
 
 def _read(body: bytes | bytearray) -> Fields:
