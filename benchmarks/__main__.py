@@ -7,10 +7,14 @@ import signal
 import sys
 
 import antwort
+from benchmarks.attacks import attacks_rows
 from benchmarks.dispatch import dispatch_rows
 from benchmarks.file_search import file_search_rows
 from benchmarks.gateway import gateway_rows
 from benchmarks.measure import BenchmarkError, Row
+
+SLOW = ("attacks",)
+"""Parts that only run with the large counts, or when they are asked for."""
 
 
 def table(rows: list[Row]) -> str:
@@ -24,7 +28,12 @@ def table(rows: list[Row]) -> str:
 
 
 def main() -> int:
-    parts = {"dispatch": dispatch_rows, "gateway": gateway_rows, "file_search": file_search_rows}
+    parts = {
+        "dispatch": dispatch_rows,
+        "gateway": gateway_rows,
+        "file_search": file_search_rows,
+        "attacks": attacks_rows,
+    }
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("--full", action="store_true", help="more rounds, steadier figures, and the slow measurements")
     parser.add_argument("--only", choices=parts, help="run one part")
@@ -32,7 +41,8 @@ def main() -> int:
     options = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # the way out ends the servers
     try:
-        rows = [row for name in parts if options.only in {None, name} for row in parts[name](full=options.full)]
+        chosen = [options.only] if options.only else [name for name in parts if options.full or name not in SLOW]
+        rows = [row for name in chosen for row in parts[name](full=options.full)]
     except BenchmarkError as error:
         print(f"benchmarks: {error}", file=sys.stderr)
         return 1

@@ -32,6 +32,7 @@ LAYERS = (
     ("context",),
     ("scopes",),
     ("http_client",),
+    ("large_work",),
     ("errors",),
 )
 RANK = {name: rank for rank, names in enumerate(LAYERS) for name in names}

@@ -7,7 +7,7 @@ import logging
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 from tests.backends.conftest import Exchange, ModelServer
 from tests.support.embeddings import embedded
@@ -38,16 +38,17 @@ class Answer:
 
 
 class Client:
-    """One connection, used again and again."""
+    """One connection, used again and again, and opened anew when the server has closed it."""
 
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._reader = reader
-        self._writer = writer
+    _reader: asyncio.StreamReader
+    _writer: asyncio.StreamWriter
 
-    @classmethod
-    async def open(cls, url: str) -> Self:
-        host, _, port = url.removeprefix("http://").partition(":")
-        return cls(*await asyncio.open_connection(host, int(port)))
+    def __init__(self, url: str) -> None:
+        self._url = url
+
+    async def open(self) -> None:
+        host, _, port = self._url.removeprefix("http://").partition(":")
+        self._reader, self._writer = await asyncio.open_connection(host, int(port))
 
     async def close(self) -> None:
         self._writer.close()
@@ -60,9 +61,13 @@ class Client:
         head += ["content-type: application/json", f"content-length: {len(body)}", "", ""]
         self._writer.write("\r\n".join(head).encode() + body)
         async with asyncio.timeout(PATIENCE):
-            return await self._answer()
+            answer, closed = await self._answer()
+        if closed:
+            await self.close()
+            await self.open()
+        return answer
 
-    async def _answer(self) -> Answer:
+    async def _answer(self) -> tuple[Answer, bool]:
         head = await self._reader.readuntil(b"\r\n\r\n")
         status, *lines = head.decode("latin-1").split("\r\n")
         headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
@@ -70,7 +75,8 @@ class Client:
             body = b"".join([chunk async for chunk in self._chunks()])
         else:
             body = await self._reader.readexactly(int(headers.get("content-length", 0)))
-        return Answer(int(status.split(" ")[1]), headers.get("content-type", ""), body)
+        answer = Answer(int(status.split(" ")[1]), headers.get("content-type", ""), body)
+        return answer, headers.get("connection") == "close"
 
     async def _chunks(self) -> AsyncIterator[bytes]:
         while size := int(await self._reader.readline(), 16):
@@ -103,7 +109,9 @@ class Stage:
     complaints: Complaints
 
     async def client(self) -> Client:
-        return await Client.open(self.url)
+        client = Client(self.url)
+        await client.open()
+        return client
 
     def socket(self) -> Any:
         """Return a WebSocket connection, to be used in an `async with` block."""

@@ -35,6 +35,10 @@ async def test_what_is_kept_comes_back(store: Store) -> None:
     assert (made.version, made.parent, made.created_at, made.kind) == (1, "shelf", 7, "book")
 
 
+async def test_an_id_that_cannot_be_is_not_there(store: Store) -> None:
+    assert await store.records("library").get("ann", "book", "b\x001") is None
+
+
 async def test_an_id_is_taken_once_by_kind_tenant_and_owner(store: Store) -> None:
     records = store.records("library")
     await records.create("ann", "book", "b1", {"n": 1})

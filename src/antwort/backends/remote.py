@@ -4,7 +4,7 @@ import asyncio
 import logging
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any, Protocol
 
@@ -18,6 +18,7 @@ from antwort.backends.sse import EventStream
 from antwort.backends.transport import Reply, Timeouts, Transport
 from antwort.config import BackendConfig
 from antwort.errors import APIError, BadGatewayError, BadRequestError, GatewayTimeoutError
+from antwort.large_work import LargeWork, is_large
 
 __all__ = ["Reader", "RemoteBackend", "encode_body"]
 
@@ -30,6 +31,8 @@ LIST_TIMEOUT = 10.0
 """Seconds to wait for the list of models, which is never worth more."""
 PROBE_TIMEOUT = 3.0
 """Seconds to wait for a sign of life."""
+SLICE = 256
+"""Events that are read before others get their turn."""
 PARTING = 0.25
 """Seconds to wait for the end of a stream whose last event is there, so that its connection can be used again."""
 
@@ -70,6 +73,7 @@ class RemoteBackend(ABC):
         # A connection of its own: those of the pool may all be waiting for a server that hangs.
         self._probes = Transport(name, config.model_copy(update={"max_connections": 1}))
         self._window = config.context_window
+        self.large_work = LargeWork()
         self._listing = Listing(name, self.models)
 
     @abstractmethod
@@ -86,7 +90,8 @@ class RemoteBackend(ABC):
 
     async def run(self, request: ModelRequest, sink: TurnSink) -> None:
         """Perform one turn. A passed deadline is a GatewayTimeoutError with the code `deadline_exceeded`."""
-        body = encode_body(self.body(request))
+        large = is_large(request.items)
+        body = await self.large_work.run_if(large, lambda: encode_body(self.body(request), in_pieces=large))
         if request.deadline is None:
             await self._exchange(request, body, sink)
             return
@@ -172,8 +177,11 @@ class RemoteBackend(ABC):
         feed, take, chunk, flush = events.feed, turn.take, reply.chunk, sink.flush
         patient = True
         while data := await chunk():
-            for payload in feed(data):
+            for number, payload in enumerate(feed(data), 1):
                 take(payload)
+                if not number % SLICE:
+                    await flush()
+                    await asyncio.sleep(0)  # a long burst does not keep everybody else waiting
             if turn.done:
                 break
             if patient and turn.begun:
@@ -192,12 +200,27 @@ class RemoteBackend(ABC):
         return reply_error(self.name, model, reply.status, reply.headers, await reply.head(MAX_ERROR))
 
 
-def encode_body(body: JSON) -> bytes:
-    """Write a body as JSON."""
+def encode_body(body: JSON, *, in_pieces: bool = False) -> bytes:
+    """Write a body as JSON; on a thread in pieces, so that no step takes so long that others would have to wait."""
     try:
-        return msgspec.json.encode(body)
+        return b"".join(_pieces(body)) if in_pieces else msgspec.json.encode(body)
     except UnicodeEncodeError:
         raise BadRequestError("The request holds text that is not valid Unicode.", param="input") from None
+
+
+def _pieces(body: JSON) -> Iterator[bytes]:
+    """Yield a body field by field, and lists element by element."""
+    yield b"{"
+    for number, (name, value) in enumerate(body.items()):
+        yield b"%s%s:" % (b"," if number else b"", msgspec.json.encode(name))
+        if not isinstance(value, list) or not value:
+            yield msgspec.json.encode(value)
+            continue
+        for index, element in enumerate(value):
+            yield b"," if index else b"["
+            yield msgspec.json.encode(element)
+        yield b"]"
+    yield b"}"
 
 
 async def _part(reply: Reply) -> None:

@@ -12,6 +12,7 @@ from antwort.engine.models import TOO_LONG, Models
 from antwort.engine.plan import Plan
 from antwort.engine.truncation import shortened
 from antwort.errors import BadRequestError
+from antwort.large_work import LargeWork, is_large
 from antwort.observability import Tracer
 
 __all__ = ["Asking", "model_request"]
@@ -68,10 +69,11 @@ def model_request(
 class Asking:
     """Performs the turns of one response. With `truncation: auto` the oldest items are dropped when they must be."""
 
-    def __init__(self, plan: Plan, models: Models, tracer: Tracer) -> None:
+    def __init__(self, plan: Plan, models: Models, tracer: Tracer, large_work: LargeWork) -> None:
         self._plan = plan
         self._models = models
         self._tracer = tracer
+        self._large_work = large_work
         self._truncates = plan.response.truncation == "auto"
         self._looked = False
         self._room: int | None = None
@@ -89,15 +91,15 @@ class Asking:
             self._looked = True
             self._room = await self._room_for(request)
         for attempt in range(_ATTEMPTS):
-            shorter = self._fitting(request)
+            shorter = await self._fitted(request)
             try:
                 await self._models.run(shorter, sink)
             except BadRequestError as error:
                 if error.code != TOO_LONG or attempt == _ATTEMPTS - 1:
                     raise
-                tried = estimate_tokens(shorter)
+                tried = await self._estimated(shorter)
                 self._room = int(tried * _SHARE)
-                if estimate_tokens(self._fitting(shorter)) >= tried:
+                if await self._estimated(await self._fitted(shorter)) >= tried:
                     raise  # there is nothing left to drop
             else:
                 return
@@ -111,12 +113,12 @@ class Asking:
         if not limit:
             window = await self._models.context_window(request.model)
             limit = _UNKNOWN_WINDOW if window is None else window * 3 // 4
-        size = max(used, estimate_tokens(request))  # what functions have returned since then is not in `used`
+        size = max(used, await self._estimated(request))  # what functions have returned since then is not in `used`
         return size >= max(limit, self._compacted + max(limit, self._compacted) // 4)
 
-    def compacted(self, request: ModelRequest) -> None:
+    async def compacted(self, request: ModelRequest) -> None:
         """Take note of a window that was compacted, or could not be."""
-        self._compacted = estimate_tokens(request)
+        self._compacted = await self._estimated(request)
 
     async def _room_for(self, request: ModelRequest) -> int | None:
         """Return how many tokens of input fit, by our estimate, which is held against the server's own count."""
@@ -124,12 +126,19 @@ class Asking:
         if window is None:
             return None
         room = window - min(request.max_output_tokens or _ANSWER, window // 2)
-        estimate = estimate_tokens(request)
+        estimate = await self._estimated(request)
         if estimate > room:
             counted = await self._models.count_tokens(request)
             if counted:
                 return room * estimate // counted
         return room
+
+    async def _estimated(self, request: ModelRequest) -> int:
+        return await self._large_work.run_if(is_large(request.items), estimate_tokens, request)
+
+    async def _fitted(self, request: ModelRequest) -> ModelRequest:
+        large = self._room is not None and is_large(request.items)
+        return await self._large_work.run_if(large, self._fitting, request)
 
     def _fitting(self, request: ModelRequest) -> ModelRequest:
         room = self._room

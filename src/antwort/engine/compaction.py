@@ -10,6 +10,7 @@ from antwort.engine.metrics import TurnMetrics
 from antwort.engine.models import TOO_LONG, Models
 from antwort.engine.window import CALLS, INSTRUCTING, OUTPUTS, SUMMARY, Seals, is_summary
 from antwort.errors import BadGatewayError, BadRequestError
+from antwort.large_work import LargeWork, is_large
 from antwort.observability import Tracer
 from antwort.observability.tracing import Attribute
 from antwort.wire.ids import new_id
@@ -53,7 +54,8 @@ class Compacted:
 class Compactor:
     """Has the model summarise windows; each summary is a model turn in metrics and traces."""
 
-    def __init__(self, models: Models, metrics: TurnMetrics, tracer: Tracer) -> None:
+    def __init__(self, models: Models, metrics: TurnMetrics, tracer: Tracer, large_work: LargeWork) -> None:
+        self._large_work = large_work
         self._models = models
         self._metrics = metrics
         self._tracer = tracer
@@ -74,14 +76,19 @@ class Compactor:
         last calls with their outputs. All else becomes a summary. The user's own words are kept beside it, but never so
         many that the new window comes near to `limit` tokens.
         """
-        parts = _Parts(items)
+        large = is_large(items)
+        parts = await self._large_work.run_if(large, _Parts, items)
         if not parts.old:
-            return Compacted(seals.seal_items([*parts.instructing, *parts.current]), Usage())
+            kept = [*parts.instructing, *parts.current]
+            return Compacted(await self._large_work.run_if(large, seals.seal_items, kept), Usage())
         task = f"{_TASK}\n\nThe assistant works under these instructions:\n{instructions}" if instructions else _TASK
-        answer = await self._summary(list(_record(parts.old)), task, model, tenant)
-        words = _own_words(parts.old, min(_OWN_WORDS, limit or _OWN_WORDS))  # a token has several characters
+        lines = await self._large_work.run_if(large, lambda: list(_record(parts.old)))
+        answer = await self._summary(lines, task, model, tenant)
+        room = min(_OWN_WORDS, limit or _OWN_WORDS)  # a token has several characters
+        words = await self._large_work.run_if(large, _own_words, parts.old, room)
         text = _HEAD.format(summary="".join(answer.pieces).strip(), words=words)
-        return Compacted(seals.seal_items([*parts.instructing, _said(text), *parts.current]), answer.used)
+        kept = [*parts.instructing, _said(text), *parts.current]
+        return Compacted(await self._large_work.run_if(large, seals.seal_items, kept), answer.used)
 
     async def _summary(self, lines: list[str], task: str, model: str, tenant: str) -> "_Answer":
         for attempt in range(1, _ATTEMPTS + 1):

@@ -26,6 +26,7 @@ from antwort.engine.plan import Plan, Planner
 from antwort.engine.window import Seals, compaction_item
 from antwort.errors import NotFoundError
 from antwort.functions import ToolExecutor
+from antwort.large_work import MANY, LargeWork, is_large
 from antwort.observability import Metrics, Tracer
 from antwort.scopes import CONVERSATIONS_READ, CONVERSATIONS_WRITE, RESPONSES_READ
 from antwort.sealing import Sealer
@@ -66,6 +67,7 @@ class Engine:
     metrics: TurnMetrics
     tracer: Tracer
     sealer: Sealer
+    large_work: LargeWork
     check_url: CheckUrl | None = None
     """Asked about each URL that a model server would fetch; None lets all pass."""
 
@@ -85,7 +87,8 @@ class Engine:
     ) -> "Engine":
         """Put an engine together."""
         planner = Planner(settings, agents, Offers(executors))
-        return cls(executors, models, store, settings, planner, TurnMetrics(metrics), tracer, sealer, check_url)
+        work = LargeWork()
+        return cls(executors, models, store, settings, planner, TurnMetrics(metrics), tracer, sealer, work, check_url)
 
     async def plan(
         self, create: CreateResponse, ctx: Context, *, show_calls: bool = False, recall: Recall | None = None
@@ -96,7 +99,8 @@ class Engine:
         """
         plan = self.planner.plan(create, ctx)
         plan.show_calls = plan.show_calls or show_calls
-        items = read_input(create.input)
+        many = isinstance(create.input, list) and len(create.input) >= MANY
+        items = await self.large_work.run_if(many, read_input, create.input)
         if create.previous_response_id is not None:
             if recall is None or create.previous_response_id not in recall:
                 ctx.require(RESPONSES_READ, param="previous_response_id", purpose="to continue a stored response")
@@ -113,7 +117,8 @@ class Engine:
         restore_sources([*plan.history, *plan.input], plan.ctx.sources)
         resolved = await self.models.resolve(plan.response.model or None)
         plan.response.model = plan.response.model or resolved.model
-        assembled(plan, self.seals(plan))
+        many = len(plan.history) + len(plan.input) >= MANY
+        await self.large_work.run_if(many, assembled, plan, self.seals(plan))
         if plan.stored and recall is not None and create.previous_response_id in recall:
             plan.carried, plan.history = plan.history, []
         return plan
@@ -187,6 +192,7 @@ class Engine:
             metrics=self.metrics,
             tracer=self.tracer,
             seals=self.seals(plan),
+            large_work=self.large_work,
             sequence=sequence,
             places=places,
             resumed=resumed,
@@ -202,7 +208,7 @@ class Engine:
             store=False,
         )
         plan = await self.plan(create, ctx)
-        compacted = await Compactor(self.models, self.metrics, self.tracer).compact(
+        compacted = await Compactor(self.models, self.metrics, self.tracer, self.large_work).compact(
             plan.items,
             self.seals(plan),
             model=plan.response.model,
@@ -221,7 +227,9 @@ class Engine:
         plan = await self.plan(create, ctx)
         request = model_request(plan, plan.items, plan.choice, Counts())
         counted = await self.models.count_tokens(request)
-        return estimate_tokens(request) if counted is None else counted
+        if counted is not None:
+            return counted
+        return await self.large_work.run_if(is_large(request.items), estimate_tokens, request)
 
     async def retrieve(self, tenant: str, response_id: str) -> JSON:
         """Return a stored response as clients see it."""

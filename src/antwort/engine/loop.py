@@ -28,6 +28,7 @@ from antwort.engine.plan import Plan
 from antwort.engine.window import CALLS, COMPACTION, Seals
 from antwort.errors import APIError, RateLimitError
 from antwort.functions import ToolResult
+from antwort.large_work import LargeWork
 from antwort.observability import Tracer
 from antwort.storage.base import FencedError, JournalEntry, StoreUnavailableError
 from antwort.wire.items import Status
@@ -54,14 +55,15 @@ class Loop:
         metrics: TurnMetrics,
         tracer: Tracer,
         seals: Seals,
+        large_work: LargeWork,
         sequence: int = 0,
         places: Sequence[int] = (),
         resumed: bool = False,
     ) -> None:
         self.plan = plan
         self.response: ResponseObject = plan.response
-        self._asking = Asking(plan, models, tracer)
-        self._compactor = Compactor(models, metrics, tracer)
+        self._asking = Asking(plan, models, tracer, large_work)
+        self._compactor = Compactor(models, metrics, tracer, large_work)
         self._tracer = tracer
         self._seals = seals
         self._journal = journal
@@ -220,7 +222,7 @@ class Loop:
             await self._compact()
         except APIError as error:
             logger.warning("response %s goes on uncompacted: %s", self.response.id, error.message)
-        self._asking.compacted(self._request())
+        await self._asking.compacted(self._request())
 
     async def _compact(self) -> None:
         """Put a summary by the model in the place of what is over of all that was read and said."""

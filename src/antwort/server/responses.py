@@ -1,7 +1,8 @@
 """`/v1/responses`: creating, fetching, streaming again, cancelling, deleting; and what is made of windows."""
 
 import asyncio
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import msgspec
 from starlette.responses import Response
@@ -15,6 +16,7 @@ from antwort.engine.replay import replay_response
 from antwort.errors import BadRequestError
 from antwort.functions import Route
 from antwort.functions.http import CONTEXT
+from antwort.large_work import MUCH, is_large
 from antwort.runs.local import LocalRuns
 from antwort.scopes import RESPONSES_READ, RESPONSES_WRITE
 from antwort.server.bodies import read_body, require_json, send_json
@@ -31,6 +33,7 @@ from antwort.wire.responses import CompactedResponse, ResponseObject
 __all__ = ["Responses", "wants_calls"]
 
 JSON = dict[str, Any]
+T = TypeVar("T")
 
 _encode = msgspec.json.Encoder().encode
 _SHOW_CALLS = b"antwort-show-calls"
@@ -142,7 +145,7 @@ class Responses:
         events of a stream, one message each, and a connection remembers its last response even if it is not stored.
         """
         require_json(scope)
-        create = decode_create(await read_body(receive))
+        create = await self._decoded(decode_create, receive)
         ctx: Context = scope[CONTEXT]
         plan = await self._engine.plan(create, ctx, show_calls=wants_calls(scope))
         if plan.response.background:
@@ -160,6 +163,11 @@ class Responses:
                 await send_json(send, _encode(response))
 
             await while_connected(receive, work)
+
+    async def _decoded(self, decode: Callable[[bytes | bytearray], T], receive: Receive) -> T:
+        """Read a body."""
+        body = await read_body(receive)
+        return await self._engine.large_work.run_if(len(body) >= MUCH, decode, body)
 
     async def _stream(self, plan: Plan, receive: Receive, send: Send) -> None:
         stream = EventStream(send)
@@ -184,7 +192,7 @@ class Responses:
     async def compact(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Compact a window: return items that mean the same and are shorter."""
         require_json(scope)
-        request = decode_compact(await read_body(receive))
+        request = await self._decoded(decode_compact, receive)
 
         async def work() -> None:
             await send_json(send, _encode(await self._engine.compact(request, scope[CONTEXT])))
@@ -194,7 +202,7 @@ class Responses:
     async def input_tokens(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Count the tokens that a request would send to the model."""
         require_json(scope)
-        create = decode_create(await read_body(receive))
+        create = await self._decoded(decode_create, receive)
 
         async def work() -> None:
             count = await self._engine.input_tokens(create, scope[CONTEXT])
@@ -224,10 +232,10 @@ class Responses:
             record.status in ACTIVE or await self._engine.store.events(ctx.tenant, response_id, limit=1)
         ):
             return Tail(self._runs.events(ctx.tenant, response_id, after=after), self._heartbeats)
-        frames: list[bytes] = []
-        events = Events(lambda kind, data: frames.append(frame(kind, data)))
-        replay_response(await self._engine.retrieve(ctx.tenant, response_id), events)
-        return Response(b"".join([*frames[after + 1 :], DONE]), media_type="text/event-stream")
+        response = await self._engine.retrieve(ctx.tenant, response_id)
+        large = is_large(response["output"])
+        body = await self._engine.large_work.run_if(large, _replayed, response, after)
+        return Response(body, media_type="text/event-stream")
 
     async def delete(self, ctx: Context, response_id: str) -> JSON:
         """Delete a response."""
@@ -272,6 +280,13 @@ class Responses:
                 raise BadRequestError(f"There is no item '{after}' in this list.", param="after")
             items = items[ids.index(after) + 1 :]
         return listed(items[:limit], len(items) > limit)
+
+
+def _replayed(response: JSON, after: int) -> bytes:
+    """Return the events of a response that is over, from one on."""
+    frames: list[bytes] = []
+    replay_response(response, Events(lambda kind, data: frames.append(frame(kind, data))))
+    return b"".join([*frames[after + 1 :], DONE])
 
 
 def wants_calls(scope: Scope) -> bool:

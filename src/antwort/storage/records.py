@@ -41,6 +41,8 @@ class SqlRecords(Records):
 
     @override
     async def get(self, tenant: str, kind: str, id: str) -> Kept | None:
+        if "\x00" in id:
+            return None  # PostgreSQL cannot even be asked for it
         return await self._reader.run(lambda database: keeping.get(database, self._owner, kind, tenant, id))
 
     @override

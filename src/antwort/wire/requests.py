@@ -1,5 +1,6 @@
 """The bodies of requests that make something: a response, a compacted window."""
 
+import contextlib
 import re
 from typing import Annotated, Any, Literal, TypeVar
 
@@ -7,6 +8,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from antwort.errors import BadRequestError, did_you_mean
+from antwort.large_work import MUCH
 
 __all__ = [
     "CompactRequest",
@@ -111,6 +113,9 @@ class CompactRequest(Struct, kw_only=True, forbid_unknown_fields=True):
 
 _create_decoder = msgspec.json.Decoder(CreateResponse)
 _compact_decoder = msgspec.json.Decoder(CompactRequest)
+_fields_decoder = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_items_decoder = msgspec.json.Decoder(list[msgspec.Raw])
+_item_decoder = msgspec.json.Decoder(JSON)
 _PLACE = re.compile(r" - at `\$?\.?(.*)`$")
 _MISSING = re.compile(r"missing required field `(.*?)`")
 _UNKNOWN = re.compile(r"unknown field `(.*?)`")
@@ -127,12 +132,25 @@ def decode_compact(body: bytes | bytearray | str) -> CompactRequest:
 
 
 def _decoded(decoder: msgspec.json.Decoder[S], body: bytes | bytearray | str) -> S:
+    if len(body) >= MUCH:
+        with contextlib.suppress(msgspec.MsgspecError, UnicodeError, RecursionError):  # to be told below
+            return _in_pieces(decoder, body)
     try:
         return decoder.decode(body)
     except msgspec.ValidationError as error:
         raise _invalid(str(error), decoder.type) from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise BadRequestError(f"The body is not valid JSON: {error}.", code="invalid_json") from None
+
+
+def _in_pieces(decoder: msgspec.json.Decoder[S], body: bytes | bytearray | str) -> S:
+    """Read a large request item by item: no step takes so long that other threads would have to wait."""
+    fields = _fields_decoder.decode(body)
+    items = _items_decoder.decode(fields.pop("input", b""))
+    request: Any = decoder.decode(msgspec.json.encode(fields))
+    request.input = [_item_decoder.decode(item) for item in items]
+    whole: S = request
+    return whole
 
 
 def _invalid(message: str, kind: type[S]) -> BadRequestError:

@@ -13,6 +13,7 @@ from antwort.backends.remote import RemoteBackend
 from antwort.backends.tokens import TokenEndpoint
 from antwort.backends.transport import Transport
 from antwort.config import BackendConfig
+from antwort.large_work import is_large
 
 __all__ = ["ChatCompletions"]
 
@@ -42,7 +43,7 @@ class ChatCompletions(RemoteBackend):
 
     @override
     async def count_tokens(self, request: ModelRequest) -> int | None:
-        return await self._tokens.count(self.body(request))
+        return await self._tokens.count(await self.large_work.run_if(is_large(request.items), self.body, request))
 
     @override
     async def close(self) -> None:

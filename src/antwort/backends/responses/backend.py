@@ -12,6 +12,7 @@ from antwort.backends.responses.stream import Turn
 from antwort.backends.tokens import TokenEndpoint
 from antwort.config import BackendConfig
 from antwort.errors import BadRequestError
+from antwort.large_work import is_large
 
 __all__ = ["Responses"]
 
@@ -54,7 +55,8 @@ class Responses(RemoteBackend):
 
     @override
     async def count_tokens(self, request: ModelRequest) -> int | None:
-        answer = await self._tokens.ask("/responses/input_tokens", count_body(request))
+        body = await self.large_work.run_if(is_large(request.items), count_body, request)
+        answer = await self._tokens.ask("/responses/input_tokens", body)
         if answer is None:
             return None
         count = answer.get("input_tokens")

@@ -19,6 +19,7 @@ from antwort.engine.plan import Plan
 from antwort.engine.replay import replay_response
 from antwort.errors import APIError, BadRequestError, RateLimitError
 from antwort.functions.http import as_api_error
+from antwort.large_work import MUCH
 from antwort.observability import bind_log_context
 from antwort.server.middleware.body_limit import Bodies
 from antwort.server.sockets.frames import Frame, FrameStream, error_frame, read_frame
@@ -103,7 +104,8 @@ class Connection:
         """Take frames until the client leaves."""
         while (message := await self._receive())["type"] != "websocket.disconnect":
             self._served.received.inc()
-            frame = read_frame(message)
+            large = len(message.get("text") or "") >= MUCH
+            frame = await self._served.engine.large_work.run_if(large, read_frame, message)
             try:
                 self._take(frame)
             except APIError as error:

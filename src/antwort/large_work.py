@@ -1,0 +1,63 @@
+"""Work that takes long because there is much of it: done on a thread, so that the event loop goes on."""
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Any, TypeVar
+
+__all__ = ["MANY", "MUCH", "LargeWork", "is_large"]
+
+T = TypeVar("T")
+
+MANY = 250
+"""Items from which on a list of them is large: each costs some ten microseconds at every step."""
+MUCH = 500_000
+"""Characters from which on a text is large."""
+
+
+class LargeWork:
+    """Does one thing at a time on a thread. More threads would be no quicker, and keep the loop waiting for its turn.
+
+    What is done must not change what others look at meanwhile.
+    """
+
+    def __init__(self) -> None:
+        self._turn = asyncio.Lock()
+
+    async def run(self, function: Callable[..., T], *args: Any) -> T:
+        """Return what a function returns; raise what it raises."""
+        async with self._turn:
+            # A thread of its own: those of a pool may all be waiting for something.
+            executor = ThreadPoolExecutor(1, thread_name_prefix="antwort-large-work")
+            try:
+                return await asyncio.get_running_loop().run_in_executor(executor, partial(function, *args))
+            finally:
+                executor.shutdown(wait=False)
+
+    async def run_if(self, large: bool, function: Callable[..., T], *args: Any) -> T:
+        """Do it on a thread if there is much of it, else at once."""
+        return await self.run(function, *args) if large else function(*args)
+
+
+def is_large(items: Sequence[Mapping[str, Any]]) -> bool:
+    """Tell whether to go through items takes long: there are many, or they have much text."""
+    if len(items) >= MANY:
+        return True
+    size = 0
+    for item in items:
+        size += _size(item.get("content")) + _size(item.get("output")) + _size(item.get("arguments"))
+        if size >= MUCH:
+            return True
+    return False
+
+
+def _size(content: Any) -> int:
+    if isinstance(content, str):
+        return len(content)
+    return sum(map(_part_size, content)) if isinstance(content, list) else 0
+
+
+def _part_size(part: Any) -> int:
+    values: Iterable[Any] = part.values() if isinstance(part, dict) else ()
+    return sum(len(value) for value in values if isinstance(value, str))
