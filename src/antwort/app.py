@@ -27,6 +27,7 @@ from antwort.functions.services import Services
 from antwort.functions.trouble import described
 from antwort.observability import AuditLog, LoopWatchdog, Metrics, Redactor, tracer
 from antwort.outbound import Outbound
+from antwort.runs.limits import TenantLimits
 from antwort.runs.local import LocalRuns
 from antwort.sealing import Sealer, key_of
 from antwort.server import Parts, build_asgi, build_websockets
@@ -34,6 +35,7 @@ from antwort.server.middleware import Bodies
 from antwort.server.refusals import Refusals
 from antwort.server.sockets.websocket import WebSockets
 from antwort.server.state import ServerState
+from antwort.storage.limited import LimitedRecords
 from antwort.storage.on_demand import on_demand
 from antwort.storage.places import Place, configured, temporary
 from antwort.storage.retention import Sweeper
@@ -162,7 +164,8 @@ class Antwort:
         try:
             place = await places.enter_async_context(temporary() if scratch else configured(self.config))
             kept = await places.enter_async_context(on_demand(self.config)) if scratch else place
-            await self.registry.start(lambda name: self._services(name, kept))
+            limits = TenantLimits(self.config.limits.per_tenant, place.store.retention)
+            await self.registry.start(lambda name: self._services(name, kept, limits))
             self.engine = Engine.build(
                 executors=[self.registry, *self._executors],
                 models=self.router,
@@ -174,7 +177,7 @@ class Antwort:
                 sealer=await asyncio.to_thread(self._sealer),
                 check_url=self.outbound.check,
             )
-            self.runs = LocalRuns(self.engine)
+            self.runs = LocalRuns(self.engine, limits)
             parts = self._parts()
             self._http, self._websockets = build_asgi(parts), build_websockets(parts)
             recovered = await self.runs.recover() if recover else 0
@@ -206,8 +209,11 @@ class Antwort:
             finally:
                 await self.registry.close()
 
-    def _services(self, provider: str, place: Place) -> Services:
-        return Services(self.outbound, place.records(provider), place.folder / provider)
+    def _services(self, provider: str, place: Place, limits: TenantLimits | None = None) -> Services:
+        records = place.records(provider)
+        if limits is not None and limits.counts_bytes:
+            records = LimitedRecords(records, limits.check_room)
+        return Services(self.outbound, records, place.folder / provider)
 
     def _sealer(self) -> Sealer:
         settings = self.config.encryption

@@ -226,9 +226,16 @@ class RateLimitError(APIError):
     type = "rate_limit_error"
     default_code = "rate_limit_exceeded"
 
-    def __init__(self, message: str, *, retry_after: float, headers: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        message: str,
+        *,
+        retry_after: float,
+        headers: Mapping[str, str] | None = None,
+        code: str | None = None,
+    ) -> None:
         seconds = max(1, -int(-retry_after // 1))
-        super().__init__(message, headers={**(headers or {}), "retry-after": str(seconds)})
+        super().__init__(message, code=code, headers={**(headers or {}), "retry-after": str(seconds)})
         self.retry_after = retry_after
 
 

@@ -59,7 +59,7 @@ def test_the_defaults_are_those_the_documentation_promises() -> None:
         "auth": {"mode": "auto", "api_keys": [], "keys_file": None, "jwt": None, "max_failures": 100},
         "limits": {
             "per_key": {"requests_per_minute": None, "burst": None},
-            "per_tenant": {"requests_per_minute": None, "burst": None},
+            "per_tenant": {"requests_per_minute": None, "burst": None, "max_runs": None, "max_stored_bytes": None},
         },
         "functions": {
             "timeout": 60.0,

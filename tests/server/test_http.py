@@ -20,6 +20,7 @@ from antwort.config import (
     ObservabilityConfig,
     RateConfig,
     ServerConfig,
+    TenantLimitsConfig,
 )
 from antwort.provider import Context, Provider, Request, function, route
 from antwort.testing import running
@@ -240,7 +241,9 @@ def test_metrics_can_be_protected() -> None:
 
 
 def test_rate_limits_are_429_with_retry_after_and_headers() -> None:
-    limits = LimitsConfig(per_key=RateConfig(requests_per_minute=2), per_tenant=RateConfig(requests_per_minute=3))
+    limits = LimitsConfig(
+        per_key=RateConfig(requests_per_minute=2), per_tenant=TenantLimitsConfig(requests_per_minute=3)
+    )
     with running(Antwort(Config(auth=KEYS, limits=limits))) as server:
 
         def get(key: str) -> httpx.Response:

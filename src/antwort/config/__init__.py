@@ -16,6 +16,7 @@ from antwort.config.model import (
     ProviderConfig,
     RateConfig,
     ServerConfig,
+    TenantLimitsConfig,
     WebSocketConfig,
 )
 from antwort.config.origins import Origin
@@ -53,6 +54,7 @@ __all__ = [
     "ServerConfig",
     "Settings",
     "StorageConfig",
+    "TenantLimitsConfig",
     "WebSocketConfig",
     "commented_config",
     "is_secret_name",

@@ -221,11 +221,27 @@ class RateConfig(Settings):
         return self
 
 
+class TenantLimitsConfig(RateConfig):
+    """What one tenant may take."""
+
+    max_runs: PositiveInt | None = Field(
+        default=None,
+        description="Responses that are being made at the same time, in the background too; no limit if not given.",
+    )
+    max_stored_bytes: ByteSize | None = Field(
+        default=None,
+        gt=0,
+        description="Most that is stored of responses, conversations and records, such as 2GiB; no limit if not given.",
+    )
+
+
 class LimitsConfig(Settings):
-    """Rate limits."""
+    """Limits for each key and each tenant."""
 
     per_key: RateConfig = Field(default_factory=RateConfig, description="Limit for each API key or token subject.")
-    per_tenant: RateConfig = Field(default_factory=RateConfig, description="Limit for each tenant, over all its keys.")
+    per_tenant: TenantLimitsConfig = Field(
+        default_factory=TenantLimitsConfig, description="Limit for each tenant, over all its keys."
+    )
 
 
 class FunctionsConfig(Settings):
@@ -322,7 +338,7 @@ class Config(Settings):
     )
     server: ServerConfig = Field(default_factory=ServerConfig, description="The HTTP server.")
     auth: AuthConfig = Field(default_factory=AuthConfig, description="Who may call the server.")
-    limits: LimitsConfig = Field(default_factory=LimitsConfig, description="Rate limits.")
+    limits: LimitsConfig = Field(default_factory=LimitsConfig, description="Limits for each key and each tenant.")
     functions: FunctionsConfig = Field(
         default_factory=FunctionsConfig, description="Defaults for functions that do not set their own."
     )

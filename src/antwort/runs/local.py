@@ -3,7 +3,8 @@
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterable
+from functools import partial
 from typing import Any, TypeVar
 
 import msgspec
@@ -14,6 +15,7 @@ from antwort.engine.journal import Journal
 from antwort.engine.loop import Loop
 from antwort.engine.plan import Plan
 from antwort.errors import APIError, BadRequestError, ServiceUnavailableError
+from antwort.runs.limits import TenantLimits
 from antwort.runs.log import RunLog
 from antwort.runs.outage import ModelOutage, patiently, pauses
 from antwort.runs.remains import Remains
@@ -39,11 +41,17 @@ PARTING = 5.0
 """Seconds to wait for a run that was cancelled to leave its function. It writes nothing any more in any case."""
 
 
+def _call_all(calls: Iterable[Callable[[], None]]) -> None:
+    for call in calls:
+        call()
+
+
 class LocalRuns:
     """Executes background runs as tasks. A run that is cut off by the end of the process goes on at the next start."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Engine, limits: TenantLimits | None = None) -> None:
         self.engine = engine
+        self.limits = limits or TenantLimits()
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._news: dict[str, asyncio.Event] = {}
         self._closing = False
@@ -58,6 +66,14 @@ class LocalRuns:
 
     async def accept(self, plan: Plan) -> bytes:
         """Store a new run as queued, start it, and return it as JSON: it will happen, even if the process dies now."""
+        leave = self.limits.enter(plan.ctx.tenant)
+        try:
+            return await self._accept(plan, leave)
+        except BaseException:
+            leave()
+            raise
+
+    async def _accept(self, plan: Plan, leave: Callable[[], None]) -> bytes:
         plan.response.status = "queued"
         record = self.engine.record(plan)
         record.extra = {
@@ -79,7 +95,7 @@ class LocalRuns:
             raise
         accepted = msgspec.json.encode(plan.response)
         loop = self.engine.loop(plan, journal, log, sequence=events.sequence)
-        self._start(record.id, self._run(loop))
+        self._start(record.id, self._run(loop), leave)
         return accepted
 
     async def recover(self) -> int:
@@ -97,7 +113,9 @@ class LocalRuns:
                 claimed.append(Takeover(tenant, response_id, record.epoch, takeovers_of(record)))
         for takeover in sorted(claimed, key=lambda takeover: takeover.before):
             place = self._order.place(takeover)
-            self._start(takeover.response_id, self._take_up(takeover, place), place.leave)
+            # It was accepted, so it counts and is not refused.
+            ends = (place.leave, self.limits.enter(takeover.tenant, always=True))
+            self._start(takeover.response_id, self._take_up(takeover, place), partial(_call_all, ends))
         return len(found)
 
     async def cancel(self, tenant: str, response_id: str) -> JSON:

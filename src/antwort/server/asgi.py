@@ -61,7 +61,7 @@ def build_asgi(parts: Parts) -> ASGIApp:
     server = parts.config.server
     api = [
         *Responses(parts.engine, parts.runs).routes(),
-        *Conversations(parts.engine.store, parts.engine.check_url).routes(),
+        *Conversations(parts.engine.store, parts.runs.limits, parts.engine.check_url).routes(),
         *Models(parts.router).routes(),
         *Passthrough(
             parts.router,
@@ -105,5 +105,5 @@ def build_asgi(parts: Parts) -> ASGIApp:
 
 def build_websockets(parts: Parts) -> WebSockets:
     """Build the WebSocket app, which has the same guards: request id → host → origin → auth, tenant, rate limits."""
-    guards = Guards(parts.logins, parts.limiter, parts.refusals, parts.state)
+    guards = Guards(parts.logins, parts.limiter, parts.refusals, parts.state, parts.runs.limits)
     return WebSockets(parts.engine, parts.config.server, guards, parts.metrics, parts.bodies)

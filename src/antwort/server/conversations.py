@@ -12,6 +12,7 @@ from antwort.engine.input import read_input
 from antwort.engine.links import CheckUrl, check_links, item_links
 from antwort.errors import BadRequestError, NotFoundError
 from antwort.functions import Route
+from antwort.runs.limits import TenantLimits
 from antwort.scopes import CONVERSATIONS_READ, CONVERSATIONS_WRITE
 from antwort.server.description import examples
 from antwort.server.description.shapes import AN_ITEM, Conversation, DeletedConversation, ItemList
@@ -60,8 +61,9 @@ class CreateItems(BaseModel):
 class Conversations:
     """The endpoints of conversations."""
 
-    def __init__(self, store: Store, check_url: CheckUrl | None = None) -> None:
+    def __init__(self, store: Store, limits: TenantLimits, check_url: CheckUrl | None = None) -> None:
         self._store = store
+        self._limits = limits
         self._check_url = check_url
         self._conversations = store.conversations
 
@@ -137,6 +139,7 @@ class Conversations:
 
     async def create(self, ctx: Context, body: CreateConversation) -> JSON:
         """Create a conversation, with up to 20 items to begin with."""
+        await self._limits.check_room(ctx.tenant)
         entries = await self._entries(ctx, body.items or ())
         record = ConversationRecord(new_id("conv"), ctx.tenant, int(time.time()), body.metadata or {})
         await self._conversations.create(record, entries)
@@ -170,6 +173,7 @@ class Conversations:
         include: Include = None,  # noqa: ARG002 - whatever is kept is returned
     ) -> JSON:
         """Add up to 20 items to a conversation."""
+        await self._limits.check_room(ctx.tenant)
         entries = await self._entries(ctx, body.items)
         added = await self._conversations.add(ctx.tenant, conversation_id, entries)
         if added is None:

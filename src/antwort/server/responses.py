@@ -148,15 +148,20 @@ class Responses:
         create = await self._decoded(decode_create, receive)
         ctx: Context = scope[CONTEXT]
         plan = await self._engine.plan(create, ctx, show_calls=wants_calls(scope))
+        limits = self._runs.limits
+        if limits.counts_bytes and (plan.stored or plan.conversation is not None):
+            await limits.check_room(ctx.tenant)
         if plan.response.background:
             accepted = await self._runs.accept(plan)
             if not create.stream:
                 await send_json(send, accepted)
                 return
             await Tail(self._runs.events(ctx.tenant, plan.response.id), self._heartbeats)(scope, receive, send)
-        elif create.stream:
-            await self._stream(plan, receive, send)
-        else:
+            return
+        with limits.making(ctx.tenant):
+            if create.stream:
+                await self._stream(plan, receive, send)
+                return
 
             async def work() -> None:
                 response = await self._engine.respond(plan)

@@ -21,6 +21,7 @@ from antwort.errors import APIError, BadRequestError, RateLimitError
 from antwort.functions.http import as_api_error
 from antwort.large_work import MUCH
 from antwort.observability import bind_log_context
+from antwort.runs.limits import TenantLimits
 from antwort.server.middleware.body_limit import Bodies
 from antwort.server.sockets.frames import Frame, FrameStream, error_frame, read_frame
 from antwort.server.sockets.memory import Memory
@@ -53,6 +54,7 @@ class Served:
     config: ServerConfig
     heartbeats: Heartbeats
     bodies: Bodies
+    limits: TenantLimits
     received: Counter
     sent: Counter
 
@@ -172,10 +174,13 @@ class Connection:
         assert create is not None, "a frame without an error has a request"  # noqa: S101 - for the type checker
         ctx = Context.of(principal, request_id=request_id)
         plan = await engine.plan(create, ctx, show_calls=self._caller.show_calls, recall=memory.recall())
+        limits = self._served.limits
+        if limits.counts_bytes and (plan.stored or plan.conversation is not None):
+            await limits.check_room(ctx.tenant)
         journal = engine.journal(plan)
         stream = FrameStream(self._write, frame.lane)
         if frame.generate:
-            with self._served.heartbeats.watching(stream):
+            with limits.making(ctx.tenant), self._served.heartbeats.watching(stream):
                 await engine.loop(plan, journal, stream).run()
         else:
             complete(plan)

@@ -12,6 +12,7 @@ from antwort.engine.engine import Engine
 from antwort.errors import APIError, NotFoundError, ServiceUnavailableError
 from antwort.functions.http import as_api_error
 from antwort.observability import Metrics, bind_log_context
+from antwort.runs.limits import TenantLimits
 from antwort.scopes import RESPONSES_WRITE
 from antwort.server.hosts import AllowedHosts
 from antwort.server.middleware.body_limit import Bodies
@@ -36,6 +37,7 @@ class Guards:
     limiter: RateLimiter
     refusals: Refusals
     state: ServerState
+    tenants: TenantLimits
 
 
 class WebSockets:
@@ -49,7 +51,9 @@ class WebSockets:
         self._connections = metrics.gauge("antwort_websocket_connections", "Open WebSocket connections.")
         frames = metrics.counter("antwort_websocket_frames_total", "Frames of WebSocket connections.", ["direction"])
         heartbeats = Heartbeats(engine.settings.heartbeat)
-        self._served = Served(engine, config, heartbeats, bodies, frames.labels("received"), frames.labels("sent"))
+        self._served = Served(
+            engine, config, heartbeats, bodies, guards.tenants, frames.labels("received"), frames.labels("sent")
+        )
 
     def send_away(self) -> None:
         """Let every connection end after the response it is making, because the server stops."""
