@@ -1,6 +1,8 @@
 """Reading bodies, and refusing what does not claim to be JSON."""
 
+import gc
 import json
+import weakref
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -14,9 +16,9 @@ from websockets.sync.client import connect
 
 from antwort import Antwort
 from antwort.config import Config, ServerConfig
-from antwort.errors import ServiceUnavailableError, UnsupportedMediaTypeError
+from antwort.errors import BadRequestError, ServiceUnavailableError, UnsupportedMediaTypeError
 from antwort.server.bodies import read_body, require_json
-from antwort.server.middleware import Bodies, BodyLimitMiddleware
+from antwort.server.middleware import Bodies, BodyLimitMiddleware, ErrorMiddleware
 from antwort.testing import Gate, ScriptedBackend, Turn, running, turn
 
 
@@ -155,3 +157,27 @@ async def test_a_body_that_was_refused_counts_no_more() -> None:
     with pytest.raises(ServiceUnavailableError):
         await limited({"type": "http", "headers": []}, chunks, chunks)
     assert bodies.held == 0
+
+
+class Held:
+    """Something of a request, whose end can be seen."""
+
+
+async def test_an_error_does_not_keep_the_body_until_garbage_is_collected() -> None:
+    ended: list[str] = []
+
+    async def app(_scope: Any, _receive: Any, _send: Any) -> None:
+        held = Held()
+        weakref.finalize(held, ended.append, "ended")
+        raise BadRequestError("That is not enough.")
+
+    async def send(_message: Any) -> None:
+        pass
+
+    gc.collect()
+    gc.disable()
+    try:
+        await ErrorMiddleware(app)({"type": "http", "method": "POST", "path": "/"}, receiving(), send)
+        assert ended == ["ended"]
+    finally:
+        gc.enable()

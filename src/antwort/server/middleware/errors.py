@@ -34,7 +34,8 @@ class ErrorMiddleware:
             stopping = ServiceUnavailableError("The server is stopping. Try again.")
             await error_response(stopping)(scope, receive, send)
         except Exception as error:
-            api_error = as_api_error(error, f"{scope['method']} {scope['path']}", scope.get(REQUEST_ID))
+            # Kept in a name, the error would keep this frame, which keeps it, and with them whatever the request held.
+            response = error_response(as_api_error(error, f"{scope['method']} {scope['path']}", scope.get(REQUEST_ID)))
             if begun:
                 raise  # the answer cannot be taken back; the server closes the connection
-            await error_response(api_error)(scope, receive, send)
+            await response(scope, receive, send)
