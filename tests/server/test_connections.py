@@ -262,6 +262,22 @@ def test_an_upgrade_to_something_else_is_an_ordinary_request(site: RunningApp) -
         assert parsed(everything(sock))[2] == {"number": 3}
 
 
+@pytest.mark.parametrize("header", [b"x-long: %s" % (b"v" * 9000), b"content-length: 5", b"transfer-encoding: chunked"])
+def test_a_handshake_that_the_library_for_websockets_does_not_take_is_refused(site: RunningApp, header: bytes) -> None:
+    lines = [
+        b"GET /v1/responses HTTP/1.1",
+        b"host: 127.0.0.1",
+        b"connection: upgrade",
+        b"upgrade: websocket",
+        b"sec-websocket-version: 13",
+        b"sec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==",
+        header,
+    ]
+    with connect(site) as sock:
+        sock.sendall(b"\r\n".join(lines) + b"\r\n\r\n")
+        assert_refused(everything(sock), 400, "invalid_handshake")
+
+
 # --- time ------------------------------------------------------------------------------------------------------------
 
 

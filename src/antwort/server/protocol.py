@@ -13,6 +13,7 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from antwort.errors import APIError, BadRequestError, ServiceUnavailableError
 from antwort.server.connections import Connections
+from antwort.server.sockets.protocol import WebSocketProtocol
 
 if TYPE_CHECKING:
     from uvicorn._types import ASGI3Application
@@ -157,6 +158,11 @@ class HttpProtocol(HttpToolsProtocol):
     def handle_websocket_upgrade(self) -> None:
         self._registry.closed(self)  # from here on its own protocol looks after it
         super().handle_websocket_upgrade()
+        taken = self.transport.get_protocol()
+        if isinstance(taken, WebSocketProtocol) and taken.conn.handshake_exc is not None:
+            # The library for WebSockets has limits of its own, and leaves a connection beyond them open.
+            self._write(BadRequestError("The handshake of the WebSocket is not valid.", code="invalid_handshake"))
+            self.transport.close()
 
     @override
     def on_response_complete(self) -> None:
