@@ -134,6 +134,12 @@ class ServerProcess:
         return code
 
     @property
+    def pid(self) -> int:
+        """The id of the process."""
+        assert self._process is not None
+        return self._process.pid
+
+    @property
     def errors(self) -> str:
         """What it wrote to its log, all starts together."""
         return self._errors.read_text() if self._errors.exists() else ""

@@ -3,9 +3,14 @@
 import asyncio
 import contextlib
 import json
+import signal
+import socket
+import subprocess
+import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import Future
+from pathlib import Path
 from typing import Any
 
 from aiohttp import web
@@ -88,23 +93,31 @@ async def _models(_request: web.Request) -> web.Response:
     return web.json_response({"object": "list", "data": [{"id": "steady", "object": "model"}]})
 
 
+@contextlib.asynccontextmanager
+async def _served(sock: socket.socket) -> AsyncIterator[None]:
+    app = web.Application()
+    app.router.add_post("/v1/chat/completions", _chat)
+    app.router.add_get("/v1/models", _models)
+    runner = web.AppRunner(app, access_log=None, handler_cancellation=True, shutdown_timeout=0.1)
+    await runner.setup()
+    await web.SockSite(runner, sock).start()
+    try:
+        yield
+    finally:
+        await runner.cleanup()
+
+
 @contextlib.contextmanager
 def steady_model() -> Iterator[str]:
     """Run the model server on a thread of its own; give its base URL."""
     ready: Future[tuple[str, asyncio.AbstractEventLoop, asyncio.Event]] = Future()
 
     async def main() -> None:
-        app = web.Application()
-        app.router.add_post("/v1/chat/completions", _chat)
-        app.router.add_get("/v1/models", _models)
-        runner = web.AppRunner(app, access_log=None, handler_cancellation=True, shutdown_timeout=0.1)
         leave = asyncio.Event()
         with bind("127.0.0.1", 0) as sock:
-            await runner.setup()
-            await web.SockSite(runner, sock).start()
-            ready.set_result((f"{url_of(sock)}/v1", asyncio.get_running_loop(), leave))
-            await leave.wait()
-            await runner.cleanup()
+            async with _served(sock):
+                ready.set_result((f"{url_of(sock)}/v1", asyncio.get_running_loop(), leave))
+                await leave.wait()
 
     thread = threading.Thread(target=lambda: asyncio.run(main()), name="steady-model", daemon=True)
     thread.start()
@@ -114,3 +127,67 @@ def steady_model() -> Iterator[str]:
     finally:
         loop.call_soon_threadsafe(leave.set)
         thread.join(30)
+
+
+class ModelProcess:
+    """The model server as a process that can be frozen, killed and started again at the same address."""
+
+    def __init__(self) -> None:
+        # Bound and not listening: the port stays ours, and who connects while the process is gone is refused.
+        self._kept = _shared_port(0)
+        self._port = self._kept.getsockname()[1]
+        self.url = f"http://127.0.0.1:{self._port}/v1"
+        self._process: subprocess.Popen[str] | None = None
+
+    def start(self) -> None:
+        """Start it and wait until it listens."""
+        command = [sys.executable, "-m", "tests.runs.steady_model", str(self._port)]
+        self._process = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parents[2]
+        )
+        assert self._process.stdout is not None
+        assert self._process.stdout.readline() == "listening\n"
+
+    def freeze(self) -> None:
+        """Let it stand still, without a word."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        """Let it go on."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGCONT)
+
+    def kill(self) -> None:
+        """Kill it, in the middle of whatever it says."""
+        process, self._process = self._process, None
+        if process is not None:
+            process.kill()
+            process.wait(60)
+            assert process.stdout is not None
+            process.stdout.close()
+
+    def close(self) -> None:
+        """Kill it and give the port back."""
+        self.kill()
+        self._kept.close()
+
+
+def _shared_port(port: int) -> socket.socket:
+    sock = socket.socket()
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+    sock.bind(("127.0.0.1", port))
+    return sock
+
+
+async def _main(port: int) -> None:
+    with _shared_port(port) as sock:
+        sock.listen(1024)
+        async with _served(sock):
+            sys.stdout.write("listening\n")
+            sys.stdout.flush()
+            await asyncio.Event().wait()
+
+
+if __name__ == "__main__":
+    asyncio.run(_main(int(sys.argv[1])))

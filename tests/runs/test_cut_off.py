@@ -77,6 +77,19 @@ async def test_finished_thoughts_of_a_turn_that_was_cut_off_are_left_out_too(tmp
     assert [text_of(item) for item in response["output"]] == ["42."]
 
 
+async def test_thoughts_that_only_the_model_server_reads_are_open_until_more_arrives(tmp_path: Path) -> None:
+    """So a turn that was cut off there has an item to be closed, and its thoughts are not told to be complete."""
+    step = turn(["4", Gate(), "2."], summary=["They think."], opaque="sealed")
+    async with embedded(tmp_path, [step]) as app:
+        response_id = await app.accept()
+        await app.read_until(response_id, delta_is("4"))
+    async with embedded(tmp_path, [turn("42.", summary=["They think."], opaque="sealed")]) as app:
+        response, stream = await app.result(response_id)
+    assert [item["type"] for item in response["output"]] == ["reasoning", "message"]
+    kinds = [kind for kind in stream.types if kind.startswith("response.output_item")]
+    assert kinds[:3] == ["response.output_item.added", "response.output_item.done", "response.output_item.added"]
+
+
 async def test_log_probabilities_of_a_cut_off_answer_are_kept(tmp_path: Path) -> None:
     async with embedded(tmp_path, [turn(["a", "b", Gate(), "c"], logprobs=True)]) as app:
         response_id = await app.accept(include=["message.output_text.logprobs"])
