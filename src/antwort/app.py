@@ -18,7 +18,7 @@ from antwort.backends.router import Route as ModelRoute
 from antwort.config import BackendConfig, Config, LoadedConfig, ProviderConfig, mask_urls, secret_values
 from antwort.context import ANONYMOUS_TENANT, Context
 from antwort.engine.engine import Engine
-from antwort.errors import ConfigError, ServiceUnavailableError, did_you_mean
+from antwort.errors import ConfigError, ServiceUnavailableError, StateError, did_you_mean
 from antwort.functions import Catalogue, FunctionProvider, FunctionRegistry, FunctionSpec, ToolExecutor
 from antwort.functions.discovery import place
 from antwort.functions.registration import Offer
@@ -75,6 +75,7 @@ class Antwort:
         self._http: ASGIApp | None = None
         self._websockets: WebSockets | None = None
         self._sweeper: Sweeper | None = None
+        self._started = False
         given = list(providers)
         configured = self._configured_providers(factories or {})
         made = [*given, *(provider for provider, _ in configured)]
@@ -126,6 +127,12 @@ class Antwort:
             if self.config.strict_names:
                 raise ConfigError(f"{conflict} (strict_names is on)")
             logger.warning("%s", conflict)
+        for name, entry in (self.config.providers or {}).items():
+            if not entry.enabled and entry.use is None:  # one that is enabled is about to be made, with more to say
+                try:
+                    catalogue.find(name)
+                except ConfigError as error:
+                    raise ConfigError(error.message, where=place(self.loaded, f"providers.{name}")) from None
         return [
             (catalogue.make(name, entry, self.loaded), entry.offer)
             for name, entry in enabled_providers(self.config, catalogue).items()
@@ -159,6 +166,10 @@ class Antwort:
         With `scratch`, responses are gone when the app is closed; providers have what they have kept all the same, and
         what they keep now is kept.
         """
+        if self._started or self.state.phase != "starting":
+            closed = self.state.phase == "stopping"
+            raise StateError("the app was closed; make a new one" if closed else "the app was started already")
+        self._started = True
         places = contextlib.AsyncExitStack()
         self._watchdog.start()
         try:
@@ -189,6 +200,7 @@ class Antwort:
             self._watchdog.close()
             await self.registry.close()
             await places.aclose()
+            self._started = False
             raise
         self._places = places
         if recovered:
@@ -283,6 +295,8 @@ class Antwort:
         self, text: str | list[dict[str, Any]], *, tenant: str = ANONYMOUS_TENANT, **options: Any
     ) -> ResponseObject:
         """Make a response in this process; `options` are those of a request, such as `model`, `tools` or `agent`."""
+        if self.state.phase != "running":
+            raise StateError("the app is not running; use `async with app:`, or `await app.start()` first")
         create = decode_create(msgspec.json.encode({"input": text, **options}))
         plan = await self.engine.plan(create, Context(tenant, scopes=frozenset({"*"})))
         return await self.engine.respond(plan)

@@ -3,6 +3,7 @@
 AntwortError
 ├── ConfigError                  the operator: start-up stops, exit code 2, one line with the cure
 │   └── DefinitionError          the author of a function or provider: what is wrong with the definition
+├── StateError                   the author of a program: an app used before its start, or started twice
 ├── FunctionError                the model: becomes an error result it can act on, never a failed response
 │   ├── UnknownFunctionError
 │   ├── FunctionDeniedError      the calling agent may not use it
@@ -54,6 +55,7 @@ __all__ = [
     "PermissionDeniedError",
     "RateLimitError",
     "ServiceUnavailableError",
+    "StateError",
     "UnknownFunctionError",
     "UnsupportedMediaTypeError",
     "did_you_mean",
@@ -83,6 +85,10 @@ class ConfigError(AntwortError):
 
 class DefinitionError(ConfigError):
     """A function or provider is not defined well enough to be offered to a model. Raised when it is registered."""
+
+
+class StateError(AntwortError, RuntimeError):
+    """An app is used before it was started or after it was closed, or is started a second time."""
 
 
 # --- the model -------------------------------------------------------------------------------------------------------

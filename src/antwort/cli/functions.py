@@ -64,7 +64,7 @@ def _rows(registry: FunctionRegistry, *, everything: bool) -> Iterator[Row]:
             elif not entry.enabled:
                 state = "disabled"
             else:
-                state = "offered" if registration.offer == "always" else "offered on request"
+                state = "offered" if entry.spec.offer == "always" else "offered on request"
             if everything or entry.offered:
                 spec = entry.spec
                 yield Row(spec.name, registration.name, spec.scope.value, state, spec.description)

@@ -17,6 +17,9 @@ __all__ = ["Arguments", "SchemaArguments", "SignatureArguments", "parse_object"]
 _SHOWN_ERRORS = 5
 _SHOWN_VALUE = 80
 _SHOWN_PROBLEM = 300
+_SHOWN_CHOICES = 20
+_FOLLOWED = 10
+"""How deep a type is looked into."""
 
 
 class Arguments(Protocol):
@@ -180,22 +183,26 @@ def _message(problems: Sequence[str], schema: JSON) -> str:
 
 def _summary(schema: JSON) -> str:
     required = schema.get("required", ())
+    definitions = schema.get("$defs", {})
     parts = [
-        f"{name} ({_type_name(part)}, {'required' if name in required else 'optional'})"
+        f"{name} ({_type_name(part, definitions)}, {'required' if name in required else 'optional'})"
         for name, part in schema.get("properties", {}).items()
     ]
     return ", ".join(parts) or "no arguments"
 
 
-def _type_name(schema: Any) -> str:
-    if not isinstance(schema, Mapping):
+def _type_name(schema: Any, definitions: Any, depth: int = 0) -> str:
+    if not isinstance(schema, Mapping) or depth > _FOLLOWED:
         return "any"
-    if "enum" in schema:
-        return "one of " + ", ".join(repr(value) for value in schema["enum"][:10])
+    if "$ref" in schema and isinstance(definitions, Mapping):  # a class of its own, such as an enum, stands apart
+        return _type_name(definitions.get(str(schema["$ref"]).rpartition("/")[2]), definitions, depth + 1)
+    choices = [schema["const"]] if "const" in schema else schema.get("enum")
+    if isinstance(choices, list) and choices:
+        shown = [repr(value) for value in choices[:_SHOWN_CHOICES]] + ["…"] * (len(choices) > _SHOWN_CHOICES)
+        return shown[0] if len(choices) == 1 else f"one of {', '.join(shown)}"
     kind = schema.get("type")
-    if isinstance(kind, str):
-        return kind
-    if isinstance(kind, list):
-        return " or ".join(map(str, kind))
-    branches = schema.get("anyOf", ())
-    return " or ".join(dict.fromkeys(_type_name(part) for part in branches)) or "object"
+    kinds = [kind] if isinstance(kind, str) else kind
+    if isinstance(kinds, list):
+        return " or ".join(map(str, kinds))
+    branches = [*schema.get("anyOf", ()), *schema.get("oneOf", ()), *schema.get("allOf", ())]
+    return " or ".join(dict.fromkeys(_type_name(part, definitions, depth + 1) for part in branches)) or "any"

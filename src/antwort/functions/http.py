@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 from pydantic_core import to_json
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
@@ -159,12 +160,18 @@ def authorize(context: Context | None, scopes: str | None) -> None:
 
 
 def json_response(value: Any, status: int = 200) -> Response:
-    """Write a handler's value: a Response as it is, None as 204, anything else as JSON."""
+    """Write a handler's value: a Response as it is, None as 204, anything else as JSON; ValueError if there is none."""
     if isinstance(value, Response):
         return value
     if value is None or status == 204:
         return Response(status_code=204)
-    return Response(to_json(value), status, media_type="application/json")
+    body = to_json(value)
+    if b"NaN" in body or b"Infinity" in body:  # a number that JSON does not have, or only the word
+        try:
+            msgspec.json.decode(body)
+        except msgspec.DecodeError:
+            raise ValueError("the answer has a NaN or an infinite number in it, which JSON cannot express") from None
+    return Response(body, status, media_type="application/json")
 
 
 def error_response(error: APIError) -> Response:

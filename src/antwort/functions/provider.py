@@ -48,13 +48,14 @@ from antwort.functions.collectors import MetricDescriptor
 from antwort.functions.result import ToolCall, ToolResult
 from antwort.functions.routes import Example, Route
 from antwort.functions.services import Services
-from antwort.functions.spec import FunctionOptions, FunctionSpec
+from antwort.functions.spec import FunctionOptions, FunctionSpec, check_options
 
 __all__ = ["FunctionProvider", "NoSettings", "Provider", "function", "is_function", "marked_options", "route"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,62}")
+_SELF = frozenset({"self", "_self", "this", "_"})
 
 
 @runtime_checkable
@@ -100,6 +101,7 @@ def function(handler: F, /) -> F: ...
 def function(**options: Unpack[FunctionOptions]) -> Callable[[F], F]: ...
 def function(handler: F | None = None, /, **options: Unpack[FunctionOptions]) -> F | Callable[[F], F]:
     """Mark a method of a provider as a function that models may call. The method itself stays as it is."""
+    check_options(options, FunctionOptions.__annotations__, "@function")
 
     def mark(target: F) -> F:
         setattr(target, _FUNCTION, options)
@@ -134,6 +136,7 @@ class RouteOptions(TypedDict, total=False):
 
 def route(method: str, path: str, **options: Unpack[RouteOptions]) -> Callable[[F], F]:
     """Mark a method of a provider as a management route. The registry adds authentication, tenant and metrics."""
+    check_options(options, RouteOptions.__annotations__, "@route")
 
     def mark(target: F) -> F:
         setattr(target, _ROUTE, [*getattr(target, _ROUTE, ()), (method, path, options)])
@@ -164,9 +167,12 @@ class Provider(Generic[S]):
             cls.name = _snake_case(cls.__name__.removesuffix("Provider") or cls.__name__)
         if not _NAME.fullmatch(cls.name):
             raise DefinitionError(f"'{cls.name}' is not a provider name; use lower-case letters, digits and '_'")
-        for name in vars(cls):
-            if hasattr(Provider, name) and (_mark(vars(cls)[name], _FUNCTION) or _mark(vars(cls)[name], _ROUTE)):
+        for name, value in vars(cls).items():
+            if _mark(value, _FUNCTION) is None and _mark(value, _ROUTE) is None:
+                continue
+            if hasattr(Provider, name):
                 raise DefinitionError(f"provider '{cls.name}': '{name}' would hide Provider.{name}; rename the method")
+            _check_self(value, f"{cls.__name__}.{name}")
         if not inspect.isasyncgenfunction(cls.lifespan):
             raise DefinitionError(
                 f"provider '{cls.name}': lifespan must be a plain `async def` that opens, yields once, and closes"
@@ -317,6 +323,18 @@ def _marked(cls: type, mark: str) -> Iterator[tuple[str, Any]]:
         found = _mark(value, mark)
         if found is not None:
             yield name, found
+
+
+def _check_self(value: object, where: str) -> None:
+    """Raise DefinitionError for a method whose first parameter is not the object: it would be swallowed."""
+    if not inspect.isfunction(value):  # a staticmethod, a classmethod, or something callable of its own
+        return
+    first = next(iter(inspect.signature(value).parameters.values()), None)
+    if first is not None and first.kind is first.VAR_POSITIONAL:
+        return  # of a decorator that hands everything on
+    if first is None or first.name not in _SELF or first.annotation is not first.empty:
+        given = "has no parameter" if first is None else f"begins with '{first.name}'"
+        raise DefinitionError(f"{where} is a method and {given}: put `self` first, or make it a @staticmethod")
 
 
 def _mark(value: object, mark: str) -> Any:

@@ -14,7 +14,7 @@ from antwort.functions.execution import Entry
 from antwort.functions.lifetime import Lifetime, telling
 from antwort.functions.provider import FunctionProvider, Provider
 from antwort.functions.result import ToolCall, ToolResult
-from antwort.functions.routes import Route, Routed, clashes
+from antwort.functions.routes import Route, Routed, answers_the_same, clashes
 from antwort.functions.spec import FunctionSpec, Offer
 from antwort.functions.trouble import described
 from antwort.observability import Metrics, Redactor
@@ -155,9 +155,21 @@ def conflicts(
             if first := types.get(tool_type):
                 yield _first_wins(f"tool type '{tool_type}'", first.provider.name, newcomer)
     for route in routes:
-        for owner, known in owned:
-            if owner != newcomer and clashes(route, known):
-                yield _first_wins(f"route {route}", owner, newcomer)
+        others = [(owner, known) for owner, known in owned if owner != newcomer and clashes(route, known)]
+        if others:
+            yield _route_conflict(newcomer, route, others)
+
+
+def _route_conflict(newcomer: str, route: Route, others: Sequence[tuple[str, Routed]]) -> str:
+    """Say once what a route has in common with all that were there before it."""
+    owner, known = others[0]
+    if len(others) == 1 and answers_the_same(route, known):
+        return _first_wins(f"route {route}", owner, newcomer)
+    more = f" and {len(others) - 1} more" if len(others) > 1 else ""
+    return (
+        f"route {route} of '{newcomer}' answers requests that {known.method} {known.path} of '{owner}'{more} was "
+        "registered for first; the first one is used"
+    )
 
 
 def _first_wins(what: str, first: str, second: str) -> str:

@@ -33,7 +33,7 @@ from antwort.functions.registration import (
 from antwort.functions.result import ToolResult
 from antwort.functions.routes import Route, Routed
 from antwort.functions.services import Services
-from antwort.functions.spec import FunctionOptions, FunctionSpec, Scope
+from antwort.functions.spec import FunctionOptions, FunctionSpec, Scope, check_offer, check_options
 from antwort.functions.tasks import SpawnedTasks
 from antwort.http_client import HttpClient
 from antwort.observability import AuditLog, Metrics, Redactor, Tracer
@@ -90,6 +90,7 @@ class FunctionRegistry(ToolExecutor):
         self._patience = Patience(start_timeout, close_timeout, grace)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._strict_names = strict_names
+        self._told: set[str] = set()
         self._factories: dict[str, Factory] = {}
         self._registrations: dict[str, Registration] = {}
         self._custom = Registration(CustomFunctions(), (), (), ())
@@ -112,6 +113,7 @@ class FunctionRegistry(ToolExecutor):
     def register(self, target: Any = None, /, **options: Any) -> Any:
         """Register a provider, a spec, a mapping that describes one, or a function; without any, return a decorator."""
         if target is None:
+            check_options(options, FunctionOptions.__annotations__, "register")
             return lambda handler: self.register(handler, **options)
         if isinstance(target, FunctionSpec | Mapping):
             if options:
@@ -121,6 +123,7 @@ class FunctionRegistry(ToolExecutor):
         if inspect.isclass(target):
             raise DefinitionError(f"register an object, not the class: {target.__name__}()")
         if isinstance(target, FunctionProvider):
+            check_options(options, ("offer",), f"to register provider '{target.name}'")
             self._add_provider(target, **options)
             return None
         if not callable(target):
@@ -168,7 +171,9 @@ class FunctionRegistry(ToolExecutor):
         if provider.name in self._registrations or provider.name == CUSTOM:
             raise DefinitionError(f"a provider named '{provider.name}' is registered already")
         functions, routes, collectors = asked(provider)
-        specs = [replace(spec, offer=offer) if offer != spec.offer else spec for spec in functions]
+        check_offer(offer, provider.name)
+        # What the provider itself offers on request stays so: nobody but its author knows why.
+        specs = [replace(spec, offer=offer) if offer == "on_request" != spec.offer else spec for spec in functions]
         for spec in (spec for spec in specs if spec.handler is not None):
             spec.check()
         entries = tuple(self._execution.entry(spec, provider) for spec in specs)
@@ -202,7 +207,9 @@ class FunctionRegistry(ToolExecutor):
     def _conflict(self, message: str) -> None:
         if self._strict_names:
             raise DefinitionError(f"{message} (strict_names is on)")
-        logger.warning("%s", message)
+        if message not in self._told:  # routes that are reserved again conflict again
+            self._told.add(message)
+            logger.warning("%s", message)
 
     def _resolve(self) -> None:
         """Work out who answers to which name: the first registered, always."""

@@ -20,7 +20,7 @@ from antwort.errors import APIError, DefinitionError, MethodNotAllowedError, Not
 from antwort.functions.inputs import QueryParameter, path_reader, query_parameter, read_body
 from antwort.functions.signature import HandlerKind, handler_kind, is_context, modern, read_docstring, type_hints
 
-__all__ = ["Example", "Match", "Route", "RouteTable", "Routed", "clashes", "no_route"]
+__all__ = ["Example", "Match", "Route", "RouteTable", "Routed", "answers_the_same", "clashes", "no_route"]
 
 RouteHandler = Callable[..., Any]
 _Source = Callable[[Context | None, Request, Any], Any]
@@ -294,6 +294,11 @@ def no_route(method: str, path: str, allowed: Iterable[str]) -> APIError:
 def _shape(path: str) -> str:
     """Reduce a pattern to what it matches, so that `/a/{id}` and `/a/{name}` are the same path."""
     return re.sub(r"\{[^}:]+(?::str)?(:[^}]*)?\}", r"{\1}", path)
+
+
+def answers_the_same(one: Routed, other: Routed) -> bool:
+    """Tell whether two routes answer exactly the same requests, however they call the parts in braces."""
+    return one.method == other.method and _shape(one.path) == _shape(other.path)
 
 
 def clashes(one: Routed, other: Routed) -> bool:

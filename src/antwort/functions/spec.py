@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, Literal, TypedDict, TypeVar
+from typing import Any, Literal, TypedDict, TypeVar, get_args
 
 import msgspec
 
@@ -17,12 +17,24 @@ from antwort.functions.arguments import Arguments, SchemaArguments, SignatureArg
 from antwort.functions.schema import JSON, object_schema, strict_schema
 from antwort.functions.signature import HandlerKind, context_parameter, handler_kind, read_signature
 
-__all__ = ["Effect", "FunctionOptions", "FunctionSpec", "Handler", "Hosted", "Limits", "Offer", "Scope"]
+__all__ = [
+    "Effect",
+    "FunctionOptions",
+    "FunctionSpec",
+    "Handler",
+    "Hosted",
+    "Limits",
+    "Offer",
+    "Scope",
+    "check_offer",
+    "check_options",
+]
 
 Handler = Callable[..., Any]
 Offer = Literal["always", "on_request"]
 E = TypeVar("E", bound=StrEnum)
 
+_OFFERS = get_args(Offer)
 _NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 _ITEM = re.compile(r"[a-zA-Z][a-zA-Z0-9_:.-]{0,63}")
 
@@ -113,7 +125,7 @@ def _are_texts(values: object) -> bool:
 
 
 class FunctionOptions(TypedDict, total=False):
-    """What `@function` and `register` take besides the function itself."""
+    """What `@function` and `register` take besides the function itself; anything else is refused."""
 
     name: str
     description: str
@@ -126,6 +138,22 @@ class FunctionOptions(TypedDict, total=False):
     hosted: Hosted
     agents: Iterable[str]
     strict: bool
+    offer: Offer
+
+
+def check_options(options: Iterable[str], known: Iterable[str], what: str) -> None:
+    """Raise DefinitionError for an option that there is not: a slip of the pen could take a limit away."""
+    known = sorted(known)
+    for name in options:
+        if name not in known:
+            hint = did_you_mean(name, known)
+            raise DefinitionError(f"{what} has no option '{name}'{hint or ';'} there are {', '.join(known)}")
+
+
+def check_offer(offer: str, name: str) -> None:
+    """Raise DefinitionError unless something can be offered so."""
+    if offer not in _OFFERS:
+        raise DefinitionError(f"'{name}': offer '{offer}' is not one of {', '.join(_OFFERS)}")
 
 
 _UNREAD = SchemaArguments({}, closed=True, strict=False, name="")
@@ -154,7 +182,7 @@ class FunctionSpec:
     strict: bool = False
     """Offer the parameters in strict mode, where the schema allows it."""
     offer: Offer = "always"
-    """Whether models see it in every request, or only in one that names it."""
+    """Whether models see it in every request, or only in one that names it, as all functions of a provider may be."""
     arguments: Arguments = field(default=_UNREAD, repr=False, compare=False)
     """How arguments are checked; made from `parameters` unless the signature was read."""
 
@@ -167,6 +195,7 @@ class FunctionSpec:
             raise DefinitionError(f"function '{self.name}': the handler is not callable")
         self._set("scope", _member(Scope, self.scope, self.name))
         self._set("effect", _member(Effect, self.effect, self.name))
+        check_offer(self.offer, self.name)
         if self.agents is not None:
             self._set("agents", frozenset(self.agents))
         if self.arguments is _UNREAD:
@@ -181,6 +210,7 @@ class FunctionSpec:
     def of(cls, handler: Handler, options: FunctionOptions | None = None) -> "FunctionSpec":
         """Read a plain Python function: its name, docstring and type hints."""
         options = options or {}
+        check_options(options, FunctionOptions.__annotations__, "a function")
         name = options.get("name") or str(getattr(handler, "__name__", type(handler).__name__))
         signature = read_signature(handler, name=name, description=options.get("description"))
         strict = options.get("strict", False)
@@ -195,6 +225,7 @@ class FunctionSpec:
             hosted=options.get("hosted"),
             agents=frozenset(options["agents"]) if "agents" in options else None,
             strict=strict,
+            offer=options.get("offer", "always"),
             arguments=SignatureArguments(signature, strict=strict),
         )
 

@@ -156,6 +156,8 @@ class SpawnedTasks:
         if self._inner is not None:
             task: asyncio.Task[Any] = self._inner(loop, coro, **options)
             return task
+        if isinstance(coro, _Spawned) and options.get("name") is None:  # for whoever looks for a culprit
+            options["name"] = f"{owner}: {getattr(coro, '__qualname__', 'a task')}"
         return asyncio.Task(coro, loop=loop, **options)
 
 

@@ -7,6 +7,7 @@ too long only head and tail are kept, and an iterator is not read for ever.
 import contextlib
 import dataclasses
 import itertools
+import time
 from collections import deque
 from collections.abc import Generator, Iterable, Iterator
 from typing import Any
@@ -75,12 +76,15 @@ def short_text(value: Any, limit: int) -> str | None:
 
 
 def as_text(value: Any, limit: int | None = None, stop: Stop | None = None) -> str:
-    """Write a handler's value as text: strings as they are, anything else as JSON; FunctionError if it cannot be."""
+    """Write a handler's value as text: strings as they are, anything else as JSON; FunctionError if it cannot be.
+
+    Give it a `stop` on a thread of its own: then it can be stopped, and lets others have their turn.
+    """
     if isinstance(value, str):
         return encodable(value if limit is None else capped(value, limit))
     if value is None:
         return NOTHING
-    writer = _Writer(limit, stop or Stop())
+    writer = _Writer(limit, stop)
     try:
         writer.write(value, 0)
     except RecursionError as error:
@@ -91,8 +95,9 @@ def as_text(value: Any, limit: int | None = None, stop: Stop | None = None) -> s
 class _Writer:
     """Collects text, of which it keeps head and tail if there is a limit."""
 
-    def __init__(self, limit: int | None, stop: Stop) -> None:
-        self._stop = stop
+    def __init__(self, limit: int | None, stop: Stop | None) -> None:
+        self._on_a_thread = stop is not None
+        self._stop = stop or Stop()
         self._readable = _READ * (limit or _UNLIMITED)
         self._limit = limit
         self._pieces: deque[str] = deque()
@@ -154,6 +159,8 @@ class _Writer:
         while batch := self._batch(elements, sized=sized):
             if self._stop.asked:
                 raise StoppedError
+            if self._on_a_thread:
+                time.sleep(0)  # others, the event loop before all, are let in at once
             if _are_small(batch):
                 self._add(f"{'' if first else ','}{_json(batch)[1:-1]}")
             else:

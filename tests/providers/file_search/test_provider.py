@@ -4,6 +4,7 @@ import asyncio
 from pathlib import Path
 from typing import Any, ClassVar
 
+import psycopg.conninfo
 import pytest
 from tests.http.sdk import create
 from tests.providers.file_search.stage import outputs, search_item, searching, staged, tool, write
@@ -11,7 +12,6 @@ from tests.support.postgres import PostgresServer
 
 from antwort import Antwort
 from antwort.config import Config
-from antwort.errors import ConfigError
 from antwort.providers.file_search import FileSearch
 from antwort.testing import ProviderContract
 
@@ -68,9 +68,19 @@ def test_it_works_on_postgresql_alone(tmp_path: Path, postgres_server: PostgresS
     postgres_server.leave(postgres_url)
 
 
-def test_pgvector_without_a_url_stops_the_start_with_the_key() -> None:
-    with pytest.raises(ConfigError, match=r"'pgvector\.url' is required"):
-        FileSearch.from_settings({"vector_db": "pgvector"})
+def test_pgvector_without_a_url_is_the_database_that_the_environment_names(
+    tmp_path: Path, postgres_url: str, postgres_server: PostgresServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in psycopg.conninfo.conninfo_to_dict(postgres_url).items():
+        monkeypatch.setenv({"dbname": "PGDATABASE"}.get(name, f"PG{name.upper()}"), str(value))
+    with staged(tmp_path, searching("How is coffee made?"), {"vector_db": "pgvector"}) as stage:
+        store = stage.client().vector_stores.create(name="drinks").id
+        write(stage, store, *DRINKS)
+        create(stage, False, input="?", tools=[tool(store)])
+        [output] = outputs(stage)
+        assert stage.client().vector_stores.delete(store).deleted
+    assert "[1] coffee.md" in output
+    postgres_server.leave(postgres_url)
 
 
 def test_the_start_does_not_wait_for_the_vector_database(tmp_path: Path) -> None:

@@ -49,7 +49,10 @@ class QdrantSettings(Settings):
 class PgvectorSettings(Settings):
     """A PostgreSQL database with the extension `vector`."""
 
-    url: SecretStr | None = Field(default=None, description="Its URL, such as postgresql://user@host/name.")
+    url: SecretStr | None = Field(
+        default=None,
+        description="Its URL, such as postgresql://user@host/name; without one, what PGHOST, PGDATABASE and so on say.",
+    )
     pool_size: PositiveInt = Field(default=8, description="Connections at most.")
     timeout: PositiveFloat = Field(default=10.0, description="Seconds that one statement may take.")
 
@@ -125,10 +128,4 @@ class FileSearchSettings(Settings):
             for key in ("embedding_model", "embedding_api_key", "embedding_dimensions"):
                 if getattr(self, key) is not None:
                     raise ValueError(f"'{key}' has no effect without 'embedding_url'; add the address of that service")
-        return self
-
-    @model_validator(mode="after")
-    def _has_what_the_backend_needs(self) -> Self:
-        if self.vector_backend == "pgvector" and self.pgvector.url is None:
-            raise ValueError("'pgvector.url' is required: the database, such as postgresql://user@host/name")
         return self

@@ -46,15 +46,17 @@ _TUNED = (
 )
 """How the index is searched: on and on until the filter has let enough pass."""
 
+_FROM_ENVIRONMENT = "postgresql://"
+"""A URL that leaves everything to PGHOST, PGDATABASE and their like, as PostgreSQL's own programs do."""
+
 
 class Pgvector(VectorStoreBackend):
     """Keeps collections in PostgreSQL: vectors with an HNSW index, keywords by its full-text search."""
 
     def __init__(self, settings: PgvectorSettings) -> None:
-        if settings.url is None:
-            raise ConfigError("'pgvector.url' is required: the database, such as postgresql://user@host/name")
         self.name = "pgvector"
-        self._pool = Pool(settings.url.get_secret_value(), settings.pool_size, settings.timeout)
+        url = _FROM_ENVIRONMENT if settings.url is None else settings.url.get_secret_value()
+        self._pool = Pool(url, settings.pool_size, settings.timeout)
         self._prepared = False
         self._grown: dict[str, tuple[int, int]] = {}
 
