@@ -190,6 +190,8 @@ class Sweeper:
         self._keep = keep
         self._every = every
         self._deleted = metrics.counter("antwort_pruned_total", "Things deleted because they were too old.", ["kind"])
+        for kind in KINDS:
+            self._deleted.labels(kind)  # so that each shows from the beginning
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
