@@ -19,21 +19,16 @@ MUCH = 500_000
 class LargeWork:
     """Does one thing at a time on a thread. More threads would be no quicker, and keep the loop waiting for its turn.
 
-    What is done must not change what others look at meanwhile.
+    What is done must not change what others look at meanwhile. The thread begins with the first work, is kept, because
+    to begin one takes the loop's time, and ends with this object.
     """
 
     def __init__(self) -> None:
-        self._turn = asyncio.Lock()
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="antwort-large-work")
 
     async def run(self, function: Callable[..., T], *args: Any) -> T:
         """Return what a function returns; raise what it raises."""
-        async with self._turn:
-            # A thread of its own: those of a pool may all be waiting for something.
-            executor = ThreadPoolExecutor(1, thread_name_prefix="antwort-large-work")
-            try:
-                return await asyncio.get_running_loop().run_in_executor(executor, partial(function, *args))
-            finally:
-                executor.shutdown(wait=False)
+        return await asyncio.get_running_loop().run_in_executor(self._thread, partial(function, *args))
 
     async def run_if(self, large: bool, function: Callable[..., T], *args: Any) -> T:
         """Do it on a thread if there is much of it, else at once."""

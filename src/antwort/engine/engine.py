@@ -113,23 +113,21 @@ class Engine:
                 raise conversation_not_found(plan.conversation)
             plan.history = found
         plan.input = await resolve_references(items, self.store, ctx)
-        await self._check_links(plan, create)
+        many = len(plan.history) + len(plan.input) >= MANY
+        await self._check_links(plan, many=many)
         restore_sources([*plan.history, *plan.input], plan.ctx.sources)
         resolved = await self.models.resolve(plan.response.model or None)
         plan.response.model = plan.response.model or resolved.model
-        many = len(plan.history) + len(plan.input) >= MANY
         await self.large_work.run_if(many, assembled, plan, self.seals(plan))
         if plan.stored and recall is not None and create.previous_response_id in recall:
             plan.carried, plan.history = plan.history, []
         return plan
 
-    async def _check_links(self, plan: Plan, create: CreateResponse) -> None:
+    async def _check_links(self, plan: Plan, *, many: bool) -> None:
         """Check the URLs that the model server would fetch; what was stored once is checked again, as names change."""
         if self.check_url is None:
             return
-        before = "conversation" if create.previous_response_id is None else "previous_response_id"
-        links = [link for index, new in enumerate(plan.input) for link in item_links(new.item, f"input[{index}]")]
-        links += [(before, url) for old in plan.history for _, url in item_links(old.item, "")]
+        links = await self.large_work.run_if(many, _links, plan)
         if links:
             await check_links(links, self.check_url)
 
@@ -242,6 +240,13 @@ class Engine:
 
 _NOWHERE = ResponseRecord("", "", 0, "", "", {}, {})
 """The record of a response that is not kept; nobody reads or writes it."""
+
+
+def _links(plan: Plan) -> list[tuple[str, str]]:
+    """Return the URLs in what a response reads, with their places."""
+    before = "conversation" if plan.create.previous_response_id is None else "previous_response_id"
+    links = [link for index, new in enumerate(plan.input) for link in item_links(new.item, f"input[{index}]")]
+    return links + [(before, url) for old in plan.history for _, url in item_links(old.item, "")]
 
 
 def shown(record: ResponseRecord, output: list[JSON]) -> JSON:
