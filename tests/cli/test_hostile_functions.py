@@ -18,6 +18,7 @@ PATIENCE = 60.0
 HOSTILE = """
 import asyncio
 import sys
+import threading
 
 
 async def leave():
@@ -53,6 +54,11 @@ class Hostile(Provider):
         self.child = asyncio.create_task(for_ever())
         await for_ever()
 
+    @function(timeout=0.05)
+    async def threaded(self) -> None:
+        '''Wait for a thread that does not end.'''
+        await asyncio.to_thread(threading.Event().wait)
+
 
 async def for_ever():
     while True:
@@ -65,7 +71,12 @@ async def for_ever():
 
 @pytest.mark.parametrize(
     ("name", "output"),
-    [("group", "handled"), ("leaves", "still here"), ("stubborn", "stubborn did not finish within 0.05 seconds.")],
+    [
+        ("group", "handled"),
+        ("leaves", "still here"),
+        ("stubborn", "stubborn did not finish within 0.05 seconds."),
+        ("threaded", "threaded did not finish within 0.05 seconds."),
+    ],
 )
 def test_whatever_a_function_does_the_response_ends_and_the_server_stops_on_a_signal(
     listening: Listening, plugin: Plugin, name: str, output: str

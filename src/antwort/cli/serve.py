@@ -3,8 +3,10 @@
 import asyncio
 import gc
 import logging
+import os
 import signal
 import socket
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -119,12 +121,24 @@ async def _serve(app: Antwort, sock: socket.socket) -> None:
         loop.remove_signal_handler(signal.SIGINT)
         await app.close()
         await _end_the_rest(app.config.functions.grace)
+        await _leave_threads(app.config.functions.grace)
 
 
 async def _end_the_rest(grace: float) -> None:
     """End tasks that are nobody's: the loop would wait for them, for ever if they do not want to end."""
     for name in await end_tasks(asyncio.all_tasks() - {asyncio.current_task()}, grace):
         logger.warning("%s does not end; it is left behind", name)
+
+
+async def _leave_threads(grace: float) -> None:
+    """End the process if threads of `asyncio.to_thread` do not end: it would wait for them, and all else is closed."""
+    ending = asyncio.ensure_future(asyncio.get_running_loop().shutdown_default_executor())
+    await asyncio.wait({ending}, timeout=grace)
+    if not ending.done():
+        logger.warning("functions or providers have left threads behind that do not end; the process ends without them")
+        logging.shutdown()
+        sys.stdout.flush()
+        os._exit(0)
 
 
 def _spare_the_collector() -> None:
