@@ -20,7 +20,7 @@ class HangingCalls:
     def __init__(self, function: str, provider: str, gauge: Gauge) -> None:
         self._function = function
         self._provider = provider
-        self._gauge = gauge
+        self._gauge = gauge.labels(provider, function)
         self.count = 0
 
     def left(self, seconds: float | None, hangs: Callable[[], None] | None = None) -> Callable[[], None]:
@@ -39,7 +39,7 @@ class HangingCalls:
     def begin(self) -> None:
         """Count one more."""
         self.count += 1
-        self._gauge.labels(self._provider, self._function).inc()
+        self._gauge.inc()
         logger.warning(
             "function %s of provider %s hangs: its time is over and it does not end; %d of its calls hang",
             self._function,
@@ -50,7 +50,7 @@ class HangingCalls:
     def end(self, seconds: float) -> None:
         """Count one less."""
         self.count -= 1
-        self._gauge.labels(self._provider, self._function).dec()
+        self._gauge.dec()
         logger.info(
             "a call of function %s of provider %s has ended, %.1f seconds after its time; %d still hang",
             self._function,

@@ -46,7 +46,6 @@ class FunctionMetrics:
             "Calls of functions that are still running although their time is over.",
             ["provider", "tool_name"],
         )
-        """Has a series only for functions that had such calls."""
         self._requests = metrics.counter(
             "antwort_builtin_api_requests_total",
             "Requests to provider routes; path is the route pattern.",
