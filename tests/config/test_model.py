@@ -99,6 +99,7 @@ def test_the_defaults_are_those_the_documentation_promises() -> None:
             "low_ports": [80, 443],
             "timeout": 20.0,
             "max_bytes": 5 * 1024 * 1024,
+            "model_urls": "public",
             "max_connections": 100,
         },
         "observability": {

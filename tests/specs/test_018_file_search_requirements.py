@@ -94,6 +94,14 @@ class Memory(VectorStoreBackend):
         self.kept[name].clear()
 
     @override
+    async def remove(self, name: str, ids: Sequence[str], *, tenant: str, vector_store_id: str = "") -> None:
+        self.kept[name] = [one for one in self.kept[name] if one.id not in ids]
+
+    @override
+    async def fetch(self, name: str, ids: Sequence[str], *, tenant: str, vector_store_id: str = "") -> dict[str, Hit]:
+        return {hit.id: hit for hit in await self.search(name, Query(tenant)) if hit.id in ids}
+
+    @override
     async def search(self, name: str, query: Query) -> list[Hit]:
         return [Hit(one.id, 0.5, one.text, one.file_id, one.filename, one.index, {}) for one in self.kept[name]]
 

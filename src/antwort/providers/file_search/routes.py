@@ -30,6 +30,7 @@ from antwort.providers.file_search.vectors.base import (
     WrongDimensions,
 )
 from antwort.providers.file_search.vectors.filters import parse_filter
+from antwort.providers.file_search.windows import windows_of
 from antwort.providers.file_search.wire import (
     CreateVectorStore,
     DeletedPoints,
@@ -182,32 +183,28 @@ class VectorStoreRoutes(Provider[FileSearchSettings], ABC):
     async def write_points(self, ctx: Context, vector_store_id: str, body: NewPoints) -> WrittenPoints:
         """Write chunks of documents into a vector store; those that are there already are replaced.
 
-        For ingestion processes. A chunk without a vector is embedded. This route is antwort's own, not OpenAI's.
+        For ingestion processes. A chunk without a vector is embedded, in windows if it is longer than the model reads
+        at once; `windows` of the answer says which were. This route is antwort's own, not OpenAI's.
         """
         store = await self._store(ctx, vector_store_id)
         self._check_usable(store)
         body.check_vectors(store.dimensions)
         with _as_api_errors():
-            chunks = [
-                Chunk(
-                    str(point.id or uuid.uuid5(_POINTS, f"{store.id}/{point.file_id}/{point.chunk_index}")),
-                    vector,
-                    point.text,
-                    point.file_id,
-                    point.filename,
-                    point.chunk_index,
-                    point.attributes,
-                    store.tenant,
-                    store.id,
-                )
-                for point, vector in zip(body.points, await self._vectors(body.points), strict=True)
-            ]
-            for chunk in chunks:
-                if len(chunk.vector) != store.dimensions:
-                    raise WrongDimensions(store.dimensions, len(chunk.vector))
-            await self._stores.write(store, chunks)
+            made: dict[str, tuple[Chunk, Sequence[list[float]]]] = {}
+            for point, vectors in zip(body.points, await self._vectors(body.points), strict=True):
+                for vector in vectors:
+                    if len(vector) != store.dimensions:
+                        raise WrongDimensions(store.dimensions, len(vector))
+                chunk = _chunk(store, point, vectors[0])
+                made[chunk.id] = chunk, vectors[1:]  # of two with one id, the last counts
+            windows = {id_: len(more) for id_, (_, more) in made.items() if more}
+            chunks = [one for chunk, more in made.values() for one in (chunk, *windows_of(chunk, more))]
+            await self._stores.write(store, chunks, windows)
         await self._stores.touch(store)
-        return WrittenPoints(vector_store_id=store.id, ids=[chunk.id for chunk in chunks])
+        shown = {id_: count + 1 for id_, count in windows.items()}
+        return WrittenPoints(
+            vector_store_id=store.id, ids=[_id_of(store, point) for point in body.points], windows=shown
+        )
 
     @route("DELETE", f"{_ONE}/points", scope="ingest", errors=[ConflictError, ServiceUnavailableError])
     async def delete_points(
@@ -227,11 +224,11 @@ class VectorStoreRoutes(Provider[FileSearchSettings], ABC):
         with _as_api_errors():
             return await self._stores.get(ctx.tenant, store_id)
 
-    async def _vectors(self, points: Sequence[NewPoint]) -> list[list[float]]:
+    async def _vectors(self, points: Sequence[NewPoint]) -> list[list[list[float]]]:
         """Return the vectors of points; the texts of those that came without are embedded, all in one go."""
         bare = [point.text for point in points if point.vector is None]
-        embedded = iter(await self._embedding.embed(bare)) if bare else iter(())
-        return [next(embedded) if point.vector is None else point.vector for point in points]
+        embedded = iter(await self._embedding.embed_whole(bare)) if bare else iter(())
+        return [next(embedded) if point.vector is None else [point.vector] for point in points]
 
     def _check_usable(self, store: Store) -> None:
         if self._stores.is_expired(store):
@@ -256,6 +253,24 @@ class VectorStoreRoutes(Provider[FileSearchSettings], ABC):
             last_active_at=store.last_active_at,
             metadata=store.metadata,
         )
+
+
+def _id_of(store: Store, point: NewPoint) -> str:
+    return str(point.id or uuid.uuid5(_POINTS, f"{store.id}/{point.file_id}/{point.chunk_index}"))
+
+
+def _chunk(store: Store, point: NewPoint, vector: list[float]) -> Chunk:
+    return Chunk(
+        _id_of(store, point),
+        vector,
+        point.text,
+        point.file_id,
+        point.filename,
+        point.chunk_index,
+        point.attributes,
+        store.tenant,
+        store.id,
+    )
 
 
 @contextlib.contextmanager

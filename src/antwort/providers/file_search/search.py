@@ -19,6 +19,7 @@ from antwort.providers.file_search.vectors.base import (
     WrongDimensions,
 )
 from antwort.providers.file_search.vectors.ranking import FEWEST, joint_scores
+from antwort.providers.file_search.windows import chunk_of
 from antwort.providers.file_search.wire import RankingOptions
 
 __all__ = ["Findings", "Found", "SearchError", "Searcher", "Wish", "together"]
@@ -179,7 +180,7 @@ class Searcher:
             return best.ranked()
 
         async def answer(number: int) -> list[Found]:
-            looks = _looks(wish, number, vectors[number] if vectors else None, len(stores))
+            looks = _looks(wish, number, vectors[number] if vectors else None, stores)
             near, *worded = await together(over_all(look) for look in looks)
             return _joined(near, worded[0], wish) if worded else near
 
@@ -193,12 +194,28 @@ class Searcher:
         query = replace(look, tenant=store.tenant, vector_store_id=store.id)
         while True:
             hits = await self._hits(store, query)
+            got = len(hits)
+            if store.windows:
+                hits = await self._whole(store, hits)
             found: dict[tuple[str, str], Found] = {}
             for one in (Found(store, hit) for hit in hits):
                 found.setdefault(one.key, one)
-            if len(found) >= wanted or len(hits) < query.limit or query.limit >= _MOST:
+            if len(found) >= wanted or got < query.limit or query.limit >= _MOST:
                 return list(found.values())
             query = replace(query, limit=min(_MORE * query.limit, _MOST))
+
+    async def _whole(self, store: Store, hits: list[Hit]) -> list[Hit]:
+        """Put chunks in the place of their windows, with the windows' scores."""
+        chunks = [chunk_of(hit) for hit in hits]
+        wanted = list(dict.fromkeys(filter(None, chunks)))
+        if not wanted:
+            return hits
+        try:
+            whole = await self._backend.fetch(store.collection, wanted, tenant=store.tenant, vector_store_id=store.id)
+        except NoCollection:  # deleted, or expired, since it was searched
+            return []
+        shown = [(hit, hit if chunk is None else whole.get(chunk)) for hit, chunk in zip(hits, chunks, strict=True)]
+        return [replace(chunk, score=hit.score) for hit, chunk in shown if chunk is not None]
 
     async def _hits(self, store: Store, query: Query) -> list[Hit]:
         try:
@@ -210,11 +227,11 @@ class Searcher:
             raise FunctionError(_mismatch(store, error.wanted, error.got)) from None
 
 
-def _looks(wish: Wish, number: int, vector: list[float] | None, stores: int) -> list[Query]:
+def _looks(wish: Wish, number: int, vector: list[float] | None, stores: Sequence[Store]) -> list[Query]:
     """Return how every store is searched for one query.
 
     A database can join both kinds of search within one store. Over several it cannot: ranks in one say nothing about
-    those in another, so each kind is ranked over all stores first.
+    those in another, so each kind is ranked over all stores first. Nor can it where chunks are found by their windows.
     """
     text = wish.queries[number] if vector is None or wish.weights is not None else None
     look = Query(
@@ -227,7 +244,8 @@ def _looks(wish: Wish, number: int, vector: list[float] | None, stores: int) -> 
         threshold=wish.threshold if vector is not None else None,
         weights=wish.weights if vector is not None else None,
     )
-    if stores == 1 or vector is None or text is None:
+    joins = len(stores) == 1 and not stores[0].windows
+    if joins or vector is None or text is None:
         return [look]
     wide = replace(look, limit=max(FEWEST, look.limit), threshold=None, weights=None)
     return [replace(wide, text=None), replace(wide, vector=None)]

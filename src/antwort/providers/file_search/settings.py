@@ -99,6 +99,12 @@ class FileSearchSettings(Settings):
     embedding_dimensions: PositiveInt | None = Field(
         default=None, description="The length of vectors to ask that endpoint for, if its model can choose."
     )
+    embedding_max_tokens: PositiveInt | None = Field(
+        default=None,
+        ge=16,
+        description="Tokens that the model of that endpoint reads at once; a longer text is embedded in windows. If "
+        "not given, one that the endpoint refuses as too long is; set it for one that cuts texts in silence.",
+    )
     embedding_timeout: PositiveFloat = Field(default=10.0, description="Seconds that one request to it may take.")
     embedding_retries: int = Field(default=2, ge=0, le=5, description="Tries after a failure that may pass.")
     embedding_batch: int = Field(default=32, ge=1, le=2048, description="Texts in one request to that endpoint.")
@@ -125,7 +131,7 @@ class FileSearchSettings(Settings):
                     f"'{name}' is set, but vectors are kept in the data folder; add 'vector_backend: {name}'"
                 )
         if self.embedding_url is None:
-            for key in ("embedding_model", "embedding_api_key", "embedding_dimensions"):
+            for key in ("embedding_model", "embedding_api_key", "embedding_dimensions", "embedding_max_tokens"):
                 if getattr(self, key) is not None:
                     raise ValueError(f"'{key}' has no effect without 'embedding_url'; add the address of that service")
         return self

@@ -72,6 +72,11 @@ class Store:
         return None if place is None else str(place)
 
     @property
+    def windows(self) -> int:
+        """The most windows, beside the first, that a chunk written over the route has had."""
+        return int(self.kept.value.get("windows", 0))
+
+    @property
     def is_shared(self) -> bool:
         """Tell whether the collection has other stores in it."""
         return self.collection != collection_name(self.id)

@@ -21,6 +21,7 @@ from antwort.providers.file_search.vectors.base import (
     collection_name,
     shared_collection_name,
 )
+from antwort.providers.file_search.windows import surplus_ids
 
 __all__ = ["KIND", "TOMBSTONE", "State", "Store", "VectorStores", "expired", "not_found"]
 
@@ -32,6 +33,8 @@ _ACTIVE_EVERY = 60
 """Seconds in which one search is enough to show that a store is in use."""
 _MOST = 1000
 """Stores that a search without ids looks into at most."""
+_IDS = 5000
+"""Windows that are deleted at once."""
 _PAGE = 500
 """Records that are read at once."""
 
@@ -204,9 +207,13 @@ class VectorStores:
         if now - store.last_active_at >= _ACTIVE_EVERY:
             await self._change(store, {"last_active_at": now}, when=lambda s: s.state is State.READY)
 
-    async def write(self, store: Store, chunks: Sequence[Chunk]) -> None:
-        """Write chunks into a store. If it ends meanwhile none of them stays, and it is as if it had ended before."""
+    async def write(self, store: Store, chunks: Sequence[Chunk], windows: Mapping[str, int] | None = None) -> None:
+        """Write chunks into a store, among them so many windows by the ids of their chunks.
+
+        If it ends meanwhile none of them stays, and it is as if it had ended before.
+        """
         try:
+            await self._clear_windows(store, chunks, windows or {})
             await self._backend.upsert(store.collection, chunks)
         except FunctionError:  # perhaps just because of that
             await self._check_goes_on(store)
@@ -301,6 +308,16 @@ class VectorStores:
             await self._clear(store)
             is_expired = current is not None and current.state is State.EXPIRED
             raise expired(store.id) if is_expired else not_found(store.id)
+
+    async def _clear_windows(self, store: Store, chunks: Sequence[Chunk], windows: Mapping[str, int]) -> None:
+        """Delete the windows that chunks have had and will have no more; nothing is asked if there never were any."""
+        if (most := max(windows.values(), default=0)) > store.windows:
+            await self._change(store, {"windows": most}, when=lambda s: s.windows < most)
+        shown = [chunk.id for chunk in chunks if chunk.index >= 0]
+        surplus = [one for id_ in shown for one in surplus_ids(id_, windows.get(id_, 0), store.windows)]
+        for start in range(0, len(surplus), _IDS):
+            part = surplus[start : start + _IDS]
+            await self._backend.remove(store.collection, part, tenant=store.tenant, vector_store_id=store.id)
 
     async def _clear(self, store: Store) -> None:
         """Remove the chunks of a store, and its collection if it is its own."""

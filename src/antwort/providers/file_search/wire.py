@@ -290,6 +290,11 @@ class WrittenPoints(BaseModel):
     object: Literal["vector_store.points"] = "vector_store.points"
     vector_store_id: str
     ids: list[str]
+    windows: dict[str, int] = Field(
+        default_factory=dict,
+        description="Chunks that are longer than the embedding model reads at once, and in how many windows each was "
+        "embedded. All others have one vector.",
+    )
 
 
 class DeletedPoints(BaseModel):

@@ -84,6 +84,18 @@ async def test_of_a_long_text_the_beginning_counts(model: MiniLM) -> None:
     assert cut == long == huge
 
 
+async def test_a_long_text_is_embedded_whole_in_windows(model: MiniLM) -> None:
+    beginning = "The harvest festival starts on Sunday. " * 60
+    end = "A leaking radiator valve is replaced by turning off the water. Drain the radiator, unscrew the valve. " * 3
+    short, empty, long = await model.embed_whole(["hello", "", f"{beginning}{end}"])
+    assert [short[0], empty[0], long[0]] == await model.embed(["hello", "", beginning])
+    assert (len(short), len(empty)) == (1, 1)
+    assert len(long) > 3
+    [query] = await model.embed(["How do I repair a radiator valve?"])
+    assert max(likeness(query, vector) for vector in long) > 0.3
+    assert likeness(query, long[0]) < 0.1
+
+
 async def test_capitals_do_not_matter(model: MiniLM) -> None:
     small, capital = await model.embed(["hello world", "Hello WORLD"])
     assert small == capital
@@ -113,7 +125,7 @@ async def test_a_search_that_gives_up_does_not_throw_the_model_away(
     begun, go, loads = threading.Event(), threading.Event(), 0
     read = minilm._read
 
-    def slowly(*files: Path) -> minilm.Embed:
+    def slowly(*files: Path) -> minilm.Model:
         nonlocal loads
         loads += 1
         begun.set()

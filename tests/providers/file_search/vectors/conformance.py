@@ -247,7 +247,7 @@ class VectorBackendContract:
         kept = text.replace("\0", "\ufffd").replace("\ud83d", "\ufffd")
         assert hit.text == kept
         assert hit.attributes == {UNSTORABLE_KEY.replace("\0", "\ufffd"): kept}
-        assert await store.count(STORE, tenant=TENANT) == Count(1, 1, len(kept.encode()))
+        assert await store.count(STORE, tenant=TENANT) == Count(1 if text else 0, 1, len(kept.encode()))
         await store.search(STORE, Query(TENANT, text=text))
 
     async def test_a_thousand_chunks_are_searched_exactly(self, store: VectorStoreBackend) -> None:
@@ -419,6 +419,39 @@ class VectorBackendContract:
         assert [one.chunks for one in kept] == [1, 0, 1]
         with pytest.raises(ValueError, match="needs the vector store's id"):
             await backend.search(SHARED, Query(TENANT, near(1)))
+
+    async def test_chunks_are_fetched_and_removed_by_their_ids(self, store: VectorStoreBackend) -> None:
+        one, two, three = (str(UUID(int=number)) for number in (1, 2, 3))
+        await store.upsert(STORE, [chunk(1, "one", attributes={"a": 1}), chunk(2, "two"), chunk(3, tenant="tenant-b")])
+        found = await store.fetch(STORE, [two, one, three, str(UUID(int=4))], tenant=TENANT)
+        assert {id_: (hit.text, hit.score) for id_, hit in found.items()} == {one: ("one", 0), two: ("two", 0)}
+        assert found[one].attributes == {"a": 1}
+        assert await store.fetch(STORE, [], tenant=TENANT) == {}
+        await store.remove(STORE, [one, three, str(UUID(int=4))], tenant=TENANT)
+        await store.remove(STORE, [], tenant=TENANT)
+        assert (await store.fetch(STORE, [one, two], tenant=TENANT)).keys() == {two}
+        assert (await store.fetch(STORE, [three], tenant="tenant-b")).keys() == {three}
+
+    async def test_chunks_in_a_shared_collection_are_fetched_and_removed_by_their_ids(
+        self, backend: VectorStoreBackend
+    ) -> None:
+        await backend.create_collection(SHARED, 4)
+        await backend.upsert(SHARED, [chunk(1, f"fox of {store}", store=store) for store in ("vs_1", "vs_2")])
+        one = str(UUID(int=1))
+        found = await backend.fetch(SHARED, [one], tenant=TENANT, vector_store_id="vs_2")
+        assert [(id_, hit.text) for id_, hit in found.items()] == [(one, "fox of vs_2")]
+        await backend.remove(SHARED, [one], tenant=TENANT, vector_store_id="vs_1")
+        assert await backend.fetch(SHARED, [one], tenant=TENANT, vector_store_id="vs_1") == {}
+        assert await backend.fetch(SHARED, [one], tenant=TENANT, vector_store_id="vs_2") == found
+
+    async def test_a_chunk_without_text_is_found_by_its_vector_alone_and_not_counted(
+        self, store: VectorStoreBackend
+    ) -> None:
+        await store.upsert(STORE, [chunk(1, "fox"), chunk(2, "")])
+        hits = await store.search(STORE, Query(TENANT, near(2), limit=1))
+        assert ids(hits) == [2]
+        assert ids(await store.search(STORE, Query(TENANT, text="fox"))) == [1]
+        assert await store.count(STORE, tenant=TENANT) == Count(1, 1, 3)
 
     # --- operation ---
 

@@ -32,6 +32,7 @@ def make_embedding(settings: FileSearchSettings, services: _Services) -> Embeddi
         model=settings.embedding_model,
         api_key=None if key is None else key.get_secret_value(),
         dimensions=settings.embedding_dimensions,
+        max_tokens=settings.embedding_max_tokens,
         timeout=settings.embedding_timeout,
         retries=settings.embedding_retries,
         batch=settings.embedding_batch,

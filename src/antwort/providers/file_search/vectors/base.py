@@ -137,7 +137,7 @@ class Query:
 
 @dataclass(frozen=True, slots=True)
 class Count:
-    """What a tenant has in a collection. Bytes are those of the texts, in UTF-8."""
+    """What a tenant has in a collection. Bytes are those of the texts, in UTF-8; chunks without text do not count."""
 
     chunks: int = 0
     files: int = 0
@@ -200,6 +200,12 @@ class VectorStoreBackend(Protocol):
 
     async def delete(self, name: str, *, tenant: str, file_id: str | None = None, vector_store_id: str = "") -> None:
         """Delete the chunks of a file, or all that the tenant has."""
+
+    async def remove(self, name: str, ids: Sequence[str], *, tenant: str, vector_store_id: str = "") -> None:
+        """Delete the tenant's chunks with these ids; those that are not there are passed over."""
+
+    async def fetch(self, name: str, ids: Sequence[str], *, tenant: str, vector_store_id: str = "") -> dict[str, Hit]:
+        """Return the tenant's chunks with these ids, as far as they are there, by these ids; their score is 0."""
 
     async def search(self, name: str, query: Query) -> list[Hit]:
         """Return what is found, best first."""

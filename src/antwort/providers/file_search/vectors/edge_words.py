@@ -40,11 +40,16 @@ class Words:
         """
         wanted = self._model.embed_query(text).indices
         everything, _ = shard.scroll(edge.ScrollRequest(limit=_ALL, filter=own, with_payload=["text"]))
-        counts = {point.id: self._counts(str((point.payload or {}).get("text", ""))) for point in everything}
+        texts = {point.id: str((point.payload or {}).get("text", "")) for point in everything}
+        counts = {place: self._counts(text) for place, text in texts.items() if text}
         average = sum(map(Counter.total, counts.values())) / max(1, len(counts))
         rarity = {word: _rarity(len(counts), sum(word in one for one in counts.values())) for word in wanted}
         fitting, _ = shard.scroll(edge.ScrollRequest(limit=_ALL, filter=where, with_payload=fields))
-        found = [(str(one.id), _score(counts[one.id], rarity, average), one.payload or {}) for one in fitting]
+        found = [
+            (str(one.id), _score(counts[one.id], rarity, average), one.payload or {})
+            for one in fitting
+            if one.id in counts
+        ]
         return sorted((one for one in found if one[1] > 0), key=lambda one: (-one[1], one[0]))[:limit]
 
     def _counts(self, text: str) -> Counter[int]:

@@ -70,6 +70,7 @@ class Worker:
             "delete": self.delete,
             "dimensions": self.dimensions,
             "drop": self.drop,
+            "fetch": self.fetch,
             "health": lambda: None,
             "search": self.search,
             "upsert": self.upsert,
@@ -153,6 +154,12 @@ class Worker:
         found.shard.update(edge.UpdateOperation.delete_points_by_filter(wanted))
         self._written(name, found, gone)
 
+    def fetch(self, name: str, condition: JSON, fields: list[str]) -> list[tuple[str, JSON]]:
+        """Return points."""
+        request = edge.ScrollRequest(limit=_ALL, filter=_filter(condition), with_payload=fields)
+        points, _ = self._shelf.get(name).shard.scroll(request)
+        return [(str(point.id), point.payload or {}) for point in points]
+
     def search(self, name: str, condition: JSON, wish: JSON) -> list[list[tuple[str, float, JSON]]]:
         """Search by vector, by text, or by both; return points with their scores for each."""
         opened, where = self._shelf.get(name), _filter(condition)
@@ -174,17 +181,19 @@ class Worker:
         return found
 
     def count(self, name: str, condition: JSON) -> tuple[int, int, int]:
-        """Count points, files and bytes."""
+        """Count points that have a text, files and bytes."""
         found, wanted = self._shelf.get(name), _filter(condition)
         if not found.indexed.issuperset(_COUNTED):
             few, _ = found.shard.scroll(edge.ScrollRequest(limit=_ALL, filter=wanted, with_payload=list(_COUNTED)))
             told = [point.payload or {} for point in few]
-            return len(told), len({one["file_id"] for one in told}), sum(one["text_bytes"] for one in told)
+            sizes = [one["text_bytes"] for one in told]
+            return len(list(filter(None, sizes))), len({one["file_id"] for one in told}), sum(sizes)
         chunks = found.shard.count(edge.CountRequest(filter=wanted))
-        files, sizes = (
+        files, texts = (
             found.shard.facet(edge.FacetRequest(field, limit=_ALL, exact=True, filter=wanted)) for field in _COUNTED
         )
-        return chunks, len(files.hits), sum(int(hit.value) * hit.count for hit in sizes.hits)
+        empty = sum(hit.count for hit in texts.hits if int(hit.value) == 0)
+        return chunks - empty, len(files.hits), sum(int(hit.value) * hit.count for hit in texts.hits)
 
     def _written(self, name: str, found: Opened, gone: int) -> None:
         found.shard.flush()

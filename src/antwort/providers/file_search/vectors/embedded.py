@@ -37,9 +37,11 @@ from antwort.providers.file_search.vectors.points import (
     BM25_HALF,
     FIELDS,
     batches,
+    by_chunk,
     chunk_scope,
     dimensions_error,
     hit_of,
+    ids_scope,
     payload_of,
     scope,
     unique,
@@ -133,6 +135,17 @@ class Embedded(VectorStoreBackend):
     @override
     async def delete(self, name: str, *, tenant: str, file_id: str | None = None, vector_store_id: str = "") -> None:
         await self._call("delete", name, scope(checked_name(name), tenant, vector_store_id, file_id))
+
+    @override
+    async def remove(self, name: str, ids: Sequence[str], *, tenant: str, vector_store_id: str = "") -> None:
+        await self._call("delete", name, ids_scope(checked_name(name), ids, tenant, vector_store_id))
+
+    @override
+    async def fetch(self, name: str, ids: Sequence[str], *, tenant: str, vector_store_id: str = "") -> dict[str, Hit]:
+        condition = ids_scope(checked_name(name), ids, tenant, vector_store_id)
+        points = await self._call("fetch", name, condition, FIELDS)
+        found = {id_: hit_of(id_, 0.0, payload) for id_, payload in points}
+        return by_chunk(name, ids, found, tenant, vector_store_id)
 
     @override
     async def search(self, name: str, query: Query) -> list[Hit]:

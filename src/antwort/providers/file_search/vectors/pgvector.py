@@ -25,7 +25,7 @@ from antwort.providers.file_search.vectors.base import (
     checked_name,
 )
 from antwort.providers.file_search.vectors.pgvector_pool import Connection, Pool
-from antwort.providers.file_search.vectors.points import batches, check_dimensions, unique
+from antwort.providers.file_search.vectors.points import batches, by_chunk, check_dimensions, unique
 from antwort.providers.file_search.vectors.ranking import candidates, cosine_score, finish, fused, saturated
 
 __all__ = ["Pgvector"]
@@ -125,6 +125,26 @@ class Pgvector(VectorStoreBackend):
         await self._pool.run(remove)
 
     @override
+    async def remove(self, name: str, ids: Sequence[str], *, tenant: str, vector_store_id: str = "") -> None:
+        where, values = statements.ids_scope(checked_name(name), ids, tenant, vector_store_id)
+        statement = sql.SQL("DELETE FROM {} WHERE {}").format(statements.table(name), where)
+
+        async def remove(connection: Connection) -> None:
+            await connection.execute(statement, values)
+
+        await self._pool.run(remove)
+
+    @override
+    async def fetch(self, name: str, ids: Sequence[str], *, tenant: str, vector_store_id: str = "") -> dict[str, Hit]:
+        statement, values = statements.by_ids(checked_name(name), ids, tenant, vector_store_id)
+
+        async def look(connection: Connection) -> list[tuple[Any, ...]]:
+            return await (await connection.execute(statement, values)).fetchall()
+
+        found = {str(row[0]): statements.found_hit(row, 0.0) for row in await self._pool.run(look)}
+        return by_chunk(name, ids, found, tenant, vector_store_id)
+
+    @override
     async def search(self, name: str, query: Query) -> list[Hit]:
         where = statements.query_scope(checked_name(name), query)
         hybrid = query.vector is not None and query.text is not None
@@ -154,7 +174,8 @@ class Pgvector(VectorStoreBackend):
     async def count(self, name: str, *, tenant: str, vector_store_id: str = "") -> Count:
         where, values = statements.scope(checked_name(name), tenant, vector_store_id)
         statement = sql.SQL(
-            "SELECT count(*), count(DISTINCT file_id), coalesce(sum(octet_length(text)), 0) FROM {} WHERE {}"
+            "SELECT count(*) FILTER (WHERE text <> ''), count(DISTINCT file_id),"
+            " coalesce(sum(octet_length(text)), 0) FROM {} WHERE {}"
         ).format(statements.table(name), where)
 
         async def add(connection: Connection) -> Count:

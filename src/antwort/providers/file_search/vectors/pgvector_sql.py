@@ -22,17 +22,19 @@ from antwort.providers.file_search.vectors.base import (
     is_shared,
 )
 from antwort.providers.file_search.vectors.filters import storable
-from antwort.providers.file_search.vectors.points import hit_of, store_of, stored_attributes
+from antwort.providers.file_search.vectors.points import hit_of, point_id, store_of, stored_attributes
 
 __all__ = [
     "SCHEMA",
     "Part",
     "Vector",
     "VectorDumper",
+    "by_ids",
     "by_keyword",
     "by_vector",
     "creation",
     "found_hit",
+    "ids_scope",
     "query_scope",
     "row",
     "scope",
@@ -166,6 +168,20 @@ def found_hit(row: Sequence[Any], score: float) -> Hit:
     """Return what was found."""
     names = ("file_id", "filename", "chunk_index", "text", "attributes")
     return hit_of(str(row[0]), score, dict(zip(names, row[2:], strict=True)))
+
+
+def ids_scope(name: str, ids: Sequence[str], tenant: str, vector_store_id: str) -> Part:
+    """Return the condition that a row is one of these chunks, and the tenant's."""
+    where, values = scope(name, tenant, vector_store_id)
+    points = [point_id(name, one, tenant, vector_store_id) for one in ids]
+    return sql.SQL("{} AND id = ANY(%s::uuid[])").format(where), [*values, points]
+
+
+def by_ids(name: str, ids: Sequence[str], tenant: str, vector_store_id: str) -> Part:
+    """Look for chunks by their ids."""
+    where, values = ids_scope(name, ids, tenant, vector_store_id)
+    statement = sql.SQL("SELECT id, 0, file_id, filename, chunk_index, text, attributes FROM {} WHERE {}")
+    return statement.format(table(name), where), values
 
 
 def by_vector(name: str, vector: Sequence[float], limit: int, where: Part) -> Part:

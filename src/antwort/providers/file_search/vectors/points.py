@@ -4,7 +4,6 @@ import math
 import re
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import islice
 from typing import Any, cast
 from uuid import UUID, uuid5
 
@@ -27,10 +26,12 @@ __all__ = [
     "FIELDS",
     "attribute_path",
     "batches",
+    "by_chunk",
     "check_dimensions",
     "chunk_scope",
     "dimensions_error",
     "hit_of",
+    "ids_scope",
     "payload_of",
     "point_id",
     "scope",
@@ -44,8 +45,8 @@ JSON = dict[str, Any]
 
 FIELDS = ["text", "file_id", "filename", "chunk_index", "attributes", "exact"]
 """What a hit needs of the payload."""
-_LONGEST_NAME, _MOST_ATTRIBUTES = 1024, 64
-"""What a hit has beside its text at most: as much as our own route takes. A pipeline may have written anything."""
+_LONGEST_NAME = 1024
+"""Characters of a file's name or id: as many as our own route takes. A pipeline may have written any number."""
 BM25_HALF = 3.0
 """The BM25 score that becomes 0.5."""
 _SPACE = UUID("6f2ad4f0-3b8a-5f0e-9c51-6d2f9a2f4c7e")
@@ -74,17 +75,32 @@ def store_of(name: str, vector_store_id: str) -> str:
     return vector_store_id
 
 
-def point_id(name: str, chunk: Chunk) -> str:
+def point_id(name: str, chunk_id: str, tenant: str, vector_store_id: str) -> str:
     """Return the id of a chunk's point. Where stores share a collection, nobody overwrites the chunks of others."""
-    own = UUID(chunk.id)
+    own = UUID(chunk_id)
     if not is_shared(name):
         return str(own)
-    return str(uuid5(_SPACE, "\0".join((chunk.tenant, store_of(name, chunk.vector_store_id), str(own)))))
+    return str(uuid5(_SPACE, "\0".join((tenant, store_of(name, vector_store_id), str(own)))))
 
 
 def unique(name: str, chunks: Iterable[Chunk]) -> dict[str, Chunk]:
     """Return chunks by the id of their point; of the same id, the last."""
-    return {point_id(name, chunk): chunk for chunk in chunks}
+    return {point_id(name, chunk.id, chunk.tenant, chunk.vector_store_id): chunk for chunk in chunks}
+
+
+def ids_scope(name: str, ids: Sequence[str], tenant: str, vector_store_id: str) -> JSON:
+    """Return the condition that a point is one of these chunks, and the tenant's."""
+    own = scope(name, tenant, vector_store_id)
+    own["must"].append({"has_id": [point_id(name, one, tenant, vector_store_id) for one in ids]})
+    return own
+
+
+def by_chunk(
+    name: str, ids: Sequence[str], found: Mapping[str, Hit], tenant: str, vector_store_id: str
+) -> dict[str, Hit]:
+    """Return hits that are known by the ids of their points by those of their chunks."""
+    points = {one: point_id(name, one, tenant, vector_store_id) for one in ids}
+    return {one: found[point] for one, point in points.items() if point in found}
 
 
 def batches(points: Mapping[str, Chunk], size: int) -> Iterable[list[tuple[str, Chunk]]]:
@@ -152,18 +168,12 @@ def hit_of(point: str, score: float, payload: Mapping[str, Any] | None) -> Hit:
         file_id=_text(fields.get("file_id"), _LONGEST_NAME),
         filename=_text(fields.get("filename"), _LONGEST_NAME),
         index=int(index) if isinstance(index, int | float) and _is_scalar(index) else 0,
-        attributes={
-            key: _restored(value, exact.get(key))
-            for key, value in islice(attributes.items(), _MOST_ATTRIBUTES)
-            if _is_scalar(value) and len(key) <= _LONGEST_NAME
-        },
+        attributes={key: _restored(value, exact.get(key)) for key, value in attributes.items() if _is_scalar(value)},
     )
 
 
 def _restored(value: Scalar, exact: Any) -> Scalar:
-    """Return a fraction as it was written, if `exact` is that and not what is left of another value; cut a text."""
-    if isinstance(value, str):
-        return value[:_LONGEST_NAME]
+    """Return a fraction as it was written, if `exact` is that and not what is left of another value."""
     if not isinstance(value, float) or not isinstance(exact, str):
         return value
     try:

@@ -31,9 +31,11 @@ from antwort.providers.file_search.vectors.points import (
     BM25_HALF,
     FIELDS,
     attribute_path,
+    by_chunk,
     check_dimensions,
     chunk_scope,
     hit_of,
+    ids_scope,
     payload_of,
     scope,
     unique,
@@ -165,6 +167,20 @@ class Qdrant(VectorStoreBackend):
             await self._client.delete(name, models.FilterSelector(filter=condition), wait=True)
 
     @override
+    async def remove(self, name: str, ids: Sequence[str], *, tenant: str, vector_store_id: str = "") -> None:
+        condition = _filter(ids_scope(checked_name(name), ids, tenant, vector_store_id))
+        with self._translated():
+            await self._client.delete(name, models.FilterSelector(filter=condition), wait=True)
+
+    @override
+    async def fetch(self, name: str, ids: Sequence[str], *, tenant: str, vector_store_id: str = "") -> dict[str, Hit]:
+        condition = _filter(ids_scope(checked_name(name), ids, tenant, vector_store_id))
+        with self._translated():
+            records, _ = await self._client.scroll(name, condition, limit=len(ids) or 1, with_payload=FIELDS)
+        found = {str(record.id): hit_of(str(record.id), 0.0, record.payload) for record in records}
+        return by_chunk(name, ids, found, tenant, vector_store_id)
+
+    @override
     async def search(self, name: str, query: Query) -> list[Hit]:
         condition = _filter(chunk_scope(checked_name(name), query))
         hybrid = query.vector is not None and query.text is not None
@@ -206,7 +222,8 @@ class Qdrant(VectorStoreBackend):
         size = sum(int(hit.value) * hit.count for hit in sizes.hits)
         if counted < chunks.count:
             size += await self._unsaid_bytes(name, own)
-        return Count(chunks.count, len(files.hits), size)
+        empty = sum(hit.count for hit in sizes.hits if int(hit.value) == 0)
+        return Count(chunks.count - empty, len(files.hits), size)
 
     async def _unsaid_bytes(self, name: str, own: Mapping[str, Any]) -> int:
         """Add up the texts of points whose pipeline did not write `text_bytes`."""
@@ -298,7 +315,9 @@ def _batches(name: str, chunks: Mapping[str, Chunk]) -> Iterator[list[models.Poi
         if batch and (len(batch) == _BATCH or size + own > _BATCH_BYTES):
             yield batch
             batch, size = [], 0
-        vectors: JSON = {"": list(chunk.vector), _SPARSE: models.Document(text=text, model=_BM25)}
+        vectors: JSON = {"": list(chunk.vector)}
+        if text:
+            vectors[_SPARSE] = models.Document(text=text, model=_BM25)
         batch.append(models.PointStruct(id=id_, vector=vectors, payload=payload))
         size += own
     if batch:
