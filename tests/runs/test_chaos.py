@@ -86,12 +86,17 @@ class Clients:
         for response_id, name in self.accepted.items():
             url = f"/v1/responses/{response_id}"
             whole = (await self.client.get(url, params={"stream": True})).content
-            assert self.seen.get(response_id, whole) == whole
+            assert frames_of(self.seen.get(response_id, whole)) == frames_of(whole)
             stream = lint_stream(whole)
             response = lint_response((await self.client.get(url)).json())
             assert response == stream.response
             assert response["status"] == "completed", response["error"]
             check_answer(response, name)
+
+
+def frames_of(stream: bytes) -> list[bytes]:
+    """Return the frames of a stream as they are, without the heartbeats of one that was open all the time."""
+    return [frame for frame in stream.split(b"\n\n") if not frame.startswith(b":")]
 
 
 def check_answer(response: JSON, name: str) -> None:
