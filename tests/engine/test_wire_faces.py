@@ -131,7 +131,6 @@ def test_a_check_that_fails_refuses_the_request_and_is_logged(
         {"types": ("a",), "tool_defaults": {"a": object()}},
         {"types": ("a",), "tool_defaults": {"a": LOOP}},
     ],
-    ids=str,
 )
 def test_a_face_that_cannot_be_shown_is_refused_when_it_is_made(options: dict[str, Any]) -> None:
     with pytest.raises(DefinitionError, match=r"^Hosted"):
