@@ -117,12 +117,12 @@ async def test_a_model_without_thoughts_is_asked_for_none_from_then_on(
     assert asked == [(True, "m"), (False, "m"), (False, "m"), (True, "other")]
 
 
-async def test_a_seal_that_is_refused_again_is_an_error(
+async def test_a_refusal_that_only_seems_to_be_about_the_seal_is_an_error_and_changes_nothing(
     server: ModelServer, connect_responses: ConnectResponses, notes: Notes
 ) -> None:
     server.scripts.append(REFUSED_SEAL)
     backend = connect_responses()
-    for asked in (2, 3):
+    for asked in (2, 4):
         with pytest.raises(BadRequestError, match="Encrypted content"):
             await backend.run(a_request(), notes)
         assert len(server.exchanges) == asked

@@ -7,10 +7,12 @@ import pytest
 from tests.backends.conftest import Notes
 
 from antwort.backends.failures import BROKEN, DISCONNECTED, FAILED
+from antwort.backends.limits import Limits
 from antwort.backends.responses.stream import Turn
 from antwort.errors import APIError, BadGatewayError, BadRequestError, RateLimitError
 
 JSON = dict[str, Any]
+LIMITS = Limits.default("local")
 
 USAGE = {
     "input_tokens": 9,
@@ -55,7 +57,7 @@ def arguments(index: int, delta: str) -> JSON:
 
 def read(*events: JSON | bytes) -> Notes:
     notes = Notes()
-    turn = Turn("local", notes)
+    turn = Turn(LIMITS, notes)
     for event in events:
         turn.take(event if isinstance(event, bytes) else json.dumps(event).encode())
     turn.end()
@@ -64,7 +66,7 @@ def read(*events: JSON | bytes) -> Notes:
 
 def read_whole(response: Any) -> Notes:
     notes = Notes()
-    turn = Turn("local", notes)
+    turn = Turn(LIMITS, notes)
     turn.take_whole(response if isinstance(response, bytes) else json.dumps(response).encode())
     turn.end()
     return notes
@@ -295,7 +297,7 @@ def test_a_stream_without_its_last_event_was_cut_off(events: list[JSON | bytes])
 
 
 def test_nothing_follows_the_last_event() -> None:
-    turn = Turn("local", Notes())
+    turn = Turn(LIMITS, Notes())
     assert not turn.done
     turn.take(json.dumps(end()).encode())
     assert turn.done

@@ -19,6 +19,7 @@ import pytest
 from openai import OpenAI
 from pydantic import ByteSize, SecretStr
 from starlette.types import Message
+from tests.support.telltale import telltale
 from typing_extensions import override
 
 from antwort import Antwort
@@ -462,6 +463,16 @@ def test_an_answer_that_is_not_complete_at_the_deadline_is_504(tmp_path: Path) -
             found = post(app, json=CHAT)
     assert (found.status_code, found.json()["error"]["code"]) == (504, "deadline_exceeded")
     assert "within 0.2 s (`engine.deadline`)" in found.json()["error"]["message"]
+
+
+def test_a_stream_nobody_asked_for_is_not_cut_by_the_deadline(tmp_path: Path) -> None:
+    with telltale() as model:
+        backend = BackendConfig(url=model.url, chunk_timeout=0.5)
+        settings = config(tmp_path, engine=EngineConfig(deadline=0.2), backends={"main": backend})
+        with running(Antwort(settings)) as app:
+            found = post(app, json={**CHAT, "model": "silent-stream"})
+    assert found.status_code == 200
+    assert "0.5 s (`backends.main.chunk_timeout`)" in found.text
 
 
 def test_a_server_that_drops_the_connection_is_502(tmp_path: Path) -> None:

@@ -104,7 +104,7 @@ def stage(tmp_path: Path, deadline: float = 0.5) -> Iterator[Stage]:
             {
                 "data_dir": tmp_path,
                 "auth": {"api_keys": [{"id": n, "key": f"secret-{n}", "tenant": n} for n in ("mallory", "bob")]},
-                "engine": {"deadline": deadline},
+                "engine": {"deadline": deadline, "outage_patience": 0},
                 "backends": {
                     "main": backend,
                     "nowhere": {**backend, "url": "http://127.0.0.1:1/v1"},

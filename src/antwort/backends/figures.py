@@ -9,6 +9,8 @@ __all__ = ["logprobs_of", "usage_of"]
 JSON = dict[str, Any]
 
 _NUMBER = (int, float)
+MOST = 2**53
+"""Tokens; what is counted beyond it is no count, and not every reader of JSON can hold it."""
 
 
 def usage_of(value: Any) -> Usage | None:
@@ -67,5 +69,5 @@ def _count(value: JSON | None, *names: str) -> int:
         for name in names:
             number = value.get(name)
             if isinstance(number, _NUMBER):
-                return int(number)
+                return min(max(0, int(number)), MOST)
     return 0

@@ -7,22 +7,24 @@ client behind the same seam.
 import asyncio
 import socket
 import ssl
-import zlib
 from collections.abc import Mapping
-from typing import Any, cast
+from typing import cast
 
 import httptools
 from typing_extensions import override
 
+from antwort.backends.unpack import Unpacker
 from antwort.functions.slots import Slots
 
-__all__ = ["ClosedError", "ConnectTimeoutError", "DirectReply", "Http1Client", "ProtocolError"]
+__all__ = ["ClosedError", "ConnectTimeoutError", "DirectReply", "Http1Client", "ProtocolError", "TooLongError"]
 
 
 MAX_IDLE = 50.0
 """Seconds a connection is kept; servers close theirs after a minute or more."""
 HIGH_WATER = 256 * 1024
 """Bytes that wait to be read before the server is made to pause."""
+MAX_HEAD = 64 * 1024
+"""Bytes of an answer's head, and between two pieces of its content."""
 KEEP_ALIVE = {"TCP_KEEPIDLE": 60, "TCP_KEEPINTVL": 15, "TCP_KEEPCNT": 4}
 """Seconds of silence until the other side is asked whether it is there, seconds between two tries, and their number."""
 
@@ -37,6 +39,10 @@ class ConnectTimeoutError(TimeoutError):
 
 class ProtocolError(ValueError):
     """What came back is not HTTP."""
+
+
+class TooLongError(ValueError):
+    """A head, or what stands between two pieces of the content, does not end."""
 
 
 class _Connection(asyncio.Protocol):
@@ -60,7 +66,9 @@ class _Connection(asyncio.Protocol):
         self.complete = False
         self._head_complete = False
         self._reusable = False
-        self._inflate: Any = None
+        self._unpacker: Unpacker | None = None
+        self._head_size = 0
+        self._mute = 0
         self._body: list[bytes] = []
         self._size = 0
         self._paused = False
@@ -80,10 +88,15 @@ class _Connection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         self.begun = True
         self._heard = self._loop.time()
+        self._mute += len(data)
         try:
             self._parser.feed_data(data)
-        except (httptools.HttpParserError, UnicodeDecodeError, zlib.error) as error:
-            self._fail(ProtocolError(str(error)))
+        except (httptools.HttpParserError, UnicodeDecodeError) as error:
+            self._fail(self._excess() if self._head_size > self._client.max_head else ProtocolError(str(error)))
+            return
+        if self._mute > self._client.max_head and not self.complete:
+            # The parser keeps what it has not understood to the end: a head, a trailer, whatever a chunk begins with.
+            self._fail(self._excess())
             return
         self._wake()
 
@@ -95,7 +108,8 @@ class _Connection(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self.closed = True
         self._client.forget(self)
-        if self._head_complete and not {"content-length", "transfer-encoding"} & self.headers.keys():
+        ended = exc is None and self._error is None
+        if ended and self._head_complete and not {"content-length", "transfer-encoding"} & self.headers.keys():
             self.complete = True  # an answer without a length ends with the connection
         if not self.complete:
             self._error = self._error or ClosedError(str(exc or "closed"))
@@ -104,6 +118,9 @@ class _Connection(asyncio.Protocol):
     # --- what the parser calls ---------------------------------------------------------------------------------------
 
     def on_header(self, name: bytes, value: bytes) -> None:
+        self._head_size += len(name) + len(value)
+        if self._head_size > self._client.max_head:
+            raise self._excess()
         self.headers[name.decode("latin-1").lower()] = value.decode("latin-1")
 
     def on_headers_complete(self) -> None:
@@ -112,12 +129,10 @@ class _Connection(asyncio.Protocol):
             self.headers.clear()
             return
         self._head_complete = True
-        if self.headers.get("content-encoding", "identity") in {"gzip", "deflate", "x-gzip"}:
-            self._inflate = zlib.decompressobj(zlib.MAX_WBITS | 32)  # a server that compresses unasked
+        self._unpacker = Unpacker.of(self.headers)
 
     def on_body(self, data: bytes) -> None:
-        if self._inflate is not None:
-            data = self._inflate.decompress(data)
+        self._mute = 0
         self._body.append(data)
         self._size += len(data)
         if self._size > HIGH_WATER and not self._paused and self.transport is not None:
@@ -158,10 +173,19 @@ class _Connection(asyncio.Protocol):
 
     async def chunk(self) -> bytes:
         """Return what arrived since the last call, or wait for it; empty at the end."""
-        while not self._body:
-            if self.complete:
-                return b""
-            await self._news()
+        while True:
+            while not self._body:
+                if self.complete:
+                    return b""
+                await self._news()
+            data = self._taken()
+            if self._unpacker is None:
+                return data
+            if plain := self._unpacked(self._unpacker, data):
+                await asyncio.sleep(0)  # there may be much more of it at once
+                return plain
+
+    def _taken(self) -> bytes:
         body = self._body
         self._body, self._size = [], 0
         if self._paused and self.transport is not None:
@@ -169,6 +193,16 @@ class _Connection(asyncio.Protocol):
             self._heard = self._loop.time()
             self.transport.resume_reading()
         return body[0] if len(body) == 1 else b"".join(body)
+
+    def _unpacked(self, unpacker: Unpacker, data: bytes) -> bytes:
+        try:
+            plain = unpacker.piece(data)
+        except ValueError as error:
+            raise ProtocolError(str(error)) from None
+        if unpacker.rest:
+            self._body.insert(0, unpacker.rest)
+            self._size += len(unpacker.rest)
+        return plain
 
     def rest(self) -> None:
         """Stop watching for silence."""
@@ -197,6 +231,9 @@ class _Connection(asyncio.Protocol):
     def _wake(self) -> None:
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
+
+    def _excess(self) -> TooLongError:
+        return TooLongError(f"more than {self._client.max_head:,} bytes")
 
     def _fail(self, error: Exception) -> None:
         self._error = self._error or error
@@ -228,7 +265,8 @@ class DirectReply:
 class Http1Client:
     """Connections to one server. They are opened when needed, and kept."""
 
-    def __init__(self, host: str, port: int, *, tls: bool, limit: int) -> None:
+    def __init__(self, host: str, port: int, *, tls: bool, limit: int, max_head: int = MAX_HEAD) -> None:
+        self.max_head = max_head
         self._host = host
         self._port = port
         self._tls = tls

@@ -4,8 +4,9 @@ import asyncio
 import logging
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from itertools import islice
 from typing import Any, Protocol
 
 import msgspec
@@ -13,6 +14,7 @@ import msgspec
 from antwort.backends.base import ModelInfo, ModelRequest, TurnSink
 from antwort.backends.errors import excerpt, reply_error
 from antwort.backends.failures import BROKEN, DEADLINE
+from antwort.backends.limits import Limits
 from antwort.backends.listing import Listing, read_models
 from antwort.backends.sse import EventStream
 from antwort.backends.transport import Reply, Timeouts, Transport
@@ -27,6 +29,8 @@ logger = logging.getLogger(__name__)
 JSON = dict[str, Any]
 
 MAX_ERROR = 64 * 1024
+LIST_BYTES = 4 * 1024 * 1024
+"""Bytes of a list of models."""
 LIST_TIMEOUT = 10.0
 """Seconds to wait for the list of models, which is never worth more."""
 PROBE_TIMEOUT = 3.0
@@ -68,6 +72,7 @@ class RemoteBackend(ABC):
 
     def __init__(self, name: str, config: BackendConfig) -> None:
         self.name = name
+        self.limits = Limits.of(name, config)
         self.transport = Transport(name, config)
         self._patient = replace(self.transport.timeouts, first_byte=None)
         # A connection of its own: those of the pool may all be waiting for a server that hangs.
@@ -90,8 +95,12 @@ class RemoteBackend(ABC):
 
     async def run(self, request: ModelRequest, sink: TurnSink) -> None:
         """Perform one turn. A passed deadline is a GatewayTimeoutError with the code `deadline_exceeded`."""
+        await self.perform(request, lambda: self.body(request), sink)
+
+    async def perform(self, request: ModelRequest, fields: Callable[[], JSON], sink: TurnSink) -> None:
+        """Perform one turn that is asked for by these fields."""
         large = is_large(request.items)
-        body = await self.large_work.run_if(large, lambda: encode_body(self.body(request), in_pieces=large))
+        body = await self.large_work.run_if(large, lambda: encode_body(fields(), in_pieces=large))
         if request.deadline is None:
             await self._exchange(request, body, sink)
             return
@@ -117,7 +126,8 @@ class RemoteBackend(ABC):
         try:
             if reply.status != 200:
                 raise await self._refusal(reply, "")
-            body = await reply.read()
+            body = await reply.read(LIST_BYTES)
+            self.limits.check_values(body)
         finally:
             reply.abort()
         try:
@@ -126,7 +136,7 @@ class RemoteBackend(ABC):
             raise BadGatewayError(
                 f"The list of models of the backend '{self.name}' is no JSON: {excerpt(body)}", code=BROKEN
             ) from None
-        models = tuple(read_models(document, self.name))
+        models = tuple(islice(read_models(document, self.name), self.limits.models))
         self._listing.learn(models)
         return models
 
@@ -164,7 +174,9 @@ class RemoteBackend(ABC):
                 await self._stream(reply, sink)
             else:
                 turn = self.reader(sink)
-                turn.take_whole(await reply.read())
+                whole = await reply.read(self.limits.event_bytes)
+                self.limits.check_values(whole)
+                turn.take_whole(whole)
                 turn.end()
                 await sink.flush()
         finally:
@@ -173,7 +185,7 @@ class RemoteBackend(ABC):
 
     async def _stream(self, reply: Reply, sink: TurnSink) -> None:
         turn = self.reader(sink)
-        events = EventStream(self.name)
+        events = EventStream(self.limits)
         feed, take, chunk, flush = events.feed, turn.take, reply.chunk, sink.flush
         patient = True
         while data := await chunk():
@@ -190,8 +202,11 @@ class RemoteBackend(ABC):
                 reply.limit_silence(self.transport.timeouts.chunk)
             await flush()
         if not turn.done:
-            for payload in events.end():
+            for number, payload in enumerate(events.end(), 1):
                 take(payload)
+                if not number % SLICE:
+                    await flush()
+                    await asyncio.sleep(0)
         turn.end()
         await flush()
         await _part(reply)

@@ -1,24 +1,27 @@
 """Server-sent events, cut out of a stream of bytes wherever it was split."""
 
-from antwort.backends.failures import BROKEN
-from antwort.errors import BadGatewayError
+import msgspec
+
+from antwort.backends.limits import SMALL, Limits
 
 __all__ = ["EventStream"]
 
-MAX_EVENT = 32 * 1024 * 1024
-"""Bytes of one event; whoever sends more is not a model server."""
-
 
 class EventStream:
-    """Gives the data of each event. Names, ids and comments mean nothing here: what an event is, its data says."""
+    """Gives the data of each event. Names, ids and comments mean nothing here: what an event is, its data says.
 
-    __slots__ = ("_backend", "_data", "_parts", "_size")
+    Whatever way an event is cut into reads and lines, it costs no more than it is long, and it ends at a limit.
+    """
 
-    def __init__(self, backend: str) -> None:
-        self._backend = backend
+    __slots__ = ("_data", "_limits", "_lines", "_parts", "_size")
+
+    def __init__(self, limits: Limits) -> None:
+        self._limits = limits
         self._parts: list[bytes] = []
         self._size = 0
         self._data: bytes | None = None
+        self._lines: bytearray | None = None
+        """The data of an event that has several lines of it."""
 
     def feed(self, chunk: bytes) -> list[bytes]:
         """Take what arrived and return the data of every event that is complete with it."""
@@ -41,14 +44,21 @@ class EventStream:
         return self._events([rest, b""])
 
     def _events(self, lines: list[bytes]) -> list[bytes]:
-        events = []
+        events: list[bytes] = []
         data = self._data
         for line in lines:
             if line[:5] == b"data:":
-                value = line[5:]
-                data = value if data is None else self._joined(data, value)
+                if data is None:
+                    data = line[5:]
+                else:
+                    self._add(data, line[5:])
             elif data is not None and line in {b"", b"\r"}:
-                events.append(data.strip())
+                if self._lines is not None:
+                    events += self._all_lines()
+                else:
+                    if len(data) > SMALL:
+                        self._limits.check_values(data)
+                    events.append(data.strip())
                 data = None
         self._data = data
         return events
@@ -59,12 +69,30 @@ class EventStream:
         self._check(self._size)
         self._parts.append(part)
 
-    def _joined(self, data: bytes, value: bytes) -> bytes:
-        self._check(len(data) + len(value))
-        return data + b"\n" + value
+    def _add(self, data: bytes, value: bytes) -> None:
+        """Add a line to an event that has some already."""
+        lines = self._lines
+        if lines is None:
+            lines = self._lines = bytearray(data)
+        self._check(len(lines) + len(value))
+        lines += b"\n"
+        lines += value
+
+    def _all_lines(self) -> list[bytes]:
+        data, self._lines = bytes(self._lines or b""), None
+        self._limits.check_values(data)
+        return _parted(data)
 
     def _check(self, size: int) -> None:
-        if size > MAX_EVENT:
-            raise BadGatewayError(
-                f"The backend '{self._backend}' sent an event of more than {MAX_EVENT:,} bytes.", code=BROKEN
-            )
+        limit = self._limits.event_bytes
+        if size > limit:
+            raise self._limits.excess(f"an event of more than {limit:,} bytes", "max_event_bytes")
+
+
+def _parted(data: bytes) -> list[bytes]:
+    """Return one event whose data has several lines; some servers leave out the blank lines between events."""
+    try:
+        msgspec.json.decode(data, type=msgspec.Raw)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return [line for line in map(bytes.strip, data.split(b"\n")) if line]
+    return [data.strip()]

@@ -45,7 +45,8 @@ class TokenEndpoint:
         try:
             reply = await self._transport.post(path, encode_body(body), timeouts=Timeouts(connect, PATIENCE, PATIENCE))
             try:
-                content = await reply.read()
+                content = await reply.read(self._transport.limits.event_bytes)
+                self._transport.limits.check_values(content)
             finally:
                 reply.abort()
         except APIError as error:

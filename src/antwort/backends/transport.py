@@ -1,5 +1,6 @@
 """HTTP to one model server: the seam behind which the client library could be replaced."""
 
+import asyncio
 import base64
 import os
 import re
@@ -17,14 +18,13 @@ from aiohttp.http_exceptions import HttpProcessingError
 
 from antwort import __version__
 from antwort.backends.failures import BROKEN, DISCONNECTED, TIMEOUT, UNREACHABLE, StalledError
-from antwort.backends.http1 import ClosedError, ConnectTimeoutError, Http1Client, ProtocolError
+from antwort.backends.http1 import ClosedError, ConnectTimeoutError, Http1Client, ProtocolError, TooLongError
+from antwort.backends.limits import Limits
+from antwort.backends.unpack import Unpacker
 from antwort.config import BackendConfig
 from antwort.errors import APIError, BadGatewayError, ConfigError, GatewayTimeoutError, ServiceUnavailableError
 
 __all__ = ["Reply", "Timeouts", "Transport"]
-
-MAX_REPLY = 64 * 1024 * 1024
-"""Bytes of an answer that is read as a whole."""
 
 _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9a-z-]+")
 
@@ -74,7 +74,21 @@ class _GeneralExchange:
         self._response = response
         self.status = response.status
         self.headers: Mapping[str, str] = response.headers
-        self.chunk = response.content.readany
+        self._unpacker = Unpacker.of(response.headers)
+
+    async def chunk(self) -> bytes:
+        unpacker = self._unpacker
+        while True:
+            data = (unpacker and unpacker.rest) or await self._response.content.readany()
+            if not data or unpacker is None:
+                return data
+            try:
+                plain = unpacker.piece(data)
+            except ValueError as error:
+                raise ProtocolError(str(error)) from None
+            if plain:
+                await asyncio.sleep(0)  # there may be much more of it at once
+                return plain
 
     def limit_silence(self, seconds: float) -> None:
         connection = self._response.connection
@@ -89,46 +103,54 @@ class _GeneralExchange:
 class Reply:
     """An answer whose head has arrived. Whoever got it reads it to the end or aborts it."""
 
-    __slots__ = ("_chunk", "_exchange", "_limit", "_name", "headers", "status")
+    __slots__ = ("_chunk", "_exchange", "_left", "_limit", "_limits", "_name", "headers", "status")
 
-    def __init__(self, name: str, exchange: Exchange, limit: str = "") -> None:
-        self._name = name
+    def __init__(self, limits: Limits, exchange: Exchange, limit: str = "") -> None:
+        self._name = limits.backend
+        self._limits = limits
+        self._left = limits.answer_bytes
         self._exchange = exchange
         self._limit = limit
         self._chunk = exchange.chunk
         self.status = exchange.status
         self.headers = exchange.headers
 
-    async def read(self, limit: int = MAX_REPLY) -> bytes:
+    async def read(self, limit: int | None = None) -> bytes:
         """Read the answer to its end; a longer one than the limit is a BadGatewayError."""
         parts: list[bytes] = []
         size = 0
         while part := await self.chunk():
             size += len(part)
-            if size > limit:
+            if limit is not None and size > limit:
                 self.abort()
-                raise BadGatewayError(
-                    f"The answer of the backend '{self._name}' is larger than {limit:,} bytes.", code=BROKEN
-                )
+                raise self._limits.excess(f"an answer of more than {limit:,} bytes", "max_event_bytes")
             parts.append(part)
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
     async def head(self, limit: int) -> bytes:
         """Read at most so many bytes and drop the rest."""
-        parts = b""
-        while len(parts) < limit and (part := await self.chunk()):
-            parts += part
+        parts: list[bytes] = []
+        size = 0
+        while size < limit and (part := await self.chunk()):
+            size += len(part)
+            parts.append(part)
         self.abort()
-        return parts[:limit]
+        return b"".join(parts)[:limit]
 
     async def chunk(self) -> bytes:
         """Return what arrived since the last call, or wait for it; empty at the end."""
         try:
-            return await self._chunk()
+            data = await self._chunk()
         except TimeoutError as error:
             raise StalledError(f"The backend '{self._name}' stopped in its answer for{self._limit}.") from error
         except _FAILURES as error:
-            raise _failure(self._name, error) from error
+            raise _failure(self._limits, error) from error
+        self._left -= len(data)
+        if self._left < 0:
+            self.abort()
+            most = self._limits.answer_bytes
+            raise self._limits.excess(f"an answer of more than {most:,} bytes", "max_answer_bytes")
+        return data
 
     def limit_silence(self, seconds: float) -> None:
         """Let the server be silent for so long from now on, between two pieces of a stream."""
@@ -140,7 +162,7 @@ class Reply:
         self._exchange.abort()
 
 
-_FAILURES = (aiohttp.ClientError, TimeoutError, OSError, HttpProcessingError, ProtocolError)
+_FAILURES = (aiohttp.ClientError, TimeoutError, OSError, HttpProcessingError, ProtocolError, TooLongError)
 
 
 class Transport:
@@ -152,6 +174,7 @@ class Transport:
 
     def __init__(self, name: str, config: BackendConfig) -> None:
         self.name = name
+        self.limits = Limits.of(name, config)
         self.timeouts = Timeouts.of(config)
         self._limit = config.max_connections
         parts = urlsplit(config.url)
@@ -174,7 +197,9 @@ class Transport:
         if self._proxy is None:  # a proxy wants a general client
             tls = parts.scheme == "https"
             port = parts.port or (443 if tls else 80)
-            self._direct = Http1Client(self.host, port, tls=tls, limit=config.max_connections)
+            self._direct = Http1Client(
+                self.host, port, tls=tls, limit=config.max_connections, max_head=config.max_header_bytes
+            )
 
     async def post(
         self, path: str, body: bytes, headers: Mapping[str, str] = NO_HEADERS, timeouts: Timeouts | None = None
@@ -206,8 +231,8 @@ class Transport:
                     self._message(method, path, body, headers), connect_timeout=times.connect, silence=times.first_byte
                 )
             except _FAILURES as error:
-                raise self._timed_out(error, times, limit) or _failure(self.name, error) from error
-            return Reply(self.name, exchange, limit)
+                raise self._timed_out(error, times, limit) or _failure(self.limits, error) from error
+            return Reply(self.limits, exchange, limit)
         # `connect` includes the wait for a free connection, which may take as long as the answer.
         timeout = aiohttp.ClientTimeout(
             connect=times.first_byte, sock_connect=times.connect, sock_read=times.first_byte
@@ -222,8 +247,8 @@ class Transport:
                 allow_redirects=False,
             )
         except _FAILURES as error:
-            raise self._timed_out(error, times, limit) or _failure(self.name, error) from error
-        return Reply(self.name, _GeneralExchange(response), limit)
+            raise self._timed_out(error, times, limit) or _failure(self.limits, error) from error
+        return Reply(self.limits, _GeneralExchange(response), limit)
 
     def _timed_out(self, error: Exception, times: Timeouts, limit: str) -> APIError | None:
         """Say which time was up, if it was that: to connect, which may be tried again, or to answer."""
@@ -249,8 +274,11 @@ class Transport:
             self._session = aiohttp.ClientSession(
                 connector=aiohttp.TCPConnector(limit=self._limit),
                 cookie_jar=aiohttp.DummyCookieJar(),
-                headers=self._headers,
+                headers={"accept-encoding": "identity", **self._headers},
                 proxy=self._proxy,
+                auto_decompress=False,  # not without a limit
+                max_line_size=self.limits.header_bytes,
+                max_field_size=self.limits.header_bytes,
             )
         return self._session
 
@@ -289,8 +317,11 @@ def _limit(name: str, seconds: float | None, setting: str) -> str:
     return f"{shown} (`backends.{name}.{setting}`)" if setting else shown
 
 
-def _failure(name: str, error: Exception) -> APIError:
+def _failure(limits: Limits, error: Exception) -> APIError:
     """Say what went wrong, without addresses: they may hold credentials, and are the operator's business."""
+    name = limits.backend
+    if isinstance(error, TooLongError):
+        return limits.excess(f"a head of more than {limits.header_bytes:,} bytes", "max_header_bytes")
     reason = _unreachable(error)
     if reason is not None:
         return ServiceUnavailableError(f"The backend '{name}' cannot be reached: {reason}.", code=UNREACHABLE)

@@ -11,6 +11,7 @@ from pydantic import SecretStr, ValidationError
 from antwort.app import Antwort
 from antwort.backends import Reply, Transport
 from antwort.backends.errors import excerpt
+from antwort.backends.limits import Limits
 from antwort.backends.sse import EventStream
 from antwort.cli.failures import Misuse
 from antwort.config import BackendConfig, mask_urls
@@ -144,7 +145,7 @@ class Remote:
             try:
                 if reply.status != 200:
                     raise await _refusal(reply)
-                events = EventStream(self.description)
+                events = EventStream(Limits.default(self.description))
                 while chunk := await reply.chunk():
                     for data in events.feed(chunk):
                         if data != _END:

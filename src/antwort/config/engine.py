@@ -36,6 +36,20 @@ class BackendConfig(Settings):
     context_window: PositiveInt | None = Field(
         default=None, description="Tokens its models take, for servers that do not tell."
     )
+    max_header_bytes: PositiveInt = Field(
+        default=64 * 1024, description="Bytes of an answer's head, and between two pieces of its content."
+    )
+    max_event_bytes: PositiveInt = Field(
+        default=16 * 1024 * 1024, description="Bytes of one event of a stream, and of an answer that is not streamed."
+    )
+    max_answer_bytes: PositiveInt = Field(
+        default=64 * 1024 * 1024, description="Bytes of an answer in all, streamed or passed through."
+    )
+    max_values: PositiveInt = Field(
+        default=500_000, description="JSON values in one event, or in an answer that is not streamed."
+    )
+    max_calls: PositiveInt = Field(default=128, description="Function calls in one turn.")
+    max_models: PositiveInt = Field(default=10_000, description="Models taken from its list.")
     pdf: bool = Field(default=False, description="Whether it takes PDF files as they are.")
     extra_body: dict[str, Any] = Field(default_factory=dict, description="Further fields for every request.")
 

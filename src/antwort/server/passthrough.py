@@ -128,15 +128,21 @@ class Passthrough:
             fields["model"] = msgspec.Raw(_encode(target.model))
             body = _encode(fields)
         sent, headers = bytes(body), self._tracer.headers()
-        if _is_true(fields.get("stream")):
-            await _answer(await transport.post(path, sent, headers), target, transport, send)
-            return
+        streams = _is_true(fields.get("stream"))
         # An answer that is not streamed begins when it is complete: only the deadline tells how long that may take.
-        times = replace(transport.timeouts, first_byte=None)
-        limit = asyncio.timeout(self._deadline)
+        times = transport.timeouts if streams else replace(transport.timeouts, first_byte=None)
+        limit = asyncio.timeout(None if streams else self._deadline)
         try:
             async with limit:
-                await _answer(await transport.post(path, sent, headers, times), target, transport, send)
+                reply = await transport.post(path, sent, headers, times)
+                try:
+                    if not streams and _kind(reply) == EVENTS:
+                        limit.reschedule(None)  # a stream unasked for: from here on, its pauses are limited
+                        reply.limit_silence(transport.timeouts.chunk)
+                    await _answer(reply, target, transport, send)
+                finally:
+                    # Whatever was not read is not wanted: the server must stop working on it.
+                    reply.abort()
         except TimeoutError:
             if not limit.expired():
                 raise
@@ -148,16 +154,12 @@ class Passthrough:
 
 
 async def _answer(reply: Reply, target: Target, transport: Transport, send: Send) -> None:
-    try:
-        if reply.status >= 300:
-            await _pass_error(reply, target, send)
-        elif _kind(reply) == EVENTS:
-            await _pass_events(reply, transport, send)
-        else:
-            await _send_whole(send, reply, await reply.read())
-    finally:
-        # Whatever was not read is not wanted: the server must stop working on it.
-        reply.abort()
+    if reply.status >= 300:
+        await _pass_error(reply, target, send)
+    elif _kind(reply) == EVENTS:
+        await _pass_events(reply, transport, send)
+    else:
+        await _send_whole(send, reply, await reply.read())
 
 
 def _is_true(value: msgspec.Raw | None) -> bool:

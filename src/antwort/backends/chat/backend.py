@@ -39,7 +39,7 @@ class ChatCompletions(RemoteBackend):
 
     @override
     def reader(self, sink: TurnSink) -> Turn:
-        return Turn(self.name, sink)
+        return Turn(self.limits, sink)
 
     @override
     async def count_tokens(self, request: ModelRequest) -> int | None:

@@ -8,24 +8,32 @@ import msgspec
 from antwort.backends.base import TurnSink
 from antwort.backends.chat.chunk import CallDelta, FunctionDelta
 from antwort.backends.failures import BROKEN
+from antwort.backends.limits import Limits
 from antwort.errors import BadGatewayError
 
 __all__ = ["Calls"]
+
+MAX_LOOKS = 32
+"""How often a call is looked at whether it is whole: each time costs as much as its arguments are long."""
 
 
 class _Call:
     """One call as far as it is known."""
 
-    __slots__ = ("arguments", "id", "index", "name")
+    __slots__ = ("_looks", "arguments", "id", "index", "name")
 
     def __init__(self, index: int, call_id: str | None) -> None:
         self.index = index
         self.id = call_id
         self.name: str | None = None
         self.arguments: list[str] = []
+        self._looks = MAX_LOOKS
 
     def is_whole(self) -> bool:
         """Tell whether the arguments are a JSON object already."""
+        self._looks -= 1
+        if self._looks < 0:
+            return False
         try:
             msgspec.json.decode("".join(self.arguments), type=dict[str, msgspec.Raw])
         except (msgspec.MsgspecError, UnicodeError):
@@ -42,10 +50,10 @@ class Calls:
     call of its own.
     """
 
-    __slots__ = ("_backend", "_by_id", "_by_index", "_calls", "_sink")
+    __slots__ = ("_by_id", "_by_index", "_calls", "_limits", "_sink")
 
-    def __init__(self, backend: str, sink: TurnSink) -> None:
-        self._backend = backend
+    def __init__(self, limits: Limits, sink: TurnSink) -> None:
+        self._limits = limits
         self._sink = sink
         self._calls: list[_Call] = []
         self._by_index: dict[int, _Call] = {}
@@ -71,7 +79,7 @@ class Calls:
         for call in self._calls:
             if call.name is None:
                 raise BadGatewayError(
-                    f"The backend '{self._backend}' sent a function call without a name.", code=BROKEN
+                    f"The backend '{self._limits.backend}' sent a function call without a name.", code=BROKEN
                 )
             if not any(call.arguments):
                 self._sink.tool_call(call.index, arguments="{}")
@@ -105,6 +113,8 @@ class Calls:
         return self._calls[-1] if self._calls else None
 
     def _begin(self, index: int | None, call_id: str | None) -> _Call:
+        if len(self._calls) >= self._limits.calls:
+            raise self._limits.excess(f"more than {self._limits.calls:,} calls in one turn", "max_calls")
         call = _Call(len(self._calls), call_id)
         self._calls.append(call)
         if index is not None:

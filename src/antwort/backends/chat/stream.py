@@ -11,6 +11,7 @@ from antwort.backends.chat.thoughts import ThinkTags, text_in_details, texts_in_
 from antwort.backends.errors import excerpt, reported_error
 from antwort.backends.failures import BROKEN, FAILED
 from antwort.backends.figures import logprobs_of, usage_of
+from antwort.backends.limits import Limits
 from antwort.errors import BadGatewayError
 
 __all__ = ["Turn"]
@@ -54,15 +55,15 @@ class Turn:
         "done",
     )
 
-    def __init__(self, backend: str, sink: TurnSink) -> None:
+    def __init__(self, limits: Limits, sink: TurnSink) -> None:
         self.begun = False
         """Whether the model has said anything yet."""
         self.done = False
         """Whether the server said that nothing follows."""
-        self._backend = backend
+        self._backend = limits.backend
         self._sink = sink
         self._text = sink.text
-        self._calls = Calls(backend, sink)
+        self._calls = Calls(limits, sink)
         self._tags = ThinkTags()
         self._plain = False
         self._logprobs: list[JSON] = []
@@ -179,12 +180,6 @@ class Turn:
         """Take what is not a chunk at first sight."""
         if payload == _DONE:
             self.done = True
-            return
-        lines = payload.split(b"\n")
-        if len(lines) > 1:  # events without blank lines between them
-            for line in lines:
-                if line.strip():
-                    self.take(line.strip())
             return
         try:
             chunk = decode_leniently(payload.decode(errors="replace"))

@@ -6,6 +6,8 @@ from typing import Any
 __all__ = ["ThinkTags", "text_in_details", "texts_in_parts"]
 
 OPEN, CLOSE = "<think>", "</think>"
+MOST_BLANKS = 1024
+"""Characters before an opening tag; after so many the answer has begun, and is not held back any longer."""
 
 
 class _Place(Enum):
@@ -46,7 +48,7 @@ class ThinkTags:
         thought = ""
         if self._place is _Place.START:
             bare = text.lstrip()
-            if bare != OPEN and OPEN.startswith(bare):
+            if bare != OPEN and OPEN.startswith(bare) and len(text) <= MOST_BLANKS:
                 self._held = text
                 return "", ""
             if not bare.startswith(OPEN):

@@ -39,7 +39,7 @@ class Responses(RemoteBackend):
 
     @override
     def reader(self, sink: TurnSink) -> Turn:
-        return Turn(self.name, sink)
+        return Turn(self.limits, sink)
 
     @override
     async def run(self, request: ModelRequest, sink: TurnSink) -> None:
@@ -49,9 +49,10 @@ class Responses(RemoteBackend):
             # OpenAI refuses to be asked for the thoughts of a model that has none, and nothing tells which have.
             if not _is_about_sealing(error) or request.model in self._unsealed:
                 raise
+            await self.perform(request, lambda: responses_body(request, self._extra, sealed_thoughts=False), sink)
+            # Only now it is known that it was about that: what a refusal says may be a client's own words.
             logger.info("The model '%s' of the backend '%s' gives no sealed thoughts.", request.model, self.name)
             self._unsealed.add(request.model)
-            await super().run(request, sink)
 
     @override
     async def count_tokens(self, request: ModelRequest) -> int | None:

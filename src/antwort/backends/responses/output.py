@@ -6,6 +6,7 @@ from typing import Any
 from antwort.backends.base import TurnSink
 from antwort.backends.failures import BROKEN
 from antwort.backends.figures import logprobs_of
+from antwort.backends.limits import Limits
 from antwort.errors import BadGatewayError
 
 __all__ = ["Output"]
@@ -21,12 +22,13 @@ BREAK = "\n\n"
 class _Call:
     """A function call as far as it was fed."""
 
-    __slots__ = ("call_id", "fed", "index", "is_whole")
+    __slots__ = ("call_id", "fed", "index", "is_whole", "size")
 
     def __init__(self, index: int, call_id: str | None) -> None:
         self.index = index
         self.call_id = call_id
         self.fed: list[str] = []
+        self.size = 0
         self.is_whole = False
 
 
@@ -39,22 +41,22 @@ class Output:
 
     __slots__ = (
         "_all",
-        "_backend",
         "_by_id",
         "_calls",
         "_fed",
         "_feed",
         "_last",
+        "_limits",
         "_sink",
         "_streamed",
         "_text",
         "begun",
     )
 
-    def __init__(self, backend: str, sink: TurnSink) -> None:
+    def __init__(self, limits: Limits, sink: TurnSink) -> None:
         self.begun = False
         """Whether anything was fed."""
-        self._backend = backend
+        self._limits = limits
         self._sink = sink
         self._text = sink.text
         self._calls: dict[int, _Call] = {}
@@ -154,12 +156,13 @@ class Output:
 
     def _extend(self, call: _Call, delta: str) -> None:
         call.fed.append(delta)
+        call.size += len(delta)
         self._sink.tool_call(call.index, arguments=delta)
 
     def _complete(self, call: _Call, arguments: Any) -> None:
-        known = "".join(call.fed)
-        if isinstance(arguments, str) and len(arguments) > len(known) and arguments.startswith(known):
-            self._extend(call, arguments[len(known) :])
+        # Only what is longer is looked at, so that wholes that come again and again cost no more than they are long.
+        if isinstance(arguments, str) and len(arguments) > call.size and arguments.startswith("".join(call.fed)):
+            self._extend(call, arguments[call.size :])
 
     def _known(self, place: int | None, item: JSON) -> _Call | None:
         call_id = item.get("call_id")
@@ -171,6 +174,8 @@ class Output:
         name, call_id = item.get("name"), item.get("call_id")
         if not isinstance(name, str) or not name:
             return None
+        if len(self._all) >= self._limits.calls:
+            raise self._limits.excess(f"more than {self._limits.calls:,} calls in one turn", "max_calls")
         self.begun = True
         self._last = None
         call = self._calls[place or 0] = _Call(len(self._all), call_id if isinstance(call_id, str) else None)
@@ -184,7 +189,9 @@ class Output:
     def _whole_call(self, place: int | None, item: JSON) -> None:
         call = self._known(place, item) or self._begin(place, item)
         if call is None:
-            raise BadGatewayError(f"The backend '{self._backend}' sent a function call without a name.", code=BROKEN)
+            raise BadGatewayError(
+                f"The backend '{self._limits.backend}' sent a function call without a name.", code=BROKEN
+            )
         self._complete(call, item.get("arguments"))
         call.is_whole = True
 

@@ -8,6 +8,7 @@ from antwort.backends.base import TurnSink
 from antwort.backends.errors import excerpt, reported_error
 from antwort.backends.failures import BROKEN, DISCONNECTED, FAILED
 from antwort.backends.figures import logprobs_of, usage_of
+from antwort.backends.limits import Limits
 from antwort.backends.responses.event import Answer, Event, decode_answer, decode_event
 from antwort.backends.responses.output import Output
 from antwort.errors import APIError, BadGatewayError
@@ -30,12 +31,12 @@ class Turn:
 
     __slots__ = ("_answer", "_backend", "_output", "_sink", "done")
 
-    def __init__(self, backend: str, sink: TurnSink) -> None:
+    def __init__(self, limits: Limits, sink: TurnSink) -> None:
         self.done = False
         """Whether the server said that nothing follows."""
-        self._backend = backend
+        self._backend = limits.backend
         self._sink = sink
-        self._output = Output(backend, sink)
+        self._output = Output(limits, sink)
         self._answer: Answer | None = None
 
     @property

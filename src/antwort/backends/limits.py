@@ -1,0 +1,60 @@
+"""How much a model server may send: every dimension of an answer ends somewhere."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from antwort.backends.failures import FAILED
+from antwort.config import BackendConfig
+from antwort.errors import BadGatewayError
+
+__all__ = ["SMALL", "Limits"]
+
+SMALL = 64 * 1024
+"""Bytes of JSON that are not worth a look: however many values they hold, they are soon read."""
+_MARKS = (b",", b"{", b"[")
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """The limits of one backend's answers."""
+
+    backend: str
+    header_bytes: int
+    event_bytes: int
+    answer_bytes: int
+    values: int
+    calls: int
+    models: int
+
+    @classmethod
+    def of(cls, backend: str, config: BackendConfig) -> "Limits":
+        """Take them from the configuration."""
+        return cls(
+            backend,
+            config.max_header_bytes,
+            config.max_event_bytes,
+            config.max_answer_bytes,
+            config.max_values,
+            config.max_calls,
+            config.max_models,
+        )
+
+    @classmethod
+    def default(cls, backend: str) -> "Limits":
+        """Return those of a configuration that says nothing about them."""
+        fields: dict[str, Any] = {"url": "http://localhost"}
+        return cls.of(backend, BackendConfig(**fields))
+
+    def check_values(self, body: bytes) -> None:
+        """Refuse JSON that holds too many values to be read at once, during which nobody else has a turn.
+
+        What may begin or part values is counted, also within texts: that is quick, and no answer has so many.
+        """
+        if len(body) > SMALL and sum(map(body.count, _MARKS)) > self.values:
+            raise self.excess(f"more than {self.values:,} values at once", "max_values")
+
+    def excess(self, what: str, setting: str) -> BadGatewayError:
+        """Return the error for an answer that goes beyond one; the same request would likely get the same answer."""
+        return BadGatewayError(
+            f"The backend '{self.backend}' sent {what} (`backends.{self.backend}.{setting}`).", code=FAILED
+        )
