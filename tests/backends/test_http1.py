@@ -232,3 +232,59 @@ async def test_no_more_connections_than_allowed() -> None:
         assert await asyncio.gather(*(exchange(client) for _ in range(12))) == [b"hello"] * 12
         assert peak <= 3
         assert state.connections <= 3
+
+
+LARGE = 40 * HIGH_WATER
+
+
+def a_large_request() -> bytes:
+    return b"POST /x HTTP/1.1\r\nhost: h\r\ncontent-length: %d\r\n\r\n" % LARGE + b"0123456789abcdef" * (LARGE // 16)
+
+
+async def test_a_large_request_arrives_whole_and_its_connection_is_kept() -> None:
+    received: list[bytes] = []
+
+    async def handler(_state: Server, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while True:
+            received.append(await reader.readexactly(len(a_large_request())))
+            writer.write(OK)
+
+    async with serving(handler) as (client, state):
+        for _ in range(2):
+            reply = await client.exchange(a_large_request(), connect_timeout=5, silence=30)
+            assert await reply.chunk() == b"hello"
+            reply.abort()
+    assert received == [a_large_request()] * 2
+    assert state.connections == 1
+
+
+async def test_a_server_that_answers_before_it_has_read_all_is_heard_and_its_connection_closed() -> None:
+    async def handler(_state: Server, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readexactly(1000)
+        writer.write(OK)
+        await reader.read()  # until the client closes it
+
+    async with serving(handler) as (client, state):
+        for _ in range(2):
+            reply = await client.exchange(a_large_request(), connect_timeout=5, silence=30)
+            assert await reply.chunk() == b"hello"
+            reply.abort()
+    assert state.connections == 2
+
+
+async def test_a_server_that_reads_nothing_of_a_large_request_is_silent() -> None:
+    async def handler(_state: Server, _reader: asyncio.StreamReader, _writer: asyncio.StreamWriter) -> None:
+        await asyncio.Event().wait()
+
+    async with serving(handler) as (client, _):
+        with pytest.raises(TimeoutError):
+            await client.exchange(a_large_request(), connect_timeout=5, silence=0.2)
+
+
+async def test_a_server_that_leaves_during_a_large_request_is_an_error() -> None:
+    async def handler(_state: Server, reader: asyncio.StreamReader, _writer: asyncio.StreamWriter) -> None:
+        await reader.readexactly(1000)
+
+    async with serving(handler) as (client, _):
+        with pytest.raises(ClosedError):
+            await client.exchange(a_large_request(), connect_timeout=5, silence=30)

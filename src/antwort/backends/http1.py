@@ -23,6 +23,8 @@ MAX_IDLE = 50.0
 """Seconds a connection is kept; servers close theirs after a minute or more."""
 HIGH_WATER = 256 * 1024
 """Bytes that wait to be read before the server is made to pause."""
+SLICE = 256 * 1024
+"""Bytes of a request that are sent before others get their turn."""
 MAX_HEAD = 64 * 1024
 """Bytes of an answer's head, and between two pieces of its content."""
 KEEP_ALIVE = {"TCP_KEEPIDLE": 60, "TCP_KEEPINTVL": 15, "TCP_KEEPCNT": 4}
@@ -72,6 +74,8 @@ class _Connection(asyncio.Protocol):
         self._body: list[bytes] = []
         self._size = 0
         self._paused = False
+        self._full = False
+        self._unsent = False
         self._error: Exception | None = None
         self._waiter: asyncio.Future[None] | None = None
         self._silence = 0.0
@@ -98,6 +102,16 @@ class _Connection(asyncio.Protocol):
             # The parser keeps what it has not understood to the end: a head, a trailer, whatever a chunk begins with.
             self._fail(self._excess())
             return
+        self._wake()
+
+    @override
+    def pause_writing(self) -> None:
+        self._full = True
+
+    @override
+    def resume_writing(self) -> None:
+        self._full = False
+        self._heard = self._loop.time()  # who reads is alive
         self._wake()
 
     @override
@@ -166,6 +180,25 @@ class _Connection(asyncio.Protocol):
         self._timer = None
         self._fail(TimeoutError("silent for too long"))
 
+    async def send(self, request: bytes) -> None:
+        """Send a request; a large one in slices, as fast as the server reads, so that no step of it takes long.
+
+        A server that answers before it has read all has heard enough.
+        """
+        assert self.transport is not None  # noqa: S101 - it is connected
+        if len(request) <= SLICE:
+            self.transport.write(request)
+            return
+        view = memoryview(request)
+        for start in range(0, len(request), SLICE):
+            while self._full and not self.begun:
+                await self._news()
+            if self.begun:
+                self._unsent = True
+                return
+            self.transport.write(view[start : start + SLICE])
+            await asyncio.sleep(0)
+
     async def head(self) -> None:
         """Wait until status and headers are there."""
         while not self._head_complete:
@@ -214,7 +247,7 @@ class _Connection(asyncio.Protocol):
     def leave(self) -> None:
         """End the exchange: a connection whose answer was read to its end is kept, any other is closed."""
         self.rest()
-        keep = self.complete and not self.closed and not self._body and self._reusable
+        keep = self.complete and not self.closed and not self._body and self._reusable and not self._unsent
         if not keep and self.transport is not None:
             self.transport.abort()
         self._client.give_back(self, keep=keep)
@@ -287,9 +320,8 @@ class Http1Client:
                 reused, connection.used = connection.used, True
                 connection.reset()
                 connection.limit_silence(silence)
-                assert connection.transport is not None  # noqa: S101 - it is connected
-                connection.transport.write(request)
                 try:
+                    await connection.send(request)
                     await connection.head()
                 except ClosedError:
                     if not reused or connection.begun:
