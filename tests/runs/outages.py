@@ -59,7 +59,7 @@ class DiskFull:
     """
 
     of_store = True
-    size = 48 * 1024**2
+    size, limit = 48 * 1024**2, 128 * 1024
 
     def __init__(self, folder: Path, *, mounted: bool) -> None:
         self.sections: JSON = {}
@@ -81,9 +81,11 @@ class DiskFull:
 
     def begin(self, server: ServerProcess) -> None:
         """Fill it."""
+        # A log that was emptied keeps its room, and would take what is written for a while.
+        with contextlib.closing(sqlite3.connect(server.data_dir / "antwort.db", timeout=60)) as database:
+            database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         if not self._mounted:
-            full = (server.data_dir / "antwort.db-wal").stat().st_size
-            resource.prlimit(server.pid, resource.RLIMIT_FSIZE, (full, resource.RLIM_INFINITY))
+            resource.prlimit(server.pid, resource.RLIMIT_FSIZE, (self.limit, resource.RLIM_INFINITY))
             return
         with contextlib.suppress(OSError), self._ballast.open("wb", buffering=0) as file:
             for block in (1024**2, 4096, 1):
