@@ -4,7 +4,7 @@ import asyncio
 import logging
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import replace
 from itertools import islice
 from typing import Any, Protocol
@@ -37,6 +37,8 @@ PROBE_TIMEOUT = 3.0
 """Seconds to wait for a sign of life."""
 SLICE = 256
 """Events that are read before others get their turn."""
+PORTION = 32 * 1024
+"""Bytes that are taken apart before others get their turn: they hold some 200 events, or thousands of lines."""
 PARTING = 0.25
 """Seconds to wait for the end of a stream whose last event is there, so that its connection can be used again."""
 
@@ -189,11 +191,12 @@ class RemoteBackend(ABC):
         feed, take, chunk, flush = events.feed, turn.take, reply.chunk, sink.flush
         patient = True
         while data := await chunk():
-            for number, payload in enumerate(feed(data), 1):
-                take(payload)
-                if not number % SLICE:
-                    await flush()
-                    await asyncio.sleep(0)  # a long burst does not keep everybody else waiting
+            if len(data) > PORTION:  # a long burst does not keep everybody else waiting
+                for start in range(0, len(data), PORTION):
+                    await _take_slices(turn, feed(data[start : start + PORTION]), flush)
+            else:
+                for payload in feed(data):
+                    take(payload)
             if turn.done:
                 break
             if patient and turn.begun:
@@ -202,17 +205,24 @@ class RemoteBackend(ABC):
                 reply.limit_silence(self.transport.timeouts.chunk)
             await flush()
         if not turn.done:
-            for number, payload in enumerate(events.end(), 1):
-                take(payload)
-                if not number % SLICE:
-                    await flush()
-                    await asyncio.sleep(0)
+            await _take_slices(turn, events.end(), flush)
         turn.end()
         await flush()
         await _part(reply)
 
     async def _refusal(self, reply: Reply, model: str) -> APIError:
         return reply_error(self.name, model, reply.status, reply.headers, await reply.head(MAX_ERROR))
+
+
+async def _take_slices(turn: Reader, payloads: Sequence[bytes], flush: Callable[[], Awaitable[None]]) -> None:
+    """Take events, and let others have their turn in between."""
+    for start in range(0, len(payloads), SLICE):
+        for payload in payloads[start : start + SLICE]:
+            turn.take(payload)
+        await flush()
+        await asyncio.sleep(0)
+    if not payloads:
+        await asyncio.sleep(0)
 
 
 def encode_body(body: JSON, *, in_pieces: bool = False) -> bytes:
