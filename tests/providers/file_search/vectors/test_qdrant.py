@@ -299,8 +299,8 @@ async def test_a_key_is_sent_and_a_wrong_one_never_shown(
             await backend.create_collection(STORE, 4)
             await backend.upsert(STORE, [chunk(1)])
         else:
-            message = r"127\.0\.0\.1:\d+ refuses the key. Its operator must check 'qdrant.api_key'"
-            with pytest.raises(VectorStoreUnavailable, match=message) as caught:
+            message = r"refuses the key. Its operator must check 'qdrant.api_key'"
+            with pytest.raises(VectorStoreUnavailable, match=rf"^The vector database {message}") as caught:
                 await backend.search(STORE, Query(TENANT, near(1)))
             with pytest.raises(ConfigError, match=message) as unhealthy:
                 await backend.health()
