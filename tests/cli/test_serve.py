@@ -164,15 +164,15 @@ def test_keys_made_and_revoked_take_effect_without_restart(cli: Cli, listening: 
         def status(key: str) -> int:
             return client.get("/v1/functions", headers={"authorization": f"Bearer {key}"}).status_code
 
-        def becomes(key: str, expected: int) -> bool:
+        def becomes(key: str, *expected: int) -> bool:
             # The server looks at the file once a second; each round is a request, and there is an end to them.
-            return any(status(key) == expected for _ in range(20_000))
+            return any(status(key) in expected for _ in range(20_000))
 
         assert client.get("/v1/functions").status_code == 401
         assert status(first) == 200
         assert becomes(second["key"], 200)
         assert cli("keys", "revoke", second["id"]).exit_code == 0
-        assert becomes(second["key"], 401)
+        assert becomes(second["key"], 401, 429)  # by now there were many that failed
         assert status(first) == 200
 
 

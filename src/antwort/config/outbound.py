@@ -29,8 +29,7 @@ class OutboundConfig(Settings):
     )
     model_urls: Literal["public", "any", "none"] = Field(
         default="public",
-        description="URLs of images and files in requests, which the model server fetches: those of public addresses "
-        "and of `allow`, any that begin with http or https, or none, only data URLs.",
+        description="URLs in requests that a model server may fetch: public ones and those of `allow`, any, or none.",
     )
     max_connections: PositiveInt = Field(default=100, description="Connections at the same time.")
 

@@ -9,10 +9,11 @@ from types import FrameType
 
 from antwort.observability.metrics import Metrics
 
-__all__ = ["LoopWatchdog"]
+__all__ = ["LAG", "LoopWatchdog"]
 
 logger = logging.getLogger(__name__)
 
+LAG = "antwort_loop_lag_seconds"
 INTERVAL = 0.1
 """Seconds between two looks at the loop. Whatever blocks it for longer is seen; shorter ones are seen sometimes."""
 FRAMES = 5
@@ -29,7 +30,7 @@ class LoopWatchdog:
 
     def __init__(self, metrics: Metrics, patience: float) -> None:
         self._lag = metrics.histogram(
-            "antwort_loop_lag_seconds",
+            LAG,
             "How late the event loop comes to what is due, looked at ten times a second.",
             buckets=BUCKETS,
         )
