@@ -258,8 +258,28 @@ def test_what_is_not_http_gets_the_envelope(site: RunningApp) -> None:
 
 def test_an_upgrade_to_something_else_is_an_ordinary_request(site: RunningApp) -> None:
     with connect(site) as sock:
-        sock.sendall(b"GET /v1/number/3 HTTP/1.1\r\nhost: x\r\nconnection: upgrade\r\nupgrade: h2c\r\n\r\n")
+        sock.sendall(b"GET /v1/number/3 HTTP/1.1\r\nhost: x\r\nconnection: upgrade, close\r\nupgrade: h2c\r\n\r\n")
         assert parsed(everything(sock))[2] == {"number": 3}
+
+
+@pytest.mark.parametrize("size", [1, 50, 10_000])
+def test_a_request_that_offers_another_protocol_keeps_its_body(site: RunningApp, size: int) -> None:
+    offer = (
+        b"host: x\r\nconnection: keep-alive, Upgrade, HTTP2-Settings\r\nupgrade: h2c\r\nhttp2-settings: AAMAAABk\r\n"
+    )
+    json = b'{"input": "hi"}'
+    sent = b"POST /v1/responses HTTP/1.1\r\ncontent-type: application/json\r\n" + offer
+    sent += b"content-length: %d\r\n\r\n%s" % (len(json), json)
+    sent += b"POST /v1/responses HTTP/1.1\r\ncontent-type: application/json\r\n" + offer
+    sent += b"transfer-encoding: chunked\r\n\r\n%x\r\n%s\r\n0\r\n\r\n" % (len(json), json)
+    sent += b"GET /v1/number/3 HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n"
+    with connect(site) as sock:
+        for start in range(0, len(sent), size):
+            sock.sendall(sent[start : start + size])
+        answers = everything(sock)
+    assert answers.count(b"HTTP/1.1 200 OK") == 3
+    assert answers.count(b'"status":"completed"') >= 2
+    assert answers.endswith(b'{"number":3}')
 
 
 @pytest.mark.parametrize("header", [b"x-long: %s" % (b"v" * 9000), b"content-length: 5", b"transfer-encoding: chunked"])

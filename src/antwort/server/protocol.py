@@ -30,6 +30,8 @@ BETWEEN_CHUNKS = 4
 """How many times larger than what stands between its chunks a body must be, once that is as much as a head may be."""
 DISCARDED = 1024**2
 """Bytes of a refused body that are taken beyond twice the largest one: most clients read when they have sent it all."""
+OFFERS = (b"upgrade", b"http2-settings")
+"""Headers, and tokens of `Connection`, by which a client offers another protocol."""
 PARTING = 2.0
 """Seconds in which the client of a connection that ends can take note of the answer, while it is still sending."""
 
@@ -205,8 +207,8 @@ class HttpProtocol(HttpToolsProtocol):
                 self._check_open_head(size if in_head else 0)
             elif in_body and self._in_body and self.cycle is cycle:
                 self._check_open_body(size - (self._body - body))
-        except httptools.HttpParserUpgrade:
-            self._upgrade()
+        except httptools.HttpParserUpgrade as offer:
+            self._upgrade(data[offer.args[0] :])
         except httptools.HttpParserError as error:
             cause = error.__context__
             self._refuse(cause.error if isinstance(cause, _RefusedError) else _no_http())
@@ -266,7 +268,7 @@ class HttpProtocol(HttpToolsProtocol):
         scope["method"] = parser.get_method().decode("ascii")
         if version != "1.1":
             scope["http_version"] = version
-        if parser.should_upgrade() and self._should_upgrade():
+        if parser.should_upgrade():  # goes on in `_upgrade`
             self._in_head = False
             return
         self.headers = []  # trailers do not belong to the headers: clients could add to what was checked
@@ -280,7 +282,7 @@ class HttpProtocol(HttpToolsProtocol):
             access_log=False,
             default_headers=self.server_state.default_headers,
             message_event=asyncio.Event(),
-            expect_100_continue=self.expect_100_continue,
+            expect_100_continue=self.expect_100_continue and version != "1.0",
             keep_alive=version != "1.0" and parser.should_keep_alive(),
             on_response=self.on_response_complete,
         )
@@ -373,11 +375,28 @@ class HttpProtocol(HttpToolsProtocol):
             return "that read nothing of their answers (server.connections.write_timeout)"
         return None
 
-    def _upgrade(self) -> None:
-        if self._should_upgrade() and (self._running is None or self._running.response_complete):
+    def _upgrade(self, rest: bytes) -> None:
+        """Go on with a request that offers another protocol; `rest` is what came after its head."""
+        if not self._should_upgrade():
+            self._decline_upgrade(rest)
+        elif self._running is None or self._running.response_complete:
             self.handle_websocket_upgrade()
-            return
-        self._stop_listening()
+        else:
+            self._stop_listening()
+
+    def _decline_upgrade(self, rest: bytes) -> None:
+        """Read a request again without its offer, such as `Upgrade: h2c`: with it, the parser leaves out the body."""
+        lines = [b"%s %s HTTP/%s" % (self.parser.get_method(), self.url, self.parser.get_http_version().encode())]
+        for name, value in self.headers:
+            if name == b"connection":
+                tokens = [token for token in value.split(b",") if token.strip().lower() not in OFFERS]
+                lines += [b"connection: " + b",".join(tokens)] if tokens else []
+            elif name not in OFFERS:
+                lines.append(name + b": " + value)
+        self.parser = httptools.HttpRequestParser(self)
+        self._feed(b"\r\n".join([*lines, b"", b""]))
+        if rest:
+            self._feed(rest)
 
     def _refuse(self, error: APIError) -> None:
         """Answer in place of the app, if no other answer is under way, and take nothing more from the client."""
