@@ -19,6 +19,8 @@ _FAILURE = re.compile(
     r"|\bis not (?:available|valid|known|allowed)\b",
     re.IGNORECASE,
 )
+_READ, _READ_OUTPUT = 20_000, 100_000
+"""Characters of a message, and of an output, that it looks at: more would take it long, and everybody else with it."""
 _HEAD = 300
 
 
@@ -52,7 +54,7 @@ class Conversation:
         for item in map(as_function, items):
             kind = item.get("type", "message")
             if kind == "message" and item.get("role") == "user":
-                said.append(clean(_text(item.get("content"))).strip())
+                said.append(clean(_text(item.get("content"))[:_READ]).strip())
                 attachments = _attachments(item.get("content"))
                 results.clear()
             elif kind == "function_call":
@@ -62,7 +64,7 @@ class Conversation:
                 )
             elif kind == "function_call_output":
                 name, arguments = calls.get(str(item.get("call_id")), ("The function", ""))
-                output = clean(_text(item.get("output"))).strip()
+                output = clean(_text(item.get("output"))[:_READ_OUTPUT]).strip()
                 failed = item.get("status") in {"incomplete", "failed"} or _is_failure(output)
                 results.append(Result(name, arguments, output, failed))
         return cls(said[-1] if said else "", tuple(said[:-1]), tuple(results), attachments)
