@@ -106,6 +106,37 @@ async def test_a_conversation_is_as_old_as_its_last_use(store: Store, monkeypatc
     assert await names(store) == ["resp"]  # it has an age of its own
 
 
+@pytest.mark.parametrize("status", ["queued", "in_progress"])
+async def test_a_conversation_that_a_background_response_is_going_on_in_stays(
+    store: Store, monkeypatch: pytest.MonkeyPatch, status: str
+) -> None:
+    await talked(store, "busy", 50, monkeypatch)
+    await talked(store, "idle", 50, monkeypatch)
+    fields: dict[str, Any] = {"background": True, "created_at": NOW}
+    await store.create(record("elsewhere", status=status, **fields))
+    await store.create(record("over", status="completed", conversation_id="idle", **fields))
+    await store.create(record("run", status=status, conversation_id="busy", **fields))
+    before = {"conversations": NOW - 30 * DAY}
+    assert not await store.retention.delete_unused(TENANT, "busy", before["conversations"])
+    assert await Pruner(store).prune(before, dry_run=True) == {"conversations": 1}
+    assert await Pruner(store).prune(before) == {"conversations": 1}
+    assert await store.conversations.get(TENANT, "busy") is not None
+    await store.update(record("run", status="failed", conversation_id="busy", **fields))
+    assert await Pruner(store).prune(before) == {"conversations": 1}  # nothing was said, and it is over
+
+
+async def test_a_conversation_that_a_response_goes_on_with_is_used_from_its_beginning(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await talked(store, "old", 50, monkeypatch)
+    monkeypatch.setattr(talk, "_now", lambda: NOW)
+    history = await store.conversations.history(TENANT, "old")
+    assert history is not None
+    assert [each.id for each in history] == ["item_old"]
+    assert await Pruner(store).prune({"conversations": NOW}) == {"conversations": 0}
+    assert await Pruner(store).prune({"conversations": NOW + 1}) == {"conversations": 1}
+
+
 async def test_counting_deletes_nothing(store: Store) -> None:
     for number in range(3):
         await keep(store, f"resp_{number}", 40, events=4)
@@ -123,7 +154,7 @@ async def test_a_sweep_deletes_what_the_settings_say_and_forgets_what_providers_
     await records.delete(TENANT, "book", "b1")
     metrics = Metrics("test")
     settings = StorageConfig.model_validate({"keep": {"responses": "30d"}})
-    assert settings.keep == KeepConfig(responses=30 * DAY)
+    assert settings.keep.responses == 30 * DAY
     assert await Sweeper(store, settings.keep, settings.sweep, metrics).sweep() == {"responses": 1}
     assert await names(store) == ["new"]
     assert b'antwort_pruned_total{kind="responses"} 1.0' in metrics.render(None)[0]

@@ -231,7 +231,7 @@ class ConversationStore(Protocol):
         """
 
     async def history(self, tenant: str, conversation_id: str) -> list[JournalEntry] | None:
-        """Return all items in order, None if there is no such conversation."""
+        """Return all items in order, None if there is no such conversation. It counts as a use of the conversation."""
 
     async def items(
         self, tenant: str, conversation_id: str, *, limit: int, after: str | None = None, order: str = "desc"
@@ -321,7 +321,10 @@ class Retention(Protocol):
         """Return tenant, id and last use of conversations last used before a moment, after (last use, id), in order."""
 
     async def delete_unused(self, tenant: str, conversation_id: str, before: int) -> bool:
-        """Delete a conversation with its items; False if it is gone, or was used since the moment."""
+        """Delete a conversation with its items; False if it is gone, was used since the moment, or is being used.
+
+        It is used as long as a background response goes on in it. `unused` leaves those out, too.
+        """
 
     async def forget_places(self, now: int) -> int:
         """Delete some of the places of records that were deleted over a day ago; return how many."""

@@ -201,7 +201,16 @@ class SqlConversations(ConversationStore):
 
     @override
     async def history(self, tenant: str, conversation_id: str) -> list[JournalEntry] | None:
-        return await self._reader.run(lambda database: talk.history(database, tenant, conversation_id))
+        found = await self._reader.run(lambda database: talk.history(database, tenant, conversation_id))
+        if found is None:
+            return None
+        entries, used_just_now = found
+        # Whoever goes on with it adds to it only at the end: until then it must not be too old.
+        if used_just_now or await self._writer.run(
+            lambda database: talk.use(database, tenant, conversation_id), conversation_id
+        ):
+            return entries
+        return None
 
     @override
     async def items(

@@ -8,10 +8,13 @@ from antwort.storage.base import ConversationRecord, JournalEntry, Page
 from antwort.storage.database import LOCK, Database, Row, snapshot
 from antwort.storage.rows import CONVERSATION, ENTRY, conversation_of, entry_of, renamed
 
-__all__ = ["add", "create", "delete", "find_item", "get", "history", "item", "page", "remove", "update"]
+__all__ = ["add", "create", "delete", "find_item", "get", "history", "item", "page", "remove", "update", "use"]
 
 _AT_ONCE = (20, 1000)
 """Ids that are looked for in one statement: of few items, and of many."""
+
+JUST_NOW = 10
+"""Seconds for which a use need not be noted again."""
 
 _INSERT = f"INSERT INTO conversations ({CONVERSATION}, used_at) VALUES (?, ?, ?, ?, ?)"  # noqa: S608
 _GET = f"SELECT {CONVERSATION} FROM conversations WHERE id = ? AND tenant = ?"  # noqa: S608
@@ -29,7 +32,7 @@ _TAKEN = {
     for size in _AT_ONCE
 }
 _HISTORY = f"""
-    SELECT {ENTRY} FROM conversations LEFT JOIN conversation_items
+    SELECT used_at, {ENTRY} FROM conversations LEFT JOIN conversation_items
         ON conversation_items.conversation_id = conversations.id
     WHERE conversations.id = ? AND conversations.tenant = ? ORDER BY number"""  # noqa: S608
 _PLACE = "SELECT number FROM conversation_items WHERE conversation_id = ? AND tenant = ? AND item_id = ?"
@@ -101,11 +104,20 @@ def _insert(database: Database, items: Sequence[Row], taken: set[str]) -> list[R
     return rows
 
 
-def history(database: Database, tenant: str, conversation_id: str) -> list[JournalEntry] | None:
-    """Return all items in order, None if there is no such conversation."""
+def history(database: Database, tenant: str, conversation_id: str) -> tuple[list[JournalEntry], bool] | None:
+    """Return all items in order, and whether the last use was just now; None if there is no such conversation."""
     rows = database.execute(_HISTORY, (conversation_id, tenant)).fetchall()
+    if not rows:
+        return None
+    used_at = rows[0][0]
     # A conversation without items gives one row of nothing.
-    return [entry_of(row) for row in rows if row[0] is not None] if rows else None
+    entries = [entry_of(row[1:]) for row in rows if row[1] is not None]
+    return entries, used_at is not None and used_at > _now() - JUST_NOW
+
+
+def use(database: Database, tenant: str, conversation_id: str) -> bool:
+    """Take note that a conversation is used now; False if there is no such conversation."""
+    return database.execute(_USE, (_now(), conversation_id, tenant)).rowcount > 0
 
 
 def page(
