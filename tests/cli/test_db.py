@@ -147,15 +147,21 @@ def test_prune_deletes_what_is_older(cli: Cli, database_url: str, config: Write)
         "deleted": {"responses": 2, "events": 0, "conversations": 0},
     }
     result = cli("db", "prune", "--older-than", "30d", "--kind", "responses")
-    assert (result.exit_code, result.stdout) == (0, f"Deleted 2 responses from {where}.\n")
+    assert (result.exit_code, result.stdout) == (0, f"Deleted 2 responses older than 30 days from {where}.\n")
     assert "antwort db vacuum" in result.stderr
     config(f"storage:\n  url: {database_url}\n  keep:\n    responses: 12h\n")
-    assert cli("db", "prune").stdout == f"Deleted 1 responses from {where}.\n"
+    assert cli("db", "prune").stdout == f"Deleted 1 response older than 12 hours from {where}.\n"
+    config(f"storage:\n  url: {database_url}\n  keep:\n    responses: 12h\n    events: 1d\n")
+    told = "Would delete 0 responses older than 12 hours, 0 events older than 1 day from"
+    assert cli("db", "prune", "--dry-run").stdout == f"{told} {where}.\n"
 
 
 def test_prune_without_an_age_says_how_to_give_one(refused: Refused, cli: Cli) -> None:
     assert "Give --older-than, or set storage.keep." in cli("db", "prune").stderr
-    assert "is no duration; write 30d" in cli("db", "prune", "--older-than", "soon").stderr
+    for age in ("soon", "30", "1M", "0d", "2W", ""):  # what was meant differently is deleted for ever
+        result = cli("db", "prune", "--older-than", age)
+        assert result.exit_code == 2
+        assert "write 30d, 12h, 15m, 90s or 2w" in " ".join(result.stderr.split())
     assert "There is no database yet" in refused("db", "prune", "--older-than", "1d")
     assert "There is no database yet" in refused("db", "vacuum")
     assert not DATABASE.exists()

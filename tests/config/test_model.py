@@ -7,6 +7,7 @@ from pydantic import BaseModel, SecretStr, ValidationError
 from antwort.config import (
     ApiKeyConfig,
     AuthConfig,
+    BackendConfig,
     Config,
     FunctionsConfig,
     JwtConfig,
@@ -15,6 +16,7 @@ from antwort.config import (
     RateConfig,
     ServerConfig,
     StorageConfig,
+    written_duration,
 )
 from antwort.config.schema import models_in
 
@@ -274,14 +276,41 @@ def test_reprs_hold_no_secret() -> None:
 
 
 @pytest.mark.parametrize(
-    ("written", "seconds"),
-    [("30d", 2_592_000), ("12h", 43_200), ("15 m", 900), ("90s", 90), ("2W", 1_209_600), (60, 60)],
+    ("written", "seconds", "words"),
+    [
+        ("30d", 2_592_000, "30 days"),
+        ("1h", 3600, "1 hour"),
+        ("15 m", 900, "15 minutes"),
+        ("90s", 90, "90 seconds"),
+        ("2w", 1_209_600, "14 days"),
+        ("1.5d", 129_600, "36 hours"),
+        ("0.5s", 0.5, "0.5 seconds"),
+    ],
 )
-def test_a_duration_is_written_with_its_unit_or_in_seconds(written: object, seconds: float) -> None:
-    assert StorageConfig.model_validate({"keep": {"responses": written}}).keep.responses == seconds
+def test_a_duration_is_written_with_its_unit(written: str, seconds: float, words: str) -> None:
+    settings = StorageConfig.model_validate({"keep": {"responses": written}, "sweep": written})
+    assert (settings.keep.responses, settings.sweep) == (seconds, seconds)
+    assert written_duration(seconds) == words
 
 
-@pytest.mark.parametrize("written", ["soon", "30 days", "-1d", "0d", 0, "", "1e3", float("inf")])
+def test_only_where_nothing_is_lost_a_duration_may_be_a_number_of_seconds() -> None:
+    assert [StorageConfig.model_validate({"sweep": given}).sweep for given in (60, "60")] == [60, 60]
+    for given in (60, "60", 60.0):
+        with pytest.raises(ValidationError, match="write 30d, 12h, 15m, 90s or 2w"):
+            StorageConfig.model_validate({"keep": {"responses": given}})
+
+
+@pytest.mark.parametrize("written", ["soon", "30 days", "-1d", "0d", 0, "", "1e3", float("inf"), "1M", "2W"])
 def test_what_is_no_duration_is_refused(written: object) -> None:
-    with pytest.raises(ValidationError):
-        StorageConfig.model_validate({"keep": {"responses": written}})
+    for fields in ({"keep": {"conversations": written}}, {"sweep": written}):
+        with pytest.raises(ValidationError):
+            StorageConfig.model_validate(fields)
+
+
+def test_the_limits_of_a_backend_are_written_with_their_unit() -> None:
+    fields = {"max_header_bytes": "128KiB", "max_event_bytes": "16MiB", "max_answer_bytes": 1000}
+    backend = BackendConfig.model_validate({"url": "http://localhost", **fields})
+    assert (backend.max_header_bytes, backend.max_event_bytes, backend.max_answer_bytes) == (131_072, 16_777_216, 1000)
+    for name in fields:
+        with pytest.raises(ValidationError):
+            BackendConfig.model_validate({"url": "http://localhost", name: "0B"})

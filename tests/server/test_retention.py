@@ -9,7 +9,7 @@ import httpx
 from tests.storage.samples import record
 
 from antwort import Antwort
-from antwort.config import Config, KeepConfig, StorageConfig
+from antwort.config import Config, StorageConfig
 from antwort.storage import SqliteStore
 from antwort.testing import ScriptedBackend, running
 
@@ -20,7 +20,7 @@ async def test_a_server_deletes_what_is_too_old_and_goes_on_with_what_is_not_ove
     await store.create(record("old", tenant="default", status="completed", created_at=old))
     await store.create(record("new", tenant="default", status="completed", created_at=int(time.time())))
     await store.close()
-    config = Config(data_dir=tmp_path, storage=StorageConfig(keep=KeepConfig(responses=30 * 86_400)))
+    config = Config(data_dir=tmp_path, storage=StorageConfig.model_validate({"keep": {"responses": "30d"}}))
     async with Antwort(config) as app:
         while True:
             if await app.engine.store.get("default", "old") is None:

@@ -31,9 +31,9 @@ class Limits:
         """Take them from the configuration."""
         return cls(
             backend,
-            config.max_header_bytes,
-            config.max_event_bytes,
-            config.max_answer_bytes,
+            int(config.max_header_bytes),
+            int(config.max_event_bytes),
+            int(config.max_answer_bytes),
             config.max_values,
             config.max_calls,
             config.max_models,

@@ -9,11 +9,11 @@ import click
 
 from antwort.cli.options import configured, json_option
 from antwort.cli.output import print_json
-from antwort.config import Config, LoadedConfig, read_duration
+from antwort.config import Config, LoadedConfig, read_age, written_duration
 from antwort.errors import ConfigError
 from antwort.storage import open_store
 from antwort.storage.locations import database_url
-from antwort.storage.retention import KINDS, Pruner, cutoffs
+from antwort.storage.retention import KINDS, Pruner
 from antwort.storage.upgrade import current as current_revision
 from antwort.storage.upgrade import head
 from antwort.storage.upgrade import place as place_of
@@ -28,10 +28,9 @@ TELL_EVERY = 2.0
 
 def _age(_ctx: click.Context, _param: click.Parameter, value: str | None) -> float | None:
     try:
-        age = None if value is None else float(read_duration(value))
+        return None if value is None else read_age(value)
     except ValueError as error:
         raise click.BadParameter(str(error)) from None
-    return age
 
 
 @click.group()
@@ -79,7 +78,7 @@ def upgrade(loaded: LoadedConfig, *, as_json: bool) -> None:
     "age",
     callback=_age,
     metavar="AGE",
-    help="Delete what is older: 30d, 12h. What storage.keep says, if not given.",
+    help="Delete what is older: 30d, 12h, 15m, 90s, 2w. What storage.keep says, if not given.",
 )
 @click.option(
     "--kind",
@@ -94,22 +93,35 @@ def upgrade(loaded: LoadedConfig, *, as_json: bool) -> None:
 def prune(loaded: LoadedConfig, *, age: float | None, kinds: tuple[str, ...], dry_run: bool, as_json: bool) -> None:
     """Delete what is too old, of all tenants. A server may be running meanwhile.
 
-    Background responses that are not over stay, however old they are.
+    Background responses that are not over stay, however old they are, and so do their conversations.
     """
-    now = time.time()
-    before = cutoffs(loaded.config.storage.keep, now) if age is None else dict.fromkeys(KINDS, int(now - age))
-    before = {kind: moment for kind, moment in before.items() if not kinds or kind in kinds}
-    if not before:
+    keep, now = loaded.config.storage.keep, time.time()
+    given = {kind: getattr(keep, kind) if age is None else age for kind in kinds or KINDS}
+    ages: dict[str, float] = {kind: given[kind] for kind in KINDS if given.get(kind) is not None}
+    if not ages:
         raise click.UsageError("Nothing is ever too old here. Give --older-than, or set storage.keep.")
     where = _usable(loaded.config)
-    counts = asyncio.run(_prune(loaded.config, before, dry_run=dry_run))
+    counts = asyncio.run(_prune(loaded.config, {kind: int(now - each) for kind, each in ages.items()}, dry_run=dry_run))
     if as_json:
         print_json({"database": where, "dry_run": dry_run, "deleted": counts})
         return
-    told = ", ".join(f"{count:,} {kind}" for kind, count in counts.items())
+    told = _counts_with_ages(counts, ages)
     click.echo(f"Would delete {told} from {where}." if dry_run else f"Deleted {told} from {where}.")
     if not dry_run and any(counts.values()):
         click.echo("'antwort db vacuum' gives their space back.", err=True)
+
+
+def _counts_with_ages(counts: dict[str, int], ages: dict[str, float]) -> str:
+    """Return `2 responses, 1 event older than 30 days`; each with its age if there are several."""
+    if len(set(ages.values())) == 1:
+        return f"{_counts(counts)} older than {written_duration(next(iter(ages.values())))}"
+    return ", ".join(
+        f"{_counts({kind: count})} older than {written_duration(ages[kind])}" for kind, count in counts.items()
+    )
+
+
+def _counts(counts: dict[str, int]) -> str:
+    return ", ".join(f"{count:,} {kind.removesuffix('s') if count == 1 else kind}" for kind, count in counts.items())
 
 
 async def _prune(config: Config, before: dict[str, int], *, dry_run: bool) -> dict[str, int]:
@@ -127,7 +139,7 @@ def _told_now_and_then() -> Callable[[dict[str, int]], None]:
         nonlocal last
         if time.monotonic() - last >= TELL_EVERY:
             last = time.monotonic()
-            click.echo(f"… {', '.join(f'{count:,} {kind}' for kind, count in counts.items())}", err=True)
+            click.echo(f"… {_counts(counts)}", err=True)
 
     return tell
 

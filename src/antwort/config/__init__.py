@@ -1,7 +1,7 @@
 """Typed settings, loaded from a file, the environment and flags, each value with its origin."""
 
 from antwort.config.connections import ConnectionsConfig
-from antwort.config.durations import Duration, read_duration
+from antwort.config.durations import Age, Duration, read_age, read_duration, written_duration
 from antwort.config.engine import AgentConfig, BackendConfig, EncryptionConfig, EngineConfig, KeepConfig, StorageConfig
 from antwort.config.load import LoadedConfig, load_config, validate_settings
 from antwort.config.masking import MASK, is_secret_name, mask_urls
@@ -30,6 +30,7 @@ from antwort.config.template import commented_config
 
 __all__ = [
     "MASK",
+    "Age",
     "AgentConfig",
     "ApiKeyConfig",
     "AuthConfig",
@@ -62,7 +63,9 @@ __all__ = [
     "markdown_table",
     "markdown_tables",
     "mask_urls",
+    "read_age",
     "read_duration",
     "secret_values",
     "validate_settings",
+    "written_duration",
 ]

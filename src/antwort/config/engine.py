@@ -2,9 +2,9 @@
 
 from typing import Any, Literal
 
-from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt, SecretStr
+from pydantic import ByteSize, Field, NonNegativeFloat, PositiveFloat, PositiveInt, SecretStr
 
-from antwort.config.durations import Duration
+from antwort.config.durations import Age, Duration
 from antwort.config.settings import Settings
 
 __all__ = ["AgentConfig", "BackendConfig", "EncryptionConfig", "EngineConfig", "KeepConfig", "StorageConfig"]
@@ -36,14 +36,20 @@ class BackendConfig(Settings):
     context_window: PositiveInt | None = Field(
         default=None, description="Tokens its models take, for servers that do not tell."
     )
-    max_header_bytes: PositiveInt = Field(
-        default=64 * 1024, description="Bytes of an answer's head, and between two pieces of its content."
+    max_header_bytes: ByteSize = Field(
+        default=ByteSize(64 * 1024),
+        gt=0,
+        description="Bytes of an answer's head, and between two pieces of its content.",
     )
-    max_event_bytes: PositiveInt = Field(
-        default=16 * 1024 * 1024, description="Bytes of one event of a stream, and of an answer that is not streamed."
+    max_event_bytes: ByteSize = Field(
+        default=ByteSize(16 * 1024**2),
+        gt=0,
+        description="Bytes of one event of a stream, and of an answer that is not streamed.",
     )
-    max_answer_bytes: PositiveInt = Field(
-        default=64 * 1024 * 1024, description="Bytes of an answer in all, streamed or passed through."
+    max_answer_bytes: ByteSize = Field(
+        default=ByteSize(64 * 1024**2),
+        gt=0,
+        description="Bytes of an answer in all, streamed or passed through.",
     )
     max_values: PositiveInt = Field(
         default=500_000, description="JSON values in one event, or in an answer that is not streamed."
@@ -110,14 +116,14 @@ class EncryptionConfig(Settings):
 class KeepConfig(Settings):
     """How long things are kept. What is too old is deleted; without a limit nothing is."""
 
-    responses: Duration | None = Field(
+    responses: Age | None = Field(
         default=None, description="Age at which responses are deleted, such as 30d; for ever if not given."
     )
-    events: Duration | None = Field(
+    events: Age | None = Field(
         default=None,
         description="Age at which the events of background responses are deleted; with the response if not given.",
     )
-    conversations: Duration | None = Field(
+    conversations: Age | None = Field(
         default=None, description="Time after its last use at which a conversation is deleted; never if not given."
     )
 
