@@ -226,7 +226,7 @@ class UnsupportedMediaTypeError(APIError):
 
 
 class RateLimitError(APIError):
-    """429: too many requests; `retry_after` seconds from now one will be taken."""
+    """429: too many requests; `retry_after` seconds from now one will be taken. With None, trying again is in vain."""
 
     status = 429
     type = "rate_limit_error"
@@ -236,12 +236,15 @@ class RateLimitError(APIError):
         self,
         message: str,
         *,
-        retry_after: float,
+        retry_after: float | None,
         headers: Mapping[str, str] | None = None,
         code: str | None = None,
     ) -> None:
-        seconds = max(1, -int(-retry_after // 1))
-        super().__init__(message, code=code, headers={**(headers or {}), "retry-after": str(seconds)})
+        if retry_after is None:  # SDKs try a 429 again unless this tells them not to
+            told = {"x-should-retry": "false"}
+        else:
+            told = {"retry-after": str(max(1, -int(-retry_after // 1)))}
+        super().__init__(message, code=code, headers={**(headers or {}), **told})
         self.retry_after = retry_after
 
 

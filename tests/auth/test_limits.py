@@ -76,6 +76,7 @@ def test_a_refusal_tells_when_to_come_back_and_then_takes_the_request(clock: Clo
     assert caught.value.headers["retry-after"] == "8"
     assert caught.value.headers["x-ratelimit-remaining-requests"] == "0"
     assert caught.value.headers["x-ratelimit-reset-requests"] == "7.5s"
+    assert caught.value.retry_after is not None
     clock.advance(caught.value.retry_after)
     limiter.check(ALICE)
 

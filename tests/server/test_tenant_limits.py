@@ -68,7 +68,12 @@ def refused(answer: httpx.Response, code: str) -> str:
     assert answer.status_code == 429, answer.text
     error = answer.json()["error"]
     assert (error["type"], error["code"]) == ("rate_limit_error", code)
-    assert int(answer.headers["retry-after"]) >= 1
+    if code == "storage_quota_exceeded":  # waiting does not help, so SDKs must not do it
+        assert "retry-after" not in answer.headers
+        assert answer.headers["x-should-retry"] == "false"
+    else:
+        assert int(answer.headers["retry-after"]) >= 1
+        assert "x-should-retry" not in answer.headers
     return str(error["message"])
 
 

@@ -163,6 +163,6 @@ class Fallback(Wrapper):
 def _asked_pause(error: APIError) -> float:
     """Return the seconds a server asked us to wait."""
     if isinstance(error, RateLimitError):
-        return error.retry_after
+        return error.retry_after or 0.0
     value = error.headers.get("retry-after", "")
     return float(value) if value.isdecimal() else 0.0

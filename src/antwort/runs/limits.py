@@ -118,7 +118,7 @@ class TenantLimits:
                 f"This tenant has stored as much as it may: {known.bytes:,} of {most:,} bytes "
                 "(limits.per_tenant.max_stored_bytes). Delete responses, conversations or other things of it, or send "
                 "'store': false.",
-                retry_after=60,
+                retry_after=None,
                 code="storage_quota_exceeded",
             )
 

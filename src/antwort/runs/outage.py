@@ -74,6 +74,6 @@ class ModelOutage:
 def _asked(error: APIError) -> float:
     """Return the seconds that a server asked us to wait."""
     if isinstance(error, RateLimitError):
-        return error.retry_after
+        return error.retry_after or 0.0
     value = error.headers.get("retry-after", "")
     return float(value) if value.isdecimal() else 0.0

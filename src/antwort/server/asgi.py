@@ -36,7 +36,13 @@ from antwort.server.state import ServerState
 
 __all__ = ["Parts", "build_asgi", "build_websockets"]
 
-EXPOSED_HEADERS = ("x-request-id", "retry-after", "x-ratelimit-limit-requests", "x-ratelimit-remaining-requests")
+EXPOSED_HEADERS = (
+    "x-request-id",
+    "retry-after",
+    "x-should-retry",
+    "x-ratelimit-limit-requests",
+    "x-ratelimit-remaining-requests",
+)
 
 
 @dataclass(frozen=True, slots=True)
