@@ -3,6 +3,7 @@
 A scope is a word such as `metrics`, or two with a colon such as `responses:read`. Routes of providers have more.
 """
 
+import difflib
 from collections.abc import Collection, Iterable, Mapping
 
 from antwort.errors import did_you_mean
@@ -18,7 +19,9 @@ __all__ = [
     "RESPONSES_READ",
     "RESPONSES_WRITE",
     "granted",
+    "is_one_scope",
     "mistake_in",
+    "nearest_scope",
 ]
 
 EVERYTHING = "*"
@@ -50,11 +53,18 @@ def granted(scopes: Collection[str], scope: str) -> bool:
     return EVERYTHING in scopes or scope in scopes or f"{scope.partition(':')[0]}:{EVERYTHING}" in scopes
 
 
+def is_one_scope(text: str) -> bool:
+    """Tell whether a text can be a scope: neither nothing nor several, which blanks or commas would part."""
+    return text.split() == [text] and "," not in text
+
+
 def mistake_in(scope: str, known: Iterable[str] = ()) -> str | None:
-    """Return what is wrong with a scope that begins like one of the API's, or of those known, and is none of them.
+    """Return what is wrong with a text that is not one scope, or begins like a known or own one and is none of them.
 
     Any other word may be asked for by a function or by a provider that is not here, so it is no mistake.
     """
+    if not is_one_scope(scope):
+        return f"'{scope}' is not a scope; give one scope each, without blanks and commas"
     names = [*OWN_SCOPES, *known]
     family, colon, _ = scope.partition(":")
     if scope == EVERYTHING or scope in names:
@@ -64,3 +74,10 @@ def mistake_in(scope: str, known: Iterable[str] = ()) -> str | None:
         return None
     hint = did_you_mean(scope, relatives) if colon else ""
     return f"there is no scope '{scope}'{hint or '; there is ' + ', '.join(relatives)}"
+
+
+def nearest_scope(scope: str) -> str:
+    """Return `; did you mean 'x'?` if the first word of a scope is nearly that of one of the API's, or nothing."""
+    families = dict.fromkeys(name.partition(":")[0] for name in OWN_SCOPES)
+    near = difflib.get_close_matches(scope.partition(":")[0], families, n=1, cutoff=0.8)
+    return did_you_mean(scope, [name for name in OWN_SCOPES if name.partition(":")[0] in near])

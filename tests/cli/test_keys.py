@@ -70,6 +70,10 @@ def test_the_list_shows_all_but_the_secret(cli: Cli) -> None:
         ("responses:reed", "there is no scope 'responses:reed'; did you mean 'responses:read'?"),
         ("functions:x", "there is no scope 'functions:x'; did you mean 'functions:call'?"),
         ("conversations", "there is no scope 'conversations'; there is conversations:read, conversations:write"),
+        ("", "one scope each; repeat --scope"),
+        ("a b", "one scope each; repeat --scope"),
+        ("metrics ", "one scope each; repeat --scope"),
+        ("responses:read,responses:write", "one scope each; repeat --scope"),
     ],
 )
 def test_a_scope_that_cannot_be_is_refused(cli: Cli, scope: str, told: str) -> None:
@@ -85,6 +89,14 @@ def test_a_scope_that_the_api_does_not_have_is_a_warning(cli: Cli) -> None:
     assert "the scope 'response:read' opens only what a provider or a function asks it for" in result.stderr
     assert "did you mean 'responses:read'?" in result.stderr
     assert "'responses:*'" not in result.stderr
+
+
+@pytest.mark.parametrize("scope", ["vector_stores:reed", "notes:read", "call"])
+def test_a_scope_of_something_else_is_not_taken_for_one_of_the_api(cli: Cli, scope: str) -> None:
+    result = cli("keys", "new", "--tenant", "acme", "--scope", scope)
+    assert result.exit_code == 0
+    assert f"the scope '{scope}' opens only what a provider or a function asks it for." in result.stderr
+    assert "did you mean" not in result.stderr
 
 
 def test_an_empty_list_says_how_to_create_a_key(cli: Cli) -> None:

@@ -13,7 +13,8 @@ from websockets.exceptions import InvalidStatus
 from websockets.sync.client import ClientConnection, connect
 
 from antwort import Antwort
-from antwort.config import ApiKeyConfig, AuthConfig, Config, ProviderConfig, ServerConfig
+from antwort.config import ApiKeyConfig, AuthConfig, Config, ProviderConfig, ServerConfig, load_config
+from antwort.errors import ConfigError
 from antwort.provider import Hosted, Provider, function, route
 from antwort.testing import RunningApp, ScriptedBackend, call, running, turn
 
@@ -240,7 +241,21 @@ def test_a_websocket_continues_what_was_said_on_it_and_nothing_else(server: Runn
         assert (refusal["status"], refusal["error"]["code"]) == (403, "insufficient_permissions")
 
 
-def test_a_key_with_a_scope_that_cannot_be_is_refused_at_start(tmp_path: Path) -> None:
-    entry = ApiKeyConfig(id="typo", key=SecretStr("secret"), scopes=["responses:reed"])
-    with pytest.raises(Exception, match="there is no scope 'responses:reed'; did you mean 'responses:read'"):
-        Antwort(Config(data_dir=tmp_path, auth=AuthConfig(api_keys=[entry])))
+@pytest.mark.parametrize(
+    ("scope", "told"),
+    [
+        ("responses:reed", "there is no scope 'responses:reed'; did you mean 'responses:read'?"),
+        ("responses:read responses:write", "give one scope each, without blanks and commas"),
+        ("responses:read,responses:write", "give one scope each, without blanks and commas"),
+        ("", "give one scope each, without blanks and commas"),
+    ],
+)
+def test_a_key_with_a_scope_that_cannot_be_is_refused_with_its_line(tmp_path: Path, scope: str, told: str) -> None:
+    file = tmp_path / "antwort.yaml"
+    lines = ["auth:", "  api_keys:", "    - id: typo", "      key: secret", "      scopes:", "        - notes"]
+    file.write_text("\n".join([*lines, f'        - "{scope}"', ""]), encoding="utf-8")
+    with pytest.raises(ConfigError) as caught:
+        load_config(file, environ={})
+    assert told in caught.value.message
+    assert "auth.api_keys.0.scopes.1" in str(caught.value)
+    assert f"{file}:7" in str(caught.value)

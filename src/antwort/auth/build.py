@@ -13,7 +13,6 @@ from antwort.auth.keyfile import ApiKey, KeyFile, hash_key
 from antwort.auth.keys import ApiKeyAuthenticator
 from antwort.config import ApiKeyConfig, Config
 from antwort.errors import ConfigError
-from antwort.scopes import mistake_in
 
 __all__ = ["allowed_hosts", "build_authenticator", "check_bind", "is_anonymous", "keys_file"]
 
@@ -106,8 +105,6 @@ def _record(entry: ApiKeyConfig) -> ApiKey:
     where = f"auth.api_keys '{entry.id}'"
     if plaintext is not None and plaintext.split() != [plaintext]:
         raise ConfigError("The key must not contain blanks: no client could send it.", where=where)
-    if mistake := next(filter(None, map(mistake_in, entry.scopes)), None):
-        raise ConfigError(mistake, where=where)
     try:
         return ApiKey(
             id=entry.id,

@@ -14,7 +14,7 @@ from antwort.cli.output import print_json, print_table
 from antwort.config import Config, LoadedConfig
 from antwort.errors import ConfigError, did_you_mean
 from antwort.observability import AuditLog
-from antwort.scopes import EVERYTHING, OWN_SCOPES, mistake_in
+from antwort.scopes import EVERYTHING, OWN_SCOPES, is_one_scope, mistake_in, nearest_scope
 
 __all__ = ["keys"]
 
@@ -121,12 +121,14 @@ def revoke(loaded: LoadedConfig, *, key_id: str) -> None:
 
 def _scope_note(scope: str) -> str | None:
     """Return what is odd about a scope; one that cannot be meant is a UsageError."""
+    if not is_one_scope(scope):
+        raise click.UsageError(f"'{scope}' is not a scope: one scope each; repeat --scope")
     if mistake := mistake_in(scope):
         raise click.UsageError(mistake)
     family = scope.partition(":")[0]
     if scope == EVERYTHING or any(name.partition(":")[0] == family for name in OWN_SCOPES):
         return None
-    hint = did_you_mean(scope, OWN_SCOPES) or "."
+    hint = nearest_scope(scope) or "."
     return f"the scope '{scope}' opens only what a provider or a function asks it for{hint}"
 
 

@@ -121,10 +121,11 @@ class KeepConfig(Settings):
     )
     events: Age | None = Field(
         default=None,
-        description="Age at which the events of background responses are deleted; with the response if not given.",
+        description="Age at which events of background responses are deleted, such as 7d; with them if not given.",
     )
     conversations: Age | None = Field(
-        default=None, description="Time after its last use at which a conversation is deleted; never if not given."
+        default=None,
+        description="Time after its last use at which a conversation is deleted, such as 90d; never if not given.",
     )
 
 

@@ -22,6 +22,7 @@ from antwort.config.engine import AgentConfig, BackendConfig, EncryptionConfig, 
 from antwort.config.outbound import OutboundConfig, is_network
 from antwort.config.settings import Settings
 from antwort.errors import did_you_mean
+from antwort.scopes import mistake_in
 
 __all__ = [
     "ApiKeyConfig",
@@ -54,8 +55,16 @@ def _lower(value: Any) -> Any:
     return value.lower() if isinstance(value, str) else value
 
 
+def _possible(scope: str) -> str:
+    if mistake := mistake_in(scope):
+        raise ValueError(mistake)
+    return scope
+
+
 UserPath = Annotated[Path, AfterValidator(_expand)]
 """A path that may start with `~`."""
+KeyScope = Annotated[str, AfterValidator(_possible)]
+"""A scope that may be one of a provider, but is no mistake in one of the API's."""
 
 
 class WebSocketConfig(Settings):
@@ -128,7 +137,7 @@ class ApiKeyConfig(Settings):
     hash: str | None = Field(default=None, min_length=1, description="Hash of the key, instead of the key itself.")
     tenant: str = Field(default="default", min_length=1, description="Tenant the key belongs to.")
     subject: str | None = Field(default=None, description="Who uses the key; its id if not given.")
-    scopes: list[str] = Field(default=["*"], description="What the key may do; '*' is everything.")
+    scopes: list[KeyScope] = Field(default=["*"], description="What the key may do; '*' is everything.")
 
     @model_validator(mode="after")
     def _has_one_secret(self) -> Self:
