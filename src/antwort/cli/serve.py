@@ -17,6 +17,7 @@ from antwort.app import Antwort
 from antwort.auth import allowed_hosts, check_bind
 from antwort.cli.model import app_with_model, backend_option, probe_option
 from antwort.cli.options import configured, setting
+from antwort.cli.stuck import StuckLoop
 from antwort.config import LoadedConfig
 from antwort.functions.tasks import end_tasks
 from antwort.observability import configure_logging
@@ -92,6 +93,7 @@ def _fastest_loop() -> Callable[[], asyncio.AbstractEventLoop] | None:
 async def _serve(app: Antwort, sock: socket.socket) -> None:
     """Start, serve until a signal comes, and close. A signal while starting ends the start."""
     loop = asyncio.get_running_loop()
+    stuck = StuckLoop(app.config)
     server = running_server(
         app.asgi(),
         app.config.server,
@@ -107,21 +109,29 @@ async def _serve(app: Antwort, sock: socket.socket) -> None:
 
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop, number)
+    stuck.listen()
     try:
         await starting
     except asyncio.CancelledError:
+        stuck.enter("over")
         if server.should_exit:
             return
         raise
+    except BaseException:
+        stuck.enter("over")
+        raise
+    stuck.enter("serving")
     _spare_the_collector()
     try:
         await server.serve(sockets=[sock])
     finally:
         # From here on Ctrl-C interrupts: it is the way out if a provider does not come to its end.
         loop.remove_signal_handler(signal.SIGINT)
+        stuck.enter("closing")
         await app.close()
         await _end_the_rest(app.config.functions.grace)
         await _leave_threads(app.config.functions.grace)
+        stuck.enter("over")
 
 
 async def _end_the_rest(grace: float) -> None:

@@ -37,6 +37,8 @@ class Patience:
 def telling(what: str, limit: float | None = None) -> Iterator[None]:
     """Say in the log that something is waited for if it takes long; on a thread, since it may hold up the loop."""
     bound = "" if limit is None else f"; it has {limit:g} seconds"
+    if limit is not None and limit <= _SILENCE:  # the loop is held up, or the limit would have ended it
+        bound = f", and has blocked the event loop beyond its limit of {limit:g} seconds"
     timer = threading.Timer(_SILENCE, logger.warning, ("%s takes longer than %g seconds%s", what, _SILENCE, bound))
     timer.daemon = True
     timer.start()

@@ -1,0 +1,133 @@
+"""The end of a process whose event loop is stuck: there no time limit is kept, and no signal is heard."""
+
+import asyncio
+import contextlib
+import logging
+import os
+import select
+import signal
+import socket
+import sys
+import threading
+from typing import Literal, TypeAlias
+
+from antwort.cli.failures import Failure, Misuse
+from antwort.config import Config
+
+__all__ = ["StuckLoop"]
+
+Phase: TypeAlias = Literal["starting", "serving", "closing", "over"]
+
+logger = logging.getLogger(__name__)
+
+_STEP = 0.05
+"""Seconds between two looks at a loop that has a limit."""
+_LENIENCE = 2.0
+"""Seconds that a loop may be late in any case: on a machine under load it only looks stuck."""
+_LAST_WORD = 1.0
+"""Seconds that the last line may take: whoever is stuck may hold the lock of the log."""
+_ENDING = (signal.SIGINT, signal.SIGTERM)
+_PROVIDER = "provider "
+"""How the name of a task begins in which a provider starts and closes."""
+
+
+class StuckLoop:
+    """Ends the process when code that blocks the loop keeps it from starting in time, or from stopping.
+
+    A thread asks the loop whether it still turns: while it starts, while it closes, and when a signal has come. While
+    it serves, the thread is asleep. Whatever only waits, as it should, never meets this: it has limits of its own.
+    """
+
+    def __init__(self, config: Config) -> None:
+        functions = config.functions
+        self._start, self._close = functions.start_timeout, functions.close_timeout
+        self._grace = max(functions.grace, _LENIENCE)
+        self._shutdown = config.server.shutdown_timeout
+        self._loop = asyncio.get_running_loop()
+        self._phase: Phase = "starting"
+        self._signals = 0
+        self._inlet, self._outlet = socket.socketpair()
+        self._inlet.setblocking(False)
+        self._forward = -1
+        threading.Thread(target=self._watch, name="antwort-stuck-loop", daemon=True).start()
+
+    def enter(self, phase: Phase) -> None:
+        """Take note of how far the process is. After `over`, signals are the loop's own business again."""
+        if phase == "over" and self._forward >= 0:
+            signal.set_wakeup_fd(self._forward)
+        self._phase = phase
+        with contextlib.suppress(OSError):  # the thread has seen it already, and ended
+            self._inlet.send(b"\0")
+
+    def listen(self) -> None:
+        """Hear signals before the loop does, which has its handlers by now, and pass them on to it."""
+        self._forward = signal.set_wakeup_fd(self._inlet.fileno())
+
+    def _watch(self) -> None:
+        with self._inlet, self._outlet:
+            while self._phase != "over":
+                self._hear(None if self._phase == "serving" and not self._signals else _STEP)
+                if not self._ask():
+                    return
+
+    def _hear(self, seconds: float | None) -> None:
+        """Wait for a signal or a new phase."""
+        if not select.select([self._outlet], [], [], seconds)[0]:
+            return
+        numbers = self._outlet.recv(64).replace(b"\0", b"")
+        self._signals += sum(number in _ENDING for number in numbers)
+        if numbers and self._forward >= 0:
+            with contextlib.suppress(OSError):  # the loop is closed, or has more of them than it can take
+                os.write(self._forward, numbers)
+
+    def _ask(self) -> bool:
+        """Wait until the loop turns; tell whether there still is one."""
+        answered = threading.Event()
+        try:
+            self._loop.call_soon_threadsafe(answered.set)
+        except RuntimeError:
+            return False
+        waited = 0.0  # counted, not measured: a process that was suspended is not stuck
+        while not answered.wait(_STEP) and self._phase != "over":
+            self._hear(0)
+            waited += _STEP
+            limit = self._limit()
+            if limit is not None and waited >= limit:
+                self._end(waited)
+        return True
+
+    def _limit(self) -> float | None:
+        """Return how long the loop may be stuck, as things are."""
+        if self._signals > 1 or (self._signals and self._phase == "starting"):
+            return self._grace
+        if self._phase == "starting":
+            return None if self._start is None else self._start + self._grace
+        if self._close is None or (self._phase == "serving" and not self._signals):
+            return None
+        return self._close + self._grace + (self._shutdown if self._phase == "serving" else 0.0)
+
+    def _end(self, waited: float) -> None:
+        task = asyncio.current_task(self._loop)
+        name = "the event loop" if task is None else task.get_name()
+        code, last_word = 1, threading.Thread(target=_log, args=(name, waited), daemon=True)
+        if self._phase == "starting" and not self._signals:
+            thing = f"providers.{name.removeprefix(_PROVIDER)}" if name.startswith(_PROVIDER) else name
+            refusal = Misuse(
+                f"{thing} did not start within {self._start:g} seconds, and blocks the event loop; "
+                "functions.start_timeout is the limit"
+            )
+            code, last_word = refusal.exit_code, threading.Thread(target=_show, args=(refusal,), daemon=True)
+        last_word.start()
+        last_word.join(_LAST_WORD)
+        os._exit(code)
+
+
+def _log(name: str, waited: float) -> None:
+    logger.error("the process ends at once: %s has blocked the event loop for %.1f seconds", name, waited)
+    sys.stdout.flush()
+    logging.shutdown()
+
+
+def _show(refusal: Failure) -> None:
+    refusal.show()
+    sys.stderr.flush()
