@@ -30,6 +30,7 @@ traceback.
 """
 
 import difflib
+import math
 from collections.abc import Iterable, Mapping
 from typing import ClassVar
 
@@ -60,6 +61,8 @@ __all__ = [
     "UnsupportedMediaTypeError",
     "did_you_mean",
 ]
+
+_A_DAY = 24 * 3600.0
 
 
 class AntwortError(Exception):
@@ -240,10 +243,12 @@ class RateLimitError(APIError):
         headers: Mapping[str, str] | None = None,
         code: str | None = None,
     ) -> None:
+        if retry_after is not None and not math.isfinite(retry_after):
+            retry_after = _A_DAY
         if retry_after is None:  # SDKs try a 429 again unless this tells them not to
             told = {"x-should-retry": "false"}
         else:
-            told = {"retry-after": str(max(1, -int(-retry_after // 1)))}
+            told = {"retry-after": str(max(1, math.ceil(retry_after)))}
         super().__init__(message, code=code, headers={**(headers or {}), **told})
         self.retry_after = retry_after
 

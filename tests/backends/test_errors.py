@@ -1,6 +1,7 @@
 """What a server says went wrong, and what our client is told."""
 
 import json
+import math
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 from typing import Any
@@ -193,6 +194,38 @@ def test_the_time_to_wait_may_be_a_date() -> None:
     then = datetime.now(UTC) + timedelta(hours=1)
     found = error(503, headers={"retry-after": format_datetime(then, usegmt=True)})
     assert 3500 < int(found.headers["retry-after"]) <= 3600
+
+
+@pytest.mark.parametrize("status", [429, 503])
+@pytest.mark.parametrize(
+    "sent",
+    [
+        "9" * 400,
+        "1" + "0" * 400 + ".5",
+        "99999999",
+        "Fri, 31 Dec 9999 23:59:59 -2300",
+        "Fri, 31 Dec 9999 23:59:59 GMT",
+        "Mon, 01 Jan 0001 00:00:00 +2300",
+        "Mon, 01 Jan 99999999999 00:00:00 GMT",
+        "inf",
+        "nan",
+        "1e999",
+    ],
+)
+def test_no_time_to_wait_is_longer_than_a_day(status: int, sent: str) -> None:
+    assert 1 <= int(error(status, headers={"retry-after": sent}).headers.get("retry-after", "1")) <= 24 * 3600
+
+
+@pytest.mark.parametrize("seconds", [math.inf, -math.inf, math.nan])
+def test_a_time_to_wait_that_is_no_number_is_a_day(seconds: float) -> None:
+    found = RateLimitError("x", retry_after=seconds)
+    assert (found.retry_after, found.headers["retry-after"]) == (86400.0, "86400")
+
+
+@pytest.mark.parametrize("body", [{"detail": [{"msg": "boom", "loc": 7}]}, {"message": "boom", "code": "4" * 5000}])
+def test_an_odd_report_is_an_error_of_the_server_all_the_same(body: Any) -> None:
+    assert "boom" in error(500, body).message
+    assert "boom" in reported_error("local", body).message
 
 
 def test_an_excerpt_of_anything_is_one_line() -> None:

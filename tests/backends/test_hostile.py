@@ -20,11 +20,12 @@ from tests.backends.conftest import (
     reply,
     stream,
 )
+from typing_extensions import override
 
 from antwort.backends import Retrying
 from antwort.backends.chat.stream import Turn
 from antwort.backends.chat.thoughts import MOST_BLANKS, ThinkTags
-from antwort.backends.failures import FAILED
+from antwort.backends.failures import BROKEN, FAILED
 from antwort.backends.figures import MOST, usage_of
 from antwort.backends.limits import Limits
 from antwort.backends.remote import SLICE
@@ -272,3 +273,50 @@ def test_tokens_used_are_a_number_that_can_be_counted(count: float, expected: in
     usage = usage_of({"prompt_tokens": count})
     assert usage is not None
     assert (usage.input_tokens, usage.total_tokens) == (expected, expected)
+
+
+class Puzzled(Turn):
+    """Meets something that it does not expect."""
+
+    @override
+    def take(self, payload: bytes) -> None:
+        raise TypeError(f"'int' object is not iterable: {payload!r}")
+
+    @override
+    def take_whole(self, body: bytes) -> None:
+        raise KeyError(body)
+
+
+class Broken(Notes):
+    """A sink with a defect."""
+
+    @override
+    def text(self, delta: str, logprobs: object = None) -> None:
+        raise TypeError("of the sink")
+
+
+@pytest.mark.parametrize("streamed", [True, False])
+async def test_an_answer_that_puzzles_the_reader_is_502_and_the_log_says_why(
+    server: ModelServer,
+    connect: Connect,
+    notes: Notes,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    streamed: bool,
+) -> None:
+    backend = connect()
+    monkeypatch.setattr(backend, "reader", lambda sink: Puzzled(backend.limits, sink))
+    server.scripts.append(stream(delta(content="secret"), DONE) if streamed else reply({"secret": 1}))
+    error = await refused(backend.run(a_request(stream=streamed), notes))
+    assert (error.code, error.message) == (BROKEN, "The backend 'local' sent an answer that could not be read.")
+    assert "Traceback" in caplog.text
+
+
+@pytest.mark.parametrize("streamed", [True, False])
+async def test_what_the_sink_raises_is_no_failure_of_the_server(
+    server: ModelServer, connect: Connect, streamed: bool
+) -> None:
+    whole = {"choices": [{"message": {"content": "Hello"}, "finish_reason": "stop"}]}
+    server.scripts.append(stream(delta(content="Hello"), DONE) if streamed else reply(whole))
+    with pytest.raises(TypeError, match="of the sink"):
+        await connect().run(a_request(stream=streamed), Broken())

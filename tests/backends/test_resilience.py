@@ -176,7 +176,7 @@ async def test_being_cancelled_is_not_a_failure_to_try_again(notes: Notes) -> No
 class Probes:
     """What is asked for a sign of life, and how long it is left alone in between; the test takes the steps."""
 
-    def __init__(self, *alive: bool) -> None:
+    def __init__(self, *alive: bool | Exception) -> None:
         self.answers = list(alive)
         self.pauses: list[float] = []
         self.asked = asyncio.Event()
@@ -185,7 +185,10 @@ class Probes:
 
     async def probe(self) -> bool:
         self.asked.set()
-        return self.answers.pop(0)
+        answer = self.answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
 
     async def sleep(self, seconds: float) -> None:
         self.pauses.append(seconds)
@@ -223,6 +226,21 @@ async def test_a_server_that_is_away_is_left_alone_until_a_probe_is_answered(not
     assert caught.value.headers["retry-after"] == "1"
     assert len(server.asked) == 3
     await probes.step()
+    probes.rested.set()
+    await guarded.breaker.settled()
+    server.failures.clear()
+    await guarded.run(a_request(), notes)
+    assert notes.said() == "local says hello"
+
+
+async def test_a_probe_that_breaks_is_not_the_last(notes: Notes, caplog: pytest.LogCaptureFixture) -> None:
+    probes, server = Probes(False, TypeError("odd"), True), always(DOWN)
+    guarded = Guarded(server, probes.breaker())
+    await fail(guarded)
+    await probes.resting.wait()
+    await probes.step()
+    assert guarded.breaker.state is CircuitState.OPEN
+    assert "'local' could not be asked for a sign of life" in caplog.text
     probes.rested.set()
     await guarded.breaker.settled()
     server.failures.clear()

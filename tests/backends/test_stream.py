@@ -282,6 +282,26 @@ def test_no_log_probabilities_are_none(value: Any) -> None:
     assert logprobs_of(value) is None
 
 
+@pytest.mark.parametrize(
+    ("entry", "shaped"),
+    [
+        ({"token": 1, "top_logprobs": 7}, {"token": "1", "bytes": [49], "logprob": 0.0, "top_logprobs": []}),
+        (
+            {"token": "a", "bytes": "a", "logprob": "-1", "top_logprobs": [7, None, {}]},
+            {
+                "token": "a",
+                "bytes": [97],
+                "logprob": 0.0,
+                "top_logprobs": [{"token": "", "bytes": [], "logprob": 0.0}],
+            },
+        ),
+        ({"bytes": [1, "x"], "top_logprobs": {"a": 1}}, {"token": "", "bytes": [], "logprob": 0.0, "top_logprobs": []}),
+    ],
+)
+def test_odd_log_probabilities_are_read_as_far_as_they_can_be(entry: Any, shaped: Any) -> None:
+    assert logprobs_of({"content": [7, entry, None]}) == [shaped]
+
+
 # --- whole answers --------------------------------------------------------------------------------------------------
 
 

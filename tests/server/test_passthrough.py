@@ -310,6 +310,7 @@ def test_requests_are_counted_by_path_and_status(tmp_path: Path) -> None:
     [
         (b"{", None, "invalid_json"),
         (b'{"model": "\xff"}', "model", "invalid_type"),
+        (b'{"model": "m", "messages": [{"role": "user", "content": "image_url \xff"}]}', "messages", "invalid_json"),
         (b"[]", None, "invalid_type"),
         (b"", None, "invalid_json"),
         (b'{"model": 7}', "model", "invalid_type"),

@@ -93,7 +93,7 @@ class CircuitBreaker:
     async def _examine(self) -> None:
         """Find out whether the server is away, and if it is, when it is back."""
         try:
-            if await self._probe():
+            if await self._is_there():
                 self._failures = 0
                 return
             if self._failures == 0:
@@ -103,8 +103,16 @@ class CircuitBreaker:
             self._pause = FIRST_PAUSE
             while self.state is CircuitState.OPEN:
                 await self._sleep(self._jitter(self._pause / 2, self._pause))
-                if await self._probe():
+                if await self._is_there():
                     self.success()
                 self._pause = min(LONGEST_PAUSE, 2 * self._pause)
         finally:
             self._task = None
+
+    async def _is_there(self) -> bool:
+        """Ask the server; a probe that breaks is one that failed, and must not be the last."""
+        try:
+            return await self._probe()
+        except Exception:
+            logger.exception("The backend '%s' could not be asked for a sign of life.", self._name)
+            return False

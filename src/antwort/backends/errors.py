@@ -26,6 +26,8 @@ __all__ = ["excerpt", "reply_error", "reported_error"]
 _SHOWN = 500
 _RETRY_AFTER = 1.0
 """Seconds to wait for a server that takes no more requests and does not say until when."""
+_LONGEST_WAIT = 24 * 3600.0
+"""Seconds that a server can ask to wait; more is taken for so many."""
 
 _TITLE = re.compile(r"<title[^>]*>(.*?)</title>", re.IGNORECASE | re.DOTALL)
 _UNSEEN = re.compile(r"<(script|style)\b.*?</\1\s*>|<[^>]*>", re.IGNORECASE | re.DOTALL)
@@ -69,7 +71,7 @@ class _Report:
     @property
     def status(self) -> int:
         """The HTTP status the report stands for; 500 if it does not say."""
-        if self.code.isdecimal() and 400 <= int(self.code) < 600:
+        if len(self.code) == 3 and self.code.isdecimal() and 400 <= int(self.code) < 600:
             return int(self.code)
         words = f"{self.code} {self.type}".lower()
         return next((status for status, marks in _STATUS_BY_WORD if any(mark in words for mark in marks)), 500)
@@ -175,7 +177,8 @@ def _words(message: Any) -> str:
     if isinstance(message, list):
         return "; ".join(_words(entry) for entry in message)
     if isinstance(message, dict) and isinstance(message.get("msg"), str):
-        place = ".".join(str(step) for step in message.get("loc") or ())
+        steps = message.get("loc")
+        place = ".".join(str(step) for step in steps) if isinstance(steps, list) else ""
         return f"{place}: {message['msg']}" if place else str(message["msg"])
     return msgspec.json.encode(message).decode()
 
@@ -194,10 +197,11 @@ def _retry_after(headers: Mapping[str, str]) -> float | None:
     value = headers.get("retry-after")
     if value is None:
         return None
-    if value.replace(".", "", 1).isdecimal():
-        return float(value)
     try:
-        then = parsedate_to_datetime(value)
-    except ValueError:
+        if value.replace(".", "", 1).isdecimal():
+            seconds = float(value)
+        else:
+            seconds = (parsedate_to_datetime(value).astimezone(UTC) - datetime.now(UTC)).total_seconds()
+    except (ValueError, OverflowError, OSError):  # no date, or one beyond what a clock can show
         return None
-    return max(0.0, (then.astimezone(UTC) - datetime.now(UTC)).total_seconds())
+    return min(max(0.0, seconds), _LONGEST_WAIT)

@@ -1,5 +1,6 @@
 """Figures that model servers give: tokens used and log probabilities, in whatever spelling."""
 
+from collections.abc import Iterator
 from typing import Any
 
 from antwort.wire.usage import InputTokensDetails, OutputTokensDetails, Usage
@@ -40,20 +41,26 @@ def logprobs_of(value: Any) -> list[JSON] | None:
     if not isinstance(content, list) or not content:
         return None
     return [
-        {**_logprob(entry), "top_logprobs": [_logprob(top) for top in entry.get("top_logprobs") or ()]}
-        for entry in content
-        if isinstance(entry, dict)
+        {**_logprob(entry), "top_logprobs": [_logprob(top) for top in _objects(entry.get("top_logprobs"))]}
+        for entry in _objects(content)
     ]
 
 
 def _logprob(entry: JSON) -> JSON:
-    token = str(entry.get("token", ""))
-    encoded = entry.get("bytes")
+    token, encoded, logprob = str(entry.get("token", "")), entry.get("bytes"), entry.get("logprob")
     return {
         "token": token,
-        "bytes": list(token.encode(errors="replace")) if encoded is None else encoded,
-        "logprob": entry.get("logprob") or 0.0,
+        "bytes": encoded if _are_bytes(encoded) else list(token.encode(errors="replace")),
+        "logprob": logprob if isinstance(logprob, _NUMBER) and logprob else 0.0,
     }
+
+
+def _are_bytes(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(byte, int) for byte in value)
+
+
+def _objects(value: Any) -> Iterator[JSON]:
+    return (entry for entry in value if isinstance(entry, dict)) if isinstance(value, list) else iter(())
 
 
 def _object(value: JSON, *names: str) -> JSON | None:

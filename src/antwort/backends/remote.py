@@ -7,6 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import replace
 from itertools import islice
+from traceback import walk_tb
 from typing import Any, Protocol
 
 import msgspec
@@ -39,6 +40,8 @@ SLICE = 256
 """Events that are read before others get their turn."""
 PORTION = 32 * 1024
 """Bytes that are taken apart before others get their turn: they hold some 200 events, or thousands of lines."""
+_ODD = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError, msgspec.MsgspecError)
+"""What a reader may raise that meets something it does not expect: the answer is odd, whatever else is wrong."""
 PARTING = 0.25
 """Seconds to wait for the end of a stream whose last event is there, so that its connection can be used again."""
 
@@ -175,15 +178,25 @@ class RemoteBackend(ABC):
             if _is_stream(reply, asked=request.stream):
                 await self._stream(reply, sink)
             else:
-                turn = self.reader(sink)
-                whole = await reply.read(self.limits.event_bytes)
-                self.limits.check_values(whole)
-                turn.take_whole(whole)
-                turn.end()
-                await sink.flush()
+                await self._whole(reply, sink)
+        except _ODD as error:
+            if _passed_through(error, sink):
+                raise
+            logger.exception("The answer of the backend '%s' could not be read.", self.name)
+            raise BadGatewayError(
+                f"The backend '{self.name}' sent an answer that could not be read.", code=BROKEN
+            ) from None
         finally:
             # Nothing remains of a turn that was cancelled or failed: the server must stop working on it.
             reply.abort()
+
+    async def _whole(self, reply: Reply, sink: TurnSink) -> None:
+        turn = self.reader(sink)
+        whole = await reply.read(self.limits.event_bytes)
+        self.limits.check_values(whole)
+        turn.take_whole(whole)
+        turn.end()
+        await sink.flush()
 
     async def _stream(self, reply: Reply, sink: TurnSink) -> None:
         turn = self.reader(sink)
@@ -223,6 +236,12 @@ async def _take_slices(turn: Reader, payloads: Sequence[bytes], flush: Callable[
         await asyncio.sleep(0)
     if not payloads:
         await asyncio.sleep(0)
+
+
+def _passed_through(error: BaseException, sink: TurnSink) -> bool:
+    """Tell whether it was the sink that raised an error, which is no failure of the model server."""
+    frames = walk_tb(error.__traceback__)
+    return any(frame.f_locals.get("self") is sink for frame, _ in frames)
 
 
 def encode_body(body: JSON, *, in_pieces: bool = False) -> bytes:

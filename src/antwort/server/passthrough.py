@@ -181,7 +181,10 @@ def _links(fields: Fields) -> Iterator[tuple[str, str]]:
     raw = bytes(fields.get("messages", b""))
     if b"_url" not in raw and b"\\u" not in raw:  # the name could be written with escapes
         return
-    messages: Any = msgspec.json.decode(raw)
+    try:
+        messages: Any = msgspec.json.decode(raw)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise BadRequestError(f"The body is not valid JSON: {error}.", param="messages", code="invalid_json") from None
     for place, message in enumerate(messages if isinstance(messages, list) else ()):
         content = message.get("content") if isinstance(message, dict) else None
         for index, part in enumerate(content if isinstance(content, list) else ()):
