@@ -282,7 +282,14 @@ class Loop:
         if call.refusal is not None or target is None or target.executor is None or target.spec is None:
             return ToolResult.error(call.refusal or "There is no such function.", "denied")
         ctx = self.plan.ctx.with_(call_id=call.call_id, options=target.options, sources=call.sources)
-        result = await target.executor.execute(target.spec.name, call.arguments, ctx)
+        name = target.spec.name
+        try:
+            result = ToolResult.of(await target.executor.execute(name, call.arguments, ctx))
+        except (asyncio.CancelledError, GeneratorExit):
+            raise
+        except BaseException:  # an executor may be anybody's
+            logger.exception("the executor of function %s has failed", name)
+            result = ToolResult.error(f"{name} failed.")
         self.on_progress()
         return result
 

@@ -316,21 +316,24 @@ class Execution:
 
     def _capped(self, entry: Entry, result: ToolResult) -> ToolResult:
         limit = self._limit(entry)
-        if len(result.output) <= limit and result.output.isascii():
-            return result
-        return replace(result, output=encodable(capped(result.output, limit)))
+        output = encodable(capped(result.output, limit))
+        return result if output is result.output else replace(result, output=output)
 
     def _refused(self, entry: Entry, error: FunctionError) -> ToolResult:
         """Make a result of what the model is to know."""
         try:
-            message = str(error)
-        except Exception:  # noqa: BLE001 - a text that cannot be had tells nothing
+            refusal = ToolResult.error(str(error), error.status)
+        except BaseException:  # noqa: BLE001 - a text that cannot be had tells nothing, whatever its author raises
             return self._crashed(entry, error)
-        return self._capped(entry, ToolResult.error(message, error.status))
+        return self._capped(entry, refusal)
 
     def _crashed(self, entry: Entry, error: BaseException) -> ToolResult:
         name = entry.spec.name
-        logger.error("function %s of provider %s failed", name, entry.provider.name, exc_info=error)
+        try:
+            logger.error("function %s of provider %s failed", name, entry.provider.name, exc_info=error)
+        except Exception as trouble:  # noqa: BLE001 - groups in groups may be nested too deeply for a traceback
+            kind = type(trouble).__name__
+            logger.error("function %s failed; its traceback cannot be written: %s", name, kind)  # noqa: TRY400
         if isinstance(error, asyncio.CancelledError):
             return ToolResult.error(f"{name} was cancelled before it finished.")
         return self._capped(entry, ToolResult.error(f"{name} failed: {described(error, self._redactor)}"))

@@ -39,7 +39,7 @@ class ToolResult:
 
     def __post_init__(self) -> None:
         output: object = self.output
-        if not isinstance(output, str):
+        if type(output) is not str:  # a subclass of it is not what the wire knows
             object.__setattr__(self, "output", as_text(output))
         if self.status not in STATUSES or (self.is_error and self.status == "success"):
             object.__setattr__(self, "status", "error" if self.is_error else "success")

@@ -49,12 +49,14 @@ class Stop:
 
 
 def encodable(text: str) -> str:
-    """Replace lone surrogates: they are text that nobody downstream can encode."""
-    return text if text.isascii() else str.encode(text, errors="replace").decode()
+    """Return a plain `str` without lone surrogates: nobody downstream can encode those, nor a subclass of `str`."""
+    text = str.__str__(text)
+    return text if text.isascii() else text.encode(errors="replace").decode()
 
 
 def capped(text: str, limit: int) -> str:
     """Cut the middle out of a text that is too long, keeping head and tail and saying how much is missing."""
+    text = str.__str__(text)  # the methods of a subclass may do anything
     if len(text) <= limit:
         return text
     head = limit * 2 // 3
@@ -123,6 +125,7 @@ class _Writer:
         if _is_small(value):
             self._add(_json(value))
         elif isinstance(value, str):
+            value = str.__str__(value)
             self._add('"')
             for start in range(0, len(value), _SMALL_TEXT):
                 self._add(_json(value[start : start + _SMALL_TEXT])[1:-1])

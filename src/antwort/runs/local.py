@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
 from functools import partial
 from typing import Any, TypeVar
 
@@ -44,6 +44,16 @@ PARTING = 5.0
 def _call_all(calls: Iterable[Callable[[], None]]) -> None:
     for call in calls:
         call()
+
+
+async def _contained(response_id: str, work: Callable[[], Awaitable[None]]) -> None:
+    """Work on a run, in a task of its own: nothing that is raised there ends the loop, and with it everything else."""
+    try:
+        await work()
+    except (asyncio.CancelledError, GeneratorExit):
+        raise
+    except BaseException:
+        logger.exception("the work on background response %s has ended; the next start goes on with it", response_id)
 
 
 class LocalRuns:
@@ -91,11 +101,11 @@ class LocalRuns:
             await journal.save()
         except StoreUnavailableError as error:
             # Nobody knows whether it was stored. Whoever asked is told that it failed, so it must not run.
-            self._start(record.id, self._withdraw(record.tenant, record.id, error))
+            self._start(record.id, partial(self._withdraw, record.tenant, record.id, error))
             raise
         accepted = msgspec.json.encode(plan.response)
         loop = self.engine.loop(plan, journal, log, sequence=events.sequence)
-        self._start(record.id, self._run(loop), leave)
+        self._start(record.id, partial(self._run, loop), leave)
         return accepted
 
     async def recover(self) -> int:
@@ -115,7 +125,7 @@ class LocalRuns:
             place = self._order.place(takeover)
             # It was accepted, so it counts and is not refused.
             ends = (place.leave, self.limits.enter(takeover.tenant, always=True))
-            self._start(takeover.response_id, self._take_up(takeover, place), partial(_call_all, ends))
+            self._start(takeover.response_id, partial(self._take_up, takeover, place), partial(_call_all, ends))
         return len(found)
 
     async def cancel(self, tenant: str, response_id: str) -> JSON:
@@ -134,7 +144,7 @@ class LocalRuns:
             except FencedError:  # somebody else cancels it too
                 continue
             except StoreUnavailableError as error:
-                self._start(response_id, self._withdraw(tenant, response_id, error))
+                self._start(response_id, partial(self._withdraw, tenant, response_id, error))
                 raise
             self.engine.metrics.response("cancelled")
             self.wake(response_id)
@@ -208,9 +218,9 @@ class LocalRuns:
         self._taken.clear()
 
     def _start(
-        self, response_id: str, work: Coroutine[Any, Any, None], finished: Callable[[], None] | None = None
+        self, response_id: str, work: Callable[[], Awaitable[None]], finished: Callable[[], None] | None = None
     ) -> None:
-        task = asyncio.get_running_loop().create_task(work)
+        task = asyncio.get_running_loop().create_task(_contained(response_id, work))
         self._tasks[response_id] = task
 
         def ended(_: "asyncio.Task[None]") -> None:
@@ -260,8 +270,11 @@ class LocalRuns:
                     return
                 pause = longest
                 logger.warning("response %s waits for the model, %.1f s: %s", response_id, pause, error.message)
-            except Exception:  # it is in the store as failed, or cannot be stored at all
+            except (asyncio.CancelledError, GeneratorExit):
+                raise
+            except BaseException:  # what was made cannot be stored, or somebody wants to end the process
                 logger.exception("background response %s could not be brought to an end", response_id)
+                await self._fail(tenant, response_id, APIError("The server had an error while making the response."))
                 return
             else:
                 return
