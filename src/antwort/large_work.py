@@ -11,7 +11,7 @@ __all__ = ["MANY", "MUCH", "LargeWork", "is_large"]
 T = TypeVar("T")
 
 MANY = 250
-"""Items from which on a list of them is large: each costs some ten microseconds at every step."""
+"""Items and parts of them from which on a list is large: each costs some ten microseconds at every step."""
 MUCH = 500_000
 """Characters from which on a text is large."""
 
@@ -36,12 +36,19 @@ class LargeWork:
 
 
 def is_large(items: Sequence[Mapping[str, Any]]) -> bool:
-    """Tell whether to go through items takes long: there are many, or they have much text."""
-    if len(items) >= MANY:
+    """Tell whether to go through items takes long: they, or their parts, are many, or they have much text."""
+    count = len(items)
+    if count >= MANY:
         return True
     size = 0
     for item in items:
-        size += _size(item.get("content")) + _size(item.get("output")) + _size(item.get("arguments"))
+        for name in ("content", "output", "arguments"):
+            value = item.get(name)
+            if isinstance(value, list):
+                count += len(value)
+                if count >= MANY:
+                    return True
+            size += _size(value)
         if size >= MUCH:
             return True
     return False

@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import json
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +20,11 @@ from antwort.backends.remote import encode_body
 from antwort.config import BackendConfig, Config
 from antwort.context import Context
 from antwort.engine.asking import Asking
+from antwort.engine.input import read_input
 from antwort.errors import BadRequestError
 from antwort.large_work import MANY, MUCH, LargeWork, is_large
 from antwort.observability import NoTracer
+from antwort.server.conversations import Conversations, CreateConversation
 from antwort.testing import ScriptedBackend, lint_stream, running
 from antwort.wire.requests import CreateResponse, decode_create
 
@@ -37,6 +39,7 @@ CALLS: list[JSON] = [
         {"type": "function_call_output", "call_id": f"c{number}", "output": "ok"},
     )
 ]
+PARTS: list[JSON] = [{"role": "user", "content": [{"type": "input_text", "text": "x"}] * 50_000}]
 TURNS = 20
 """Turns that the loop takes at least while a thread works. What waits for nothing but itself leaves it none."""
 
@@ -67,7 +70,7 @@ async def ticking() -> AsyncIterator[Ticks]:
             await task
 
 
-@pytest.mark.parametrize("items", [ITEMS, CALLS], ids=["messages", "calls"])
+@pytest.mark.parametrize("items", [ITEMS, CALLS, PARTS], ids=["messages", "calls", "parts"])
 async def test_the_loop_goes_on_while_a_request_of_many_items_is_planned(tmp_path: Path, items: list[JSON]) -> None:
     app = Antwort(Config(data_dir=tmp_path, providers={}), backend=ScriptedBackend([]))
     async with app:
@@ -75,6 +78,24 @@ async def test_the_loop_goes_on_while_a_request_of_many_items_is_planned(tmp_pat
             plan = await app.engine.plan(CreateResponse(model="scripted", input=items), Context("t"))
         assert ticks.count >= TURNS
     assert len(plan.items) == len(items)
+
+
+async def test_the_loop_goes_on_while_items_of_many_parts_are_added_to_a_conversation(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    worked: list[threading.Thread] = []
+
+    def watched(items: Sequence[JSON]) -> list[JSON]:
+        worked.append(threading.current_thread())
+        return read_input(items)
+
+    monkeypatch.setattr("antwort.server.conversations.read_input", watched)
+    async with Antwort(Config(data_dir=tmp_path, providers={}), backend=ScriptedBackend([])) as app:
+        engine = app.engine
+        conversations = Conversations(engine.store, app.runs.limits, engine.large_work)
+        for items, large in ((PARTS, True), (ITEMS[:3], False)):
+            await conversations.create(Context("t"), CreateConversation(items=items))
+            assert (worked.pop() is not threading.current_thread()) == large
 
 
 @pytest.mark.parametrize("api", ["chat", "responses"])

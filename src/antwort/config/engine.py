@@ -92,6 +92,7 @@ class EngineConfig(Settings):
         default=3600.0,
         description="Seconds a background response waits for a model server that is away, before it fails.",
     )
+    max_tools: PositiveInt = Field(default=1000, description="Tools that a request may bring.")
     default_model: str | None = Field(default=None, description="The model of requests that name none.")
     heartbeat: PositiveFloat = Field(default=15.0, description="Seconds of silence before a stream sends a comment.")
     show_calls: bool = Field(

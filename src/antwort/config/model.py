@@ -99,6 +99,10 @@ class ServerConfig(Settings):
         gt=0,
         description="Sum of the bodies over 64KiB of all requests under way; one that does not fit gets a 503.",
     )
+    max_values: PositiveInt = Field(
+        default=150_000,
+        description="JSON values in a request: items, parts, tools, properties, numbers. Embeddings take any number.",
+    )
     cors_origins: list[str] = Field(
         default_factory=list, description="Origins of web pages that may call the server; '*' allows all."
     )

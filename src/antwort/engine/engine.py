@@ -99,8 +99,8 @@ class Engine:
         """
         plan = self.planner.plan(create, ctx)
         plan.show_calls = plan.show_calls or show_calls
-        many = isinstance(create.input, list) and len(create.input) >= MANY
-        items = await self.large_work.run_if(many, read_input, create.input)
+        large = isinstance(create.input, list) and is_large(create.input)
+        items = await self.large_work.run_if(large, read_input, create.input)
         if create.previous_response_id is not None:
             if recall is None or create.previous_response_id not in recall:
                 ctx.require(RESPONSES_READ, param="previous_response_id", purpose="to continue a stored response")
@@ -113,21 +113,21 @@ class Engine:
                 raise conversation_not_found(plan.conversation)
             plan.history = found
         plan.input = await resolve_references(items, self.store, ctx)
-        many = len(plan.history) + len(plan.input) >= MANY
-        await self._check_links(plan, many=many)
+        large = large or len(plan.history) + len(plan.input) >= MANY
+        await self._check_links(plan, large=large)
         restore_sources([*plan.history, *plan.input], plan.ctx.sources)
         resolved = await self.models.resolve(plan.response.model or None)
         plan.response.model = plan.response.model or resolved.model
-        await self.large_work.run_if(many, assembled, plan, self.seals(plan))
+        await self.large_work.run_if(large, assembled, plan, self.seals(plan))
         if plan.stored and recall is not None and create.previous_response_id in recall:
             plan.carried, plan.history = plan.history, []
         return plan
 
-    async def _check_links(self, plan: Plan, *, many: bool) -> None:
+    async def _check_links(self, plan: Plan, *, large: bool) -> None:
         """Check the URLs that the model server would fetch; what was stored once is checked again, as names change."""
         if self.check_url is None:
             return
-        links = await self.large_work.run_if(many, _links, plan)
+        links = await self.large_work.run_if(large, _links, plan)
         if links:
             await check_links(links, self.check_url)
 

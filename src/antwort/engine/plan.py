@@ -88,6 +88,7 @@ class Planner:
             response.agent = name
         deadline = None if self._engine.deadline is None else time.monotonic() + self._engine.deadline
         ctx = ctx.with_(response_id=response.id, agent=Agent(name or "root"), deadline=ctx.deadline or deadline)
+        self._check_tools(create)
         toolset = self._offers.toolset(create.tools or (), ctx, profile.functions)
         choice = read_choice(create.tool_choice, toolset)
         response.tools, response.tool_choice = toolset.echo, choice.echo
@@ -107,6 +108,15 @@ class Planner:
             show_calls=self._engine.show_calls,
             profile=create.agent or (create.model if create.model in self._agents else None),
         )
+
+    def _check_tools(self, create: CreateResponse) -> None:
+        most = self._engine.max_tools
+        if create.tools is not None and len(create.tools) > most:
+            raise BadRequestError(
+                f"Invalid value for 'tools': it has more than {most:,} entries (engine.max_tools).",
+                param="tools",
+                code="invalid_value",
+            )
 
     def _profile(self, create: CreateResponse) -> tuple[str | None, AgentConfig]:
         """Return the agent a request asks for, by `agent` or in the place of a model, and its name."""

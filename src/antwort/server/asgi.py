@@ -67,7 +67,7 @@ def build_asgi(parts: Parts) -> ASGIApp:
     server = parts.config.server
     api = [
         *Responses(parts.engine, parts.runs).routes(),
-        *Conversations(parts.engine.store, parts.runs.limits, parts.engine.check_url).routes(),
+        *Conversations(parts.engine.store, parts.runs.limits, parts.engine.large_work, parts.engine.check_url).routes(),
         *Models(parts.router).routes(),
         *Passthrough(
             parts.router,
@@ -91,7 +91,9 @@ def build_asgi(parts: Parts) -> ASGIApp:
         public=endpoints.public,
         refused=router.refused,
     )
-    app = BodyLimitMiddleware(app, server.max_body_bytes, parts.bodies)
+    app = BodyLimitMiddleware(
+        app, server.max_body_bytes, parts.bodies, max_values=server.max_values, unread={"/v1/embeddings"}
+    )
     if (hosts := AllowedHosts.of(server)) is not None:
         app = HostMiddleware(app, hosts, parts.refusals)
     app = ErrorMiddleware(app)

@@ -12,6 +12,7 @@ from antwort.engine.input import read_input
 from antwort.engine.links import CheckUrl, check_links, item_links
 from antwort.errors import BadRequestError, NotFoundError
 from antwort.functions import Route
+from antwort.large_work import LargeWork, is_large
 from antwort.runs.limits import TenantLimits
 from antwort.scopes import CONVERSATIONS_READ, CONVERSATIONS_WRITE
 from antwort.server.description import examples
@@ -61,9 +62,12 @@ class CreateItems(BaseModel):
 class Conversations:
     """The endpoints of conversations."""
 
-    def __init__(self, store: Store, limits: TenantLimits, check_url: CheckUrl | None = None) -> None:
+    def __init__(
+        self, store: Store, limits: TenantLimits, large_work: LargeWork, check_url: CheckUrl | None = None
+    ) -> None:
         self._store = store
         self._limits = limits
+        self._large_work = large_work
         self._check_url = check_url
         self._conversations = store.conversations
 
@@ -222,15 +226,19 @@ class Conversations:
     async def _entries(self, ctx: Context, items: Sequence[JSON]) -> list[JournalEntry]:
         """Read items as the input of a response is read; BadRequestError names the one that does not fit."""
         try:
-            read = read_input(items)
+            large = is_large(items)
+            read = await self._large_work.run_if(large, read_input, items)
             if self._check_url is not None:
-                links = (link for index, item in enumerate(read) for link in item_links(item, f"input[{index}]"))
-                await check_links(links, self._check_url)
+                await check_links(await self._large_work.run_if(large, _links, read), self._check_url)
             return await resolve_references(read, self._store, ctx)
         except BadRequestError as error:
             message = error.message.replace("input[", "items[", 1)
             param = None if error.param is None else error.param.replace("input[", "items[", 1)
             raise BadRequestError(message, param=param, code=error.code) from None
+
+
+def _links(items: Sequence[JSON]) -> list[tuple[str, str]]:
+    return [link for index, item in enumerate(items) for link in item_links(item, f"input[{index}]")]
 
 
 def _shown(record: ConversationRecord) -> JSON:

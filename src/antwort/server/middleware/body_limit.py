@@ -1,8 +1,11 @@
-"""Bodies have a largest size, each of them and all together."""
+"""Bodies have a largest size, each of them and all together, and a largest number of values."""
+
+from collections.abc import Collection
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from antwort.errors import PayloadTooLargeError, ServiceUnavailableError
+from antwort.server.values import Values
 
 __all__ = ["Bodies", "BodyLimitMiddleware"]
 
@@ -36,21 +39,38 @@ class Bodies:
 
 
 class BodyLimitMiddleware:
-    """Refuse a body that is too large, by its announced length or, without one, while it is being read."""
+    """Refuse a body that is too large, by its announced length or, without one, while it is being read.
 
-    def __init__(self, app: ASGIApp, limit: int, bodies: Bodies) -> None:
+    One of JSON that holds too many values is refused while it is being read, whichever route reads it. To the paths of
+    `unread`, bodies are passed on and not read: they may hold any number, such as the tokens of texts to embed.
+    """
+
+    def __init__(
+        self, app: ASGIApp, limit: int, bodies: Bodies, *, max_values: int, unread: Collection[str] = ()
+    ) -> None:
         self.app = app
         self._limit = limit
         self._bodies = bodies
+        self._max_values = max_values
+        self._unread = unread
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        announced = next((value for name, value in scope["headers"] if name == b"content-length"), b"")
-        if announced.isdigit() and int(announced) > self._limit:
+        announced, kind = b"", b"json"
+        for name, value in scope["headers"]:
+            if name == b"content-length":
+                announced = value
+            elif name == b"content-type":
+                kind = value
+        size = int(announced) if announced.isdigit() else self._limit
+        if size > self._limit:
             raise self._too_large()
+        # In a body with fewer bytes there cannot be too many; one that claims to be something else is not read as JSON.
+        counts = size > self._max_values and b"json" in kind.lower() and scope["path"] not in self._unread
+        values = Values(self._max_values) if counts else None
         read = counted = 0
 
         async def limited() -> Message:
@@ -62,6 +82,8 @@ class BodyLimitMiddleware:
             if read > SMALL:
                 self._bodies.take(read - counted)
                 counted = read
+            if values is not None:
+                values.take(message.get("body", b""))
             return message
 
         try:

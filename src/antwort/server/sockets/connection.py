@@ -107,7 +107,8 @@ class Connection:
         while (message := await self._receive())["type"] != "websocket.disconnect":
             self._served.received.inc()
             large = len(message.get("text") or "") >= MUCH
-            frame = await self._served.engine.large_work.run_if(large, read_frame, message)
+            most = self._served.config.max_values
+            frame = await self._served.engine.large_work.run_if(large, read_frame, message, most)
             try:
                 self._take(frame)
             except APIError as error:

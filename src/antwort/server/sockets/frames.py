@@ -11,6 +11,7 @@ from starlette.types import Message
 
 from antwort.errors import APIError, BadRequestError
 from antwort.server.sse import GRACE
+from antwort.server.values import check_values
 from antwort.wire.requests import CreateResponse, decode_create
 
 __all__ = ["Frame", "FrameStream", "error_frame", "read_frame"]
@@ -39,7 +40,7 @@ class Frame:
     error: APIError | None = None
 
 
-def read_frame(message: Message) -> Frame:
+def read_frame(message: Message, max_values: int) -> Frame:
     """Read a message. Whatever is wrong with it is an error in the frame, to be told in its turn."""
     text: str | None = message.get("text")
     if text is None:
@@ -47,6 +48,7 @@ def read_frame(message: Message) -> Frame:
         return Frame(len(message.get("bytes") or b""), error=error)
     frame = Frame(len(text))
     try:
+        check_values(text, max_values)
         _read(text, frame)
     except APIError as error:
         frame.error = error
