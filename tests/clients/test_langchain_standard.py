@@ -55,7 +55,9 @@ class TestChatModel(ChatModelIntegrationTests):
         tapes: list[Tape] = []
         with (
             improvising() as model,
-            staged(model, tmp_path, database_url) as served,
+            staged(
+                model, tmp_path, database_url, outbound={"model_urls": "any"}
+            ) as served,  # the suite names pages of the world
             httpx2.Client(transport=Recording(tapes)) as client,
         ):
             async with httpx2.AsyncClient(transport=AsyncRecording(tapes)) as async_client:

@@ -31,6 +31,7 @@ def test_the_defaults_are_those_the_documentation_promises() -> None:
             "port": 8080,
             "max_body_bytes": 32 * 1024 * 1024,
             "max_bodies_bytes": 256 * 1024 * 1024,
+            "max_values": 150_000,
             "cors_origins": [],
             "allowed_hosts": [],
             "allow_anonymous": False,
@@ -77,6 +78,7 @@ def test_the_defaults_are_those_the_documentation_promises() -> None:
         "agents": {},
         "engine": {
             "max_turns": 50,
+            "max_tools": 1_000,
             "deadline": 3600.0,
             "parallel_calls": 16,
             "parallel_recoveries": 16,
