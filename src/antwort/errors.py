@@ -16,10 +16,13 @@ AntwortError
     ├── PermissionDeniedError    403
     ├── NotFoundError            404
     ├── MethodNotAllowedError    405
+    ├── RequestTimeoutError      408
     ├── ConflictError            409
     ├── PayloadTooLargeError     413
+    ├── PathTooLongError         414
     ├── UnsupportedMediaTypeError 415
     ├── RateLimitError           429
+    ├── HeadersTooLargeError     431
     ├── InternalServerError      500
     ├── BadGatewayError          502
     ├── ServiceUnavailableError  503
@@ -48,13 +51,16 @@ __all__ = [
     "FunctionTimeoutError",
     "FunctionUnavailableError",
     "GatewayTimeoutError",
+    "HeadersTooLargeError",
     "InternalServerError",
     "InvalidArgumentsError",
     "MethodNotAllowedError",
     "NotFoundError",
+    "PathTooLongError",
     "PayloadTooLargeError",
     "PermissionDeniedError",
     "RateLimitError",
+    "RequestTimeoutError",
     "ServiceUnavailableError",
     "StateError",
     "UnknownFunctionError",
@@ -204,6 +210,14 @@ class MethodNotAllowedError(APIError):
     default_code = "method_not_allowed"
 
 
+class RequestTimeoutError(APIError):
+    """408: the request has not come in time."""
+
+    status = 408
+    type = "invalid_request_error"
+    default_code = "request_timeout"
+
+
 class ConflictError(APIError):
     """409: the state does not allow it (any more)."""
 
@@ -218,6 +232,14 @@ class PayloadTooLargeError(APIError):
     status = 413
     type = "invalid_request_error"
     default_code = "request_too_large"
+
+
+class PathTooLongError(APIError):
+    """414: the path with its query is too long."""
+
+    status = 414
+    type = "invalid_request_error"
+    default_code = "path_too_long"
 
 
 class UnsupportedMediaTypeError(APIError):
@@ -251,6 +273,14 @@ class RateLimitError(APIError):
             told = {"retry-after": str(max(1, math.ceil(retry_after)))}
         super().__init__(message, code=code, headers={**(headers or {}), **told})
         self.retry_after = retry_after
+
+
+class HeadersTooLargeError(APIError):
+    """431: the headers are too many or too large."""
+
+    status = 431
+    type = "invalid_request_error"
+    default_code = "headers_too_large"
 
 
 class InternalServerError(APIError):

@@ -11,7 +11,14 @@ from typing_extensions import override
 from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
-from antwort.errors import APIError, BadRequestError, ServiceUnavailableError
+from antwort.errors import (
+    APIError,
+    BadRequestError,
+    HeadersTooLargeError,
+    PathTooLongError,
+    RequestTimeoutError,
+    ServiceUnavailableError,
+)
 from antwort.server.connections import Connections
 from antwort.server.sockets.protocol import WebSocketProtocol
 
@@ -34,30 +41,6 @@ OFFERS = (b"upgrade", b"http2-settings")
 """Headers, and tokens of `Connection`, by which a client offers another protocol."""
 PARTING = 2.0
 """Seconds in which the client of a connection that ends can take note of the answer, while it is still sending."""
-
-
-class HeadTooLargeError(APIError):
-    """431: the headers are too many or too large."""
-
-    status = 431
-    type = "invalid_request_error"
-    default_code = "headers_too_large"
-
-
-class PathTooLongError(APIError):
-    """414: the path with its query is too long."""
-
-    status = 414
-    type = "invalid_request_error"
-    default_code = "path_too_long"
-
-
-class TooSlowError(APIError):
-    """408: the request has not come in time."""
-
-    status = 408
-    type = "invalid_request_error"
-    default_code = "request_timeout"
 
 
 class _RefusedError(Exception):
@@ -349,7 +332,9 @@ class HttpProtocol(HttpToolsProtocol):
         if self._in_head:
             seconds = self._limits.head_timeout
             self._refuse(
-                TooSlowError(f"The headers have not come within {seconds:g} seconds (server.connections.head_timeout).")
+                RequestTimeoutError(
+                    f"The headers have not come within {seconds:g} seconds (server.connections.head_timeout)."
+                )
             )
         else:
             self._registry.left(self, PARTING)
@@ -362,7 +347,7 @@ class HttpProtocol(HttpToolsProtocol):
             if self.flow.read_paused:  # it is not the client who is slow
                 self._body_since += elapsed
             elif now - self._body_since > limits.body_timeout + self._body / limits.body_rate:
-                self._refuse(TooSlowError("The body has come too slowly (server.connections.body_timeout)."))
+                self._refuse(RequestTimeoutError("The body has come too slowly (server.connections.body_timeout)."))
                 return "whose bodies came too slowly (server.connections.body_timeout)"
         if not self.flow.write_paused and not self.transport.is_closing():
             self._unsent = 0
@@ -446,13 +431,13 @@ class HttpProtocol(HttpToolsProtocol):
         )
 
     def _too_many(self) -> APIError:
-        return HeadTooLargeError(
+        return HeadersTooLargeError(
             f"The request has more than {self._limits.max_headers} headers (server.connections.max_headers)."
         )
 
     def _too_large(self) -> APIError:
         limits = self._limits
-        return HeadTooLargeError(
+        return HeadersTooLargeError(
             f"The headers are too large: one may have {limits.max_header_bytes:,} bytes"
             f" (server.connections.max_header_bytes), all together {limits.max_head_bytes:,}"
             " (server.connections.max_head_bytes)."
