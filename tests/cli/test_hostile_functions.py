@@ -25,6 +25,10 @@ async def leave():
     sys.exit(3)
 
 
+def wanting(error):
+    raise error
+
+
 async def fail():
     raise ValueError("a child has failed")
 
@@ -46,6 +50,20 @@ class Hostile(Provider):
         asyncio.create_task(leave()).add_done_callback(lambda task: task.exception())
         await asyncio.sleep(0)
         await asyncio.sleep(0)
+        return "still here"
+
+    @function
+    async def calls_back(self) -> str:
+        '''Let callbacks of the loop want to end the process, or the loop.'''
+        loop = asyncio.get_running_loop()
+        loop.call_soon(sys.exit, 3)
+        loop.call_later(0, sys.exit, 3)
+        loop.call_soon(loop.stop)
+        for error in (SystemExit, KeyboardInterrupt):
+            done = loop.create_future()
+            done.add_done_callback(lambda _, error=error: wanting(error))
+            done.set_result(None)
+        await asyncio.sleep(0.01)
         return "still here"
 
     @function(timeout=0.05)
@@ -74,6 +92,7 @@ async def for_ever():
     [
         ("group", "handled"),
         ("leaves", "still here"),
+        ("calls_back", "still here"),
         ("stubborn", "stubborn did not finish within 0.05 seconds."),
         ("threaded", "threaded did not finish within 0.05 seconds."),
     ],

@@ -18,6 +18,8 @@ Listening = Callable[..., tuple[subprocess.Popen[str], list[str]]]
 PATIENCE = 60.0
 
 BLOCKING = """
+import asyncio
+import sys
 import time
 
 
@@ -30,6 +32,13 @@ class Blocking(Provider):
     @function
     async def block(self) -> None:
         '''Block.'''
+        block()
+
+    @function
+    async def leave_and_block(self) -> None:
+        '''Want to end the process, then block.'''
+        asyncio.get_running_loop().call_soon(sys.exit)
+        await asyncio.sleep(0.01)
         block()
 
 
@@ -85,16 +94,16 @@ def test_a_provider_that_blocks_the_loop_at_its_close_does_not_keep_the_server_f
     assert "provider blocking has blocked the event loop" in stderr
 
 
-@pytest.mark.parametrize("signals", [1, 2])
+@pytest.mark.parametrize(("signals", "name"), [(1, "block"), (2, "block"), (1, "leave_and_block")])
 def test_a_function_that_blocks_the_loop_does_not_keep_the_server_from_stopping(
-    listening: Listening, plugin: Plugin, config: Callable[[str], Path], signals: int
+    listening: Listening, plugin: Plugin, config: Callable[[str], Path], signals: int, name: str
 ) -> None:
     blocking(plugin)
     if signals == 1:
         config("server:\n  shutdown_timeout: 0.1\nfunctions:\n  close_timeout: 0.1\n")
     else:  # the second one says that it is urgent
         config("server:\n  shutdown_timeout: 1000\n")
-    with ScriptServer([turn(calls=[call("block")])]) as model:
+    with ScriptServer([turn(calls=[call(name)])]) as model:
         server, banner = listening("--plugins-dir", "plugins", "--backend", model.url)
         asking = threading.Thread(target=ask, args=(banner[-1].removeprefix("Listening on "),))
         asking.start()
@@ -104,7 +113,7 @@ def test_a_function_that_blocks_the_loop_does_not_keep_the_server_from_stopping(
         _, stderr = server.communicate(timeout=PATIENCE)
         asking.join()
     assert server.returncode == 1
-    assert "call block (blocking) has blocked the event loop" in stderr
+    assert f"call {name} (blocking) has blocked the event loop" in stderr
 
 
 def ask(url: str) -> Any:

@@ -15,6 +15,7 @@ import click
 import antwort
 from antwort.app import Antwort
 from antwort.auth import allowed_hosts, check_bind
+from antwort.cli.containment import run_contained
 from antwort.cli.model import app_with_model, backend_option, probe_option
 from antwort.cli.options import configured, setting
 from antwort.cli.stuck import StuckLoop
@@ -72,7 +73,9 @@ def serve(loaded: LoadedConfig, *, no_probe: bool) -> None:
         bind(config.server.host, config.server.port) as sock,
         asyncio.Runner(loop_factory=_fastest_loop()) as runner,
     ):
-        runner.run(_serve(app, sock))
+        loop = runner.get_loop()
+        stuck = StuckLoop(config, loop)
+        run_contained(loop, _serve(app, sock, stuck), entered_again=stuck.listen)
 
 
 def _guarded(loaded: LoadedConfig) -> LoadedConfig:
@@ -90,10 +93,9 @@ def _fastest_loop() -> Callable[[], asyncio.AbstractEventLoop] | None:
     return uvloop.new_event_loop
 
 
-async def _serve(app: Antwort, sock: socket.socket) -> None:
+async def _serve(app: Antwort, sock: socket.socket, stuck: StuckLoop) -> None:
     """Start, serve until a signal comes, and close. A signal while starting ends the start."""
     loop = asyncio.get_running_loop()
-    stuck = StuckLoop(app.config)
     server = running_server(
         app.asgi(),
         app.config.server,

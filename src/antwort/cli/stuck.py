@@ -38,12 +38,12 @@ class StuckLoop:
     it serves, the thread is asleep. Whatever only waits, as it should, never meets this: it has limits of its own.
     """
 
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: Config, loop: asyncio.AbstractEventLoop) -> None:
         functions = config.functions
         self._start, self._close = functions.start_timeout, functions.close_timeout
         self._grace = max(functions.grace, _LENIENCE)
         self._shutdown = config.server.shutdown_timeout
-        self._loop = asyncio.get_running_loop()
+        self._loop = loop
         self._phase: Phase = "starting"
         self._signals = 0
         self._inlet, self._outlet = socket.socketpair()
@@ -60,8 +60,13 @@ class StuckLoop:
             self._inlet.send(b"\0")
 
     def listen(self) -> None:
-        """Hear signals before the loop does, which has its handlers by now, and pass them on to it."""
-        self._forward = signal.set_wakeup_fd(self._inlet.fileno())
+        """Hear signals before the loop does, which has its handlers by now, and pass them on to it.
+
+        A loop that is entered again may hear them itself again: then this is to be called again.
+        """
+        if self._phase != "over":
+            previous = signal.set_wakeup_fd(self._inlet.fileno())
+            self._forward = self._forward if previous == self._inlet.fileno() else previous
 
     def _watch(self) -> None:
         with self._inlet, self._outlet:
