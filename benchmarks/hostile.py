@@ -6,9 +6,9 @@ import gzip
 import itertools
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import Any
 
-JSON = dict[str, Any]
+from antwort.types import JSON
+
 PIECE = 65_536
 SSE = b"content-type: text/event-stream\r\n"
 OK = b"HTTP/1.1 200 OK\r\n"

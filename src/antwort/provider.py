@@ -51,8 +51,10 @@ from antwort.http_client import (
     UnreachableError,
 )
 from antwort.storage import Kept, Page, Records
+from antwort.types import JSON
 
 __all__ = [
+    "JSON",
     "APIError",
     "Agent",
     "Annotated",

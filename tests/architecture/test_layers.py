@@ -34,6 +34,7 @@ LAYERS = (
     ("http_client",),
     ("large_work",),
     ("errors",),
+    ("types",),
 )
 RANK = {name: rank for rank, names in enumerate(LAYERS) for name in names}
 FACADE = "antwort.provider"

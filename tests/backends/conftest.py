@@ -10,9 +10,8 @@ import pytest
 
 from antwort.backends import ChatCompletions, ModelRequest, Responses
 from antwort.config import BackendConfig
+from antwort.types import JSON
 from antwort.wire.usage import Usage
-
-JSON = dict[str, Any]
 
 
 class Notes:

@@ -7,7 +7,7 @@ from typing import Any
 
 import httpx
 import pytest
-from tests.backends.conftest import JSON, ModelServer, delta, event, reply, stream
+from tests.backends.conftest import ModelServer, delta, event, reply, stream
 from tests.backends.test_responses_stream import added, arguments, end, message, text
 from tests.backends.test_responses_stream import call as an_item
 from tests.backends.test_responses_stream import done as an_end
@@ -16,6 +16,7 @@ from antwort import Antwort
 from antwort.config import Config
 from antwort.testing import Dialect, ScriptServer, Turn, call, lint_response, lint_stream, running, turn
 from antwort.testing.script import Call
+from antwort.types import JSON
 
 NUMBERS = range(1, 6)
 SAME = [call("square", number=number, call_id="c") for number in NUMBERS]

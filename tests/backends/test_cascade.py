@@ -25,8 +25,7 @@ from antwort.testing import (
     running,
     turn,
 )
-
-JSON = dict[str, Any]
+from antwort.types import JSON
 
 TOOL: JSON = {
     "type": "function",

@@ -10,8 +10,7 @@ from tests.backends.conftest import a_request
 
 from antwort.backends import estimate_tokens
 from antwort.backends.estimate import ANSWER, DISTANT_FILE, IMAGE, IMAGE_LOW, OVERHEAD, estimate_text
-
-JSON = dict[str, Any]
+from antwort.types import JSON
 
 
 def of(*items: JSON, **fields: Any) -> int:

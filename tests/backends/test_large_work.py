@@ -26,9 +26,8 @@ from antwort.large_work import MANY, MUCH, LargeWork, is_large
 from antwort.observability import NoTracer
 from antwort.server.conversations import Conversations, CreateConversation
 from antwort.testing import ScriptedBackend, lint_stream, running
+from antwort.types import JSON
 from antwort.wire.requests import CreateResponse, decode_create
-
-JSON = dict[str, Any]
 
 ITEMS: list[JSON] = [{"role": "user", "content": f"Number {number}"} for number in range(10_000)]
 CALLS: list[JSON] = [

@@ -1,7 +1,6 @@
 """Lists of models, and what they say about context windows."""
 
 import asyncio
-from typing import Any
 
 import pytest
 from tests.backends.conftest import Connect, ModelServer, reply
@@ -10,8 +9,7 @@ from antwort.backends import ModelInfo, build_router
 from antwort.backends.listing import REFRESH, RETRY, Listing, read_models
 from antwort.config import Config
 from antwort.errors import ServiceUnavailableError
-
-JSON = dict[str, Any]
+from antwort.types import JSON
 
 
 @pytest.mark.parametrize(

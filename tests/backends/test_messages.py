@@ -9,8 +9,7 @@ import pytest
 from antwort.backends.chat.dialect import Dialect
 from antwort.backends.chat.messages import chat_messages
 from antwort.errors import BadRequestError
-
-JSON = dict[str, Any]
+from antwort.types import JSON
 
 
 def messages(*items: JSON, instructions: str | None = None, **dialect: Any) -> list[JSON]:

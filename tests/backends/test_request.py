@@ -12,8 +12,7 @@ from antwort.backends.chat.request import chat_body
 from antwort.backends.remote import encode_body
 from antwort.config import BackendConfig
 from antwort.errors import BadRequestError
-
-JSON = dict[str, Any]
+from antwort.types import JSON
 
 TOOL = {"type": "function", "name": "add", "description": "Adds.", "parameters": {"type": "object"}, "strict": True}
 

@@ -10,8 +10,8 @@ from tests.backends.test_responses_stream import end, message, text
 
 from antwort.backends.failures import DISCONNECTED, TIMEOUT, UNAUTHORIZED, UNSUITABLE
 from antwort.errors import APIError, BadRequestError, GatewayTimeoutError
+from antwort.types import JSON
 
-JSON = dict[str, Any]
 WHOLE: JSON = end(output=[message("Hello")])["response"]
 REFUSED_SEAL = reply({"error": {"message": "Encrypted content is not supported with this model.", "param": None}}, 400)
 

@@ -8,8 +8,7 @@ from tests.backends.conftest import a_request
 from antwort.backends.responses.input import responses_input
 from antwort.backends.responses.request import count_body, responses_body
 from antwort.errors import BadRequestError
-
-JSON = dict[str, Any]
+from antwort.types import JSON
 
 TOOL = {"type": "function", "name": "add", "description": "Add.", "parameters": {"type": "object"}, "strict": None}
 

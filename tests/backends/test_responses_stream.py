@@ -10,8 +10,8 @@ from antwort.backends.failures import BROKEN, DISCONNECTED, FAILED
 from antwort.backends.limits import Limits
 from antwort.backends.responses.stream import Turn
 from antwort.errors import APIError, BadGatewayError, BadRequestError, RateLimitError
+from antwort.types import JSON
 
-JSON = dict[str, Any]
 LIMITS = Limits.default("local")
 
 USAGE = {

@@ -14,8 +14,8 @@ from antwort.backends.transport import Transport
 from antwort.config import BackendConfig
 from antwort.errors import BadRequestError
 from antwort.testing import ScriptedBackend, ScriptServer, count_words
+from antwort.types import JSON
 
-JSON = dict[str, Any]
 TOOL = {"type": "function", "name": "add", "parameters": {"type": "object"}}
 BODY: JSON = {"model": "m", "messages": [{"role": "user", "content": "Hi"}]}
 

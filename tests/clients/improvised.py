@@ -14,8 +14,6 @@ from antwort.testing.script import Script
 
 __all__ = ["improvising"]
 
-JSON = dict[str, Any]
-
 
 def improvising() -> ScriptServer:
     """Return a model server that answers whatever it is asked.

@@ -6,7 +6,8 @@ from openai import OpenAI
 from openai.types.responses import ResponseInputItemParam
 from pydantic import BaseModel
 
-JSON = dict[str, Any]
+from antwort.types import JSON
+
 WEATHER: Any = {
     "type": "function",
     "name": "get_weather",

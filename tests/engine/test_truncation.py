@@ -1,14 +1,12 @@
 """Dropping the oldest part of a window: as little as needed, and never so that the rest makes no sense."""
 
 from collections.abc import Sequence
-from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
 
 from antwort.engine.truncation import shortened
-
-JSON = dict[str, Any]
+from antwort.types import JSON
 
 
 @st.composite

@@ -17,10 +17,10 @@ from websockets.asyncio.client import ClientConnection, connect
 from antwort import Antwort
 from antwort.config import Config
 from antwort.testing import running
+from antwort.types import JSON
 
 __all__ = ["Answer", "Client", "Complaints", "Stage", "staged"]
 
-JSON = dict[str, Any]
 KEY = "sk-fuzz"
 PATIENCE = 60
 

@@ -10,9 +10,10 @@ from tests.fuzz.mutations import STRINGS, mutations
 from tests.fuzz.stage import Client
 from typing_extensions import override
 
+from antwort.types import JSON
+
 __all__ = ["Case", "Known", "cases", "frames", "prepare", "valid"]
 
-JSON = dict[str, Any]
 
 PNG = "data:image/png;base64,iVBORw0KGgo="
 TOOL: JSON = {

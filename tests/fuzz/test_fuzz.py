@@ -8,8 +8,10 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
-from tests.fuzz.stage import JSON, Answer, Stage, staged
+from tests.fuzz.stage import Answer, Stage, staged
 from tests.fuzz.targets import Case, cases, frames, prepare, valid
+
+from antwort.types import JSON
 
 CASES = 30_000 if os.environ.get("ANTWORT_TEST_FULL") else 3_000
 SHARDS = 2

@@ -28,10 +28,10 @@ from antwort.testing import (
     lint_stream,
     running,
 )
+from antwort.types import JSON
 
-__all__ = ["CLIENT_TOOL", "DATABASE", "JSON", "AsyncRecording", "Recording", "Served", "create", "done", "served"]
+__all__ = ["CLIENT_TOOL", "DATABASE", "AsyncRecording", "Recording", "Served", "create", "done", "served"]
 
-JSON = dict[str, Any]
 CLIENT_TOOL: Any = {
     "type": "function",
     "name": "get_weather",

@@ -6,12 +6,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tests.http.sdk import JSON, Served
+from tests.http.sdk import Served
 from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import ClientConnection, connect
 
 from antwort.server.sse import DONE, frame
 from antwort.testing import LintedStream, lint_stream
+from antwort.types import JSON
 
 __all__ = ["Socket", "address", "socket"]
 

@@ -8,9 +8,10 @@ import httpx
 import pytest
 from openai import BadRequestError, NotFoundError
 from openai.types.responses import ResponseCompactionItem
-from tests.http.sdk import CLIENT_TOOL, JSON, Served, create, served
+from tests.http.sdk import CLIENT_TOOL, Served, create, served
 
 from antwort.testing import Gate, call, fail, lint_response, matching, turn
+from antwort.types import JSON
 from antwort.wire.usage import Usage
 
 BOTH_WAYS = pytest.mark.parametrize("stream", [False, True], ids=["json", "stream"])

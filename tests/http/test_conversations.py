@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 from openai import BadRequestError, NotFoundError, OpenAI
-from tests.http.sdk import JSON, served
+from tests.http.sdk import served
 
 from antwort.storage.base import JournalEntry
+from antwort.types import JSON
 
 KEYS = {"api_keys": [{"id": name, "key": f"secret-{name}", "tenant": name} for name in ("a", "b")]}
 

@@ -5,11 +5,12 @@ from typing import Any
 
 import pytest
 from pydantic_core import to_json
-from tests.http.sdk import JSON, Served, served
+from tests.http.sdk import Served, served
 from tests.support.statements import Questions
 
 from antwort.server.lists import listed
 from antwort.testing import call, turn
+from antwort.types import JSON
 
 COUNT = 12
 

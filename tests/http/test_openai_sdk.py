@@ -9,9 +9,10 @@ import pytest
 from openai import NotFoundError
 from openai.types.responses import Response, ResponseStreamEvent
 from pydantic import BaseModel
-from tests.http.sdk import CLIENT_TOOL, JSON, Served, create, served
+from tests.http.sdk import CLIENT_TOOL, Served, create, served
 
 from antwort.testing import Gate, call, lint_response, matching, turn
+from antwort.types import JSON
 from antwort.wire.usage import InputTokensDetails, OutputTokensDetails, Usage
 
 HELLO = turn(["Hel", "lo", "!"], usage=(12, 3))

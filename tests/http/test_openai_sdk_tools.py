@@ -12,10 +12,11 @@ import pytest
 from openai import BadRequestError, pydantic_function_tool
 from openai.types.responses import Response, ResponseFunctionToolCall
 from pydantic import BaseModel
-from tests.http.sdk import CLIENT_TOOL, JSON, Served, create, done, served
+from tests.http.sdk import CLIENT_TOOL, Served, create, done, served
 
 from antwort.provider import Context, Hosted, Provider, Source, ToolResult, function
 from antwort.testing import Gate, call, lint_response, lint_stream, matching, turn
+from antwort.types import JSON
 
 WEATHER = call("get_weather", city="Bonn", call_id="call_w")
 BOTH_WAYS = pytest.mark.parametrize("stream", [False, True], ids=["json", "stream"])

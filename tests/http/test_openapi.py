@@ -17,8 +17,7 @@ from antwort.server.description import shapes
 from antwort.server.description.openapi import OWN, openapi
 from antwort.server.description.vocabulary import DESCRIPTIONS, REFINED
 from antwort.testing import running
-
-JSON = dict[str, Any]
+from antwort.types import JSON
 
 
 @pytest.fixture(scope="module")

@@ -16,7 +16,7 @@ from tests.http.sdk import Recording, Tape
 from tests.real_model.llama_server import MODEL
 from typing_extensions import override
 
-JSON = dict[str, Any]
+from antwort.types import JSON
 
 
 class _RecordingOfResponses(Recording):

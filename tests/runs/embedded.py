@@ -17,9 +17,9 @@ from antwort.engine.plan import Plan
 from antwort.functions import FunctionSpec, Hosted
 from antwort.server.sse import DONE, frame
 from antwort.testing import LintedStream, ScriptedBackend, Turn, lint_response, lint_stream
+from antwort.types import JSON
 from antwort.wire.requests import decode_create
 
-JSON = dict[str, Any]
 TENANT = ANONYMOUS_TENANT
 SEARCH = Hosted(
     ("web_search",),

@@ -6,15 +6,15 @@ import sqlite3
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 from tests.runs.processes import ServerProcess
 from tests.runs.steady_model import ModelProcess
 from tests.support.postgres import PostgresServer
 
-__all__ = ["DatabaseAway", "DiskFull", "FileLocked", "ModelFrozen", "ModelGone", "Outage"]
+from antwort.types import JSON
 
-JSON = dict[str, Any]
+__all__ = ["DatabaseAway", "DiskFull", "FileLocked", "ModelFrozen", "ModelGone", "Outage"]
 
 
 class Outage(Protocol):

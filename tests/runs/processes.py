@@ -10,8 +10,7 @@ from typing import Any
 
 from antwort.config import Config
 from antwort.storage import open_store
-
-JSON = dict[str, Any]
+from antwort.types import JSON
 
 _FUNCTIONS = '''
 """Functions that write down each execution before and after it."""

@@ -16,8 +16,8 @@ from typing import Any
 from aiohttp import web
 
 from antwort.server.serve import bind, url_of
+from antwort.types import JSON
 
-JSON = dict[str, Any]
 PAUSE = 0.01
 """Seconds between two pieces: a turn takes long enough to be cut off somewhere."""
 

@@ -7,7 +7,6 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import httpx
 import pytest
@@ -18,8 +17,8 @@ from tests.runs.steady_model import ModelProcess, answer_to
 from tests.support.postgres import PostgresServer
 
 from antwort.testing import lint_response, lint_stream
+from antwort.types import JSON
 
-JSON = dict[str, Any]
 FULL = "ANTWORT_TEST_FULL" in os.environ
 ROUNDS = 10 if FULL else 1
 FIRST, MOST = 6, 20

@@ -15,8 +15,7 @@ from antwort.engine.replay import state_of
 from antwort.functions import FunctionSpec
 from antwort.storage.base import ConversationRecord, JournalEntry, StoredEvent
 from antwort.testing import Gate, LintedStream, call, turn
-
-JSON = dict[str, Any]
+from antwort.types import JSON
 
 
 def told(stream: LintedStream) -> list[tuple[int, str, str]]:

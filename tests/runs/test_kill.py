@@ -7,7 +7,6 @@ import random
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import httpx
 import pytest
@@ -17,8 +16,7 @@ from tests.runs.steady_model import answer_to, steady_model
 
 from antwort.engine.history import INTERRUPTED
 from antwort.testing import lint_response, lint_stream
-
-JSON = dict[str, Any]
+from antwort.types import JSON
 
 ROUNDS = 25 if os.environ.get("ANTWORT_TEST_FULL") else 5
 RUNS = 5

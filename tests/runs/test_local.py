@@ -29,7 +29,6 @@ from antwort.testing import (
     turn,
 )
 
-JSON = dict[str, Any]
 PATIENCE = 60.0
 
 

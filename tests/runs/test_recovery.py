@@ -12,8 +12,7 @@ from antwort.errors import BadRequestError
 from antwort.functions import FunctionSpec
 from antwort.storage.base import JournalEntry, ResponseRecord
 from antwort.testing import Gate, call, matching, turn
-
-JSON = dict[str, Any]
+from antwort.types import JSON
 
 
 class Functions:

@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import httpx
 import pytest
@@ -11,8 +10,8 @@ from tests.runs.embedded import events_of, text_of
 from tests.runs.processes import ServerProcess
 
 from antwort.testing import Gate, ScriptServer, lint_response, lint_stream, turn
+from antwort.types import JSON
 
-JSON = dict[str, Any]
 PATIENCE = 60.0
 
 

@@ -4,7 +4,6 @@ import asyncio
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import httpx
 import pytest
@@ -15,7 +14,6 @@ from tests.runs.steady_model import steady_model
 from antwort.functions import FunctionSpec
 from antwort.testing import Gate, call, lint_response, lint_stream, matching, turn
 
-JSON = dict[str, Any]
 FULL = "ANTWORT_TEST_FULL" in os.environ
 INNOCENT = 40 if FULL else 20
 POISON = 3 if FULL else 1

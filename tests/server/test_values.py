@@ -14,8 +14,8 @@ from antwort.config import Config, EngineConfig, ServerConfig
 from antwort.errors import BadRequestError
 from antwort.server.values import Values, check_values
 from antwort.testing import ScriptedBackend, running
+from antwort.types import JSON
 
-JSON = dict[str, Any]
 MOST = ServerConfig().max_values
 ASK: JSON = {"model": "scripted", "input": "Hi"}
 TEXT = 'a,b{[\n"\\' * (MOST // 2)

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 import httpx
 import pytest
-from tests.http.sdk import JSON, Served, served
+from tests.http.sdk import Served, served
 from tests.http.sockets import address, socket
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.sync.client import connect
@@ -21,6 +21,7 @@ from websockets.typing import Origin, Subprotocol
 from antwort.provider import Context
 from antwort.server.sockets.connection import Connection
 from antwort.testing import Gate, Turn, call, turn
+from antwort.types import JSON
 
 KEYS = {"api_keys": [{"id": name, "key": f"secret-{name}", "tenant": name} for name in ("a", "b")]}
 

@@ -2,9 +2,10 @@
 
 from typing import Any
 
-from tests.http.sdk import JSON, Served
+from tests.http.sdk import Served
 
 from antwort.testing import lint_response
+from antwort.types import JSON
 
 __all__ = ["DEFAULTS", "NULLABLE", "ask", "called_back", "post", "said", "texts"]
 

@@ -7,11 +7,12 @@ from typing import Any
 
 import pytest
 from tests.http import sdk
-from tests.http.sdk import CLIENT_TOOL, JSON, Served, done, served
+from tests.http.sdk import CLIENT_TOOL, Served, done, served
 from tests.http.sockets import socket
 from tests.specs.open_responses import DEFAULTS, NULLABLE, ask, called_back, post, said
 
 from antwort.testing import Gate, LintError, Turn, call, fail, lint_response, turn
+from antwort.types import JSON
 
 SNAPSHOTS = {"response.created", "response.queued", "response.in_progress"}
 TERMINAL = {"response.completed", "response.failed", "response.incomplete"}

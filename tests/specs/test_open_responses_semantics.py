@@ -6,11 +6,12 @@ from typing import Any
 
 import pytest
 from tests.http import sdk
-from tests.http.sdk import CLIENT_TOOL, JSON, Served, done, served
+from tests.http.sdk import CLIENT_TOOL, Served, done, served
 from tests.specs.open_responses import ask, called_back, post, said, texts
 
 from antwort.provider import Context, Hosted, Provider, Source, ToolResult, function
 from antwort.testing import Turn, call, fail, lint_response, lint_stream, turn
+from antwort.types import JSON
 
 WEATHER = call("get_weather", city="Bonn", call_id="call_1")
 TOO_LONG = turn(error=fail(400, "The maximum context length is 100 tokens.", code="context_length_exceeded"))

@@ -8,13 +8,14 @@ from typing import Any
 
 import pytest
 from tests.http import sdk
-from tests.http.sdk import CLIENT_TOOL, JSON, Served, served
+from tests.http.sdk import CLIENT_TOOL, Served, served
 from tests.http.sockets import socket
 from tests.specs.open_responses import ask
 
 from antwort.provider import Context, Source
 from antwort.server.sse import DONE, frame
 from antwort.testing import LintedStream, LintError, Turn, call, fail, lint_stream, turn
+from antwort.types import JSON
 
 EVENTS = {
     "response.created",

@@ -7,13 +7,14 @@ from typing import Any
 
 import pytest
 from tests.http import sdk
-from tests.http.sdk import CLIENT_TOOL, JSON, Served, served
+from tests.http.sdk import CLIENT_TOOL, Served, served
 from tests.http.sockets import socket
 from tests.specs.open_responses import ask, post, said, texts
 
 from antwort import Antwort
 from antwort.config import Config
 from antwort.testing import ScriptedBackend, Turn, call, fail, lint_stream, turn
+from antwort.types import JSON
 
 PIXEL = "data:image/gif;base64,R0lGODlhAQABAAAAACH5BAEKAAEALAAAAAABAAEAAAICTAEAOw=="
 

@@ -7,12 +7,13 @@ from typing import Any
 
 import pytest
 from tests.http import sdk
-from tests.http.sdk import CLIENT_TOOL, JSON, served
+from tests.http.sdk import CLIENT_TOOL, served
 from tests.http.sockets import Socket, socket
 from tests.specs.open_responses import ask, called_back, post, said, texts
 
 from antwort.config import Config
 from antwort.testing import Gate, Turn, call, fail, matching, turn
+from antwort.types import JSON
 
 CODE_WORD = "Remember the code word: ember."
 

@@ -16,8 +16,7 @@ from antwort.context import Source
 from antwort.functions import FunctionSpec
 from antwort.provider import Hosted, Provider, function
 from antwort.testing import ScriptedBackend, ScriptServer, call, fail, lint_response, lint_stream, running, turn
-
-JSON = dict[str, Any]
+from antwort.types import JSON
 
 
 class Lookup(Provider):

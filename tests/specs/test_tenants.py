@@ -6,7 +6,6 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import httpx
 import pytest
@@ -15,8 +14,7 @@ from tests.support.telltale import KINDS, TelltaleServer, telltale
 from antwort import Antwort
 from antwort.config import Config
 from antwort.testing import running
-
-JSON = dict[str, Any]
+from antwort.types import JSON
 
 SECRET = "the-plans-for-the-merger"
 PATIENCE = 60.0

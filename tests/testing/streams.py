@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterable
 from typing import Any
 
-JSON = dict[str, Any]
+from antwort.types import JSON
 
 
 def response(status: str = "completed", output: list[JSON] | None = None, /, **changes: Any) -> JSON:

@@ -4,9 +4,10 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from tests.testing.streams import JSON, Stream, citation, everything, frame, raw, response
+from tests.testing.streams import Stream, citation, everything, frame, raw, response
 
 from antwort.testing import LintError, lint_response, lint_stream
+from antwort.types import JSON
 
 Mutation = Callable[[list[JSON]], object]
 

@@ -12,8 +12,8 @@ import pytest
 from openai import OpenAI
 
 from antwort.testing import Dialect, Gate, ScriptError, ScriptServer, call, fail, matching, raw, turn
+from antwort.types import JSON
 
-JSON = dict[str, Any]
 ASK: JSON = {"model": "scripted", "messages": [{"role": "user", "content": "Hi"}]}
 TOOL = {"type": "function", "function": {"name": "add", "parameters": {}}}
 USAGE = {"stream_options": {"include_usage": True}}

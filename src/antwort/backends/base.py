@@ -2,13 +2,12 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Protocol
 
+from antwort.types import JSON
 from antwort.wire.usage import Usage
 
 __all__ = ["ModelBackend", "ModelInfo", "ModelRequest", "TurnSink"]
-
-JSON = dict[str, Any]
 
 
 @dataclass(slots=True)

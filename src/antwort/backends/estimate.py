@@ -25,10 +25,10 @@ from typing import Any
 
 from antwort.backends.base import ModelRequest
 from antwort.backends.items import as_function
+from antwort.types import JSON
 
 __all__ = ["estimate_text", "estimate_tokens"]
 
-JSON = dict[str, Any]
 
 OVERHEAD = 5
 ANSWER = 3

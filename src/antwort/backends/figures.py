@@ -3,11 +3,11 @@
 from collections.abc import Iterator
 from typing import Any
 
+from antwort.types import JSON
 from antwort.wire.usage import InputTokensDetails, OutputTokensDetails, Usage
 
 __all__ = ["logprobs_of", "usage_of"]
 
-JSON = dict[str, Any]
 
 _NUMBER = (int, float)
 MOST = 2**53

@@ -5,10 +5,10 @@ from typing import Any
 import msgspec
 
 from antwort.errors import BadRequestError
+from antwort.types import JSON
 
 __all__ = ["OUTPUT_TYPES", "as_function", "json_arguments", "text_of", "with_extra"]
 
-JSON = dict[str, Any]
 
 OUTPUT_TYPES = frozenset({"function_call_output", "custom_tool_call_output"})
 

@@ -8,12 +8,12 @@ from typing import Any
 
 from antwort.backends.base import ModelInfo
 from antwort.errors import APIError
+from antwort.types import JSON
 
 __all__ = ["Listing", "read_models"]
 
 logger = logging.getLogger(__name__)
 
-JSON = dict[str, Any]
 
 REFRESH = 60.0
 """Seconds for which the list of a server's models is good."""

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import replace
 from itertools import islice
 from traceback import walk_tb
-from typing import Any, Protocol
+from typing import Protocol
 
 import msgspec
 
@@ -22,12 +22,12 @@ from antwort.backends.transport import Reply, Timeouts, Transport
 from antwort.config import BackendConfig
 from antwort.errors import APIError, BadGatewayError, BadRequestError, GatewayTimeoutError
 from antwort.large_work import LargeWork, is_large
+from antwort.types import JSON
 
 __all__ = ["Reader", "RemoteBackend", "encode_body"]
 
 logger = logging.getLogger(__name__)
 
-JSON = dict[str, Any]
 
 MAX_ERROR = 64 * 1024
 LIST_BYTES = 4 * 1024 * 1024

@@ -10,12 +10,12 @@ import msgspec
 from antwort.backends.remote import encode_body
 from antwort.backends.transport import Timeouts, Transport
 from antwort.errors import APIError
+from antwort.types import JSON
 
 __all__ = ["TokenEndpoint"]
 
 logger = logging.getLogger(__name__)
 
-JSON = dict[str, Any]
 
 PATIENCE = 5.0
 """Seconds to wait for a count; an estimate has to do if it takes longer."""

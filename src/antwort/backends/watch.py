@@ -2,16 +2,15 @@
 
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import Protocol
 
 from typing_extensions import override
 
 from antwort.backends.base import ModelBackend, ModelInfo, ModelRequest, TurnSink
+from antwort.types import JSON
 from antwort.wire.usage import Usage
 
 __all__ = ["Observed", "Observer", "WatchedSink", "Wrapper", "watched"]
-
-JSON = dict[str, Any]
 
 
 class Observer(Protocol):

@@ -11,10 +11,10 @@ import click
 from antwort.cli.failures import Failure
 from antwort.cli.output import print_json
 from antwort.cli.responders import Responder
+from antwort.types import JSON
 
 __all__ = ["AnswerText", "EventLines", "Printer", "WholeResponse", "ask", "check_outcome", "open_calls"]
 
-JSON = dict[str, Any]
 
 _ENDS = frozenset({"response.completed", "response.failed", "response.incomplete", "response.cancelled"})
 _TEXT = frozenset({"response.output_text.delta", "response.refusal.delta"})

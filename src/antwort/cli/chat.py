@@ -13,10 +13,10 @@ from antwort.cli.failures import Failure, failure_of
 from antwort.cli.questions import clean, user_input
 from antwort.cli.responders import Responder
 from antwort.errors import APIError, did_you_mean
+from antwort.types import JSON
 
 __all__ = ["Chat"]
 
-JSON = dict[str, Any]
 
 COMMANDS = {
     "/new": "forget what was said and start again",

@@ -5,13 +5,13 @@ import mimetypes
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, TextIO
+from typing import TextIO
 
 from antwort.cli.failures import Misuse
+from antwort.types import JSON
 
 __all__ = ["clean", "file_part", "read_question", "user_input"]
 
-JSON = dict[str, Any]
 
 _IMAGES = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
 

@@ -17,11 +17,11 @@ from antwort.cli.failures import Misuse
 from antwort.config import BackendConfig, mask_urls
 from antwort.context import ANONYMOUS_TENANT, Context
 from antwort.errors import APIError, BadGatewayError, did_you_mean
+from antwort.types import JSON
 from antwort.wire.requests import decode_create
 
 __all__ = ["InProcess", "Remote", "Responder"]
 
-JSON = dict[str, Any]
 
 _MAX_ERROR = 64 * 1024
 _END = b"[DONE]"

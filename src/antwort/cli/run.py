@@ -5,7 +5,7 @@ import contextlib
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TextIO
+from typing import TextIO
 
 import click
 
@@ -20,10 +20,9 @@ from antwort.config import LoadedConfig
 from antwort.observability import configure_logging
 from antwort.storage import database_url
 from antwort.storage.upgrade import current
+from antwort.types import JSON
 
 __all__ = ["run"]
-
-JSON = dict[str, Any]
 
 
 @click.command()

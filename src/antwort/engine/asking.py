@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 from antwort.backends import estimate_tokens
 from antwort.backends.base import ModelRequest, TurnSink
@@ -14,10 +13,10 @@ from antwort.engine.truncation import shortened
 from antwort.errors import BadRequestError
 from antwort.large_work import LargeWork, is_large
 from antwort.observability import Tracer
+from antwort.types import JSON
 
 __all__ = ["Asking", "model_request"]
 
-JSON = dict[str, Any]
 
 _ATTEMPTS = 6
 _SHARE = 0.6

@@ -3,11 +3,10 @@
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from antwort.types import JSON
 from antwort.wire.ids import new_id
 
 __all__ = ["CallIds"]
-
-JSON = dict[str, Any]
 
 
 class CallIds:

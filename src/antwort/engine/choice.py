@@ -5,11 +5,11 @@ from typing import Any
 
 from antwort.engine.offer import Toolset
 from antwort.errors import BadRequestError
+from antwort.types import JSON
 from antwort.wire.kinds import read_type
 
 __all__ = ["Choice", "read_choice"]
 
-JSON = dict[str, Any]
 
 MOST_ALLOWED = 128
 """Tools that a choice may name."""

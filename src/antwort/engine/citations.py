@@ -2,13 +2,12 @@
 
 import re
 from collections.abc import Mapping
-from typing import Any
 
 from antwort.context import Source
+from antwort.types import JSON
 
 __all__ = ["annotations"]
 
-JSON = dict[str, Any]
 
 _MARKER = re.compile(r"\[(\d{1,4}(?:, ?\d{1,4})*)\]|【(\d{1,4})[^】]*】")
 _URL = re.compile(r"https?://[^\s<>\"'\])}]+")

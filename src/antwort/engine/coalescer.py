@@ -1,14 +1,13 @@
 """Fewer, larger deltas for runs whose every event is stored."""
 
 import asyncio
-from typing import Any
 
 from antwort.engine.emitter import Emitter
+from antwort.types import JSON
 from antwort.wire.usage import Usage
 
 __all__ = ["Coalescer"]
 
-JSON = dict[str, Any]
 
 SECONDS = 0.05
 BYTES = 4096

@@ -13,12 +13,12 @@ from antwort.errors import BadGatewayError, BadRequestError
 from antwort.large_work import LargeWork, is_large
 from antwort.observability import Tracer
 from antwort.observability.tracing import Attribute
+from antwort.types import JSON
 from antwort.wire.ids import new_id
 from antwort.wire.usage import Usage
 
 __all__ = ["Compacted", "Compactor", "compactable"]
 
-JSON = dict[str, Any]
 
 _LONGEST = 4_000
 """Characters of one function's output, or of one message, that the summary is made from; its middle is left out."""

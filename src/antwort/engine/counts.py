@@ -2,16 +2,14 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any
 
 import msgspec
 
 from antwort.storage.base import JournalEntry
+from antwort.types import JSON
 from antwort.wire.usage import Usage
 
 __all__ = ["Counts"]
-
-JSON = dict[str, Any]
 
 
 @dataclass(slots=True)

@@ -4,13 +4,11 @@ Model servers only know functions, so each becomes a function with one parameter
 enforced there; the model is told about it.
 """
 
-from typing import Any
-
 import msgspec
 
-__all__ = ["custom_definition", "custom_echo", "custom_input"]
+from antwort.types import JSON
 
-JSON = dict[str, Any]
+__all__ = ["custom_definition", "custom_echo", "custom_input"]
 
 
 def custom_definition(tool: JSON) -> JSON:

@@ -18,11 +18,11 @@ from antwort.engine.offer import Target
 from antwort.engine.plan import Plan
 from antwort.functions import Hosted, ToolResult
 from antwort.storage.base import JournalEntry
+from antwort.types import JSON
 from antwort.wire.ids import new_id
 
 __all__ = ["ServerCall", "admit", "begin", "end", "finish_started", "grouped", "interrupt", "run_all"]
 
-JSON = dict[str, Any]
 
 logger = logging.getLogger(__name__)
 

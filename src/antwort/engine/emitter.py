@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Collection, Sequence
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from antwort.context import Sources
 from antwort.engine.call_ids import CallIds
@@ -11,6 +11,7 @@ from antwort.engine.custom import custom_input
 from antwort.engine.events import Events, EventSink
 from antwort.engine.window import compaction_item
 from antwort.engine.writers import ReasoningWriter, RefusalWriter, TextWriter, Writer
+from antwort.types import JSON
 from antwort.wire.ids import new_id
 from antwort.wire.items import CustomToolCall, FunctionCall, Item, Status
 from antwort.wire.responses import ResponseObject
@@ -18,7 +19,6 @@ from antwort.wire.usage import Usage
 
 __all__ = ["Emitter", "ModelCall"]
 
-JSON = dict[str, Any]
 W = TypeVar("W", bound=Writer)
 
 

@@ -3,7 +3,7 @@
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
 import msgspec
 
@@ -31,13 +31,12 @@ from antwort.observability import Metrics, Tracer
 from antwort.scopes import CONVERSATIONS_READ, CONVERSATIONS_WRITE, RESPONSES_READ
 from antwort.sealing import Sealer
 from antwort.storage.base import JournalEntry, ResponseRecord, Store
+from antwort.types import JSON
 from antwort.wire.ids import new_id
 from antwort.wire.requests import CompactRequest, CreateResponse
 from antwort.wire.responses import CompactedResponse, ResponseObject
 
 __all__ = ["Engine", "Routed"]
-
-JSON = dict[str, Any]
 
 
 class Resolved(Protocol):

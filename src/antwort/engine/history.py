@@ -1,7 +1,6 @@
 """What came before: stored entries and new input, put together into what the model reads."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
 
 import msgspec
 
@@ -11,6 +10,7 @@ from antwort.engine.window import CALLS, OUTPUTS, Seals, pruned
 from antwort.errors import BadRequestError
 from antwort.scopes import CONVERSATIONS_READ, RESPONSES_READ
 from antwort.storage.base import ACTIVE, JournalEntry, ResponseStore
+from antwort.types import JSON
 from antwort.wire.ids import new_id
 
 __all__ = [
@@ -23,7 +23,6 @@ __all__ = [
     "restore_sources",
 ]
 
-JSON = dict[str, Any]
 Recall = Mapping[str, Sequence[JournalEntry]]
 """Responses that can be continued although nobody stores them: all that was read and said, by response id."""
 _TRIGGER = "compaction_trigger"

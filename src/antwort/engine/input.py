@@ -5,11 +5,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from antwort.errors import BadRequestError
+from antwort.types import JSON
 from antwort.wire.ids import new_id
 
 __all__ = ["read_input"]
 
-JSON = dict[str, Any]
 
 _PREFIX = {
     "message": "msg",

@@ -6,11 +6,11 @@ from typing import Any, Protocol
 import msgspec
 
 from antwort.storage.base import ConversationStore, JournalEntry, ResponseRecord, ResponseStore, StoredEvent
+from antwort.types import JSON
 from antwort.wire.responses import ResponseObject
 
 __all__ = ["Journal", "Unstored", "body_of"]
 
-JSON = dict[str, Any]
 
 _SAID = {"completed", "incomplete"}
 """How a response ends whose conversation takes up what was said in it; the others can be made again."""

@@ -4,10 +4,10 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator
 from typing import Any
 
 from antwort.errors import BadRequestError, FunctionError
+from antwort.types import JSON
 
 __all__ = ["CheckUrl", "check_links", "item_links", "part_links"]
 
-JSON = dict[str, Any]
 CheckUrl = Callable[[str], Awaitable[None]]
 """Raises a FunctionError unless a model server may be given a URL."""
 Link = tuple[str, str]

@@ -4,7 +4,6 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import msgspec
 
@@ -31,12 +30,12 @@ from antwort.functions import ToolResult
 from antwort.large_work import LargeWork
 from antwort.observability import Tracer
 from antwort.storage.base import FencedError, JournalEntry, StoreUnavailableError
+from antwort.types import JSON
 from antwort.wire.items import Status
 from antwort.wire.responses import IncompleteDetails, ResponseError, ResponseObject
 
 __all__ = ["Loop"]
 
-JSON = dict[str, Any]
 
 logger = logging.getLogger(__name__)
 

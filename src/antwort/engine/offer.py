@@ -4,7 +4,6 @@ import logging
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 from weakref import WeakKeyDictionary
 
 from antwort.context import Context
@@ -12,11 +11,11 @@ from antwort.engine.custom import custom_definition, custom_echo
 from antwort.errors import BadRequestError, FunctionError
 from antwort.functions import FunctionSpec, Hosted, ToolExecutor, tool_definition
 from antwort.scopes import FUNCTIONS_CALL
+from antwort.types import JSON
 from antwort.wire.kinds import read_type
 
 __all__ = ["Offers", "Target", "Toolset"]
 
-JSON = dict[str, Any]
 
 logger = logging.getLogger(__name__)
 

@@ -3,7 +3,6 @@
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from antwort.config import AgentConfig, EngineConfig
 from antwort.context import Agent, Context
@@ -11,6 +10,7 @@ from antwort.engine.choice import Choice, read_choice
 from antwort.engine.offer import Offers, Toolset
 from antwort.errors import BadRequestError, did_you_mean
 from antwort.storage.base import JournalEntry
+from antwort.types import JSON
 from antwort.wire.ids import new_id
 from antwort.wire.kinds import read_type
 from antwort.wire.requests import CreateResponse
@@ -18,7 +18,6 @@ from antwort.wire.responses import ResponseObject
 
 __all__ = ["INCLUDES", "Plan", "Planner"]
 
-JSON = dict[str, Any]
 
 INCLUDES = frozenset(
     {

@@ -1,17 +1,15 @@
 """Events out of what is stored: a stream for a response that kept none, and the state of a run from those it kept."""
 
 from collections.abc import Iterable
-from typing import Any
 
 import msgspec
 
 from antwort.engine.events import Events
 from antwort.storage.base import StoredEvent
+from antwort.types import JSON
 from antwort.wire.items import Status
 
 __all__ = ["OpenItem", "RunState", "replay_response", "state_of"]
-
-JSON = dict[str, Any]
 
 
 def replay_response(response: JSON, events: Events) -> None:

@@ -4,10 +4,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from antwort.engine.window import CALLS, INSTRUCTING, OUTPUTS, is_summary
+from antwort.types import JSON
 
 __all__ = ["shortened"]
-
-JSON = dict[str, Any]
 
 
 def shortened(items: Sequence[JSON], fits: Callable[[Sequence[JSON]], bool]) -> list[JSON] | None:

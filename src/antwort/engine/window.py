@@ -1,12 +1,12 @@
 """The window: what the model reads of a conversation, with sealed items opened and what they replace left out."""
 
 from collections.abc import Sequence
-from typing import Any
 
 import msgspec
 
 from antwort.errors import BadRequestError
 from antwort.sealing import Sealer, SealError
+from antwort.types import JSON
 from antwort.wire.ids import new_id
 
 __all__ = [
@@ -21,7 +21,6 @@ __all__ = [
     "pruned",
 ]
 
-JSON = dict[str, Any]
 
 COMPACTION = "compaction"
 CALLS = frozenset({"function_call", "custom_tool_call"})

@@ -9,12 +9,11 @@ from typing import Any, Protocol
 from typing_extensions import override
 
 from antwort.engine.events import Events
+from antwort.types import JSON
 from antwort.wire.ids import new_id
 from antwort.wire.items import Item, Message, OutputText, Reasoning, ReasoningText, Refusal, Status, SummaryText
 
 __all__ = ["Output", "ReasoningWriter", "RefusalWriter", "TextWriter", "Writer"]
-
-JSON = dict[str, Any]
 
 
 class Output(Protocol):

@@ -9,8 +9,9 @@ from pydantic import ValidationError
 from pydantic_core import PydanticSerializationError, from_json, to_json
 
 from antwort.errors import DefinitionError, InvalidArgumentsError, did_you_mean
-from antwort.functions.schema import JSON, drop_nulls
+from antwort.functions.schema import drop_nulls
 from antwort.functions.signature import Signature
+from antwort.types import JSON
 
 __all__ = ["Arguments", "SchemaArguments", "SignatureArguments", "parse_object"]
 

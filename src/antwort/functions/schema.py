@@ -4,10 +4,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from antwort.errors import DefinitionError
+from antwort.types import JSON
 
-__all__ = ["JSON", "drop_nulls", "object_schema", "strict_schema", "tidy"]
-
-JSON = dict[str, Any]
+__all__ = ["drop_nulls", "object_schema", "strict_schema", "tidy"]
 
 
 def object_schema(parameters: Mapping[str, Any]) -> tuple[JSON, bool]:

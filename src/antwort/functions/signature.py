@@ -19,7 +19,8 @@ from pydantic_core import PydanticSerializationError, PydanticUndefined, to_json
 
 from antwort.context import Context
 from antwort.errors import DefinitionError
-from antwort.functions.schema import JSON, tidy
+from antwort.functions.schema import tidy
+from antwort.types import JSON
 
 __all__ = [
     "HandlerKind",

@@ -14,8 +14,9 @@ import msgspec
 from antwort.context import Context
 from antwort.errors import DefinitionError, did_you_mean
 from antwort.functions.arguments import Arguments, SchemaArguments, SignatureArguments
-from antwort.functions.schema import JSON, object_schema, strict_schema
+from antwort.functions.schema import object_schema, strict_schema
 from antwort.functions.signature import HandlerKind, context_parameter, handler_kind, read_signature
+from antwort.types import JSON
 
 __all__ = [
     "Effect",

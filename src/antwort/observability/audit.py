@@ -9,7 +9,8 @@ from typing import Self
 
 from antwort.errors import ConfigError
 from antwort.observability.logs import FIELDS, log_context, merge, timestamp
-from antwort.observability.redaction import JSON, Redactor
+from antwort.observability.redaction import Redactor
+from antwort.types import JSONValue
 
 __all__ = ["AuditLog"]
 
@@ -80,7 +81,7 @@ class AuditLog:
             os.close(self._file)
             self._file = None
 
-    def _append(self, line: dict[str, JSON]) -> None:
+    def _append(self, line: dict[str, JSONValue]) -> None:
         try:
             self._write(json.dumps(line).encode() + b"\n")
         except OSError as error:

@@ -13,7 +13,8 @@ from typing import Literal, TextIO, TypeAlias
 from typing_extensions import override
 
 from antwort.errors import ConfigError, did_you_mean
-from antwort.observability.redaction import JSON, Redactor
+from antwort.observability.redaction import Redactor
+from antwort.types import JSONValue
 
 __all__ = [
     "ConsoleFormatter",
@@ -100,7 +101,7 @@ class _Formatter(logging.Formatter):
             text = json.dumps(self.redactor.value([record.msg, record.args]))
         return self.redactor.text(text)
 
-    def fields(self, record: logging.LogRecord) -> dict[str, JSON]:
+    def fields(self, record: logging.LogRecord) -> dict[str, JSONValue]:
         found: dict[str, object] = {**log_context()}
         found |= {name: value for name, value in vars(record).items() if name not in _STANDARD}
         found |= getattr(record, FIELDS, {})
@@ -120,7 +121,7 @@ class JSONFormatter(_Formatter):
 
     @override
     def format(self, record: logging.LogRecord) -> str:
-        line: dict[str, JSON] = {
+        line: dict[str, JSONValue] = {
             "ts": timestamp(record.created),
             "level": record.levelname.lower(),
             "logger": record.name,
@@ -152,12 +153,12 @@ def timestamp(seconds: float) -> str:
     return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-def merge(line: dict[str, JSON], fields: Mapping[str, JSON]) -> dict[str, JSON]:
+def merge(line: dict[str, JSONValue], fields: Mapping[str, JSONValue]) -> dict[str, JSONValue]:
     """Add fields to a line; one that has the name of a part of the line gets an underscore behind it."""
     return line | {f"{name}_" if name in line else name: value for name, value in fields.items()}
 
 
-def _shown(value: JSON) -> str:
+def _shown(value: JSONValue) -> str:
     if isinstance(value, str) and _BARE.fullmatch(value):
         return value
     return json.dumps(value, ensure_ascii=False)

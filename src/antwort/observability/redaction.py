@@ -8,12 +8,12 @@ import json
 import math
 import re
 from collections.abc import Iterable, Mapping
-from typing import TypeAlias
 from urllib.parse import quote
 
-__all__ = ["JSON", "MASK", "Redactor", "is_secret_key", "redact"]
+from antwort.types import JSONValue
 
-JSON: TypeAlias = "str | int | float | bool | list[JSON] | dict[str, JSON] | None"
+__all__ = ["MASK", "Redactor", "is_secret_key", "redact"]
+
 
 MASK = "***"
 
@@ -106,11 +106,11 @@ class Redactor:
             text = self._known.sub(MASK, text)
         return redact(text)
 
-    def field(self, name: str, value: object) -> JSON:
+    def field(self, name: str, value: object) -> JSONValue:
         """Return a named value as JSON data, masked as a whole if the name is secret-looking."""
         return MASK if _hides(name, value) else self.value(value)
 
-    def value(self, value: object) -> JSON:
+    def value(self, value: object) -> JSONValue:
         """Return any value as JSON data with its secrets masked; what JSON cannot hold becomes its `repr`."""
         if type(value) is str:  # nearly always
             return self.text(value)
@@ -119,7 +119,7 @@ class Redactor:
         except Exception as error:  # noqa: BLE001 — a stranger's container must not cost us the line
             return f"<{type(value).__qualname__} that raised {type(error).__qualname__}>"
 
-    def _value(self, value: object, depth: int) -> JSON:
+    def _value(self, value: object, depth: int) -> JSONValue:
         if not isinstance(value, Mapping | list | tuple | set | frozenset):
             return self._scalar(value)
         if not depth:
@@ -128,7 +128,7 @@ class Redactor:
             return self._mapping(value, depth - 1)
         return [self._value(item, depth - 1) for item in value]
 
-    def _scalar(self, value: object) -> JSON:
+    def _scalar(self, value: object) -> JSONValue:
         if value is None or isinstance(value, bool):
             return value
         if isinstance(value, int) and value.bit_length() <= _LARGEST_INT:
@@ -137,8 +137,8 @@ class Redactor:
             return float(value)
         return self.text(str.__str__(value) if isinstance(value, str) else _repr(value))
 
-    def _mapping(self, value: Mapping[object, object], depth: int) -> JSON:
-        result: dict[str, JSON] = {}
+    def _mapping(self, value: Mapping[object, object], depth: int) -> JSONValue:
+        result: dict[str, JSONValue] = {}
         for key, item in value.items():
             name = self.text(key if isinstance(key, str) else _repr(key))
             result[name] = MASK if _hides(name, item) else self._value(item, depth)

@@ -5,7 +5,7 @@ import contextlib
 import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
 from functools import partial
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import msgspec
 
@@ -27,10 +27,10 @@ from antwort.storage.base import (
     StoredEvent,
     StoreUnavailableError,
 )
+from antwort.types import JSON
 
 __all__ = ["LocalRuns"]
 
-JSON = dict[str, Any]
 T = TypeVar("T")
 
 logger = logging.getLogger(__name__)

@@ -2,7 +2,7 @@
 
 import itertools
 from collections.abc import Callable
-from typing import Any, Self
+from typing import Self
 
 import msgspec
 
@@ -18,12 +18,11 @@ from antwort.engine.replay import RunState, state_of
 from antwort.errors import APIError, BadRequestError, RateLimitError
 from antwort.runs.log import RunLog
 from antwort.storage.base import JournalEntry, ResponseRecord, StoredEvent
+from antwort.types import JSON
 from antwort.wire.requests import CreateResponse
 from antwort.wire.responses import ResponseError, ResponseObject
 
 __all__ = ["Remains"]
-
-JSON = dict[str, Any]
 
 
 class Remains:

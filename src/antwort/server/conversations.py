@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Sequence
-from typing import Annotated, Any
+from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -20,11 +20,11 @@ from antwort.server.description.shapes import AN_ITEM, Conversation, DeletedConv
 from antwort.server.lists import listed, unknown_cursor
 from antwort.server.queries import After, Include, Limit, Order
 from antwort.storage.base import ConversationRecord, JournalEntry, Store
+from antwort.types import JSON
 from antwort.wire.ids import new_id
 
 __all__ = ["Conversations", "CreateConversation", "CreateItems", "UpdateConversation"]
 
-JSON = dict[str, Any]
 MOST_ITEMS = 20
 
 Items = Annotated[list[JSON], Field(max_length=MOST_ITEMS, description="Items, as in the input of a response.")]

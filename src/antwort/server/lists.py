@@ -2,13 +2,11 @@
 
 import contextlib
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 from antwort.errors import BadRequestError, NotFoundError
+from antwort.types import JSON
 
 __all__ = ["listed", "unknown_cursor"]
-
-JSON = dict[str, Any]
 
 
 def listed(data: Sequence[JSON], has_more: bool) -> JSON:

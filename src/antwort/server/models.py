@@ -1,17 +1,14 @@
 """`/v1/models`."""
 
-from typing import Any
-
 from antwort.backends import ModelInfo, ModelRouter
 from antwort.errors import NotFoundError
 from antwort.functions import Route
 from antwort.scopes import RESPONSES_WRITE
 from antwort.server.description import examples
 from antwort.server.description.shapes import Model, ModelList
+from antwort.types import JSON
 
 __all__ = ["Models"]
-
-JSON = dict[str, Any]
 
 
 class Models:

@@ -22,12 +22,12 @@ from antwort.server.description import examples
 from antwort.server.description.shapes import ChatRequest, EmbeddingsRequest
 from antwort.server.raw import RawRoute
 from antwort.server.sse import while_connected
+from antwort.types import JSON
 
 __all__ = ["Passthrough"]
 
 logger = logging.getLogger(__name__)
 
-JSON = dict[str, Any]
 Fields = dict[str, msgspec.Raw]
 
 EVENTS = "text/event-stream"

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import msgspec
 from starlette.responses import Response
@@ -27,12 +27,12 @@ from antwort.server.queries import After, Before, Include, Limit, Order, Startin
 from antwort.server.raw import RawRoute
 from antwort.server.sse import DONE, EventStream, Heartbeats, Tail, frame, while_connected
 from antwort.storage.base import ACTIVE
+from antwort.types import JSON
 from antwort.wire.requests import CompactRequest, CreateResponse, decode_compact, decode_create
 from antwort.wire.responses import CompactedResponse, ResponseObject
 
 __all__ = ["Responses", "wants_calls"]
 
-JSON = dict[str, Any]
 T = TypeVar("T")
 
 _encode = msgspec.json.Encoder().encode

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
 from antwort.errors import ServiceUnavailableError
+from antwort.types import JSON
 
 __all__ = [
     "ConversationRecord",
@@ -24,7 +25,6 @@ __all__ = [
     "StoredEvent",
 ]
 
-JSON = dict[str, Any]
 Direction = Literal["input", "output"]
 ACTIVE = ("queued", "in_progress")
 """The states of a response that is not over."""

@@ -7,7 +7,6 @@ from typing_extensions import override
 
 from antwort.storage import keeping, statements, talk
 from antwort.storage.base import (
-    JSON,
     ConversationRecord,
     ConversationStore,
     JournalEntry,
@@ -21,6 +20,7 @@ from antwort.storage.database import Reader, Writer
 from antwort.storage.records import SqlRecords
 from antwort.storage.retention import SqlRetention
 from antwort.storage.rows import conversation_row, encoded, entry_rows, event_rows, item_rows, record_row
+from antwort.types import JSON
 
 __all__ = ["SqlStore"]
 

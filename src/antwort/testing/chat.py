@@ -12,10 +12,10 @@ from antwort.backends.base import ModelRequest
 from antwort.testing.dialects import Dialect
 from antwort.testing.performance import Piece, logprob
 from antwort.testing.script import Call, Turn
+from antwort.types import JSON
 
 __all__ = ["ChatWriter", "embedding", "read_chat"]
 
-JSON = dict[str, Any]
 _CREATED = 1_700_000_000
 _SAME = (
     "temperature",

@@ -11,7 +11,7 @@ from antwort.errors import DefinitionError, did_you_mean
 
 __all__ = ["Expectation", "Matcher", "described", "matching", "mismatches"]
 
-JSON = Mapping[str, Any]
+Fields = Mapping[str, Any]
 _FIELDS = frozenset(f.name for f in dataclasses.fields(ModelRequest))
 _LONGEST = 200
 
@@ -22,10 +22,10 @@ class Expectation:
 
     tools: tuple[str, ...] = ()
     without_tools: tuple[str, ...] = ()
-    last: str | JSON | None = None
+    last: str | Fields | None = None
     text: str | None = None
     types: tuple[str, ...] | None = None
-    fields: JSON = field(default_factory=dict)
+    fields: Fields = field(default_factory=dict)
 
     def mismatches(self, request: ModelRequest) -> list[str]:
         """Say in which way a request is not as expected; an empty list if it is."""
@@ -55,7 +55,7 @@ def matching(
     *,
     tools: Sequence[str] = (),
     without_tools: Sequence[str] = (),
-    last: str | JSON | None = None,
+    last: str | Fields | None = None,
     text: str | None = None,
     types: Sequence[str] | None = None,
     **fields: Any,
@@ -97,7 +97,7 @@ def described(request: ModelRequest) -> str:
     return f"model '{request.model}', tools {tools}, {len(request.items)} items, the last {last}"
 
 
-def _has(item: JSON, wanted: str | JSON) -> bool:
+def _has(item: Fields, wanted: str | Fields) -> bool:
     if isinstance(wanted, str):
         return any(wanted in text for text in _texts(item))
     return all(key in item and item[key] == value for key, value in wanted.items())

@@ -14,8 +14,9 @@ from antwort.testing.linting.order import (
     place,
     terminal_of,
 )
-from antwort.testing.linting.report import JSON, LintError, Report, Violation
+from antwort.testing.linting.report import LintError, Report, Violation
 from antwort.testing.linting.responses import check_response, check_stable
+from antwort.types import JSON
 
 __all__ = ["LintError", "LintedStream", "Violation", "lint_response", "lint_stream"]
 

@@ -19,10 +19,10 @@ from antwort.testing.performance import Closed, Failed, Piece, perform
 from antwort.testing.script import Failure, Script, Turn
 from antwort.testing.script_file import read_script
 from antwort.testing.tokenizers import Tokenizers
+from antwort.types import JSON
 
 __all__ = ["ScriptServer"]
 
-JSON = dict[str, Any]
 _PATIENCE = 30.0
 _DIMENSIONS = 16
 _EVENTS = {"content-type": "text/event-stream", "cache-control": "no-cache"}

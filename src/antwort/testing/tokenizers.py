@@ -6,10 +6,9 @@ from typing import Any, Literal
 
 from antwort.backends.base import ModelRequest
 from antwort.testing.chat import read_chat
+from antwort.types import JSON
 
 __all__ = ["Tokenizers", "count_words"]
-
-JSON = dict[str, Any]
 
 
 def count_words(request: ModelRequest) -> int:

@@ -4,6 +4,8 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from msgspec import UNSET, Struct, UnsetType, field
 
+from antwort.types import JSON
+
 __all__ = [
     "CustomToolCall",
     "FunctionCall",
@@ -17,7 +19,6 @@ __all__ = [
     "SummaryText",
 ]
 
-JSON = dict[str, Any]
 Status = Literal["in_progress", "completed", "incomplete"]
 
 

@@ -9,6 +9,7 @@ from msgspec import Meta, Struct
 
 from antwort.errors import BadRequestError, did_you_mean
 from antwort.large_work import MUCH
+from antwort.types import JSON
 
 __all__ = [
     "CompactRequest",
@@ -21,7 +22,6 @@ __all__ = [
     "decode_create",
 ]
 
-JSON = dict[str, Any]
 S = TypeVar("S", bound=Struct)
 Key = Annotated[str, Meta(max_length=64)]
 

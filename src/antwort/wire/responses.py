@@ -1,15 +1,15 @@
 """The response resource: every key always present, as both contracts want it."""
 
-from typing import Any, Literal
+from typing import Literal
 
 from msgspec import UNSET, Struct, UnsetType, field
 
+from antwort.types import JSON
 from antwort.wire.items import Item, Message, OutputText
 from antwort.wire.usage import Usage
 
 __all__ = ["CompactedResponse", "IncompleteDetails", "ResponseError", "ResponseObject", "Status"]
 
-JSON = dict[str, Any]
 Status = Literal["queued", "in_progress", "completed", "failed", "incomplete", "cancelled"]
 
 

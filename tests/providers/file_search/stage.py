@@ -18,10 +18,10 @@ from antwort import Antwort
 from antwort.config import Config
 from antwort.providers.file_search import FileSearch
 from antwort.testing import ScriptedBackend, Turn, call, running, turn
+from antwort.types import JSON
 
 __all__ = [
     "INGEST",
-    "JSON",
     "KEYS",
     "Clock",
     "answering",
@@ -38,7 +38,6 @@ __all__ = [
     "write",
 ]
 
-JSON = dict[str, Any]
 T = TypeVar("T")
 INGEST = Path(__file__).parents[3] / "examples" / "ingest_pipeline" / "ingest.py"
 KEYS: Any = {

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 from tests.http.sdk import Served, create
-from tests.providers.file_search.stage import JSON, search_item, searching, settings_for, staged, tool, write
+from tests.providers.file_search.stage import search_item, searching, settings_for, staged, tool, write
 from tests.support.embeddings import EmbeddingServer
 from tests.support.qdrant import QdrantServer
 from typing_extensions import override
@@ -13,6 +13,7 @@ from typing_extensions import override
 from antwort.providers.file_search import FileSearch
 from antwort.providers.file_search.vectors.base import Hit, Query
 from antwort.providers.file_search.vectors.qdrant import Qdrant
+from antwort.types import JSON
 
 HYBRID: Any = {"hybrid_search": {"embedding_weight": 1.0, "text_weight": 1.0}}
 RESULTS: Any = ["file_search_call.results"]

@@ -9,15 +9,7 @@ import httpx
 import pytest
 from openai import APIStatusError, BadRequestError
 from tests.http.sdk import Served
-from tests.providers.file_search.stage import (
-    JSON,
-    Clock,
-    collections,
-    on_loop,
-    settings_for,
-    staged,
-    write,
-)
+from tests.providers.file_search.stage import Clock, collections, on_loop, settings_for, staged, write
 from tests.support.embeddings import EmbeddingServer
 from tests.support.qdrant import QdrantServer
 from typing_extensions import override
@@ -27,6 +19,7 @@ from antwort.providers.file_search.reconcile import Reconciler
 from antwort.providers.file_search.stores import KIND, State, Store
 from antwort.providers.file_search.vectors.base import Chunk, VectorStoreUnavailable
 from antwort.providers.file_search.vectors.qdrant import Qdrant
+from antwort.types import JSON
 
 WEEK: Any = {"anchor": "last_active_at", "days": 7}
 

@@ -8,7 +8,6 @@ import pytest
 from openai import APIStatusError
 from tests.http.sdk import create
 from tests.providers.file_search.stage import (
-    JSON,
     answering,
     on_loop,
     outputs,
@@ -28,6 +27,7 @@ from antwort.providers.file_search import FileSearch
 from antwort.providers.file_search.vectors.base import Count, VectorStoreUnavailable
 from antwort.providers.file_search.vectors.qdrant import Qdrant
 from antwort.testing import call, turn
+from antwort.types import JSON
 
 ADVICE = "Go on without file search."
 """What is of use to a model only."""

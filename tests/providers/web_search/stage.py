@@ -14,10 +14,10 @@ from antwort.config import Config, OutboundConfig
 from antwort.outbound import Outbound
 from antwort.providers.web_search import WebSearch
 from antwort.testing import ScriptedBackend, Turn, call, running, turn
+from antwort.types import JSON
 
-__all__ = ["JSON", "TYPES", "called", "found", "outputs", "page", "registered", "result", "searching", "staged"]
+__all__ = ["TYPES", "called", "found", "outputs", "page", "registered", "result", "searching", "staged"]
 
-JSON = dict[str, Any]
 TYPES = ["web_search", "web_search_2025_08_26", "web_search_preview", "web_search_preview_2025_03_11"]
 
 

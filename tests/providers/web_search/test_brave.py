@@ -4,8 +4,10 @@ import json
 from typing import Any
 
 import pytest
-from tests.providers.web_search.stage import JSON, called
+from tests.providers.web_search.stage import called
 from tests.support.site import Reply, Site
+
+from antwort.types import JSON
 
 KEY = "brave-key-that-nobody-may-see"
 

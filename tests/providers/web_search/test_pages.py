@@ -7,22 +7,12 @@ import httpx
 import pytest
 from tests.http.sdk import create
 from tests.outbound.hostile import HOSTILE
-from tests.providers.web_search.stage import (
-    JSON,
-    TYPES,
-    called,
-    found,
-    outputs,
-    page,
-    registered,
-    result,
-    searching,
-    staged,
-)
+from tests.providers.web_search.stage import TYPES, called, found, outputs, page, registered, result, searching, staged
 from tests.support.site import Reply, Site
 
 from antwort import Context
 from antwort.testing import call, turn
+from antwort.types import JSON
 
 SETTINGS = {"url": "http://localhost:8888"}
 

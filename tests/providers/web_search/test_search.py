@@ -8,13 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.providers.web_search.stage import JSON, called, found, page, registered, result, searching, staged
+from tests.providers.web_search.stage import called, found, page, registered, result, searching, staged
 from tests.support.site import Asked, Reply, Site
 
 from antwort import Context
 from antwort.errors import ConfigError
 from antwort.provider import Source
 from antwort.providers.web_search import WebSearch
+from antwort.types import JSON
 
 
 async def search(

@@ -1,7 +1,5 @@
 """A model server that speaks Chat Completions."""
 
-from typing import Any
-
 from typing_extensions import override
 
 from antwort.backends.base import ModelRequest, TurnSink
@@ -14,10 +12,9 @@ from antwort.backends.tokens import TokenEndpoint
 from antwort.backends.transport import Transport
 from antwort.config import BackendConfig
 from antwort.large_work import is_large
+from antwort.types import JSON
 
 __all__ = ["ChatCompletions"]
-
-JSON = dict[str, Any]
 
 
 class ChatCompletions(RemoteBackend):

@@ -7,10 +7,10 @@ from urllib.parse import unquote_to_bytes
 
 from antwort.backends.chat.dialect import Dialect
 from antwort.errors import BadRequestError
+from antwort.types import JSON
 
 __all__ = ["Content", "chat_content", "chat_parts", "is_text"]
 
-JSON = dict[str, Any]
 Content = str | list[JSON]
 
 _FILE_HINT = "send its content as `file_data`"

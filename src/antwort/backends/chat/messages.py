@@ -20,10 +20,9 @@ from antwort.backends.chat.content import chat_content, chat_parts, is_text
 from antwort.backends.chat.dialect import Dialect
 from antwort.backends.items import OUTPUT_TYPES, as_function, json_arguments, text_of
 from antwort.errors import BadRequestError
+from antwort.types import JSON
 
 __all__ = ["chat_messages"]
-
-JSON = dict[str, Any]
 
 
 def chat_messages(items: Sequence[JSON], instructions: str | None, dialect: Dialect, backend: str) -> list[JSON]:

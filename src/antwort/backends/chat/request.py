@@ -1,16 +1,14 @@
 """A model turn as the body of a Chat Completions request: only what was asked for."""
 
-from typing import Any
-
 from antwort.backends.base import ModelRequest
 from antwort.backends.chat.dialect import Dialect
 from antwort.backends.chat.messages import chat_messages
 from antwort.backends.items import with_extra
 from antwort.errors import BadRequestError
+from antwort.types import JSON
 
 __all__ = ["chat_body"]
 
-JSON = dict[str, Any]
 
 _SAME_NAME = (
     "temperature",

@@ -13,10 +13,10 @@ from antwort.backends.failures import BROKEN, FAILED
 from antwort.backends.figures import logprobs_of, usage_of
 from antwort.backends.limits import Limits
 from antwort.errors import BadGatewayError
+from antwort.types import JSON
 
 __all__ = ["Turn"]
 
-JSON = dict[str, Any]
 
 REASONS = {
     "length": "length",

@@ -1,12 +1,10 @@
 """Token counts by the tokenizers of servers that speak Chat Completions."""
 
-from typing import Any
-
 from antwort.backends.tokens import TokenEndpoint
+from antwort.types import JSON
 
 __all__ = ["ChatTokens"]
 
-JSON = dict[str, Any]
 
 _PROMPT = ("messages", "tools", "chat_template", "chat_template_kwargs")
 """Fields of a request that become part of what the model reads."""

@@ -11,10 +11,10 @@ from antwort.backends.demo.conversation import Conversation, Result
 from antwort.backends.demo.facts import Facts
 from antwort.backends.demo.intent import Call, Plan, takes
 from antwort.backends.demo.words import Tool, sentences, shortened, significant, words
+from antwort.types import JSON
 
 __all__ = ["DEMO_MODEL", "plain_answer", "structured_answer", "thoughts"]
 
-JSON = dict[str, Any]
 
 DEMO_MODEL = "antwort-demo"
 

@@ -8,10 +8,10 @@ from typing import Any, TypeGuard
 from antwort.backends.demo.facts import Facts, Number
 from antwort.backends.demo.schemas import fits, nullable, options, resolved, valid
 from antwort.backends.demo.words import Tool, shortened, significant, words
+from antwort.types import JSON
 
 __all__ = ["ROLES", "Filled", "fill_arguments", "fill_value", "roles_of"]
 
-JSON = dict[str, Any]
 
 ROLES: Mapping[str, frozenset[str]] = {
     "expression": frozenset({"expression", "arithmetic", "formula", "equation", "math", "calculation"}),

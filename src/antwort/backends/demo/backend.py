@@ -6,18 +6,17 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 from antwort.backends.base import ModelInfo, ModelRequest, TurnSink
 from antwort.backends.demo.answer import DEMO_MODEL, plain_answer, structured_answer, thoughts
 from antwort.backends.demo.conversation import Conversation, transcript
 from antwort.backends.demo.intent import Call, Plan, insisted, plan
 from antwort.backends.demo.words import Tool, clean, offered
+from antwort.types import JSON
 from antwort.wire.usage import OutputTokensDetails, Usage
 
 __all__ = ["DEMO_MODEL", "DemoBackend", "Turn", "decide"]
 
-JSON = dict[str, Any]
 
 _CHARACTERS_PER_TOKEN = 4
 _WORDS_PER_FLUSH = 4

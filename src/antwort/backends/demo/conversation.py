@@ -8,10 +8,10 @@ from typing import Any
 
 from antwort.backends.demo.words import clean
 from antwort.backends.items import as_function
+from antwort.types import JSON
 
 __all__ = ["Conversation", "Result", "transcript"]
 
-JSON = dict[str, Any]
 
 _FAILURE = re.compile(
     r"^\W*(?:error|fehler|invalid|unknown|failed|failure|exception|traceback|cannot|timeout|there is no|no such)\b"

@@ -18,10 +18,10 @@ from antwort.backends.demo.expressions import expressions
 from antwort.backends.demo.facts import Facts
 from antwort.backends.demo.places import places
 from antwort.backends.demo.words import Tool, significant, words
+from antwort.types import JSON
 
 __all__ = ["Call", "Plan", "insisted", "plan", "takes"]
 
-JSON = dict[str, Any]
 
 _LONGEST = 4000
 _MOST_CALLS = 8

@@ -5,9 +5,10 @@ from typing import Any
 
 import jsonschema_rs
 
+from antwort.types import JSON
+
 __all__ = ["fits", "nullable", "options", "resolved", "valid"]
 
-JSON = dict[str, Any]
 
 _DEEPEST = 10
 _LEAF_KEYWORDS = frozenset(

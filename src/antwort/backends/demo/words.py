@@ -5,9 +5,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from antwort.types import JSON
+
 __all__ = ["Tool", "clean", "offered", "sentences", "shortened", "significant", "words"]
 
-JSON = dict[str, Any]
 
 _WORD = re.compile(r"[A-ZÄÖÜ]?[a-zäöüß]+|[A-ZÄÖÜ]+(?![a-zäöüß])|\d+")
 _SENTENCE = re.compile(r"(?<=[.!?])\s+(?=\S)")

@@ -1,7 +1,6 @@
 """A model server that speaks the Responses API."""
 
 import logging
-from typing import Any
 
 from typing_extensions import override
 
@@ -13,12 +12,11 @@ from antwort.backends.tokens import TokenEndpoint
 from antwort.config import BackendConfig
 from antwort.errors import BadRequestError
 from antwort.large_work import is_large
+from antwort.types import JSON
 
 __all__ = ["Responses"]
 
 logger = logging.getLogger(__name__)
-
-JSON = dict[str, Any]
 
 
 class Responses(RemoteBackend):

@@ -13,10 +13,10 @@ from typing import Any
 
 from antwort.backends.items import as_function, json_arguments, text_of
 from antwort.errors import BadRequestError
+from antwort.types import JSON
 
 __all__ = ["responses_input"]
 
-JSON = dict[str, Any]
 
 _ROLES = frozenset({"user", "system", "developer"})
 _FILE_FIELDS = ("filename", "file_data", "file_url", "detail")

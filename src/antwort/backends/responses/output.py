@@ -8,10 +8,10 @@ from antwort.backends.failures import BROKEN
 from antwort.backends.figures import logprobs_of
 from antwort.backends.limits import Limits
 from antwort.errors import BadGatewayError
+from antwort.types import JSON
 
 __all__ = ["Output"]
 
-JSON = dict[str, Any]
 Key = tuple[str, int, int]
 """What kind of text, of which item, which part of it."""
 

@@ -1,15 +1,13 @@
 """A model turn as the body of a request to the Responses API: only what was asked for, and nothing is stored."""
 
-from typing import Any
-
 from antwort.backends.base import ModelRequest
 from antwort.backends.items import with_extra
 from antwort.backends.responses.input import responses_input
 from antwort.errors import BadRequestError
+from antwort.types import JSON
 
 __all__ = ["SEALED_THOUGHTS", "count_body", "responses_body"]
 
-JSON = dict[str, Any]
 
 SEALED_THOUGHTS = "reasoning.encrypted_content"
 

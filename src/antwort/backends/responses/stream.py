@@ -1,7 +1,5 @@
 """One answer of the Responses API, streamed or whole, fed to a sink."""
 
-from typing import Any
-
 import msgspec
 
 from antwort.backends.base import TurnSink
@@ -15,7 +13,6 @@ from antwort.errors import APIError, BadGatewayError
 
 __all__ = ["Turn"]
 
-JSON = dict[str, Any]
 
 _DONE = b"[DONE]"
 _UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)

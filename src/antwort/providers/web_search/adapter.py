@@ -13,7 +13,6 @@ __all__ = ["Findings", "SearchAdapter", "SearchError", "SearchResult", "ask", "t
 
 logger = logging.getLogger(__name__)
 
-JSON = dict[str, Any]
 
 _PASSING = frozenset({502, 503, 504})
 """Statuses of a failure that may pass."""

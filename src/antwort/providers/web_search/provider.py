@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 from typing_extensions import override
 
 from antwort.provider import (
+    JSON,
     Context,
     Counter,
     Field,
@@ -32,7 +33,6 @@ from antwort.providers.web_search.urls import normalised, within
 
 __all__ = ["WebSearch"]
 
-JSON = dict[str, Any]
 
 ADAPTERS: Mapping[str, Callable[[WebSearchSettings], SearchAdapter]] = {"searxng": SearXNG, "brave": Brave}
 _SITES = 5

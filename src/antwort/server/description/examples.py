@@ -6,6 +6,7 @@ from msgspec import to_builtins
 
 import antwort
 from antwort.functions import Example
+from antwort.types import JSON
 from antwort.wire.items import Message, OutputText
 from antwort.wire.responses import CompactedResponse, ResponseObject
 from antwort.wire.usage import Usage
@@ -39,7 +40,6 @@ __all__ = [
     "UPDATE_CONVERSATION",
 ]
 
-JSON = dict[str, Any]
 
 _TIME = 1790000000
 _MODEL = "antwort-demo"

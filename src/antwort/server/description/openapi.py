@@ -27,8 +27,9 @@ from antwort.errors import (
 )
 from antwort.functions import Example, Route
 from antwort.functions.signature import read_docstring
-from antwort.server.description.schemas import JSON, Use, build_schemas, reference
+from antwort.server.description.schemas import Use, build_schemas, reference
 from antwort.server.raw import RawRoute
+from antwort.types import JSON
 
 __all__ = ["OWN", "openapi"]
 

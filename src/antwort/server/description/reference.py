@@ -6,9 +6,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 from urllib.parse import urlencode
 
+from antwort.types import JSON
+
 __all__ = ["markdown_reference"]
 
-JSON = dict[str, Any]
 
 _BASE = "http://127.0.0.1:8080"
 _LONG = 8

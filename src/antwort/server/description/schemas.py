@@ -11,10 +11,10 @@ from pydantic import PydanticUserError, TypeAdapter
 from pydantic.errors import PydanticSchemaGenerationError
 
 from antwort.server.description.vocabulary import DESCRIPTIONS, NAMES, REFINED, SCHEMAS, SPOKEN
+from antwort.types import JSON
 
-__all__ = ["JSON", "Use", "build_schemas", "reference"]
+__all__ = ["Use", "build_schemas", "reference"]
 
-JSON = dict[str, Any]
 Use = tuple[Any, Literal["validation", "serialization"]]
 """A type, or a schema as it is, and whether it is read or written."""
 

@@ -4,6 +4,7 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct
 
+from antwort.types import JSON
 from antwort.wire.responses import ResponseObject
 
 __all__ = [
@@ -20,7 +21,6 @@ __all__ = [
     "ResponseList",
 ]
 
-JSON = dict[str, Any]
 AN_ITEM: JSON = {"$ref": "#/components/schemas/Item"}
 """An item, whichever it is, as a schema."""
 

@@ -1,12 +1,10 @@
 """What the types do not say about themselves: schemas that are open on purpose, and the meaning of each field."""
 
-from typing import Any
-
+from antwort.types import JSON
 from antwort.wire.items import CustomToolCall, FunctionCall, Message, Reasoning
 
 __all__ = ["DESCRIPTIONS", "NAMES", "REFINED", "SCHEMAS", "SPOKEN"]
 
-JSON = dict[str, Any]
 
 SPOKEN = (Message, Reasoning, FunctionCall, CustomToolCall)
 """Items the server itself writes. They stand in the description though the wire types keep items open."""

@@ -13,7 +13,8 @@ from typing import Any, get_args
 
 from pydantic import BaseModel, ValidationError
 
-from antwort.testing.linting.report import JSON, Report
+from antwort.testing.linting.report import Report
+from antwort.types import JSON
 
 __all__ = ["Contracts"]
 

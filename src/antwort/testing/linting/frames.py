@@ -4,7 +4,8 @@ import json
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from antwort.testing.linting.report import JSON, Report, shown
+from antwort.testing.linting.report import Report, shown
+from antwort.types import JSON
 
 __all__ = ["Frames", "read_frames"]
 

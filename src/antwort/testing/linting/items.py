@@ -4,8 +4,9 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 
 from antwort.testing.linting.parts import TEXTS, Parts
-from antwort.testing.linting.report import JSON, Report, shown
+from antwort.testing.linting.report import Report, shown
 from antwort.testing.linting.responses import check_nulls
+from antwort.types import JSON
 
 __all__ = ["Items"]
 

@@ -2,7 +2,8 @@
 
 from collections.abc import Sequence
 
-from antwort.testing.linting.report import JSON, Report, shown
+from antwort.testing.linting.report import Report, shown
+from antwort.types import JSON
 
 __all__ = ["SNAPSHOTS", "TERMINAL", "check_numbers", "check_order", "check_snapshot_status", "place", "terminal_of"]
 

@@ -3,7 +3,8 @@
 from dataclasses import dataclass, field
 from typing import Any
 
-from antwort.testing.linting.report import JSON, Report, shown
+from antwort.testing.linting.report import Report, shown
+from antwort.types import JSON
 
 __all__ = ["TEXTS", "Part", "Parts"]
 

@@ -2,13 +2,11 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
 
 from typing_extensions import override
 
-__all__ = ["JSON", "LintError", "Report", "Violation", "shown"]
+__all__ = ["LintError", "Report", "Violation", "shown"]
 
-JSON = dict[str, Any]
 _LONGEST = 160
 
 

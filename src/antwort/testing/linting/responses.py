@@ -2,7 +2,8 @@
 
 from collections.abc import Iterable, Sequence
 
-from antwort.testing.linting.report import JSON, Report, shown
+from antwort.testing.linting.report import Report, shown
+from antwort.types import JSON
 
 __all__ = ["check_nulls", "check_response", "check_stable"]
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, cast
 from uuid import UUID, uuid5
 
+from antwort.provider import JSON
 from antwort.providers.file_search.vectors.base import (
     PREFIX,
     Chunk,
@@ -41,7 +42,6 @@ __all__ = [
     "where",
 ]
 
-JSON = dict[str, Any]
 
 FIELDS = ["text", "file_id", "filename", "chunk_index", "attributes", "exact"]
 """What a hit needs of the payload."""

@@ -13,7 +13,7 @@ import msgspec
 from qdrant_client import AsyncQdrantClient, models
 from typing_extensions import override
 
-from antwort.provider import ConfigError
+from antwort.provider import JSON, ConfigError
 from antwort.providers.file_search.settings import QdrantSettings
 from antwort.providers.file_search.vectors.base import (
     PREFIX,
@@ -47,7 +47,6 @@ __all__ = ["Qdrant"]
 
 logger = logging.getLogger(__name__)
 
-JSON = dict[str, Any]
 
 _SPARSE = "bm25"
 _BM25 = "qdrant/bm25"
