@@ -18,7 +18,6 @@ from typing import Any, BinaryIO
 import msgspec
 import qdrant_edge as edge
 
-from antwort.provider import JSON
 from antwort.providers.file_search.vectors.edge_folder import Lock
 from antwort.providers.file_search.vectors.edge_shelf import (
     FLAGS,
@@ -36,6 +35,7 @@ from antwort.providers.file_search.vectors.edge_words import Words
 
 __all__ = ["Worker"]
 
+JSON = dict[str, Any]  # that of the facade would bring the whole of it into this process
 
 _SMALL, _SMALL_TEXTS = 500, 100_000
 """Points of a collection without indexes, and bytes of their texts, at most.
