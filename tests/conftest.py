@@ -1,5 +1,6 @@
 """What holds for every test."""
 
+import signal
 from pathlib import Path
 
 import pytest
@@ -7,6 +8,10 @@ from tests.support.postgres import database_url, postgres_server, postgres_templ
 from tests.support.qdrant import qdrant_server
 
 __all__ = ["database_url", "postgres_server", "postgres_template", "postgres_url", "qdrant_server"]
+
+# A shell lets what it starts in the background ignore Ctrl-C, and so would every process that a test interrupts.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(autouse=True)

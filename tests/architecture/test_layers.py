@@ -2,7 +2,8 @@
 
 import ast
 import importlib.metadata
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -71,8 +72,12 @@ def tree_of(path: Path) -> ast.Module:
     return checked(ast.parse(path.read_text()))
 
 
-@pytest.mark.parametrize("path", modules(), ids=lambda path: str(path.relative_to(SOURCE)))
-def test_a_module_imports_only_from_layers_below(path: Path) -> None:
+def violations(check: Callable[[Path], Iterator[str]]) -> list[str]:
+    """Return what a check finds in all modules, each with its file."""
+    return [f"{path.relative_to(SOURCE)}, {found}" for path in modules() for found in check(path)]
+
+
+def forbidden_imports(path: Path) -> Iterator[str]:
     part = part_of(path)
     for name, line in imports(tree_of(path)):
         if name == "antwort":  # the version
@@ -80,20 +85,30 @@ def test_a_module_imports_only_from_layers_below(path: Path) -> None:
         target = name.split(".")[1]
         if part == "providers":
             own = ".".join(("antwort", *path.relative_to(SOURCE).parts[:2]))
-            assert name == FACADE or name.startswith(own), f"line {line}: a provider imports only {FACADE}, not {name}"
+            if name != FACADE and not name.startswith(own):
+                yield f"line {line}: a provider imports only {FACADE}, not {name}"
         elif part != "__init__":
-            assert target in RANK, f"line {line}: nobody imports {name}"
-            assert RANK[target] >= RANK[part], f"line {line}: {part} may not import {name}, which is above it"
+            if target not in RANK:
+                yield f"line {line}: nobody imports {name}"
+            elif RANK[target] < RANK[part]:
+                yield f"line {line}: {part} may not import {name}, which is above it"
 
 
-@pytest.mark.parametrize("path", modules(), ids=lambda path: str(path.relative_to(SOURCE)))
-def test_own_modules_are_imported_at_the_top(path: Path) -> None:
+def test_a_module_imports_only_from_layers_below() -> None:
+    assert violations(forbidden_imports) == []
+
+
+def hidden_imports(path: Path) -> Iterator[str]:
     if part_of(path) == "cli":  # commands import lazily, so that --help is instant
         return
     for node in ast.walk(tree_of(path)):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
-            found = [name for name, _ in imports(node)]
-            assert not found, f"line {node.lineno}: {found} imported inside a function"
+            for name, line in imports(node):
+                yield f"line {line}: {name} is imported inside a function"
+
+
+def test_own_modules_are_imported_at_the_top() -> None:
+    assert violations(hidden_imports) == []
 
 
 def reserved_names() -> set[str]:
@@ -106,26 +121,62 @@ def reserved_names() -> set[str]:
     return names
 
 
-@pytest.mark.parametrize("path", modules(), ids=lambda path: str(path.relative_to(SOURCE)))
-def test_nobody_but_a_provider_names_one(path: Path) -> None:
+def named_providers(path: Path, reserved: set[str]) -> Iterator[str]:
     if part_of(path) in {"providers", "wire"}:
         return
-    forbidden = reserved_names()
     for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.Constant) and isinstance(node.value, str):
-            assert node.value not in forbidden, f"line {node.lineno}: '{node.value}' names a provider or its function"
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value in reserved:
+            yield f"line {node.lineno}: '{node.value}' names a provider or its function"
         if isinstance(node, ast.ImportFrom | ast.Import):
             names = [node.module or ""] if isinstance(node, ast.ImportFrom) else [alias.name for alias in node.names]
-            assert not any(name.startswith("antwort.providers") for name in names), f"line {node.lineno}"
+            if any(name.startswith("antwort.providers") for name in names):
+                yield f"line {node.lineno}: a provider is imported"
 
 
-@pytest.mark.parametrize("path", modules(), ids=lambda path: str(path.relative_to(SOURCE)))
-def test_files_and_functions_can_be_read_at_once(path: Path) -> None:
+def test_nobody_but_a_provider_names_one() -> None:
+    assert violations(partial(named_providers, reserved=reserved_names())) == []
+
+
+def lengths(path: Path) -> Iterator[str]:
     text = path.read_text()
-    assert len(text.splitlines()) <= 500
+    if (count := len(text.splitlines())) > 500:
+        yield f"line 500: the file goes on for {count - 500} more"
     for node in ast.walk(ast.parse(text)):
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            assert (node.end_lineno or 0) - node.lineno < 70, f"{node.name} is too long"
+        if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            continue
+        if (node.end_lineno or 0) - node.lineno >= 70:
+            yield f"line {node.lineno}: {node.name} is too long"
+
+
+def test_files_and_functions_can_be_read_at_once() -> None:
+    assert violations(lengths) == []
+
+
+def test_the_checks_find_what_they_look_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(f"{__name__}.SOURCE", tmp_path)
+    for folder in ("wire", "providers/mine"):
+        (tmp_path / folder).mkdir(parents=True)
+    body = "\n".join(["def long():", *["    pass"] * 70, *["x = 1"] * 500])
+    (tmp_path / "wire" / "a.py").write_text(f"from antwort.server import x\nfrom antwort.nowhere import y\n{body}")
+    (tmp_path / "providers" / "mine" / "b.py").write_text("def f():\n    import antwort.errors\n")
+    (tmp_path / "errors.py").write_text("import antwort.providers.mine\nA = 'mine'\n")
+    assert violations(forbidden_imports) == [
+        "errors.py, line 1: nobody imports antwort.providers.mine",
+        "providers/mine/b.py, line 2: a provider imports only antwort.provider, not antwort.errors",
+        "wire/a.py, line 1: wire may not import antwort.server, which is above it",
+        "wire/a.py, line 2: nobody imports antwort.nowhere",
+    ]
+    assert violations(hidden_imports) == [
+        "providers/mine/b.py, line 2: antwort.errors is imported inside a function",
+    ]
+    assert violations(partial(named_providers, reserved={"mine"})) == [
+        "errors.py, line 1: a provider is imported",
+        "errors.py, line 2: 'mine' names a provider or its function",
+    ]
+    assert violations(lengths) == [
+        "wire/a.py, line 500: the file goes on for 73 more",
+        "wire/a.py, line 3: long is too long",
+    ]
 
 
 def test_importing_the_package_imports_next_to_nothing() -> None:

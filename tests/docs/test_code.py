@@ -4,12 +4,14 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from scripts import docs
 
 from antwort.config import load_config
+from antwort.errors import ConfigError
 
 PAGES = docs.pages()
 RUNNER = Path(__file__).with_name("run_page.py")
@@ -74,27 +76,43 @@ def test_the_tests_in_the_pages_pass(tmp_path: Path) -> None:
         assert done.returncode == 0, done.stdout + done.stderr
 
 
-YAML = [(page, block) for page in PAGES for block in blocks_of(page, "yaml")]
-
-
-@pytest.mark.parametrize(("page", "block"), YAML, ids=[f"{page.name}:{block.line}" for page, block in YAML])
-def test_yaml_blocks_load(page: Path, block: docs.Block, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
+def trouble_with(block: docs.Block, folder: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Load a configuration in an empty folder; return what is wrong with it, or nothing."""
+    folder.mkdir()
+    monkeypatch.chdir(folder)
     for path in re.findall(r"key_file: (\S+)", block.text):
         Path(path).parent.mkdir(parents=True, exist_ok=True)
         Path(path).write_text("a secret\n")
     environ = {name: f"the content of {name}" for name in re.findall(r"(?<!\$)\$\{(\w+)\}", block.text)}
     file = Path("page.yaml")
     file.write_text(block.text)
-    assert load_config(file, environ=environ).warnings == ()
+    try:
+        return "; ".join(load_config(file, environ=environ).warnings)
+    except ConfigError as error:
+        return "; ".join(str(problem) for problem in error.problems)
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_every_block_is_of_a_known_kind(page: Path) -> None:
+def test_yaml_blocks_load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = [(page, block) for page in PAGES for block in blocks_of(page, "yaml")]
+    assert len(found) > 10
+    troubles = {
+        f"{page.name}:{block.line}": trouble_with(block, tmp_path / str(number), monkeypatch)
+        for number, (page, block) in enumerate(found)
+    }
+    assert {place: trouble for place, trouble in troubles.items() if trouble} == {}
+
+
+def unknown_blocks(page: Path) -> Iterator[str]:
     text = page.read_text()
     found = docs.blocks(text)
-    assert len(found) * 2 == len(re.findall(r"^ *```", text, re.MULTILINE)), "a block is not closed, or is indented"
+    if len(found) * 2 != len(re.findall(r"^ *```", text, re.MULTILINE)):
+        yield f"{page.name}: a block is not closed, or is indented"
     for block in found:
-        assert block.language in CHECKED | SHOWN_ONLY, f"line {block.line}"
-        if block.language in SHOWN_ONLY:
-            assert not re.search(r"^\$ ", block.text, re.MULTILINE), f"line {block.line}: a session is a console block"
+        if block.language not in CHECKED | SHOWN_ONLY:
+            yield f"{page.name}:{block.line}: a block of '{block.language}'"
+        if block.language in SHOWN_ONLY and re.search(r"^\$ ", block.text, re.MULTILINE):
+            yield f"{page.name}:{block.line}: a session is a console block"
+
+
+def test_every_block_is_of_a_known_kind() -> None:
+    assert [block for page in PAGES for block in unknown_blocks(page)] == []

@@ -2,7 +2,6 @@
 
 import re
 
-import pytest
 from scripts import docs
 
 import antwort
@@ -35,13 +34,8 @@ def test_every_metric() -> None:
     assert [name for name in names if TEXT.count(name) == 0] == []
 
 
-NAMES = [
-    *((antwort.provider.__name__, name) for name in antwort.provider.__all__),
-    *((antwort.__name__, name) for name in antwort.__all__),
-    *((antwort.testing.__name__, name) for name in antwort.testing.__all__),
-]
-
-
-@pytest.mark.parametrize(("module", "name"), NAMES)
-def test_every_public_name(module: str, name: str) -> None:
-    assert re.search(rf"(?<!\w){name}(?!\w)", CODE), f"{module}.{name} is described nowhere in README.md or docs/"
+def test_every_public_name() -> None:
+    modules = (antwort.provider, antwort, antwort.testing)
+    names = [(module.__name__, name) for module in modules for name in module.__all__]
+    assert len(names) > 50
+    assert [f"{module}.{name}" for module, name in names if not re.search(rf"(?<!\w){name}(?!\w)", CODE)] == []
