@@ -1,6 +1,7 @@
 """Reading bodies, and refusing what does not claim to be JSON."""
 
 import gc
+import gzip
 import json
 import weakref
 from collections.abc import Iterator
@@ -10,13 +11,14 @@ from typing import Any
 
 import httpx
 import pytest
-from pydantic import ByteSize
+from pydantic import BaseModel, ByteSize
 from starlette.requests import ClientDisconnect
 from websockets.sync.client import connect
 
 from antwort import Antwort
 from antwort.config import Config, ServerConfig
 from antwort.errors import BadRequestError, ServiceUnavailableError, UnsupportedMediaTypeError
+from antwort.provider import Provider, route
 from antwort.server.bodies import read_body, require_json
 from antwort.server.middleware import Bodies, BodyLimitMiddleware, ErrorMiddleware
 from antwort.testing import Gate, ScriptedBackend, Turn, running, turn
@@ -69,17 +71,30 @@ def test_what_claims_nothing_is_not_taken_from_web_pages(origin: bytes) -> None:
         require_json({"headers": [(b"content-type", b"application/json"), *headers]})
 
 
-@pytest.mark.parametrize(
-    "path",
-    [
-        "/v1/responses",
-        "/v1/responses/compact",
-        "/v1/responses/input_tokens",
-        "/v1/conversations",
-        "/v1/chat/completions",
-        "/v1/embeddings",
-    ],
-)
+PATHS = [
+    "/v1/responses",
+    "/v1/responses/compact",
+    "/v1/responses/input_tokens",
+    "/v1/conversations",
+    "/v1/chat/completions",
+    "/v1/embeddings",
+]
+
+
+class Vessel(BaseModel):
+    """What a provider's route reads."""
+
+    name: str
+
+
+class Harbour(Provider):
+    @route("POST", "/v1/vessel")
+    async def put(self, body: Vessel) -> dict[str, str]:
+        """Take a vessel."""
+        return {"name": body.name}
+
+
+@pytest.mark.parametrize("path", PATHS)
 def test_a_page_of_another_site_cannot_send_what_browsers_let_it_send_without_asking(tmp_path: Path, path: str) -> None:
     body = b'{"model": "scripted", "input": "Hi", "messages": []}'
     kinds = ["text/plain", "text/plain;charset=UTF-8", "application/x-www-form-urlencoded", "multipart/form-data", None]
@@ -95,6 +110,26 @@ def test_a_page_of_another_site_cannot_send_what_browsers_let_it_send_without_as
         )
         assert "access-control-allow-origin" not in preflight.headers
     assert model.script.requests == []
+
+
+@pytest.mark.parametrize("path", [*PATHS, "/v1/vessel"])
+def test_a_body_that_was_encoded_is_refused_by_the_name_of_the_header(tmp_path: Path, path: str) -> None:
+    body = gzip.compress(b'{"model": "scripted", "input": "Hi", "messages": []}')
+    app = Antwort(Config(data_dir=tmp_path), backend=ScriptedBackend([]), providers=[Harbour()])
+    with running(app) as server:
+        for encoding in ("gzip", "GZIP", "br", "identity, gzip", "x-unknown"):
+            headers = {"content-type": "application/json", "content-encoding": encoding}
+            found = httpx.post(f"{server.url}{path}", content=body, headers=headers)
+            assert (found.status_code, found.json()["error"]["code"]) == (415, "unsupported_media_type"), encoding
+            assert "Content-Encoding" in found.json()["error"]["message"]
+            assert found.headers["accept-encoding"] == "identity"
+
+
+def test_a_body_that_says_it_was_not_encoded_is_taken(tmp_path: Path) -> None:
+    with running(Antwort(Config(data_dir=tmp_path), backend=ScriptedBackend(["Hello."]))) as server:
+        headers = {"content-encoding": "Identity"}
+        found = httpx.post(f"{server.url}/v1/responses", json={"input": "Hi"}, headers=headers)
+    assert found.status_code == 200
 
 
 # --- all together ----------------------------------------------------------------------------------------------------

@@ -59,6 +59,16 @@ class Probe(Provider):
 
         return StreamingResponse(endless())
 
+    @route("GET", "/v1/pieces")
+    async def pieces(self) -> Response:
+        """Send a few pieces, one of them empty."""
+
+        async def few() -> AsyncIterator[bytes]:
+            for piece in (b"one ", b"", b"two ", b"three"):
+                yield piece
+
+        return StreamingResponse(few())
+
 
 def serve(**limits: Any) -> Antwort:
     server = ServerConfig(connections=ConnectionsConfig(**limits), max_body_bytes=ByteSize(MUCH))
@@ -463,3 +473,37 @@ def test_the_log_tells_that_no_file_handle_is_left(
         connections.sweep()
     (line,) = caplog.messages
     assert "no file handle can be opened, so connections are refused: Too many open files" in line
+
+
+# --- HTTP/1.0 --------------------------------------------------------------------------------------------------------
+
+
+def spoken(site: RunningApp, request: bytes) -> tuple[bytes, bytes]:
+    """Send a request, and return the head, in small letters, and the body of what comes until the connection ends."""
+    with connect(site) as sock:
+        sock.sendall(request)
+        head, _, body = everything(sock).partition(b"\r\n\r\n")
+    return head.lower(), body
+
+
+@pytest.mark.parametrize("more", [b"", b"Connection: keep-alive\r\n"])
+def test_a_stream_has_no_chunks_in_http_1_0_and_ends_with_its_connection(site: RunningApp, more: bytes) -> None:
+    head, body = spoken(site, b"GET /v1/pieces HTTP/1.0\r\nHost: localhost\r\n" + more + b"\r\n")
+    assert b" 200 " in head
+    assert b"transfer-encoding" not in head
+    assert b"connection: close" in head
+    assert body == b"one two three"
+
+
+def test_a_stream_has_chunks_in_http_1_1(site: RunningApp) -> None:
+    head, body = spoken(site, b"GET /v1/pieces HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+    assert b"transfer-encoding: chunked" in head
+    assert body == b"4\r\none \r\n4\r\ntwo \r\n5\r\nthree\r\n0\r\n\r\n"
+
+
+@pytest.mark.parametrize("path", [b"/healthz", b"/v1/number/7", b"/nowhere"])
+def test_an_answer_whose_length_is_known_has_it_in_http_1_0_too(site: RunningApp, path: bytes) -> None:
+    head, body = spoken(site, b"GET " + path + b" HTTP/1.0\r\n\r\n")
+    assert b"content-length: %d\r\n" % len(body) in head + b"\r\n"
+    assert b"transfer-encoding" not in head
+    assert json.loads(body)

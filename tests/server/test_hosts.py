@@ -145,8 +145,19 @@ def test_a_request_has_to_name_one_host(tmp_path: Path, hosts: list[bytes], coun
     with serving(tmp_path, LOCAL) as server:
         assert get(server, b"localhost", version=version)[0] == 200
         status, body = get(server, *hosts, version=version)
+    if version == b"1.0" and not hosts:  # there it need not name any, and no browser speaks it
+        assert status == 200
+        return
     assert status == 400
     assert body["error"]["message"] == f"A request needs one Host header, and this one has {count}."
+
+
+@pytest.mark.parametrize("path", [b"/healthz", b"/readyz", b"/v1/models"])
+def test_http_1_0_need_not_name_a_host_but_none_of_strangers(tmp_path: Path, path: bytes) -> None:
+    with serving(tmp_path, LOCAL) as server:
+        assert get(server, path=path, version=b"1.0")[0] == 200
+        assert get(server, b"evil.example", path=path, version=b"1.0")[0] == 403
+        assert get(server, path=path, version=b"1.1")[0] == 400
 
 
 def test_without_the_setting_a_request_need_not_name_any(tmp_path: Path) -> None:

@@ -13,7 +13,15 @@ from websockets.exceptions import InvalidStatus
 from websockets.sync.client import ClientConnection, connect
 
 from antwort import Antwort
-from antwort.config import ApiKeyConfig, AuthConfig, Config, ProviderConfig, ServerConfig, load_config
+from antwort.config import (
+    ApiKeyConfig,
+    AuthConfig,
+    Config,
+    ObservabilityConfig,
+    ProviderConfig,
+    ServerConfig,
+    load_config,
+)
 from antwort.errors import ConfigError
 from antwort.provider import Hosted, Provider, function, route
 from antwort.testing import RunningApp, ScriptedBackend, call, running, turn
@@ -239,6 +247,35 @@ def test_a_websocket_continues_what_was_said_on_it_and_nothing_else(server: Runn
         assert made(store=False, previous_response_id=said)["type"] == "response.completed"
         refusal = made(previous_response_id=stored)
         assert (refusal["status"], refusal["error"]["code"]) == (403, "insufficient_permissions")
+
+
+def test_what_credentials_do_not_open_is_in_the_audit_log(tmp_path: Path) -> None:
+    file = tmp_path / "audit.jsonl"
+    key = ApiKeyConfig(id="write", key=SecretStr(key_of("write")), tenant="acme", scopes=KEYS["write"])
+    config = Config(
+        data_dir=tmp_path, auth=AuthConfig(api_keys=[key]), observability=ObservabilityConfig(audit_file=file)
+    )
+    app = Antwort(config, providers=[Shelf()], backend=ScriptedBackend([]))
+    with running(app) as server, httpx.Client(base_url=server.url, headers={"x-request-id": "r-1"}) as client:
+        for name in ("GET /v1/providers", "GET /v1/shelf", "POST /v1/shelf"):
+            refused(asked(client, name, "write"))
+        refused(create(client, "write", previous_response_id="resp_1"))
+        with socket_of(server, "write") as connection:
+            connection.send(json.dumps({"type": "response.create", "input": "Hi", "previous_response_id": "resp_1"}))
+            assert json.loads(connection.recv())["status"] == 403
+        assert client.get("/v1/models", headers=bearer("write")).status_code == 200
+    lines = [json.loads(line) for line in file.read_text().splitlines()]
+    assert [(line["method"], line["path"]) for line in lines] == [
+        ("GET", "/v1/providers"),
+        ("GET", "/v1/shelf"),
+        ("POST", "/v1/shelf"),
+        ("POST", "/v1/responses"),
+        ("WEBSOCKET", "/v1/responses"),
+    ]
+    for line in lines:
+        assert (line["event"], line["status"], line["code"]) == ("request.refused", 403, "insufficient_permissions")
+        assert (line["tenant"], line["subject"], line["client"]) == ("acme", "write", "127.0.0.1")
+    assert [line["request_id"] for line in lines[:4]] == ["r-1"] * 4
 
 
 @pytest.mark.parametrize(

@@ -28,6 +28,7 @@ from antwort.http_client import HttpClient
 
 __all__ = [
     "CONTEXT",
+    "DENIED",
     "REQUEST_ID",
     "ROUTE",
     "ProviderRoutes",
@@ -41,6 +42,8 @@ logger = logging.getLogger(__name__)
 
 CONTEXT = "antwort.context"
 """The key of the ASGI scope under which authentication leaves the context."""
+DENIED = "antwort.denied"
+"""The key of the ASGI scope under which a provider's route leaves the error for what the caller may not do."""
 REQUEST_ID = "antwort.request_id"
 """The key of the ASGI scope that holds the request id."""
 ROUTE = "antwort.route"
@@ -140,6 +143,8 @@ class ProviderRoutes:
         except BaseException as error:
             if isinstance(error, asyncio.CancelledError | KeyboardInterrupt) and task is not None and task.cancelling():
                 raise
+            if isinstance(error, PermissionDeniedError):  # it is answered here, and the audit log wants to know
+                scope[DENIED] = error
             where = f"route {mounted.route} of provider '{mounted.provider}'"
             return error_response(as_api_error(error, where, scope.get(REQUEST_ID)))
 

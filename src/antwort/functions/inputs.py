@@ -81,13 +81,16 @@ def check_claim(headers: Iterable[tuple[bytes, bytes]]) -> None:
     """Refuse a body that does not claim to be JSON; one that claims nothing is taken from programs, not from web pages.
 
     Browsers let a page of any site send forms, plain text and bodies without a type to any server, without asking it
-    first. They send the page's origin along.
+    first. They send the page's origin along. A body that was encoded, such as by gzip, is refused as well: nobody here
+    decodes one, and what a small one becomes would have to be bounded.
     """
     claimed = from_page = False
     for name, value in headers:
         if name == b"content-type":
             _check_media_type(value)
             claimed = True
+        elif name == b"content-encoding":
+            _check_encoding(value)
         elif name == b"origin":
             from_page = True
     if from_page and not claimed:
@@ -99,6 +102,16 @@ def _check_media_type(value: bytes) -> None:
     if kind not in {b"application/json", b"text/json"} and not kind.endswith(b"+json"):
         shown = kind.decode("latin-1")
         raise UnsupportedMediaTypeError(f"Send JSON (content-type: application/json), not '{shown}'.")
+
+
+def _check_encoding(value: bytes) -> None:
+    encoding = value.strip().lower()
+    if encoding not in {b"", b"identity"}:
+        shown = encoding.decode("latin-1")
+        raise UnsupportedMediaTypeError(
+            f"Send the body as it is, without the header Content-Encoding: '{shown}' is not decoded here.",
+            headers={"accept-encoding": "identity"},
+        )
 
 
 async def read_body(request: Request, model: type[BaseModel]) -> BaseModel:

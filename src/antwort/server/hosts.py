@@ -40,9 +40,16 @@ class AllowedHosts:
         allowed = settings.allowed_hosts
         return None if not allowed or "*" in allowed else cls(allowed)
 
-    def check(self, headers: Iterable[tuple[bytes, bytes]]) -> None:
-        """Refuse a request to another host: PermissionDeniedError, or BadRequestError if it does not name just one."""
+    def check(self, headers: Iterable[tuple[bytes, bytes]], version: str = "1.1") -> None:
+        """Refuse a request to another host: PermissionDeniedError, or BadRequestError if it does not name just one.
+
+        One of HTTP/1.0 need not name any.
+        """
         given = [value for name, value in headers if name == b"host"]
+        if not given and version == "1.0":
+            # The header came with HTTP/1.1, and simple probes send none. What is guarded against is a page in a
+            # browser: browsers speak HTTP/1.1 or later, always name the host, and no page can leave it out.
+            return
         if len(given) != 1:
             raise BadRequestError(f"A request needs one Host header, and this one has {len(given) or 'none'}.")
         if given[0] in self._known:

@@ -23,7 +23,7 @@ from antwort.server.connections import Connections
 from antwort.server.sockets.protocol import WebSocketProtocol
 
 if TYPE_CHECKING:
-    from uvicorn._types import ASGI3Application
+    from uvicorn._types import ASGI3Application, ASGISendEvent
 
 __all__ = ["HttpProtocol"]
 
@@ -83,6 +83,23 @@ class Exchange(RequestResponseCycle):
         """Let the app know that the client is gone, and take no answer from it any more."""
         self.disconnected = True
         self.message_event.set()
+
+
+class OldExchange(Exchange):
+    """One of HTTP/1.0, which has no chunks: an answer of unknown length ends with its connection."""
+
+    _until_closed = False
+
+    @override
+    async def send(self, message: "ASGISendEvent") -> None:
+        if message["type"] == "http.response.start":
+            names = {name.lower() for name, _ in message.get("headers", ())}
+            if b"content-length" not in names:
+                self._until_closed = True
+                self.chunked_encoding = False
+        elif self._until_closed and message["type"] == "http.response.body":
+            self.expected_content_length = len(message.get("body", b""))  # whatever comes is what is expected
+        await super().send(message)
 
 
 class HttpProtocol(HttpToolsProtocol):
@@ -256,7 +273,8 @@ class HttpProtocol(HttpToolsProtocol):
             return
         self.headers = []  # trailers do not belong to the headers: clients could add to what was checked
         self._locate()
-        cycle = Exchange(
+        kind = OldExchange if version == "1.0" else Exchange
+        cycle = kind(
             scope=scope,
             transport=self.transport,
             flow=self.flow,

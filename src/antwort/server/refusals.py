@@ -41,8 +41,8 @@ class Refusals:
         """Return the number of addresses that are remembered."""
         return len(self._windows)
 
-    def record(self, scope: Scope, error: APIError, request_id: str | None) -> None:
-        """Take note that a request, or a WebSocket's handshake, was refused."""
+    def record(self, scope: Scope, error: APIError, request_id: str | None, *, subject: str | None = None) -> None:
+        """Take note that a request, or a WebSocket's handshake, was refused, and whose it was, if that is known."""
         client = scope.get("client")
         address = client[0] if client else None
         window = self._window(address)
@@ -52,6 +52,7 @@ class Refusals:
         window.written += 1
         self._audit.record(
             "request.refused",
+            subject=subject,
             request_id=request_id,
             method=scope.get("method", "WEBSOCKET"),
             path=scope["path"],

@@ -7,8 +7,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from antwort.auth import Logins, RateLimiter
 from antwort.context import Context
-from antwort.errors import APIError, AuthenticationError, RateLimitError
-from antwort.functions.http import CONTEXT, REQUEST_ID, ROUTE
+from antwort.errors import APIError, AuthenticationError, PermissionDeniedError, RateLimitError
+from antwort.functions.http import CONTEXT, DENIED, REQUEST_ID, ROUTE
 from antwort.observability import bind_log_context
 from antwort.server.refusals import Refusals
 
@@ -50,7 +50,14 @@ class AuthMiddleware:
         if headers:
             send = _with_headers(send, [(name.encode(), value.encode()) for name, value in headers.items()])
         with bind_log_context(request_id=request_id, tenant=principal.tenant):
-            await self.app(scope, receive, send)
+            try:
+                await self.app(scope, receive, send)
+            except PermissionDeniedError as error:
+                scope[DENIED] = error
+                raise
+            finally:
+                if (denied := scope.get(DENIED)) is not None:
+                    self._refusals.record(scope, denied, request_id, subject=principal.subject)
 
     def _refused(self, scope: Scope, error: APIError) -> None:
         pattern = self._count(scope["method"], scope["path"], error.status)

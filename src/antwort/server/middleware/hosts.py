@@ -20,7 +20,7 @@ class HostMiddleware:
         """Serve one request."""
         if scope["type"] == "http":
             try:
-                self._hosts.check(scope["headers"])
+                self._hosts.check(scope["headers"], scope.get("http_version", "1.1"))
             except APIError as error:
                 self._refusals.record(scope, error, scope.get(REQUEST_ID))
                 raise

@@ -17,7 +17,7 @@ from antwort.engine.engine import Engine
 from antwort.engine.events import Events
 from antwort.engine.plan import Plan
 from antwort.engine.replay import replay_response
-from antwort.errors import APIError, BadRequestError, RateLimitError
+from antwort.errors import APIError, BadRequestError, PermissionDeniedError, RateLimitError
 from antwort.functions.http import as_api_error
 from antwort.large_work import MUCH
 from antwort.observability import bind_log_context
@@ -44,6 +44,8 @@ class Caller:
     show_calls: bool
     admit: Callable[[], Awaitable[Principal]]
     """Check the credentials again and count a request; APIError if they are not good any more, or it is too many."""
+    denied: Callable[[APIError, Principal], None]
+    """Take note of a request for something that the credentials do not open."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,7 +176,11 @@ class Connection:
         create, memory, engine = frame.create, self._memory, self._served.engine
         assert create is not None, "a frame without an error has a request"  # noqa: S101 - for the type checker
         ctx = Context.of(principal, request_id=request_id)
-        plan = await engine.plan(create, ctx, show_calls=self._caller.show_calls, recall=memory.recall())
+        try:
+            plan = await engine.plan(create, ctx, show_calls=self._caller.show_calls, recall=memory.recall())
+        except PermissionDeniedError as error:
+            self._caller.denied(error, principal)
+            raise
         limits = self._served.limits
         if limits.counts_bytes and (plan.stored or plan.conversation is not None):
             await limits.check_room(ctx.tenant)

@@ -86,7 +86,12 @@ class WebSockets:
 
     async def _serve(self, scope: Scope, receive: Receive, send: Send, request_id: str) -> None:
         headers = credentials(scope)
-        caller = Caller(request_id, wants_calls(scope), lambda: self._admit(headers, scope, request_id))
+
+        def denied(error: APIError, principal: Principal) -> None:
+            with bind_log_context(tenant=principal.tenant):
+                self._guards.refusals.record(scope, error, request_id, subject=principal.subject)
+
+        caller = Caller(request_id, wants_calls(scope), lambda: self._admit(headers, scope, request_id), denied)
         connection = Connection(self._served, caller, receive, send)
         self._open.add(connection)
         self._connections.inc()
