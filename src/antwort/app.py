@@ -37,7 +37,7 @@ from antwort.server.sockets.websocket import WebSockets
 from antwort.server.state import ServerState
 from antwort.storage.limited import LimitedRecords
 from antwort.storage.on_demand import on_demand
-from antwort.storage.places import Place, configured, temporary
+from antwort.storage.opening import Place, configured, temporary
 from antwort.storage.retention import Sweeper
 from antwort.wire.requests import decode_create
 from antwort.wire.responses import ResponseObject

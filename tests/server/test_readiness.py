@@ -14,7 +14,7 @@ from tests.support.statements import Questions
 
 from antwort import Antwort
 from antwort.config import Config
-from antwort.storage.sql import SqlStore
+from antwort.storage.sql.store import SqlStore
 from antwort.testing import RunningApp, running
 
 PASSWORD = "hunter22"

@@ -8,8 +8,9 @@ from tests.storage.samples import TENANT, entry, event, record
 
 from antwort.config import KeepConfig, StorageConfig
 from antwort.observability import Metrics
-from antwort.storage import ConversationRecord, Store, retention, talk
+from antwort.storage import ConversationRecord, Store, retention
 from antwort.storage.retention import Pruner, Sweeper, cutoffs
+from antwort.storage.sql import conversations
 
 NOW = int(time.time())
 DAY = 86_400
@@ -25,7 +26,7 @@ async def keep(store: Store, name: str, days: float, *, events: int = 0, **chang
 
 async def talked(store: Store, name: str, days: float, monkeypatch: pytest.MonkeyPatch) -> None:
     """Store a conversation that was used some days ago."""
-    monkeypatch.setattr(talk, "_now", lambda: int(NOW - days * DAY))
+    monkeypatch.setattr(conversations, "_now", lambda: int(NOW - days * DAY))
     await store.conversations.create(ConversationRecord(name, TENANT, NOW - 400 * DAY), [entry(f"item_{name}")])
 
 
@@ -90,7 +91,7 @@ async def test_a_conversation_is_as_old_as_its_last_use(store: Store, monkeypatc
         await talked(store, f"unused_{number}", 50, monkeypatch)
     for name in ("said", "renamed", "answered"):
         await talked(store, name, 50, monkeypatch)
-    monkeypatch.setattr(talk, "_now", lambda: NOW)
+    monkeypatch.setattr(conversations, "_now", lambda: NOW)
     await store.conversations.add(TENANT, "said", [entry("new")])
     await store.conversations.update(TENANT, "renamed", {"name": "new"})
     await keep(store, "resp", 90, conversation_id="answered", status="in_progress")
@@ -129,7 +130,7 @@ async def test_a_conversation_that_a_response_goes_on_with_is_used_from_its_begi
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await talked(store, "old", 50, monkeypatch)
-    monkeypatch.setattr(talk, "_now", lambda: NOW)
+    monkeypatch.setattr(conversations, "_now", lambda: NOW)
     history = await store.conversations.history(TENANT, "old")
     assert history is not None
     assert [each.id for each in history] == ["item_old"]

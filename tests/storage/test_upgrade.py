@@ -21,11 +21,11 @@ from tests.storage.samples import TENANT, entry, record
 from antwort.config import Config, StorageConfig
 from antwort.errors import ConfigError
 from antwort.storage import ConversationRecord, Kept, SqliteStore, open_store
-from antwort.storage.connections import connect, create_file
-from antwort.storage.locations import sqlite_path
-from antwort.storage.revisions import alembic_config, migrate
-from antwort.storage.schema import metadata
+from antwort.storage.schema.migrate import alembic_config, migrate
+from antwort.storage.schema.tables import metadata
+from antwort.storage.sqlite.connection import connect, create_file
 from antwort.storage.upgrade import MIGRATIONS, Migrations, current, head, needs_upgrade, prepare, upgrade
+from antwort.storage.urls import sqlite_path
 
 
 @pytest.fixture
@@ -166,7 +166,7 @@ def test_two_that_upgrade_at_once_do_it_once(path: Path, url: str, later: Migrat
         """
         import sys
         from pathlib import Path
-        import antwort.storage.revisions
+        import antwort.storage.schema.migrate
         from antwort.storage.upgrade import Migrations, upgrade
 
         sys.stdin.read()

@@ -3,8 +3,8 @@
 from collections.abc import Awaitable, Mapping, Sequence
 from typing import Any, TypeVar
 
-from antwort.storage.database import Call, Cursor, Database, Reader, Row
-from antwort.storage.sql import SqlStore
+from antwort.storage.sql.database import Call, Cursor, Database, Reader, Row
+from antwort.storage.sql.store import SqlStore
 
 __all__ = ["Questions"]
 

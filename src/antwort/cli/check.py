@@ -21,9 +21,9 @@ from antwort.functions import Catalogue
 from antwort.functions.discovery import place
 from antwort.functions.registration import Registration, examined
 from antwort.storage import database_url
-from antwort.storage.locations import is_postgres, sqlite_path
 from antwort.storage.upgrade import current, needs_upgrade
 from antwort.storage.upgrade import place as place_of
+from antwort.storage.urls import is_postgres, sqlite_path
 
 __all__ = ["check"]
 

@@ -12,12 +12,12 @@ from antwort.cli.output import print_json
 from antwort.config import Config, LoadedConfig, read_age, written_duration
 from antwort.errors import ConfigError
 from antwort.storage import open_store
-from antwort.storage.locations import database_url
 from antwort.storage.retention import KINDS, Pruner
 from antwort.storage.upgrade import current as current_revision
 from antwort.storage.upgrade import head
 from antwort.storage.upgrade import place as place_of
 from antwort.storage.upgrade import upgrade as upgrade_database
+from antwort.storage.urls import database_url
 from antwort.storage.vacuum import vacuum as vacuum_database
 
 __all__ = ["db"]

@@ -9,9 +9,9 @@ from typing_extensions import override
 
 from antwort.config import Config
 from antwort.storage.base import Kept, Page, Records, Store
-from antwort.storage.locations import database_url
-from antwort.storage.places import Place, StorePlace, configured, temporary
+from antwort.storage.opening import Place, StorePlace, configured, temporary
 from antwort.storage.upgrade import current
+from antwort.storage.urls import database_url
 
 __all__ = ["on_demand"]
 

@@ -11,9 +11,9 @@ from typing_extensions import override
 
 from antwort.config import KeepConfig
 from antwort.observability import Metrics
-from antwort.storage import aging
 from antwort.storage.base import OldResponse, Retention, Store, StoreUnavailableError
-from antwort.storage.database import Reader, Writer
+from antwort.storage.sql import retention as aging
+from antwort.storage.sql.database import Reader, Writer
 
 __all__ = ["KINDS", "Pruner", "SqlRetention", "Sweeper", "cutoffs"]
 

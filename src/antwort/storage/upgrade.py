@@ -10,9 +10,9 @@ from contextlib import closing
 from pathlib import Path
 
 from antwort.errors import ConfigError
-from antwort.storage.connections import config_errors, connect, create_file
-from antwort.storage.locations import is_postgres, postgres_module, sqlite_path
-from antwort.storage.versions import MIGRATIONS, Migrations, head, needs_upgrade
+from antwort.storage.schema.revisions import MIGRATIONS, Migrations, head, needs_upgrade
+from antwort.storage.sqlite.connection import config_errors, connect, create_file
+from antwort.storage.urls import is_postgres, postgres_module, sqlite_path
 
 __all__ = ["MIGRATIONS", "Migrations", "current", "head", "needs_upgrade", "place", "prepare", "upgrade"]
 
@@ -52,7 +52,7 @@ def upgrade(url: str, *, migrations: Migrations = MIGRATIONS) -> None:
         with closing(connect(path)) as database:
             revision = _created(database, path, migrations)
             if needs_upgrade(revision, embedded=True, where=str(path), migrations=migrations):
-                importlib.import_module("antwort.storage.revisions").migrate(database, migrations.folder)
+                importlib.import_module("antwort.storage.schema.migrate").migrate(database, migrations.folder)
 
 
 def _created(database: sqlite3.Connection, path: Path, migrations: Migrations) -> str:

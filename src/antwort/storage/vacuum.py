@@ -5,8 +5,8 @@ from contextlib import closing
 from dataclasses import dataclass
 
 from antwort.errors import ConfigError
-from antwort.storage.connections import config_errors, connect, primary_code
-from antwort.storage.locations import is_postgres, postgres_module, sqlite_path
+from antwort.storage.sqlite.connection import config_errors, connect, primary_code
+from antwort.storage.urls import is_postgres, postgres_module, sqlite_path
 
 __all__ = ["Vacuumed", "vacuum"]
 

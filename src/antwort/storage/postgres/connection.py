@@ -12,7 +12,7 @@ from psycopg.conninfo import conninfo_to_dict
 from typing_extensions import override
 
 from antwort.errors import ConfigError
-from antwort.storage.database import Row
+from antwort.storage.sql.database import Row
 
 __all__ = ["Address", "Connection", "Limits", "config_errors", "connect"]
 

@@ -7,8 +7,8 @@ from typing import Any
 
 from typing_extensions import override
 
-from antwort.storage.database import LOCK, SNAPSHOT, Cursor, Database, Row
 from antwort.storage.postgres.connection import Connection
+from antwort.storage.sql.database import LOCK, SNAPSHOT, Cursor, Database, Row
 
 __all__ = ["PostgresDatabase", "translated"]
 

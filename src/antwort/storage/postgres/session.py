@@ -11,10 +11,10 @@ from typing import Any
 
 import psycopg
 
-from antwort.storage.database import Call
 from antwort.storage.postgres.connection import Address, Connection, Limits, connect
 from antwort.storage.postgres.dialect import PostgresDatabase
 from antwort.storage.postgres.failures import is_passing, translated, unavailable
+from antwort.storage.sql.database import Call
 
 __all__ = ["Outage", "Session", "Work"]
 

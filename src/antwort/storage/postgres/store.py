@@ -3,13 +3,13 @@
 import asyncio
 from typing import Self, TypeVar
 
-from antwort.storage.database import Call
 from antwort.storage.postgres.connection import Address, Limits, config_errors, connect
-from antwort.storage.postgres.pool import Pool
 from antwort.storage.postgres.session import Outage, Session
+from antwort.storage.postgres.threads import Pool
 from antwort.storage.postgres.upgrade import prepare
-from antwort.storage.sql import SqlStore
-from antwort.storage.versions import MIGRATIONS, Migrations
+from antwort.storage.schema.revisions import MIGRATIONS, Migrations
+from antwort.storage.sql.database import Call
+from antwort.storage.sql.store import SqlStore
 
 __all__ = ["PostgresStore"]
 

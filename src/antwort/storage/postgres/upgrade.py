@@ -5,7 +5,7 @@ from contextlib import closing
 
 from antwort.errors import ConfigError
 from antwort.storage.postgres.connection import OLDEST, Address, Connection, config_errors, connect
-from antwort.storage.versions import MIGRATIONS, Migrations, needs_upgrade
+from antwort.storage.schema.revisions import MIGRATIONS, Migrations, needs_upgrade
 
 __all__ = ["current", "place", "prepare", "upgrade"]
 
@@ -38,7 +38,7 @@ def upgrade(url: str, *, migrations: Migrations = MIGRATIONS) -> None:
     with config_errors(address), closing(connect(address)) as connection:
         if needs_upgrade(_revision(connection, address), embedded=True, where=str(address), migrations=migrations):
             connection.autocommit = False
-            revisions = importlib.import_module("antwort.storage.revisions")
+            revisions = importlib.import_module("antwort.storage.schema.migrate")
             # Whoever migrates at the same time has to wait there, before it looks at what there is to do.
             lock = f"SELECT pg_advisory_xact_lock({_KEY})"
             revisions.migrate(connection, migrations.folder, url="postgresql+psycopg://", begin=lock)

@@ -6,10 +6,10 @@ from typing import Any
 
 from typing_extensions import override
 
-from antwort.storage import keeping
 from antwort.storage.base import Kept, Page, Records
-from antwort.storage.database import Reader, Writer
-from antwort.storage.rows import encoded, kept_row
+from antwort.storage.sql import keeping
+from antwort.storage.sql.database import Reader, Writer
+from antwort.storage.sql.rows import encoded, kept_row
 
 __all__ = ["SqlRecords"]
 

@@ -19,12 +19,13 @@ from tests.storage.samples import TENANT, entry, event, record
 from tests.support.postgres import PostgresServer
 
 from antwort.errors import BadRequestError, ConfigError, ServiceUnavailableError
-from antwort.storage import ConversationRecord, FencedError, statements
-from antwort.storage.database import Database, snapshot
+from antwort.storage import ConversationRecord, FencedError
 from antwort.storage.postgres import PostgresStore
 from antwort.storage.postgres.connection import Limits
 from antwort.storage.postgres.dialect import translated
-from antwort.storage.schema import metadata
+from antwort.storage.schema.tables import metadata
+from antwort.storage.sql import responses
+from antwort.storage.sql.database import Database, snapshot
 from antwort.storage.upgrade import MIGRATIONS, Migrations, current, head, place, upgrade
 
 ROUNDS = 40 if os.environ.get("ANTWORT_TEST_FULL") else 4
@@ -43,7 +44,7 @@ async def store(ready_url: str) -> AsyncIterator[PostgresStore]:
 def test_several_may_open_an_empty_database_at_once(postgres_server: PostgresServer, postgres_url: str) -> None:
     program = """
         import asyncio, sys
-        import antwort.storage.revisions
+        import antwort.storage.schema.migrate
         from antwort.config import Config, StorageConfig
         from antwort.storage import ResponseRecord, open_store
 
@@ -181,9 +182,9 @@ async def test_a_list_is_read_from_one_state(store: PostgresStore) -> None:
 
     def look(database: Database) -> tuple[object, object]:
         with snapshot(database):
-            before = statements.unfinished(database)
+            before = responses.unfinished(database)
             asyncio.run_coroutine_threadsafe(store.create(record("resp_2", background=True)), loop).result(60)
-            return before, statements.unfinished(database)
+            return before, responses.unfinished(database)
 
     loop = asyncio.get_running_loop()
     before, after = await store._reader.run(look)
@@ -271,10 +272,10 @@ async def test_a_deadlock_is_resolved_and_both_are_done(store: PostgresStore) ->
     def crossing(first: str, second: str) -> Awaitable[None]:
         def call(database: Database) -> None:
             attempts.append(first)
-            statements.append(database, TENANT, first, 0, events=[(first, 0, TENANT, "x", b"")])
+            responses.append(database, TENANT, first, 0, events=[(first, 0, TENANT, "x", b"")])
             if len(attempts) <= 2:
                 meeting.wait(60)
-            statements.append(database, TENANT, second, 0, events=[(second, 1, TENANT, "x", b"")])
+            responses.append(database, TENANT, second, 0, events=[(second, 1, TENANT, "x", b"")])
 
         return store._writer.run(call, first)
 

@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from antwort.errors import NotFoundError
-from antwort.storage import talk
 from antwort.storage.base import (
     ACTIVE,
     FencedError,
@@ -17,8 +16,9 @@ from antwort.storage.base import (
     ResponseRecord,
     StoredEvent,
 )
-from antwort.storage.database import LOCK, Database, Row, snapshot
-from antwort.storage.rows import ENTRY, RECORD, decoded, encoded, entry_of, record_of
+from antwort.storage.sql import conversations
+from antwort.storage.sql.database import LOCK, Database, Row, snapshot
+from antwort.storage.sql.rows import ENTRY, RECORD, decoded, encoded, entry_of, record_of
 
 __all__ = [
     "append",
@@ -164,7 +164,7 @@ def _put(database: Database, entries: Sequence[Row], events: Sequence[Row]) -> N
 def _say(database: Database, said: Sequence[Row]) -> None:
     """Add items to the conversation that they name, if it is there."""
     conversation_id, tenant, *_ = said[0]
-    talk.add(database, tenant, conversation_id, said)
+    conversations.add(database, tenant, conversation_id, said)
 
 
 def get(database: Database, tenant: str, response_id: str) -> ResponseRecord | None:
@@ -206,7 +206,7 @@ def find_item(database: Database, tenant: str, item_id: str) -> JournalEntry | N
         row = database.execute(_FIND_ITEM, (tenant, item_id)).fetchone()
         if row is not None and row[0] == "output":
             return entry_of(row)
-        said = talk.find_item(database, tenant, item_id)
+        said = conversations.find_item(database, tenant, item_id)
     if row is None or (said is not None and said.direction == "output"):
         return said
     return entry_of(row)

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 
 from antwort.errors import NotFoundError
 from antwort.storage.base import ConversationRecord, JournalEntry, Page
-from antwort.storage.database import LOCK, Database, Row, snapshot
-from antwort.storage.rows import CONVERSATION, ENTRY, conversation_of, entry_of, renamed
+from antwort.storage.sql.database import LOCK, Database, Row, snapshot
+from antwort.storage.sql.rows import CONVERSATION, ENTRY, conversation_of, entry_of, renamed
 
 __all__ = ["add", "create", "delete", "find_item", "get", "history", "item", "page", "remove", "update", "use"]
 

@@ -9,8 +9,8 @@ from typing import Any
 
 from antwort.errors import NotFoundError
 from antwort.storage.base import Kept, Page
-from antwort.storage.database import Database, Row, snapshot
-from antwort.storage.rows import KEPT, kept_of
+from antwort.storage.sql.database import Database, Row, snapshot
+from antwort.storage.sql.rows import KEPT, kept_of
 
 __all__ = ["count", "create", "delete", "forget_places", "get", "page", "scan", "try_write", "update"]
 

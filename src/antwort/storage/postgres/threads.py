@@ -9,9 +9,9 @@ from typing import Any, TypeVar
 
 from typing_extensions import override
 
-from antwort.storage.database import Call
-from antwort.storage.jobs import Job, Threads, hand_back
 from antwort.storage.postgres.session import Session, Work
+from antwort.storage.sql.database import Call
+from antwort.storage.sql.threads import Job, Threads, hand_back
 
 __all__ = ["Pool"]
 

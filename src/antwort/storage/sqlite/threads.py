@@ -12,9 +12,9 @@ from typing_extensions import override
 
 from antwort.errors import ConflictError
 from antwort.storage.base import StoreUnavailableError
-from antwort.storage.connections import primary_code
-from antwort.storage.database import Call
-from antwort.storage.jobs import Job, Threads, hand_back
+from antwort.storage.sql.database import Call
+from antwort.storage.sql.threads import Job, Threads, hand_back
+from antwort.storage.sqlite.connection import primary_code
 
 __all__ = ["SqliteReaders", "SqliteWriter"]
 

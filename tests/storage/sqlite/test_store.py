@@ -16,7 +16,8 @@ import pytest
 from tests.storage.samples import TENANT, entry, on_writer, record
 
 from antwort.errors import ServiceUnavailableError
-from antwort.storage import SqliteStore, keeping, statements, talk
+from antwort.storage import SqliteStore
+from antwort.storage.sql import conversations, keeping, responses
 from antwort.storage.upgrade import upgrade
 
 
@@ -153,7 +154,7 @@ async def test_the_setting_says_what_the_log_survives(path: Path, synchronous: s
 
 STATEMENTS = {
     f"{module.__name__}.{name}": text
-    for module in (statements, talk, keeping)
+    for module in (responses, conversations, keeping)
     for name, text in vars(module).items()
     if isinstance(text, str) and text.lstrip().startswith(("SELECT", "UPDATE", "DELETE", "WITH"))
 }

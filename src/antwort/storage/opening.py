@@ -8,10 +8,22 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from antwort.config import Config
-from antwort.storage import SqliteStore, Store, open_store
-from antwort.storage.base import Records
+from antwort.storage.base import Records, Store
+from antwort.storage.sqlite import SqliteStore
+from antwort.storage.urls import database_url, is_postgres, postgres_module, sqlite_path
 
-__all__ = ["Place", "StorePlace", "configured", "temporary"]
+__all__ = ["Place", "StorePlace", "configured", "open_store", "temporary"]
+
+
+def open_store(config: Config) -> Store:
+    """Open the store that the configuration names; raise ConfigError if it cannot be used. This blocks."""
+    url, settings = database_url(config), config.storage
+    if is_postgres(url):
+        opened: Store = postgres_module().PostgresStore.open(
+            url, pool_size=settings.pool_size, reconnect=settings.reconnect
+        )
+        return opened
+    return SqliteStore.open(sqlite_path(url), synchronous=settings.synchronous, busy_timeout=settings.busy_timeout)
 
 
 @dataclass(frozen=True, slots=True)

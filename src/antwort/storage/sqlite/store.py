@@ -6,12 +6,19 @@ from typing import Self
 
 from typing_extensions import override
 
-from antwort.storage import statements
 from antwort.storage.base import StoreUnavailableError
-from antwort.storage.connections import BUSY_SECONDS, Synchronous, config_errors, create_file, open_reader, open_writer
-from antwort.storage.database import Database, Reader, Writer
-from antwort.storage.sql import SqlStore
-from antwort.storage.sqlite_threads import SqliteReaders, SqliteWriter
+from antwort.storage.sql import responses
+from antwort.storage.sql.database import Database, Reader, Writer
+from antwort.storage.sql.store import SqlStore
+from antwort.storage.sqlite.connection import (
+    BUSY_SECONDS,
+    Synchronous,
+    config_errors,
+    create_file,
+    open_reader,
+    open_writer,
+)
+from antwort.storage.sqlite.threads import SqliteReaders, SqliteWriter
 from antwort.storage.upgrade import MIGRATIONS, Migrations, prepare
 
 __all__ = ["SqliteStore"]
@@ -63,4 +70,4 @@ class SqliteStore(SqlStore):
             self._path.stat()
         except OSError as error:
             raise StoreUnavailableError("The database cannot be used now: its file is gone.") from error
-        statements.ping(database)
+        responses.ping(database)

@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 
 from antwort.storage.base import ConversationRecord, JournalEntry, Kept, ResponseRecord, StoredEvent
-from antwort.storage.database import Row
+from antwort.storage.sql.database import Row
 from antwort.wire.ids import new_id
 
 __all__ = [

@@ -11,7 +11,7 @@ from queue import SimpleQueue
 from typing import Any, Generic, TypeVar
 
 from antwort.errors import ServiceUnavailableError
-from antwort.storage.database import Call
+from antwort.storage.sql.database import Call
 
 __all__ = ["Job", "Threads", "hand_back"]
 

@@ -5,7 +5,6 @@ from collections.abc import Sequence
 
 from typing_extensions import override
 
-from antwort.storage import keeping, statements, talk
 from antwort.storage.base import (
     ConversationRecord,
     ConversationStore,
@@ -16,10 +15,11 @@ from antwort.storage.base import (
     Store,
     StoredEvent,
 )
-from antwort.storage.database import Reader, Writer
-from antwort.storage.records import SqlRecords
 from antwort.storage.retention import SqlRetention
-from antwort.storage.rows import conversation_row, encoded, entry_rows, event_rows, item_rows, record_row
+from antwort.storage.sql import conversations, keeping, responses
+from antwort.storage.sql.database import Reader, Writer
+from antwort.storage.sql.records import SqlRecords
+from antwort.storage.sql.rows import conversation_row, encoded, entry_rows, event_rows, item_rows, record_row
 from antwort.types import JSON
 
 __all__ = ["SqlStore"]
@@ -49,7 +49,7 @@ class SqlStore(Store):
         row = record_row(record)
         rows = entry_rows(record.tenant, record.id, entries)
         items = _items(record, said)
-        await self._writer.run(lambda database: statements.create(database, row, rows, items), record.id)
+        await self._writer.run(lambda database: responses.create(database, row, rows, items), record.id)
 
     @override
     async def append(
@@ -57,7 +57,7 @@ class SqlStore(Store):
     ) -> None:
         rows = entry_rows(tenant, response_id, entries, start)
         await self._writer.run(
-            lambda database: statements.append(database, tenant, response_id, epoch, entries=rows), response_id
+            lambda database: responses.append(database, tenant, response_id, epoch, entries=rows), response_id
         )
 
     @override
@@ -74,29 +74,29 @@ class SqlStore(Store):
         rows = entry_rows(record.tenant, record.id, entries, start)
         sent = event_rows(record.tenant, record.id, events)
         items = _items(record, said)
-        await self._writer.run(lambda database: statements.update(database, change, rows, sent, items), record.id)
+        await self._writer.run(lambda database: responses.update(database, change, rows, sent, items), record.id)
 
     @override
     async def add_events(self, tenant: str, response_id: str, epoch: int, events: Sequence[StoredEvent]) -> None:
         rows = event_rows(tenant, response_id, events)
         await self._writer.run(
-            lambda database: statements.append(database, tenant, response_id, epoch, events=rows), response_id
+            lambda database: responses.append(database, tenant, response_id, epoch, events=rows), response_id
         )
 
     @override
     async def note(self, tenant: str, response_id: str, epoch: int, extra: JSON) -> None:
         noted = dict(extra)
         await self._writer.run(
-            lambda database: statements.note(database, tenant, response_id, epoch, noted), response_id
+            lambda database: responses.note(database, tenant, response_id, epoch, noted), response_id
         )
 
     @override
     async def get(self, tenant: str, response_id: str) -> ResponseRecord | None:
-        return await self._reader.run(lambda database: statements.get(database, tenant, response_id))
+        return await self._reader.run(lambda database: responses.get(database, tenant, response_id))
 
     @override
     async def journal(self, tenant: str, response_id: str) -> list[JournalEntry]:
-        return await self._reader.run(lambda database: statements.journal(database, tenant, response_id))
+        return await self._reader.run(lambda database: responses.journal(database, tenant, response_id))
 
     @override
     async def history(self, tenant: str, response_id: str) -> list[JournalEntry] | None:
@@ -104,11 +104,11 @@ class SqlStore(Store):
 
         Where a response in between was deleted, the others remain.
         """
-        return await self._reader.run(lambda database: statements.history(database, tenant, response_id))
+        return await self._reader.run(lambda database: responses.history(database, tenant, response_id))
 
     @override
     async def events(self, tenant: str, response_id: str, *, after: int = -1, limit: int = 1000) -> list[StoredEvent]:
-        return await self._reader.run(lambda database: statements.events(database, tenant, response_id, after, limit))
+        return await self._reader.run(lambda database: responses.events(database, tenant, response_id, after, limit))
 
     @override
     async def list_responses(
@@ -120,30 +120,30 @@ class SqlStore(Store):
         """
         ascending = order == "asc"
         return await self._reader.run(
-            lambda database: statements.page(
+            lambda database: responses.page(
                 database, tenant, limit=limit, after=after, before=before, ascending=ascending
             )
         )
 
     @override
     async def delete(self, tenant: str, response_id: str) -> bool:
-        return await self._writer.run(lambda database: statements.delete(database, tenant, response_id), response_id)
+        return await self._writer.run(lambda database: responses.delete(database, tenant, response_id), response_id)
 
     @override
     async def find_item(self, tenant: str, item_id: str) -> JournalEntry | None:
-        return await self._reader.run(lambda database: statements.find_item(database, tenant, item_id))
+        return await self._reader.run(lambda database: responses.find_item(database, tenant, item_id))
 
     @override
     async def claim(self, tenant: str, response_id: str) -> ResponseRecord | None:
-        return await self._writer.run(lambda database: statements.claim(database, tenant, response_id), response_id)
+        return await self._writer.run(lambda database: responses.claim(database, tenant, response_id), response_id)
 
     @override
     async def unfinished(self) -> list[tuple[str, str]]:
-        return await self._reader.run(statements.unfinished)
+        return await self._reader.run(responses.unfinished)
 
     @override
     async def ping(self) -> None:
-        await self._reader.run(statements.ping)
+        await self._reader.run(responses.ping)
 
     @override
     async def try_write(self) -> None:
@@ -173,22 +173,24 @@ class SqlConversations(ConversationStore):
     async def create(self, record: ConversationRecord, entries: Sequence[JournalEntry] = ()) -> None:
         row = conversation_row(record)
         rows = item_rows(record.tenant, record.id, entries)
-        await self._writer.run(lambda database: talk.create(database, row, rows), record.id)
+        await self._writer.run(lambda database: conversations.create(database, row, rows), record.id)
 
     @override
     async def get(self, tenant: str, conversation_id: str) -> ConversationRecord | None:
-        return await self._reader.run(lambda database: talk.get(database, tenant, conversation_id))
+        return await self._reader.run(lambda database: conversations.get(database, tenant, conversation_id))
 
     @override
     async def update(self, tenant: str, conversation_id: str, metadata: dict[str, str]) -> ConversationRecord | None:
         text = encoded(metadata)
         return await self._writer.run(
-            lambda database: talk.update(database, tenant, conversation_id, text), conversation_id
+            lambda database: conversations.update(database, tenant, conversation_id, text), conversation_id
         )
 
     @override
     async def delete(self, tenant: str, conversation_id: str) -> bool:
-        return await self._writer.run(lambda database: talk.delete(database, tenant, conversation_id), conversation_id)
+        return await self._writer.run(
+            lambda database: conversations.delete(database, tenant, conversation_id), conversation_id
+        )
 
     @override
     async def add(
@@ -196,18 +198,20 @@ class SqlConversations(ConversationStore):
     ) -> list[JournalEntry] | None:
         rows = item_rows(tenant, conversation_id, entries)
         return await self._writer.run(
-            lambda database: talk.add(database, tenant, conversation_id, rows), conversation_id, repeatable=False
+            lambda database: conversations.add(database, tenant, conversation_id, rows),
+            conversation_id,
+            repeatable=False,
         )
 
     @override
     async def history(self, tenant: str, conversation_id: str) -> list[JournalEntry] | None:
-        found = await self._reader.run(lambda database: talk.history(database, tenant, conversation_id))
+        found = await self._reader.run(lambda database: conversations.history(database, tenant, conversation_id))
         if found is None:
             return None
         entries, used_just_now = found
         # Whoever goes on with it adds to it only at the end: until then it must not be too old.
         if used_just_now or await self._writer.run(
-            lambda database: talk.use(database, tenant, conversation_id), conversation_id
+            lambda database: conversations.use(database, tenant, conversation_id), conversation_id
         ):
             return entries
         return None
@@ -218,15 +222,17 @@ class SqlConversations(ConversationStore):
     ) -> Page | None:
         ascending = order == "asc"
         return await self._reader.run(
-            lambda database: talk.page(database, tenant, conversation_id, limit=limit, after=after, ascending=ascending)
+            lambda database: conversations.page(
+                database, tenant, conversation_id, limit=limit, after=after, ascending=ascending
+            )
         )
 
     @override
     async def item(self, tenant: str, conversation_id: str, item_id: str) -> JournalEntry | None:
-        return await self._reader.run(lambda database: talk.item(database, tenant, conversation_id, item_id))
+        return await self._reader.run(lambda database: conversations.item(database, tenant, conversation_id, item_id))
 
     @override
     async def remove(self, tenant: str, conversation_id: str, item_id: str) -> bool:
         return await self._writer.run(
-            lambda database: talk.remove(database, tenant, conversation_id, item_id), conversation_id
+            lambda database: conversations.remove(database, tenant, conversation_id, item_id), conversation_id
         )

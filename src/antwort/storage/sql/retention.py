@@ -3,9 +3,9 @@
 Old responses are found by walking up their numbers, which follow the order of storing: no index is needed for it.
 """
 
-from antwort.storage import keeping
 from antwort.storage.base import ACTIVE, OldResponse
-from antwort.storage.database import Database
+from antwort.storage.sql import keeping
+from antwort.storage.sql.database import Database
 
 __all__ = ["count_events", "delete_unused", "drop_events", "forget_places", "unused", "usage", "walk"]
 

@@ -13,8 +13,9 @@ import pytest
 from tests.storage.samples import TENANT, entry, event, on_writer, record
 
 from antwort.errors import ConflictError
-from antwort.storage import FencedError, SqliteStore, connections
+from antwort.storage import FencedError, SqliteStore
 from antwort.storage.base import StoreUnavailableError
+from antwort.storage.sqlite import connection
 
 
 @pytest.fixture
@@ -168,7 +169,7 @@ async def test_a_database_that_became_read_only_still_reads(
 async def test_a_database_that_another_process_holds_is_told_and_used_again_when_it_is_free(
     monkeypatch: pytest.MonkeyPatch, path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(connections, "BUSY_SECONDS", 0)
+    monkeypatch.setattr(connection, "BUSY_SECONDS", 0)
     store = SqliteStore.open(path)
     with closing(sqlite3.connect(path, isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")

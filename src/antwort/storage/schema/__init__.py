@@ -1,0 +1,1 @@
+"""The tables, and how a database comes to have them."""
