@@ -12,9 +12,8 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 import antwort
 from antwort.auth import Logins, RateLimiter, build_authenticator
-from antwort.backends import ModelBackend, ModelRouter, build_router
+from antwort.backends import ModelBackend, ModelRoute, ModelRouter, build_router
 from antwort.backends.demo import DEMO_MODEL, DemoBackend
-from antwort.backends.router import Route as ModelRoute
 from antwort.config import BackendConfig, Config, LoadedConfig, ProviderConfig, mask_urls, secret_values
 from antwort.context import ANONYMOUS_TENANT, Context
 from antwort.engine.engine import Engine

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from antwort.backends import ChatCompletions, ModelRequest, Responses
+from antwort.backends import ChatBackend, ModelRequest, ResponsesBackend
 from antwort.config import BackendConfig
 from antwort.types import JSON
 from antwort.wire.usage import Usage
@@ -197,16 +197,16 @@ async def server() -> AsyncIterator[ModelServer]:
         await model.stop()
 
 
-Connect = Callable[..., ChatCompletions]
+Connect = Callable[..., ChatBackend]
 
 
 @pytest.fixture
 async def connect(server: ModelServer) -> AsyncIterator[Connect]:
     """Build backends that ask the server, and close them."""
-    opened: list[ChatCompletions] = []
+    opened: list[ChatBackend] = []
 
-    def build(**settings: Any) -> ChatCompletions:
-        backend = ChatCompletions("local", BackendConfig(**{"url": server.url, **settings}))
+    def build(**settings: Any) -> ChatBackend:
+        backend = ChatBackend("local", BackendConfig(**{"url": server.url, **settings}))
         opened.append(backend)
         return backend
 
@@ -215,16 +215,16 @@ async def connect(server: ModelServer) -> AsyncIterator[Connect]:
         await backend.close()
 
 
-ConnectResponses = Callable[..., Responses]
+ConnectResponses = Callable[..., ResponsesBackend]
 
 
 @pytest.fixture
 async def connect_responses(server: ModelServer) -> AsyncIterator[ConnectResponses]:
     """Build backends that speak the Responses API to the server, and close them."""
-    opened: list[Responses] = []
+    opened: list[ResponsesBackend] = []
 
-    def build(**settings: Any) -> Responses:
-        backend = Responses("local", BackendConfig(**{"url": server.url, "api": "responses", **settings}))
+    def build(**settings: Any) -> ResponsesBackend:
+        backend = ResponsesBackend("local", BackendConfig(**{"url": server.url, "api": "responses", **settings}))
         opened.append(backend)
         return backend
 

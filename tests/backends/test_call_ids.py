@@ -8,9 +8,9 @@ from typing import Any
 import httpx
 import pytest
 from tests.backends.conftest import ModelServer, delta, event, reply, stream
-from tests.backends.test_responses_stream import added, arguments, end, message, text
-from tests.backends.test_responses_stream import call as an_item
-from tests.backends.test_responses_stream import done as an_end
+from tests.backends.test_responses_answer import added, arguments, end, message, text
+from tests.backends.test_responses_answer import call as an_item
+from tests.backends.test_responses_answer import done as an_end
 
 from antwort import Antwort
 from antwort.config import Config

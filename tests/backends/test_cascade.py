@@ -11,7 +11,7 @@ import pytest
 from tests.backends.conftest import Notes
 
 from antwort import Antwort
-from antwort.backends import ModelRequest, Responses
+from antwort.backends import ModelRequest, ResponsesBackend
 from antwort.config import BackendConfig, Config
 from antwort.testing import (
     Gate,
@@ -153,7 +153,7 @@ async def test_the_server_behind_opens_the_thoughts_it_sealed(tmp_path: Path, no
     with ScriptedBackend(steps) as model:
         behind = Antwort(Config(data_dir=tmp_path, providers={}), backend=model)
         with running(behind) as upstream:
-            backend = Responses("up", BackendConfig(url=f"{upstream.url}/v1", api="responses"))
+            backend = ResponsesBackend("up", BackendConfig(url=f"{upstream.url}/v1", api="responses"))
             question: JSON = {"role": "user", "content": "2+2?"}
             await backend.run(ModelRequest("scripted", [question], stream=stream), notes)
             kinds = [fed[0] for fed in notes.calls]

@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from antwort.backends.errors import excerpt, reply_error, reported_error
-from antwort.backends.failures import (
+from antwort.backends.errors import (
     BROKEN,
     DEADLINE,
     DISCONNECTED,
@@ -19,7 +18,10 @@ from antwort.backends.failures import (
     UNAVAILABLE,
     UNREACHABLE,
     UNSUITABLE,
+    excerpt,
     may_pass,
+    reply_error,
+    reported_error,
     speaks_of_the_server,
     worth_another_backend,
     worth_another_try,

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tests.backends.conftest import a_request
 
 from antwort.backends import estimate_tokens
-from antwort.backends.estimate import ANSWER, DISTANT_FILE, IMAGE, IMAGE_LOW, OVERHEAD, estimate_text
+from antwort.backends.tokens import ANSWER, DISTANT_FILE, IMAGE, IMAGE_LOW, OVERHEAD, estimate_text
 from antwort.types import JSON
 
 

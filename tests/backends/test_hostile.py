@@ -23,14 +23,14 @@ from tests.backends.conftest import (
 from typing_extensions import override
 
 from antwort.backends import Retrying
-from antwort.backends.chat.stream import Turn
+from antwort.backends.chat.answer import ChatAnswer
 from antwort.backends.chat.thoughts import MOST_BLANKS, ThinkTags
-from antwort.backends.failures import BROKEN, FAILED
-from antwort.backends.figures import MOST, usage_of
-from antwort.backends.limits import Limits
+from antwort.backends.errors import BROKEN, FAILED
+from antwort.backends.http1 import MAX_PIECE, Unpacker
+from antwort.backends.limits import AnswerLimits
 from antwort.backends.remote import SLICE
-from antwort.backends.sse import EventStream
-from antwort.backends.unpack import MAX_PIECE, Unpacker
+from antwort.backends.sse import EventSplitter
+from antwort.backends.usage import MOST, usage_of
 from antwort.errors import BadGatewayError
 
 GUARD = 60.0
@@ -117,7 +117,7 @@ async def test_an_answer_without_end_is_cut_off_and_not_asked_for_again(
 
 
 async def test_many_lines_of_one_event_cost_no_more_than_they_are_long() -> None:
-    events = EventStream(Limits.default("local"))
+    events = EventSplitter(AnswerLimits.default("local"))
     for _ in range(8):
         assert events.feed(b"data:\n" * 200_000) == []
     assert len(events.feed(b"data: {}\ndata: {}\n\n")) == 2  # each line is an event if the whole is none
@@ -220,7 +220,7 @@ async def test_as_many_calls_as_the_setting_says_are_taken(server: ModelServer, 
 
 def test_a_call_is_not_read_again_with_each_of_its_pieces() -> None:
     notes = Notes()
-    turn = Turn(Limits.default("local"), notes)
+    turn = ChatAnswer(AnswerLimits.default("local"), notes)
     turn.take(
         delta(tool_calls=[{"index": 0, "function": {"name": "f", "arguments": '{"a":"'}}]).removeprefix(b"data: ")
     )
@@ -275,7 +275,7 @@ def test_tokens_used_are_a_number_that_can_be_counted(count: float, expected: in
     assert (usage.input_tokens, usage.total_tokens) == (expected, expected)
 
 
-class Puzzled(Turn):
+class Puzzled(ChatAnswer):
     """Meets something that it does not expect."""
 
     @override

@@ -15,7 +15,7 @@ from tests.backends.conftest import DONE, ModelServer, Notes, delta, reply
 from typing_extensions import override
 
 from antwort import Antwort
-from antwort.backends import ChatCompletions, ModelRequest, Responses
+from antwort.backends import ChatBackend, ModelRequest, ResponsesBackend
 from antwort.backends.remote import encode_body
 from antwort.config import BackendConfig, Config
 from antwort.context import Context
@@ -106,7 +106,7 @@ async def test_the_loop_goes_on_while_a_body_for_the_model_server_is_made(
         part = {"type": "output_text", "text": "Hi"}
         whole = {"status": "completed", "output": [{"type": "message", "role": "assistant", "content": [part]}]}
     server.scripts.append(reply(whole))
-    kind = Responses if api == "responses" else ChatCompletions
+    kind = ResponsesBackend if api == "responses" else ChatBackend
     backend = kind("main", BackendConfig(url=server.url))
     asked = threading.current_thread()
     worked: list[threading.Thread] = []
@@ -129,7 +129,7 @@ async def test_the_loop_goes_on_while_a_body_for_the_model_server_is_made(
 async def test_the_loop_goes_on_during_a_long_burst(server: ModelServer, notes: Notes) -> None:
     deltas = b"".join(delta(content="word ") for _ in range(20_000)) + delta("stop") + DONE
     server.scripts.append(reply(deltas, kind="text/event-stream"))
-    backend = ChatCompletions("main", BackendConfig(url=server.url))
+    backend = ChatBackend("main", BackendConfig(url=server.url))
     async with ticking() as ticks:
         await backend.run(ModelRequest(model="m", items=ITEMS[:1], stream=True), notes)
     await backend.close()

@@ -8,11 +8,10 @@ import pytest
 from tests.backends.conftest import Notes, a_request
 from typing_extensions import override
 
-from antwort.backends import CircuitBreaker, Fallback, Guarded, ModelInfo, ModelRequest, Observed, Retrying, TurnSink
+from antwort.backends import CircuitBreaker, Fallback, Guarded, ModelInfo, ModelRequest, Retrying, TurnSink
 from antwort.backends.breaker import CircuitState
-from antwort.backends.failures import BROKEN, DEADLINE, DISCONNECTED, FAILED, UNAUTHORIZED, UNAVAILABLE, StalledError
-from antwort.backends.resilience import LONGEST_WAIT
-from antwort.backends.watch import WatchedSink, Wrapper, watched
+from antwort.backends.errors import BROKEN, DEADLINE, DISCONNECTED, FAILED, UNAUTHORIZED, UNAVAILABLE, StalledError
+from antwort.backends.resilience import LONGEST_WAIT, BackendWrapper, WatchedSink, watched
 from antwort.errors import (
     APIError,
     BadGatewayError,
@@ -476,42 +475,6 @@ async def test_a_failure_of_the_other_counts_once_it_has_begun(notes: Notes) -> 
 # --- watching -------------------------------------------------------------------------------------------------------
 
 
-class Log:
-    def __init__(self) -> None:
-        self.lines: list[tuple[object, ...]] = []
-
-    def request_started(self, backend: str, model: str) -> None:
-        self.lines.append(("started", backend, model))
-
-    def first_token(self, backend: str, model: str, seconds: float) -> None:
-        self.lines.append(("begun", backend, model, seconds))
-
-    def finished(
-        self, backend: str, model: str, seconds: float, usage: Usage | None, error: BaseException | None
-    ) -> None:
-        self.lines.append(("finished", seconds, usage.total_tokens if usage else None, error))
-
-
-async def test_an_observer_sees_every_try(notes: Notes) -> None:
-    log, clock = Log(), Clock()
-    observed = Observed(Server(DOWN), log, clock=clock)
-    await Retrying(observed, 1, sleep=clock.sleep, clock=clock, jitter=lambda _, most: most).run(a_request(), notes)
-    assert log.lines == [
-        ("started", "local", "m"),
-        ("finished", 0.0, None, DOWN),
-        ("started", "local", "m"),
-        ("begun", "local", "m", 0.0),
-        ("finished", 0.0, 3, None),
-    ]
-
-
-async def test_an_observer_sees_what_was_given_up(notes: Notes) -> None:
-    log = Log()
-    with pytest.raises(asyncio.CancelledError):
-        await Observed(Server(asyncio.CancelledError()), log).run(a_request(), notes)
-    assert isinstance(log.lines[-1][-1], asyncio.CancelledError)
-
-
 def pieces(sink: TurnSink) -> list[Callable[[], None]]:
     """Return one way each to feed a sink."""
     return [
@@ -545,7 +508,7 @@ def test_a_sink_is_watched_once() -> None:
 
 async def test_a_wrapper_passes_everything_on(notes: Notes) -> None:
     server = Server()
-    wrapper = Wrapper(server)
+    wrapper = BackendWrapper(server)
     assert wrapper.name == "local"
     await wrapper.run(a_request(), notes)
     assert [info.id for info in await wrapper.models()] == ["m"]
@@ -555,7 +518,7 @@ async def test_a_wrapper_passes_everything_on(notes: Notes) -> None:
 
 async def test_all_wrappers_pass_counts_and_windows_through() -> None:
     server, other, clock = Server(), Server(name="other"), Clock()
-    inner = Retrying(Observed(server, Log()), 2, sleep=clock.sleep, clock=clock)
+    inner = Retrying(server, 2, sleep=clock.sleep, clock=clock)
     backend = Fallback(Guarded(inner, Probes().breaker()), other)
     assert await backend.count_tokens(a_request(model="llama")) == 7
     assert await backend.context_window("llama") == 4096

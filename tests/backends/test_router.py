@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from tests.backends.conftest import Notes, a_request
 
-from antwort.backends import ModelInfo, ModelRequest, ModelRouter, Route, TurnSink
+from antwort.backends import ModelInfo, ModelRequest, ModelRoute, ModelRouter, TurnSink
 from antwort.errors import NotFoundError, ServiceUnavailableError
 
 
@@ -59,8 +59,8 @@ class Clock:
         return self.now
 
 
-def route(server: Server, *models: str, aliases: Mapping[str, str] | None = None) -> Route:
-    return Route(server, models, aliases or {})
+def route(server: Server, *models: str, aliases: Mapping[str, str] | None = None) -> ModelRoute:
+    return ModelRoute(server, models, aliases or {})
 
 
 async def resolved(router: ModelRouter, name: str | None) -> tuple[str, str]:
@@ -142,7 +142,7 @@ async def test_without_a_default_the_first_model_of_the_first_backend_is_used() 
         ),
     ],
 )
-async def test_without_any_model_the_reason_is_told(routes: list[Route], error: Any, reason: str) -> None:
+async def test_without_any_model_the_reason_is_told(routes: list[ModelRoute], error: Any, reason: str) -> None:
     with pytest.raises(error, match=reason):
         await ModelRouter(routes).resolve(None)
 

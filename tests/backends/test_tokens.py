@@ -7,8 +7,8 @@ import pytest
 from pydantic import SecretStr
 from tests.backends.conftest import ANSWER, Connect, Exchange, ModelServer, Notes, a_request, reply
 
-from antwort.backends import ChatCompletions
-from antwort.backends.chat.tokens import ChatTokens
+from antwort.backends import ChatBackend
+from antwort.backends.chat.backend import ChatTokens
 from antwort.backends.tokens import FAILED_REST, MISSING_REST, TokenEndpoint
 from antwort.backends.transport import Transport
 from antwort.config import BackendConfig
@@ -31,7 +31,7 @@ class Clock:
 @pytest.mark.parametrize("tokenizer", ["vllm", "llamacpp"])
 async def test_a_server_with_a_tokenizer_counts(tokenizer: Literal["vllm", "llamacpp"]) -> None:
     with ScriptServer([], tokenizer=tokenizer) as server:
-        backend = ChatCompletions("local", BackendConfig(url=server.url))
+        backend = ChatBackend("local", BackendConfig(url=server.url))
         request = a_request(items=[{"role": "user", "content": "one two three"}], instructions="Be brief.")
         assert await backend.count_tokens(request) == 5
         assert await backend.count_tokens(request) == 5
@@ -134,7 +134,7 @@ async def test_a_request_that_is_too_long_is_refused_and_plays_no_step(
     tokenizer: Literal["vllm", "llamacpp"] | None, notes: Notes
 ) -> None:
     with ScriptServer(["Hello."], tokenizer=tokenizer, context_window=3) as server:
-        backend = ChatCompletions("local", BackendConfig(url=server.url))
+        backend = ChatBackend("local", BackendConfig(url=server.url))
         with pytest.raises(BadRequestError) as caught:
             await backend.run(a_request(items=[{"role": "user", "content": "one two three four"}]), notes)
         assert (caught.value.code, caught.value.param) == ("context_length_exceeded", "input")

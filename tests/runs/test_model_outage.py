@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from tests.runs.embedded import TENANT, embedded, is_delta, logged, text_of
 
-from antwort.backends.failures import DISCONNECTED, TIMEOUT, UNAVAILABLE
+from antwort.backends.errors import DISCONNECTED, TIMEOUT, UNAVAILABLE
 from antwort.errors import APIError, RateLimitError, ServiceUnavailableError
 from antwort.runs.outage import ModelOutage
 from antwort.testing import Gate, call, fail, turn

@@ -23,7 +23,7 @@ from tests.support.telltale import telltale
 from typing_extensions import override
 
 from antwort import Antwort
-from antwort.backends import ModelRouter, Reply, Route, Timeouts, Transport
+from antwort.backends import ModelRoute, ModelRouter, Reply, Timeouts, Transport
 from antwort.config import (
     ApiKeyConfig,
     AuthConfig,
@@ -526,7 +526,7 @@ def test_a_client_that_leaves_before_the_answer_aborts_it_too(tmp_path: Path) ->
 
 async def test_a_client_that_does_not_read_pauses_the_reading_of_the_server() -> None:
     reply = _Endless()
-    route = Route(ScriptedBackend([]), transport=cast("Transport", _Always(reply)))
+    route = ModelRoute(ScriptedBackend([]), transport=cast("Transport", _Always(reply)))
     passthrough = Passthrough(ModelRouter([route]), Metrics("0"), NoTracer())
     sent = 0
     full, left = asyncio.Event(), asyncio.Event()

@@ -3,30 +3,27 @@
 from antwort.backends.base import ModelBackend, ModelInfo, ModelRequest, TurnSink
 from antwort.backends.breaker import CircuitBreaker
 from antwort.backends.build import build_router, build_routes
-from antwort.backends.chat import ChatCompletions
-from antwort.backends.estimate import estimate_tokens
-from antwort.backends.resilience import Fallback, Guarded, Retrying
-from antwort.backends.responses import Responses
-from antwort.backends.router import ModelRouter, Route, Target
+from antwort.backends.chat import ChatBackend
+from antwort.backends.resilience import Fallback, Guarded, Retrying, WatchedSink, watched
+from antwort.backends.responses import ResponsesBackend
+from antwort.backends.router import ModelRoute, ModelRouter, ModelTarget
+from antwort.backends.tokens import estimate_tokens
 from antwort.backends.transport import Reply, Timeouts, Transport
-from antwort.backends.watch import Observed, Observer, WatchedSink, watched
 
 __all__ = [
-    "ChatCompletions",
+    "ChatBackend",
     "CircuitBreaker",
     "Fallback",
     "Guarded",
     "ModelBackend",
     "ModelInfo",
     "ModelRequest",
+    "ModelRoute",
     "ModelRouter",
-    "Observed",
-    "Observer",
+    "ModelTarget",
     "Reply",
-    "Responses",
+    "ResponsesBackend",
     "Retrying",
-    "Route",
-    "Target",
     "Timeouts",
     "Transport",
     "TurnSink",

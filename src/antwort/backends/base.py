@@ -7,8 +7,6 @@ from typing import Protocol
 from antwort.types import JSON
 from antwort.wire.usage import Usage
 
-__all__ = ["ModelBackend", "ModelInfo", "ModelRequest", "TurnSink"]
-
 
 @dataclass(slots=True)
 class ModelRequest:

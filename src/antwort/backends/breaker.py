@@ -7,8 +7,6 @@ import random
 from collections.abc import Awaitable, Callable
 from enum import Enum
 
-__all__ = ["CircuitBreaker", "CircuitState"]
-
 logger = logging.getLogger(__name__)
 
 MAX_FAILURES = 5

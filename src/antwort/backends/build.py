@@ -4,30 +4,27 @@ from collections.abc import Mapping
 
 from antwort.backends.base import ModelBackend
 from antwort.backends.breaker import CircuitBreaker
-from antwort.backends.chat import ChatCompletions
+from antwort.backends.chat import ChatBackend
 from antwort.backends.remote import RemoteBackend
 from antwort.backends.resilience import Fallback, Guarded, Retrying
-from antwort.backends.responses import Responses
-from antwort.backends.router import ModelRouter, Route
-from antwort.backends.watch import Observed, Observer
+from antwort.backends.responses import ResponsesBackend
+from antwort.backends.router import ModelRoute, ModelRouter
 from antwort.config import BackendConfig, Config
 from antwort.errors import ConfigError, did_you_mean
 
-__all__ = ["build_router", "build_routes"]
 
-
-def build_router(config: Config, *, observer: Observer | None = None) -> ModelRouter:
+def build_router(config: Config) -> ModelRouter:
     """Build all backends of the configuration, behind one router."""
-    routes = build_routes(config.backends, observer=observer)
+    routes = build_routes(config.backends)
     return ModelRouter(routes, default_model=config.engine.default_model)
 
 
-def build_routes(configs: Mapping[str, BackendConfig], *, observer: Observer | None = None) -> list[Route]:
+def build_routes(configs: Mapping[str, BackendConfig]) -> list[ModelRoute]:
     """Build backends, each with retries, a breaker of its own and its fallback, in the order of the configuration."""
     servers = {name: _server(name, config) for name, config in configs.items()}
-    guarded = {name: _guarded(server, configs[name], observer) for name, server in servers.items()}
+    guarded = {name: _guarded(server, configs[name]) for name, server in servers.items()}
     return [
-        Route(
+        ModelRoute(
             _with_fallbacks(name, configs, guarded),
             tuple(config.models),
             config.aliases,
@@ -38,12 +35,11 @@ def build_routes(configs: Mapping[str, BackendConfig], *, observer: Observer | N
 
 
 def _server(name: str, config: BackendConfig) -> RemoteBackend:
-    return Responses(name, config) if config.api == "responses" else ChatCompletions(name, config)
+    return ResponsesBackend(name, config) if config.api == "responses" else ChatBackend(name, config)
 
 
-def _guarded(server: RemoteBackend, config: BackendConfig, observer: Observer | None) -> ModelBackend:
-    observed = server if observer is None else Observed(server, observer)
-    return Guarded(Retrying(observed, config.retries), CircuitBreaker(server.name, server.is_there))
+def _guarded(server: RemoteBackend, config: BackendConfig) -> ModelBackend:
+    return Guarded(Retrying(server, config.retries), CircuitBreaker(server.name, server.is_there))
 
 
 def _with_fallbacks(

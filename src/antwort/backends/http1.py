@@ -7,17 +7,14 @@ client behind the same seam.
 import asyncio
 import socket
 import ssl
+import zlib
 from collections.abc import Mapping
 from typing import cast
 
 import httptools
 from typing_extensions import override
 
-from antwort.backends.unpack import Unpacker
 from antwort.functions.slots import Slots
-
-__all__ = ["ClosedError", "ConnectTimeoutError", "DirectReply", "Http1Client", "ProtocolError", "TooLongError"]
-
 
 MAX_IDLE = 50.0
 """Seconds a connection is kept; servers close theirs after a minute or more."""
@@ -27,6 +24,8 @@ SLICE = 256 * 1024
 """Bytes of a request that are sent before others get their turn."""
 MAX_HEAD = 64 * 1024
 """Bytes of an answer's head, and between two pieces of its content."""
+MAX_PIECE = 256 * 1024
+"""Bytes that are unpacked at a time."""
 KEEP_ALIVE = {"TCP_KEEPIDLE": 60, "TCP_KEEPINTVL": 15, "TCP_KEEPCNT": 4}
 """Seconds of silence until the other side is asked whether it is there, seconds between two tries, and their number."""
 
@@ -45,6 +44,34 @@ class ProtocolError(ValueError):
 
 class TooLongError(ValueError):
     """A head, or what stands between two pieces of the content, does not end."""
+
+
+class Unpacker:
+    """Undoes the compression of a server that compresses unasked, a piece at a time: a little may become very much.
+
+    What is left of it for the next piece is its `rest`.
+    """
+
+    __slots__ = ("_inflate", "rest")
+
+    def __init__(self) -> None:
+        self._inflate = zlib.decompressobj(zlib.MAX_WBITS | 32)
+        self.rest = b""
+
+    @classmethod
+    def of(cls, headers: Mapping[str, str]) -> "Unpacker | None":
+        """Return one for an answer that is compressed."""
+        packed = headers.get("content-encoding", "identity").strip().lower() in {"gzip", "deflate", "x-gzip"}
+        return cls() if packed else None
+
+    def piece(self, data: bytes) -> bytes:
+        """Return the next piece of what follows; a ValueError if it is not what it says."""
+        try:
+            plain = self._inflate.decompress(data, MAX_PIECE)
+        except zlib.error as error:
+            raise ValueError(str(error)) from None
+        self.rest = self._inflate.unconsumed_tail
+        return plain
 
 
 class _Connection(asyncio.Protocol):

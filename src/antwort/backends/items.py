@@ -7,9 +7,6 @@ import msgspec
 from antwort.errors import BadRequestError
 from antwort.types import JSON
 
-__all__ = ["OUTPUT_TYPES", "as_function", "json_arguments", "text_of", "with_extra"]
-
-
 OUTPUT_TYPES = frozenset({"function_call_output", "custom_tool_call_output"})
 
 

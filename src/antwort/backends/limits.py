@@ -3,11 +3,9 @@
 from dataclasses import dataclass
 from typing import Any
 
-from antwort.backends.failures import FAILED
+from antwort.backends.errors import FAILED
 from antwort.config import BackendConfig
 from antwort.errors import BadGatewayError
-
-__all__ = ["SMALL", "Limits"]
 
 SMALL = 64 * 1024
 """Bytes of JSON that are not worth a look: however many values they hold, they are soon read."""
@@ -15,7 +13,7 @@ _MARKS = (b",", b"{", b"[")
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class AnswerLimits:
     """The limits of one backend's answers."""
 
     backend: str
@@ -27,7 +25,7 @@ class Limits:
     models: int
 
     @classmethod
-    def of(cls, backend: str, config: BackendConfig) -> "Limits":
+    def of(cls, backend: str, config: BackendConfig) -> "AnswerLimits":
         """Take them from the configuration."""
         return cls(
             backend,
@@ -40,7 +38,7 @@ class Limits:
         )
 
     @classmethod
-    def default(cls, backend: str) -> "Limits":
+    def default(cls, backend: str) -> "AnswerLimits":
         """Return those of a configuration that says nothing about them."""
         fields: dict[str, Any] = {"url": "http://localhost"}
         return cls.of(backend, BackendConfig(**fields))

@@ -13,18 +13,15 @@ from typing import Protocol
 import msgspec
 
 from antwort.backends.base import ModelInfo, ModelRequest, TurnSink
-from antwort.backends.errors import excerpt, reply_error
-from antwort.backends.failures import BROKEN, DEADLINE
-from antwort.backends.limits import Limits
-from antwort.backends.listing import Listing, read_models
-from antwort.backends.sse import EventStream
+from antwort.backends.errors import BROKEN, DEADLINE, excerpt, reply_error
+from antwort.backends.known_models import KnownModels, read_models
+from antwort.backends.limits import AnswerLimits
+from antwort.backends.sse import EventSplitter
 from antwort.backends.transport import Reply, Timeouts, Transport
 from antwort.config import BackendConfig
 from antwort.errors import APIError, BadGatewayError, BadRequestError, GatewayTimeoutError
 from antwort.large_work import LargeWork, is_large
 from antwort.types import JSON
-
-__all__ = ["Reader", "RemoteBackend", "encode_body"]
 
 logger = logging.getLogger(__name__)
 
@@ -46,7 +43,7 @@ PARTING = 0.25
 """Seconds to wait for the end of a stream whose last event is there, so that its connection can be used again."""
 
 
-class Reader(Protocol):
+class AnswerReader(Protocol):
     """Reads one answer and feeds a sink."""
 
     @property
@@ -77,21 +74,21 @@ class RemoteBackend(ABC):
 
     def __init__(self, name: str, config: BackendConfig) -> None:
         self.name = name
-        self.limits = Limits.of(name, config)
+        self.limits = AnswerLimits.of(name, config)
         self.transport = Transport(name, config)
         self._patient = replace(self.transport.timeouts, first_byte=None)
         # A connection of its own: those of the pool may all be waiting for a server that hangs.
         self._probes = Transport(name, config.model_copy(update={"max_connections": 1}))
         self._window = config.context_window
         self.large_work = LargeWork()
-        self._listing = Listing(name, self.models)
+        self._known = KnownModels(name, self.models)
 
     @abstractmethod
     def body(self, request: ModelRequest) -> JSON:
         """Return the body that asks for a turn."""
 
     @abstractmethod
-    def reader(self, sink: TurnSink) -> Reader:
+    def reader(self, sink: TurnSink) -> AnswerReader:
         """Return a reader for one answer."""
 
     @abstractmethod
@@ -142,7 +139,7 @@ class RemoteBackend(ABC):
                 f"The list of models of the backend '{self.name}' is no JSON: {excerpt(body)}", code=BROKEN
             ) from None
         models = tuple(islice(read_models(document, self.name), self.limits.models))
-        self._listing.learn(models)
+        self._known.learn(models)
         return models
 
     async def is_there(self) -> bool:
@@ -160,12 +157,12 @@ class RemoteBackend(ABC):
         """Return how many tokens a model takes: as configured, else as the list of models says."""
         if self._window is not None:
             return self._window
-        await self._listing.update()
-        return self._listing.context_window(model)
+        await self._known.update()
+        return self._known.context_window(model)
 
     async def close(self) -> None:
         """Give connections back."""
-        await self._listing.close()
+        await self._known.close()
         await self.transport.close()
         await self._probes.close()
 
@@ -200,7 +197,7 @@ class RemoteBackend(ABC):
 
     async def _stream(self, reply: Reply, sink: TurnSink) -> None:
         turn = self.reader(sink)
-        events = EventStream(self.limits)
+        events = EventSplitter(self.limits)
         feed, take, chunk, flush = events.feed, turn.take, reply.chunk, sink.flush
         patient = True
         while data := await chunk():
@@ -227,7 +224,7 @@ class RemoteBackend(ABC):
         return reply_error(self.name, model, reply.status, reply.headers, await reply.head(MAX_ERROR))
 
 
-async def _take_slices(turn: Reader, payloads: Sequence[bytes], flush: Callable[[], Awaitable[None]]) -> None:
+async def _take_slices(turn: AnswerReader, payloads: Sequence[bytes], flush: Callable[[], Awaitable[None]]) -> None:
     """Take events, and let others have their turn in between."""
     for start in range(0, len(payloads), SLICE):
         for payload in payloads[start : start + SLICE]:

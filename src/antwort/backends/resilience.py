@@ -8,24 +8,23 @@ import asyncio
 import logging
 import random
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 
 from typing_extensions import override
 
-from antwort.backends.base import ModelBackend, ModelRequest, TurnSink
+from antwort.backends.base import ModelBackend, ModelInfo, ModelRequest, TurnSink
 from antwort.backends.breaker import CircuitBreaker, CircuitState
-from antwort.backends.failures import (
+from antwort.backends.errors import (
     DEADLINE,
     UNAVAILABLE,
     speaks_of_the_server,
     worth_another_backend,
     worth_another_try,
 )
-from antwort.backends.watch import Wrapper, watched
 from antwort.errors import APIError, RateLimitError, ServiceUnavailableError
-
-__all__ = ["Fallback", "Guarded", "Retrying"]
+from antwort.types import JSON
+from antwort.wire.usage import Usage
 
 logger = logging.getLogger(__name__)
 
@@ -35,7 +34,166 @@ LONGEST_WAIT = 30.0
 """Seconds a server may ask us to wait before another try; if it asks for more, the client is told instead."""
 
 
-class Retrying(Wrapper):
+class WatchedSink:
+    """Passes everything on and knows whether anything was: from then on a turn cannot be tried again.
+
+    It also knows what the sink itself raised, which is no failure of the model server.
+    """
+
+    __slots__ = ("_call", "_error", "_flush", "_listeners", "_reasoning", "_sink", "_text", "begun")
+
+    def __init__(self, sink: TurnSink) -> None:
+        self.begun = False
+        self._error: BaseException | None = None
+        self._flush = sink.flush
+        self._sink = sink
+        self._text = sink.text
+        self._reasoning = sink.reasoning
+        self._call = sink.tool_call
+        self._listeners: list[Callable[[], None]] = []
+
+    def listen(self, listener: Callable[[], None]) -> None:
+        """Call somebody when the turn begins."""
+        self._listeners.append(listener)
+
+    def forget(self, listener: Callable[[], None]) -> None:
+        """Call somebody no more."""
+        self._listeners.remove(listener)
+
+    def text(self, delta: str, logprobs: list[JSON] | None = None) -> None:
+        """Pass it on."""
+        if not self.begun:
+            self._begin()
+        try:
+            self._text(delta, logprobs)
+        except BaseException as error:
+            self._error = error
+            raise
+
+    def reasoning(self, delta: str) -> None:
+        """Pass it on."""
+        if not self.begun:
+            self._begin()
+        try:
+            self._reasoning(delta)
+        except BaseException as error:
+            self._error = error
+            raise
+
+    def summary(self, delta: str) -> None:
+        """Pass it on."""
+        if not self.begun:
+            self._begin()
+        try:
+            self._sink.summary(delta)
+        except BaseException as error:
+            self._error = error
+            raise
+
+    def opaque(self, content: str) -> None:
+        """Pass it on."""
+        if not self.begun:
+            self._begin()
+        try:
+            self._sink.opaque(content)
+        except BaseException as error:
+            self._error = error
+            raise
+
+    def refusal(self, delta: str) -> None:
+        """Pass it on."""
+        if not self.begun:
+            self._begin()
+        try:
+            self._sink.refusal(delta)
+        except BaseException as error:
+            self._error = error
+            raise
+
+    def tool_call(
+        self, index: int, *, call_id: str | None = None, name: str | None = None, arguments: str = ""
+    ) -> None:
+        """Pass it on."""
+        if not self.begun:
+            self._begin()
+        try:
+            self._call(index, call_id=call_id, name=name, arguments=arguments)
+        except BaseException as error:
+            self._error = error
+            raise
+
+    def usage(self, usage: Usage) -> None:
+        """Pass it on."""
+        if not self.begun:
+            self._begin()
+        try:
+            self._sink.usage(usage)
+        except BaseException as error:
+            self._error = error
+            raise
+
+    def finish(self, reason: str) -> None:
+        """Pass it on."""
+        if not self.begun:
+            self._begin()
+        try:
+            self._sink.finish(reason)
+        except BaseException as error:
+            self._error = error
+            raise
+
+    async def flush(self) -> None:
+        """Have it pass on what it took."""
+        try:
+            await self._flush()
+        except BaseException as error:
+            self._error = error
+            raise
+
+    def raised(self, error: BaseException) -> bool:
+        """Tell whether an error came out of the sink."""
+        return error is self._error
+
+    def _begin(self) -> None:
+        self.begun = True
+        for listener in self._listeners:
+            listener()
+
+
+def watched(sink: TurnSink) -> WatchedSink:
+    """Watch a sink, once however many want to."""
+    return sink if isinstance(sink, WatchedSink) else WatchedSink(sink)
+
+
+class BackendWrapper:
+    """A backend that adds something to another; as it stands, nothing."""
+
+    def __init__(self, backend: ModelBackend) -> None:
+        self.name = backend.name
+        self.backend = backend
+
+    async def run(self, request: ModelRequest, sink: TurnSink) -> None:
+        """Perform one turn."""
+        await self.backend.run(request, sink)
+
+    async def models(self) -> Sequence[ModelInfo]:
+        """List the models it serves."""
+        return await self.backend.models()
+
+    async def count_tokens(self, request: ModelRequest) -> int | None:
+        """Count the input tokens of a turn; None if the server does not do that."""
+        return await self.backend.count_tokens(request)
+
+    async def context_window(self, model: str) -> int | None:
+        """Return how many tokens a model takes, None if that is not known."""
+        return await self.backend.context_window(model)
+
+    async def close(self) -> None:
+        """Give connections back."""
+        await self.backend.close()
+
+
+class Retrying(BackendWrapper):
     """Tries again while the answer has not begun: after a pause of random length (exponential, full jitter).
 
     Only failures that may pass are worth it: 429, and 502 to 504 unless the server failed at the request itself. What
@@ -86,7 +244,7 @@ class Retrying(Wrapper):
         return pause
 
 
-class Guarded(Wrapper):
+class Guarded(BackendWrapper):
     """Refuses requests to a server that is away. What it said to one client is never told to another."""
 
     def __init__(self, backend: ModelBackend, breaker: CircuitBreaker) -> None:
@@ -131,7 +289,7 @@ class Guarded(Wrapper):
             self.breaker.success()  # whatever it said, it is there
 
 
-class Fallback(Wrapper):
+class Fallback(BackendWrapper):
     """Asks another backend when one fails before its answer began. If that fails too, the first failure counts."""
 
     def __init__(self, backend: ModelBackend, other: ModelBackend, model: str | None = None) -> None:

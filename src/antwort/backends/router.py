@@ -7,16 +7,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from antwort.backends.base import ModelBackend, ModelInfo, ModelRequest, TurnSink
-from antwort.backends.failures import UNAVAILABLE
-from antwort.backends.listing import Listing
+from antwort.backends.errors import UNAVAILABLE
+from antwort.backends.known_models import KnownModels
 from antwort.backends.transport import Transport
 from antwort.errors import NotFoundError, ServiceUnavailableError
 
-__all__ = ["ModelRouter", "Route", "Target"]
-
 
 @dataclass(frozen=True, slots=True)
-class Route:
+class ModelRoute:
     """A backend and the models it is asked for; without any, those it says it has."""
 
     backend: ModelBackend
@@ -27,10 +25,10 @@ class Route:
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class ModelTarget:
     """Where a request goes, and the model's name there."""
 
-    route: Route
+    route: ModelRoute
     model: str
 
     @property
@@ -52,15 +50,15 @@ class ModelRouter:
 
     def __init__(
         self,
-        routes: Sequence[Route],
+        routes: Sequence[ModelRoute],
         *,
         default_model: str | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._routes = tuple(routes)
         self._default = default_model
-        self._listings = {
-            id(route): Listing(route.backend.name, route.backend.models, clock)
+        self._known = {
+            id(route): KnownModels(route.backend.name, route.backend.models, clock)
             for route in self._routes
             if not route.models
         }
@@ -83,7 +81,7 @@ class ModelRouter:
         target = await self.resolve(model)
         return await target.backend.context_window(target.model)
 
-    async def resolve(self, model: str | None) -> Target:
+    async def resolve(self, model: str | None) -> ModelTarget:
         """Tell where a model is. A name that cannot be anywhere is a NotFoundError that offers near ones."""
         if not self._routes:
             raise ServiceUnavailableError("No backend is configured; add one below `backends`.", code="no_backend")
@@ -97,10 +95,10 @@ class ModelRouter:
         if len(self._open) > 1:
             await self._discover()
             for route in self._open:
-                if name in self._listings[id(route)].names:
-                    return Target(route, name)
+                if name in self._known[id(route)].names:
+                    return ModelTarget(route, name)
         if self._open:
-            return Target(self._open[0], name)
+            return ModelTarget(self._open[0], name)
         raise self._unknown(name)
 
     async def models(self) -> Sequence[ModelInfo]:
@@ -114,36 +112,36 @@ class ModelRouter:
 
     async def close(self) -> None:
         """Give all connections back."""
-        for listing in self._listings.values():
-            await listing.close()
+        for known in self._known.values():
+            await known.close()
         for route in self._routes:
             await route.backend.close()
 
-    def _configured(self, name: str) -> Target | None:
+    def _configured(self, name: str) -> ModelTarget | None:
         for route in self._routes:
             if name in route.aliases:
-                return Target(route, route.aliases[name])
+                return ModelTarget(route, route.aliases[name])
         for route in self._routes:
             if name in route.models:
-                return Target(route, name)
+                return ModelTarget(route, name)
         prefix, slash, rest = name.partition("/")
         for route in self._routes:
             if slash and rest and route.backend.name == prefix:
                 model = route.aliases.get(rest, rest)
                 if route.models and model not in {*route.models, *route.aliases.values()}:
                     raise self._unknown(name)
-                return Target(route, model)
+                return ModelTarget(route, model)
         return None
 
-    async def _first(self) -> Target:
+    async def _first(self) -> ModelTarget:
         route = self._routes[0]
         if route.models:
-            return Target(route, route.models[0])
-        listing = self._listings[id(route)]
-        await listing.update()
-        if listing.models:
-            return Target(route, listing.models[0].id)
-        if listing.failed:
+            return ModelTarget(route, route.models[0])
+        known = self._known[id(route)]
+        await known.update()
+        if known.models:
+            return ModelTarget(route, known.models[0].id)
+        if known.failed:
             raise ServiceUnavailableError(
                 f"The request names no model, and the backend '{route.backend.name}' cannot be asked for one at the"
                 " moment; name a model or try again later.",
@@ -155,16 +153,16 @@ class ModelRouter:
             code="model_not_found",
         )
 
-    def _listed(self, route: Route) -> Iterator[ModelInfo]:
+    def _listed(self, route: ModelRoute) -> Iterator[ModelInfo]:
         owner = route.backend.name
         if route.models:
             yield from (ModelInfo(name, owner) for name in route.models)
         else:
-            yield from self._listings[id(route)].models
+            yield from self._known[id(route)].models
         yield from (ModelInfo(alias, owner) for alias in route.aliases)
 
     async def _discover(self) -> None:
-        waiting = [listing.update() for listing in self._listings.values() if listing.is_due()]
+        waiting = [known.update() for known in self._known.values() if known.is_due()]
         if waiting:
             await asyncio.gather(*waiting)
 

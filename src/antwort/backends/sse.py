@@ -2,12 +2,10 @@
 
 import msgspec
 
-from antwort.backends.limits import SMALL, Limits
-
-__all__ = ["EventStream"]
+from antwort.backends.limits import SMALL, AnswerLimits
 
 
-class EventStream:
+class EventSplitter:
     """Gives the data of each event. Names, ids and comments mean nothing here: what an event is, its data says.
 
     Whatever way an event is cut into reads and lines, it costs no more than it is long, and it ends at a limit.
@@ -15,7 +13,7 @@ class EventStream:
 
     __slots__ = ("_data", "_limits", "_lines", "_parts", "_size")
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: AnswerLimits) -> None:
         self._limits = limits
         self._parts: list[bytes] = []
         self._size = 0

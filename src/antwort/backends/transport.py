@@ -17,14 +17,11 @@ import aiohttp
 from aiohttp.http_exceptions import HttpProcessingError
 
 from antwort import __version__
-from antwort.backends.failures import BROKEN, DISCONNECTED, TIMEOUT, UNREACHABLE, StalledError
-from antwort.backends.http1 import ClosedError, ConnectTimeoutError, Http1Client, ProtocolError, TooLongError
-from antwort.backends.limits import Limits
-from antwort.backends.unpack import Unpacker
+from antwort.backends.errors import BROKEN, DISCONNECTED, TIMEOUT, UNREACHABLE, StalledError
+from antwort.backends.http1 import ClosedError, ConnectTimeoutError, Http1Client, ProtocolError, TooLongError, Unpacker
+from antwort.backends.limits import AnswerLimits
 from antwort.config import BackendConfig
 from antwort.errors import APIError, BadGatewayError, ConfigError, GatewayTimeoutError, ServiceUnavailableError
-
-__all__ = ["Reply", "Timeouts", "Transport"]
 
 _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9a-z-]+")
 
@@ -46,7 +43,7 @@ class Timeouts:
         return cls(config.connect_timeout, config.first_byte_timeout, config.chunk_timeout)
 
 
-class Exchange(Protocol):
+class RawReply(Protocol):
     """An answer, as a client gives it."""
 
     @property
@@ -67,7 +64,7 @@ class Exchange(Protocol):
         """End it; a connection whose answer was not read to its end is closed."""
 
 
-class _GeneralExchange:
+class _AiohttpReply:
     """An answer that came through aiohttp."""
 
     def __init__(self, response: aiohttp.ClientResponse) -> None:
@@ -105,7 +102,7 @@ class Reply:
 
     __slots__ = ("_chunk", "_exchange", "_left", "_limit", "_limits", "_name", "headers", "status")
 
-    def __init__(self, limits: Limits, exchange: Exchange, limit: str = "") -> None:
+    def __init__(self, limits: AnswerLimits, exchange: RawReply, limit: str = "") -> None:
         self._name = limits.backend
         self._limits = limits
         self._left = limits.answer_bytes
@@ -174,7 +171,7 @@ class Transport:
 
     def __init__(self, name: str, config: BackendConfig) -> None:
         self.name = name
-        self.limits = Limits.of(name, config)
+        self.limits = AnswerLimits.of(name, config)
         self.timeouts = Timeouts.of(config)
         self._limit = config.max_connections
         parts = urlsplit(config.url)
@@ -248,7 +245,7 @@ class Transport:
             )
         except _FAILURES as error:
             raise self._timed_out(error, times, limit) or _failure(self.limits, error) from error
-        return Reply(self.limits, _GeneralExchange(response), limit)
+        return Reply(self.limits, _AiohttpReply(response), limit)
 
     def _timed_out(self, error: Exception, times: Timeouts, limit: str) -> APIError | None:
         """Say which time was up, if it was that: to connect, which may be tried again, or to answer."""
@@ -317,7 +314,7 @@ def _limit(name: str, seconds: float | None, setting: str) -> str:
     return f"{shown} (`backends.{name}.{setting}`)" if setting else shown
 
 
-def _failure(limits: Limits, error: Exception) -> APIError:
+def _failure(limits: AnswerLimits, error: Exception) -> APIError:
     """Say what went wrong, without addresses: they may hold credentials, and are the operator's business."""
     name = limits.backend
     if isinstance(error, TooLongError):

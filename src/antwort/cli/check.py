@@ -11,7 +11,7 @@ import click
 
 from antwort.app import Antwort, enabled_providers
 from antwort.auth import build_authenticator, check_bind
-from antwort.backends import ChatCompletions
+from antwort.backends import ChatBackend
 from antwort.backends.demo import DEMO_MODEL
 from antwort.cli.options import config_options, json_option, load
 from antwort.cli.output import print_json
@@ -155,7 +155,7 @@ async def _examine_models(loaded: LoadedConfig, report: Report) -> None:
 async def _ask(name: str, config: BackendConfig) -> str | APIError:
     """Ask a backend for its models, without much patience."""
     times = {key: min(PATIENCE, getattr(config, key)) for key in ("connect_timeout", "first_byte_timeout")}
-    backend = ChatCompletions(name, config.model_copy(update=times))
+    backend = ChatBackend(name, config.model_copy(update=times))
     try:
         count = len(await backend.models())
     except APIError as error:

@@ -7,7 +7,7 @@ from dataclasses import replace
 import click
 
 from antwort.app import Antwort
-from antwort.backends.probe import find_backend
+from antwort.backends.detection import find_backend
 from antwort.cli.options import setting
 from antwort.config import BackendConfig, LoadedConfig
 

@@ -11,8 +11,8 @@ from pydantic import SecretStr, ValidationError
 from antwort.app import Antwort
 from antwort.backends import Reply, Transport
 from antwort.backends.errors import excerpt
-from antwort.backends.limits import Limits
-from antwort.backends.sse import EventStream
+from antwort.backends.limits import AnswerLimits
+from antwort.backends.sse import EventSplitter
 from antwort.cli.failures import Misuse
 from antwort.config import BackendConfig, mask_urls
 from antwort.context import ANONYMOUS_TENANT, Context
@@ -145,7 +145,7 @@ class Remote:
             try:
                 if reply.status != 200:
                     raise await _refusal(reply)
-                events = EventStream(Limits.default(self.description))
+                events = EventSplitter(AnswerLimits.default(self.description))
                 while chunk := await reply.chunk():
                     for data in events.feed(chunk):
                         if data != _END:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from antwort.backends.base import ModelRequest
-from antwort.backends.failures import may_pass
+from antwort.backends.errors import may_pass
 from antwort.config import EngineConfig
 from antwort.engine import traces
 from antwort.engine.asking import Asking, model_request

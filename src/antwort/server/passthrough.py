@@ -10,9 +10,8 @@ import msgspec
 from starlette.requests import ClientDisconnect
 from starlette.types import Message, Receive, Scope, Send
 
-from antwort.backends import ModelRouter, Reply, Target, Transport
-from antwort.backends.errors import reply_error
-from antwort.backends.failures import DEADLINE
+from antwort.backends import ModelRouter, ModelTarget, Reply, Transport
+from antwort.backends.errors import DEADLINE, reply_error
 from antwort.engine.links import CheckUrl, check_links, part_links
 from antwort.errors import APIError, BadRequestError, GatewayTimeoutError
 from antwort.observability import Metrics, Tracer
@@ -153,7 +152,7 @@ class Passthrough:
             ) from None
 
 
-async def _answer(reply: Reply, target: Target, transport: Transport, send: Send) -> None:
+async def _answer(reply: Reply, target: ModelTarget, transport: Transport, send: Send) -> None:
     if reply.status >= 300:
         await _pass_error(reply, target, send)
     elif _kind(reply) == EVENTS:
@@ -200,7 +199,7 @@ def _model(fields: Fields) -> str | None:
         ) from None
 
 
-def _transport(target: Target, path: str) -> Transport:
+def _transport(target: ModelTarget, path: str) -> Transport:
     if target.route.transport is None:
         raise BadRequestError(
             f"The model '{target.model}' runs inside this server, and '/v1{path}' only passes requests through to model"
@@ -220,7 +219,7 @@ def _headers(reply: Reply) -> list[tuple[bytes, bytes]]:
     return [(name.encode(), value.encode(errors="surrogateescape")) for name, value in kept]
 
 
-async def _pass_error(reply: Reply, target: Target, send: Send) -> None:
+async def _pass_error(reply: Reply, target: ModelTarget, send: Send) -> None:
     """Pass on what a server says about the request; what it says about itself is told in our words."""
     body = await reply.head(MAX_ERROR)
     if reply.status not in _OF_THE_CLIENT or not _is_envelope(body):

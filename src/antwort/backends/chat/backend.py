@@ -1,12 +1,10 @@
-"""A model server that speaks Chat Completions."""
+"""A model server that speaks Chat Completions, and how it counts tokens."""
 
 from typing_extensions import override
 
 from antwort.backends.base import ModelRequest, TurnSink
-from antwort.backends.chat.dialect import Dialect
-from antwort.backends.chat.request import chat_body
-from antwort.backends.chat.stream import Turn
-from antwort.backends.chat.tokens import ChatTokens
+from antwort.backends.chat.answer import ChatAnswer
+from antwort.backends.chat.request import ChatDialect, chat_body
 from antwort.backends.remote import RemoteBackend
 from antwort.backends.tokens import TokenEndpoint
 from antwort.backends.transport import Transport
@@ -14,17 +12,15 @@ from antwort.config import BackendConfig
 from antwort.large_work import is_large
 from antwort.types import JSON
 
-__all__ = ["ChatCompletions"]
 
-
-class ChatCompletions(RemoteBackend):
+class ChatBackend(RemoteBackend):
     """One server that speaks Chat Completions."""
 
     path = "/chat/completions"
 
     def __init__(self, name: str, config: BackendConfig) -> None:
         super().__init__(name, config)
-        self._dialect = Dialect.of(config, self.transport)
+        self._dialect = ChatDialect.of(config, self.transport)
         self._extra = config.extra_body
         # Tokenizers are no part of the API and stand beside it.
         self._beside = Transport(name, config.model_copy(update={"url": config.url.rstrip("/").removesuffix("/v1")}))
@@ -35,8 +31,8 @@ class ChatCompletions(RemoteBackend):
         return chat_body(request, self._dialect, self.name, self._extra)
 
     @override
-    def reader(self, sink: TurnSink) -> Turn:
-        return Turn(self.limits, sink)
+    def reader(self, sink: TurnSink) -> ChatAnswer:
+        return ChatAnswer(self.limits, sink)
 
     @override
     async def count_tokens(self, request: ModelRequest) -> int | None:
@@ -46,3 +42,52 @@ class ChatCompletions(RemoteBackend):
     async def close(self) -> None:
         await super().close()
         await self._beside.close()
+
+
+# --- token counts -----------------------------------------------------------------------------------------------------
+
+_PROMPT = ("messages", "tools", "chat_template", "chat_template_kwargs")
+"""Fields of a request that become part of what the model reads."""
+
+
+class ChatTokens:
+    """Counts the tokens of a request the way its server does.
+
+    vLLM counts messages at `/tokenize`. llama.cpp has an endpoint of the same name that only knows text, and another
+    that makes text of messages. Which of them a server is, its first answer tells.
+    """
+
+    def __init__(self, endpoint: TokenEndpoint) -> None:
+        self._endpoint = endpoint
+        self._by_text = False
+
+    async def count(self, body: JSON) -> int | None:
+        """Return the tokens of what a request gives to read; None if the server does not count."""
+        prompt = {name: body[name] for name in _PROMPT if name in body}
+        if not self._by_text:
+            asked = {"model": body.get("model"), **prompt, "add_generation_prompt": True}
+            answer = await self._endpoint.ask("/tokenize", asked)
+            if answer is None:
+                return None
+            if isinstance(count := answer.get("count"), int):
+                return count
+            self._by_text = isinstance(answer.get("tokens"), list)
+        return await self._count_text(prompt) if self._by_text else self._unknown()
+
+    async def _count_text(self, prompt: JSON) -> int | None:
+        answer = await self._endpoint.ask("/apply-template", prompt)
+        if answer is None:
+            return None
+        text = answer.get("prompt")
+        if not isinstance(text, str):
+            return self._unknown()
+        answer = await self._endpoint.ask("/tokenize", {"content": text, "add_special": True, "parse_special": True})
+        if answer is None:
+            return None
+        tokens = answer.get("tokens")
+        return len(tokens) if isinstance(tokens, list) else self._unknown()
+
+    def _unknown(self) -> int | None:
+        self._by_text = False
+        self._endpoint.is_missing()
+        return None

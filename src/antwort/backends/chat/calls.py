@@ -7,17 +7,15 @@ import msgspec
 
 from antwort.backends.base import TurnSink
 from antwort.backends.chat.chunk import CallDelta, FunctionDelta
-from antwort.backends.failures import BROKEN
-from antwort.backends.limits import Limits
+from antwort.backends.errors import BROKEN
+from antwort.backends.limits import AnswerLimits
 from antwort.errors import BadGatewayError
-
-__all__ = ["Calls"]
 
 MAX_LOOKS = 32
 """How often a call is looked at whether it is whole: each time costs as much as its arguments are long."""
 
 
-class _Call:
+class _PiecedCall:
     """One call as far as it is known."""
 
     __slots__ = ("_looks", "arguments", "id", "index", "name")
@@ -52,12 +50,12 @@ class Calls:
 
     __slots__ = ("_by_id", "_by_index", "_calls", "_limits", "_sink")
 
-    def __init__(self, limits: Limits, sink: TurnSink) -> None:
+    def __init__(self, limits: AnswerLimits, sink: TurnSink) -> None:
         self._limits = limits
         self._sink = sink
-        self._calls: list[_Call] = []
-        self._by_index: dict[int, _Call] = {}
-        self._by_id: dict[str, _Call] = {}
+        self._calls: list[_PiecedCall] = []
+        self._by_index: dict[int, _PiecedCall] = {}
+        self._by_id: dict[str, _PiecedCall] = {}
 
     def __bool__(self) -> bool:
         return bool(self._calls)
@@ -105,17 +103,17 @@ class Calls:
             # What came before the name was held back.
             self._sink.tool_call(call.index, call_id=call.id or call_id, name=name, arguments="".join(call.arguments))
 
-    def _find(self, index: int | None, call_id: str | None) -> _Call | None:
+    def _find(self, index: int | None, call_id: str | None) -> _PiecedCall | None:
         if index is not None:
             return self._by_index.get(index)
         if call_id is not None:
             return self._by_id.get(call_id)
         return self._calls[-1] if self._calls else None
 
-    def _begin(self, index: int | None, call_id: str | None) -> _Call:
+    def _begin(self, index: int | None, call_id: str | None) -> _PiecedCall:
         if len(self._calls) >= self._limits.calls:
             raise self._limits.excess(f"more than {self._limits.calls:,} calls in one turn", "max_calls")
-        call = _Call(len(self._calls), call_id)
+        call = _PiecedCall(len(self._calls), call_id)
         self._calls.append(call)
         if index is not None:
             self._by_index[index] = call
@@ -124,7 +122,7 @@ class Calls:
         return call
 
 
-def _begins(call: _Call, call_id: str | None, name: str, arguments: str) -> bool:
+def _begins(call: _PiecedCall, call_id: str | None, name: str, arguments: str) -> bool:
     """Tell whether a piece that has a name is the beginning of another call."""
     if call_id is not None and call.id is not None and call_id != call.id:
         return True

@@ -9,15 +9,6 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-__all__ = [
-    "CallDelta",
-    "Chunk",
-    "Delta",
-    "FunctionDelta",
-    "decode_chunk",
-    "decode_leniently",
-]
-
 
 class FunctionDelta(Struct, gc=False):
     """A piece of a call: the name once or every time, arguments as text or as an object."""
@@ -46,7 +37,7 @@ class Delta(Struct, gc=False):
     function_call: FunctionDelta | None = None
 
 
-class Choice(Struct, gc=False):
+class ChunkChoice(Struct, gc=False):
     """One of the answers; we never ask for more than one."""
 
     delta: Delta | None = None
@@ -55,10 +46,10 @@ class Choice(Struct, gc=False):
     logprobs: Any = None
 
 
-class Chunk(Struct, gc=False):
+class ChatChunk(Struct, gc=False):
     """A chunk of a stream, or an answer that came as a whole."""
 
-    choices: list[Choice] | None = None
+    choices: list[ChunkChoice] | None = None
     usage: Any = None
     error: Any = None
     message: Any = None
@@ -69,5 +60,5 @@ class Chunk(Struct, gc=False):
     param: Any = None
 
 
-decode_chunk = msgspec.json.Decoder(Chunk).decode
-decode_leniently = msgspec.json.Decoder(Chunk, strict=False).decode
+decode_chunk = msgspec.json.Decoder(ChatChunk).decode
+decode_leniently = msgspec.json.Decoder(ChatChunk, strict=False).decode

@@ -1,13 +1,40 @@
 """A model turn as the body of a Chat Completions request: only what was asked for."""
 
+import base64
+import binascii
+from collections import defaultdict, deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+from urllib.parse import unquote_to_bytes
+
 from antwort.backends.base import ModelRequest
-from antwort.backends.chat.dialect import Dialect
-from antwort.backends.chat.messages import chat_messages
-from antwort.backends.items import with_extra
+from antwort.backends.items import OUTPUT_TYPES, as_function, json_arguments, text_of, with_extra
+from antwort.backends.transport import Transport
+from antwort.config import BackendConfig
 from antwort.errors import BadRequestError
 from antwort.types import JSON
 
-__all__ = ["chat_body"]
+
+@dataclass(frozen=True, slots=True)
+class ChatDialect:
+    """What a server wants. The defaults suit vLLM, Ollama, llama.cpp, LM Studio and LiteLLM.
+
+    Only `api.openai.com` is told apart, by its host name: it knows the role `developer`, wants `max_completion_tokens`
+    and takes no thoughts back.
+    """
+
+    pdf: bool = False
+    developer_role: Literal["system", "developer"] = "system"
+    limit_field: Literal["max_tokens", "max_completion_tokens"] = "max_tokens"
+    reasoning: bool = True
+
+    @classmethod
+    def of(cls, config: BackendConfig, transport: Transport) -> "ChatDialect":
+        """Tell a server's dialect from its configuration."""
+        if transport.host == "api.openai.com":
+            return cls(config.pdf, "developer", "max_completion_tokens", reasoning=False)
+        return cls(config.pdf)
 
 
 _SAME_NAME = (
@@ -22,7 +49,7 @@ _SAME_NAME = (
 )
 
 
-def chat_body(request: ModelRequest, dialect: Dialect, backend: str, extra: JSON) -> JSON:
+def chat_body(request: ModelRequest, dialect: ChatDialect, backend: str, extra: JSON) -> JSON:
     """Return the body. Fields of `extra`, then of the request's own, replace ours; null leaves a field out."""
     body: JSON = {
         "model": request.model,
@@ -92,3 +119,241 @@ def _response_format(text_format: JSON | None) -> JSON | None:
             "json_schema": {key: value for key, value in fields.items() if value is not None},
         }
     raise BadRequestError(f"The text format '{kind}' is not known.", param="text.format", code="invalid_value")
+
+
+# --- messages --------------------------------------------------------------------------------------------------------
+
+
+def chat_messages(items: Sequence[JSON], instructions: str | None, dialect: ChatDialect, backend: str) -> list[JSON]:
+    """Return the messages of a conversation; content the backend cannot take is a BadRequestError.
+
+    - Instructions come first, as a system message. The role `developer` becomes `system` unless the dialect keeps it.
+    - Text and function calls of the assistant that follow each other become one message, with the calls in parallel:
+      servers refuse one message per call. The outputs of its calls follow at once, in the order of the calls, wherever
+      they stand.
+    - Outputs are text for the model. Images and PDF files in them follow in a message of the user, after all outputs of
+      the turn, because tool messages of most servers hold text only.
+    - Thoughts go back as `reasoning_content` of the message they led to, and only if it has calls: servers that think
+      between calls want them there, and none wants them elsewhere.
+    - Calls of custom tools and their outputs are those of functions with the argument `input`.
+    - Items that only mean something to us (hosted calls, references, compactions) are left out.
+    """
+    transcript = _Transcript(items, dialect, backend)
+    if instructions:
+        transcript.messages.append({"role": "system", "content": instructions})
+    for item in items:
+        transcript.add(item)
+    transcript.end_assistant()
+    return transcript.messages
+
+
+class _Transcript:
+    """Messages in the making; the assistant's last one stays open while more belongs to it."""
+
+    def __init__(self, items: Sequence[JSON], dialect: ChatDialect, backend: str) -> None:
+        self.messages: list[JSON] = []
+        self._dialect = dialect
+        self._backend = backend
+        self._texts: list[str] = []
+        self._thoughts: list[str] = []
+        self._calls: list[JSON] = []
+        # Some servers number the calls of each turn anew, so an id may occur more than once.
+        self._outputs: dict[Any, deque[JSON]] = defaultdict(deque)
+        self._answered: dict[Any, int] = defaultdict(int)
+        for item in items:
+            if item.get("type") in OUTPUT_TYPES:
+                self._outputs[item.get("call_id")].append(item)
+
+    def add(self, item: JSON) -> None:
+        item = as_function(item)
+        match item.get("type") or "message":
+            case "message":
+                self._add_message(item)
+            case "function_call":
+                self._calls.append(_call(item))
+            case "function_call_output":
+                self._check_output(item)
+            case "reasoning":
+                self._thoughts.append(_thoughts(item))
+
+    def end_assistant(self) -> None:
+        """Write the open message of the assistant, and the outputs of its calls."""
+        if not (self._texts or self._calls or self._thoughts):
+            return
+        text = "\n\n".join(text for text in self._texts if text)
+        if text or self._calls or self._texts:
+            message: JSON = {"role": "assistant", "content": text or (None if self._calls else "")}
+            thoughts = "".join(self._thoughts)
+            if thoughts and self._calls and self._dialect.reasoning:
+                message["reasoning_content"] = thoughts
+            if self._calls:
+                message["tool_calls"] = self._calls
+            self.messages.append(message)
+        calls, self._calls, self._texts, self._thoughts = self._calls, [], [], []
+        self._add_outputs(calls)
+
+    def _add_message(self, item: JSON) -> None:
+        role = item.get("role")
+        content = item.get("content")
+        if role == "assistant":
+            self._texts.append(text_of(content))
+            return
+        if role == "developer":
+            role = self._dialect.developer_role
+        if role not in {"user", "system", "developer"}:
+            raise BadRequestError(f"Messages cannot have the role '{role}'.", param="input", code="invalid_value")
+        self.end_assistant()
+        self.messages.append({"role": role, "content": chat_content(content, self._dialect, self._backend)})
+
+    def _check_output(self, item: JSON) -> None:
+        """End the assistant's message; its calls' outputs are written with it, so this one is there already."""
+        self.end_assistant()
+        call_id = item.get("call_id")
+        if not self._answered[call_id]:
+            raise BadRequestError(
+                f"No function call found for the output with call_id '{call_id}'.", param="input", code="invalid_value"
+            )
+        self._answered[call_id] -= 1
+
+    def _add_outputs(self, calls: Sequence[JSON]) -> None:
+        attachments: list[JSON] = []
+        for call in calls:
+            outputs = self._outputs[call["id"]]
+            if not outputs:
+                continue
+            self._answered[call["id"]] += 1
+            parts = chat_parts(outputs.popleft().get("output"), self._dialect, self._backend)
+            others = [part for part in parts if not is_text(part)]
+            text = "\n".join(part["text"] for part in parts if is_text(part))
+            if others:
+                note = f"(attached to the next message as output of {call['function']['name']})"
+                text = f"{text}\n{note}" if text else note
+                attachments += [{"type": "text", "text": f"Output of {call['function']['name']}:"}, *others]
+            self.messages.append({"role": "tool", "tool_call_id": call["id"], "content": text})
+        if attachments:
+            self.messages.append({"role": "user", "content": attachments})
+
+
+def _call(item: JSON) -> JSON:
+    function = {"name": item.get("name"), "arguments": json_arguments(item.get("arguments"))}
+    return {"id": item.get("call_id"), "type": "function", "function": function}
+
+
+def _thoughts(item: JSON) -> str:
+    content = item.get("content")
+    return text_of(content) if isinstance(content, list) else ""
+
+
+# --- content ---------------------------------------------------------------------------------------------------------
+
+Content = str | list[JSON]
+
+_FILE_HINT = "send its content as `file_data`"
+_UTF16 = (b"\xff\xfe", b"\xfe\xff")
+
+
+def chat_content(content: Any, dialect: ChatDialect, backend: str) -> Content:
+    """Return a message's content; a single text as a plain string, which every server takes."""
+    if isinstance(content, str):
+        return content
+    parts = chat_parts(content, dialect, backend)
+    if not parts:
+        return ""
+    return str(parts[0]["text"]) if len(parts) == 1 and is_text(parts[0]) else parts
+
+
+def chat_parts(content: Any, dialect: ChatDialect, backend: str) -> list[JSON]:
+    """Return content as parts."""
+    if content is None:
+        return []
+    if isinstance(content, str):
+        return [_text(content)] if content else []
+    if not isinstance(content, list) or not all(isinstance(part, dict) for part in content):
+        raise BadRequestError("The content of a message must be a string or a list of parts.", param="input")
+    return [_part(part, dialect, backend) for part in content]
+
+
+def is_text(part: JSON) -> bool:
+    """Tell whether a Chat Completions part is text."""
+    return part.get("type") == "text"
+
+
+def _part(part: JSON, dialect: ChatDialect, backend: str) -> JSON:
+    kind = part.get("type")
+    if kind == "input_image":
+        return _image(part)
+    if kind == "input_file":
+        return _file(part, dialect, backend)
+    text = part.get("refusal") if kind == "refusal" else part.get("text")
+    if isinstance(text, str):
+        return _text(text)
+    raise BadRequestError(
+        f"The backend '{backend}' cannot be given content of the type '{kind}'.",
+        param="input",
+        code="unsupported_content",
+    )
+
+
+def _text(text: str) -> JSON:
+    return {"type": "text", "text": text}
+
+
+def _image(part: JSON) -> JSON:
+    url = part.get("image_url")
+    if not isinstance(url, str) or not url:
+        by_id = part.get("file_id") is not None
+        reason = "Images cannot be named by `file_id` yet" if by_id else "The image has no `image_url`"
+        raise BadRequestError(
+            f"{reason}; send it as `image_url`, a URL or data URL.", param="input", code="unsupported_image"
+        )
+    image: JSON = {"url": url}
+    if part.get("detail") is not None:
+        image["detail"] = part["detail"]
+    return {"type": "image_url", "image_url": image}
+
+
+def _file(part: JSON, dialect: ChatDialect, backend: str) -> JSON:
+    name = part.get("filename") or "file"
+    data = part.get("file_data")
+    if not isinstance(data, str) or not data:
+        named_by = next((key for key in ("file_id", "file_url") if part.get(key) is not None), None)
+        reason = f"Files cannot be named by `{named_by}` yet" if named_by else "The file has no `file_data`"
+        raise _refused(f"{reason}; {_FILE_HINT}.")
+    raw = _decoded(data, name)
+    if raw.startswith(b"%PDF-"):
+        if not dialect.pdf:
+            raise _refused(
+                f"The backend '{backend}' takes no PDF files, and '{name}' is one; send its text instead. "
+                f"(If the model server does read PDF, set backends.{backend}.pdf.)"
+            )
+        encoded = data if data.startswith("data:") else f"data:application/pdf;base64,{data}"
+        return {"type": "file", "file": {"filename": name, "file_data": encoded}}
+    return _text(f"[file: {name}]\n{_as_text(raw, name)}\n[end of file: {name}]")
+
+
+def _decoded(data: str, name: str) -> bytes:
+    """Return the bytes of a data URL or of bare base64."""
+    head, comma, body = data.partition(",") if data.startswith("data:") else ("", "", data)
+    if comma and not head.endswith(";base64"):
+        return unquote_to_bytes(body)
+    try:
+        return base64.b64decode("".join(body.split()), validate=True)
+    except (binascii.Error, ValueError):
+        raise _refused(f"The `file_data` of '{name}' is not base64.") from None
+
+
+def _as_text(raw: bytes, name: str) -> str:
+    # The bytes say more reliably than names and media types whether a file is text.
+    try:
+        text = raw.decode("utf-16" if raw.startswith(_UTF16) else "utf-8-sig")
+    except UnicodeDecodeError:
+        text = "\0"
+    if "\0" in text:
+        raise _refused(
+            f"The file '{name}' is not text; only text files and, where the model takes them, PDF can be read."
+        )
+    return text
+
+
+def _refused(message: str) -> BadRequestError:
+    return BadRequestError(message, param="input", code="unsupported_file")

@@ -3,8 +3,6 @@
 from enum import Enum, auto
 from typing import Any
 
-__all__ = ["ThinkTags", "text_in_details", "texts_in_parts"]
-
 OPEN, CLOSE = "<think>", "</think>"
 MOST_BLANKS = 1024
 """Characters before an opening tag; after so many the answer has begun, and is not held back any longer."""

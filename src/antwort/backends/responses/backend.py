@@ -6,20 +6,18 @@ from typing_extensions import override
 
 from antwort.backends.base import ModelRequest, TurnSink
 from antwort.backends.remote import RemoteBackend
+from antwort.backends.responses.answer import ResponsesAnswer
 from antwort.backends.responses.request import SEALED_THOUGHTS, count_body, responses_body
-from antwort.backends.responses.stream import Turn
 from antwort.backends.tokens import TokenEndpoint
 from antwort.config import BackendConfig
 from antwort.errors import BadRequestError
 from antwort.large_work import is_large
 from antwort.types import JSON
 
-__all__ = ["Responses"]
-
 logger = logging.getLogger(__name__)
 
 
-class Responses(RemoteBackend):
+class ResponsesBackend(RemoteBackend):
     """One server that speaks the Responses API. It is asked to store nothing: what is kept, we keep."""
 
     path = "/responses"
@@ -36,8 +34,8 @@ class Responses(RemoteBackend):
         return responses_body(request, self._extra, sealed_thoughts=request.model not in self._unsealed)
 
     @override
-    def reader(self, sink: TurnSink) -> Turn:
-        return Turn(self.limits, sink)
+    def reader(self, sink: TurnSink) -> ResponsesAnswer:
+        return ResponsesAnswer(self.limits, sink)
 
     @override
     async def run(self, request: ModelRequest, sink: TurnSink) -> None:

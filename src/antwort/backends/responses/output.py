@@ -4,13 +4,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from antwort.backends.base import TurnSink
-from antwort.backends.failures import BROKEN
-from antwort.backends.figures import logprobs_of
-from antwort.backends.limits import Limits
+from antwort.backends.errors import BROKEN
+from antwort.backends.limits import AnswerLimits
+from antwort.backends.usage import logprobs_of
 from antwort.errors import BadGatewayError
 from antwort.types import JSON
-
-__all__ = ["Output"]
 
 Key = tuple[str, int, int]
 """What kind of text, of which item, which part of it."""
@@ -19,7 +17,7 @@ BREAK = "\n\n"
 """Between two texts of which the server made two items or parts, and a turn has one."""
 
 
-class _Call:
+class _FedCall:
     """A function call as far as it was fed."""
 
     __slots__ = ("call_id", "fed", "index", "is_whole", "size")
@@ -32,7 +30,7 @@ class _Call:
         self.is_whole = False
 
 
-class Output:
+class ResponsesOutput:
     """Feeds pieces of items, known by their place in the output. A whole gives what its pieces left out.
 
     Servers that tell no places have one call after the other: a piece is of the last one, a whole of the one with its
@@ -53,16 +51,16 @@ class Output:
         "begun",
     )
 
-    def __init__(self, limits: Limits, sink: TurnSink) -> None:
+    def __init__(self, limits: AnswerLimits, sink: TurnSink) -> None:
         self.begun = False
         """Whether anything was fed."""
         self._limits = limits
         self._sink = sink
         self._text = sink.text
-        self._calls: dict[int, _Call] = {}
+        self._calls: dict[int, _FedCall] = {}
         """The last call at each place."""
-        self._all: list[_Call] = []
-        self._by_id: dict[str, _Call] = {}
+        self._all: list[_FedCall] = []
+        self._by_id: dict[str, _FedCall] = {}
         self._feed = {"refusal": sink.refusal, "reasoning": sink.reasoning, "summary": sink.summary}
         self._streamed: set[tuple[str, int]] = set()
         self._fed: set[Key] = set()
@@ -154,23 +152,23 @@ class Output:
             if not call.fed:
                 self._sink.tool_call(call.index, arguments="{}")
 
-    def _extend(self, call: _Call, delta: str) -> None:
+    def _extend(self, call: _FedCall, delta: str) -> None:
         call.fed.append(delta)
         call.size += len(delta)
         self._sink.tool_call(call.index, arguments=delta)
 
-    def _complete(self, call: _Call, arguments: Any) -> None:
+    def _complete(self, call: _FedCall, arguments: Any) -> None:
         # Only what is longer is looked at, so that wholes that come again and again cost no more than they are long.
         if isinstance(arguments, str) and len(arguments) > call.size and arguments.startswith("".join(call.fed)):
             self._extend(call, arguments[call.size :])
 
-    def _known(self, place: int | None, item: JSON) -> _Call | None:
+    def _known(self, place: int | None, item: JSON) -> _FedCall | None:
         call_id = item.get("call_id")
         if place is None and isinstance(call_id, str):
             return self._by_id.get(call_id)
         return self._calls.get(place or 0)
 
-    def _begin(self, place: int | None, item: JSON) -> _Call | None:
+    def _begin(self, place: int | None, item: JSON) -> _FedCall | None:
         name, call_id = item.get("name"), item.get("call_id")
         if not isinstance(name, str) or not name:
             return None
@@ -178,7 +176,7 @@ class Output:
             raise self._limits.excess(f"more than {self._limits.calls:,} calls in one turn", "max_calls")
         self.begun = True
         self._last = None
-        call = self._calls[place or 0] = _Call(len(self._all), call_id if isinstance(call_id, str) else None)
+        call = self._calls[place or 0] = _FedCall(len(self._all), call_id if isinstance(call_id, str) else None)
         self._all.append(call)
         if call.call_id is not None:
             self._by_id[call.call_id] = call

@@ -15,8 +15,6 @@ from antwort.backends.demo import DEMO_MODEL
 from antwort.config.engine import BackendConfig
 from antwort.errors import ConfigError
 
-__all__ = ["USUAL_SERVERS", "FoundBackend", "LoopbackServer", "find_backend"]
-
 logger = logging.getLogger(__name__)
 
 OPENAI = "https://api.openai.com/v1"

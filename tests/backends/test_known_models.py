@@ -6,7 +6,7 @@ import pytest
 from tests.backends.conftest import Connect, ModelServer, reply
 
 from antwort.backends import ModelInfo, build_router
-from antwort.backends.listing import REFRESH, RETRY, Listing, read_models
+from antwort.backends.known_models import REFRESH, RETRY, KnownModels, read_models
 from antwort.config import Config
 from antwort.errors import ServiceUnavailableError
 from antwort.types import JSON
@@ -89,7 +89,7 @@ async def test_a_list_is_fetched_again_while_the_one_before_is_in_use() -> None:
         fetched.set()
         return [ModelInfo("m", "them", context_window=windows.pop(0))]
 
-    listing = Listing("local", fetch, lambda: now)
+    listing = KnownModels("local", fetch, lambda: now)
     await listing.update()
     assert listing.context_window("m") == 1024
     now += REFRESH
@@ -111,7 +111,7 @@ async def test_what_was_known_stays_when_a_list_fails() -> None:
             raise ServiceUnavailableError("The backend 'local' is down.")
         return [ModelInfo("m", "them", context_window=1024)]
 
-    listing = Listing("local", fetch, lambda: now)
+    listing = KnownModels("local", fetch, lambda: now)
     await listing.update()
     failing = True
     now += REFRESH

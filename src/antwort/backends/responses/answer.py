@@ -1,17 +1,56 @@
 """One answer of the Responses API, streamed or whole, fed to a sink."""
 
+from typing import Any
+
 import msgspec
+from msgspec import Raw, Struct
 
 from antwort.backends.base import TurnSink
-from antwort.backends.errors import excerpt, reported_error
-from antwort.backends.failures import BROKEN, DISCONNECTED, FAILED
-from antwort.backends.figures import logprobs_of, usage_of
-from antwort.backends.limits import Limits
-from antwort.backends.responses.event import Answer, Event, decode_answer, decode_event
-from antwort.backends.responses.output import Output
+from antwort.backends.errors import BROKEN, DISCONNECTED, FAILED, excerpt, reported_error
+from antwort.backends.limits import AnswerLimits
+from antwort.backends.responses.output import ResponsesOutput
+from antwort.backends.usage import logprobs_of, usage_of
 from antwort.errors import APIError, BadGatewayError
 
-__all__ = ["Turn"]
+NOTHING = Raw(b"null")
+
+
+class Event(Struct, gc=False):
+    """An event of a stream. Whole responses stay unread: all but the last are of no use here."""
+
+    type: str = ""
+    output_index: int | None = None
+    """Where the item stands; some servers do not tell."""
+    content_index: int = 0
+    summary_index: int = 0
+    delta: Any = None
+    text: Any = None
+    refusal: Any = None
+    arguments: Any = None
+    logprobs: Any = None
+    item: Any = None
+    response: Raw = NOTHING
+    error: Any = None
+    code: Any = None
+    message: Any = None
+    param: Any = None
+
+
+class ResponseBody(Struct):
+    """A response."""
+
+    status: str | None = None
+    output: list[Any] | None = None
+    usage: Any = None
+    error: Any = None
+    incomplete_details: Any = None
+    detail: Any = None
+    message: Any = None
+    """Of an error that has no object of its own, like `detail`."""
+
+
+decode_event = msgspec.json.Decoder(Event).decode
+decode_answer = msgspec.json.Decoder(ResponseBody).decode
 
 
 _DONE = b"[DONE]"
@@ -19,7 +58,7 @@ _UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 _ENDS = frozenset({"response.completed", "response.incomplete", "response.failed", "response.cancelled"})
 
 
-class Turn:
+class ResponsesAnswer:
     """Reads the events of one answer and feeds the sink.
 
     Servers send deltas, whole parts, whole items, or only the response at the end. What came in one way is not taken in
@@ -28,13 +67,13 @@ class Turn:
 
     __slots__ = ("_answer", "_backend", "_output", "_sink", "done")
 
-    def __init__(self, limits: Limits, sink: TurnSink) -> None:
+    def __init__(self, limits: AnswerLimits, sink: TurnSink) -> None:
         self.done = False
         """Whether the server said that nothing follows."""
         self._backend = limits.backend
         self._sink = sink
-        self._output = Output(limits, sink)
-        self._answer: Answer | None = None
+        self._output = ResponsesOutput(limits, sink)
+        self._answer: ResponseBody | None = None
 
     @property
     def begun(self) -> bool:
@@ -134,7 +173,7 @@ class Turn:
         self._output.rest(answer.output or ())
         self._answer = answer
 
-    def _finish_reason(self, answer: Answer) -> str:
+    def _finish_reason(self, answer: ResponseBody) -> str:
         if answer.status == "incomplete":
             details = answer.incomplete_details
             reason = details.get("reason") if isinstance(details, dict) else None

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from antwort.backends.probe import USUAL_SERVERS, LoopbackServer, find_backend
+from antwort.backends.detection import USUAL_SERVERS, LoopbackServer, find_backend
 from antwort.errors import ConfigError
 
 MODELS = {"object": "list", "data": [{"id": "small", "object": "model"}, {"id": "large", "object": "model"}]}

@@ -6,14 +6,13 @@ from typing import Any
 
 import pytest
 
-from antwort.backends.chat.dialect import Dialect
-from antwort.backends.chat.messages import chat_messages
+from antwort.backends.chat.request import ChatDialect, chat_messages
 from antwort.errors import BadRequestError
 from antwort.types import JSON
 
 
 def messages(*items: JSON, instructions: str | None = None, **dialect: Any) -> list[JSON]:
-    return chat_messages(items, instructions, Dialect(**dialect), "local")
+    return chat_messages(items, instructions, ChatDialect(**dialect), "local")
 
 
 def call(call_id: str, name: str = "add", arguments: str = "{}") -> JSON:

@@ -1,13 +1,10 @@
-"""Figures that model servers give: tokens used and log probabilities, in whatever spelling."""
+"""Tokens used and log probabilities as model servers give them, in whatever spelling."""
 
 from collections.abc import Iterator
 from typing import Any
 
 from antwort.types import JSON
 from antwort.wire.usage import InputTokensDetails, OutputTokensDetails, Usage
-
-__all__ = ["logprobs_of", "usage_of"]
-
 
 _NUMBER = (int, float)
 MOST = 2**53

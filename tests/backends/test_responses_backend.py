@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 from tests.backends.conftest import ConnectResponses, Exchange, ModelServer, Notes, a_request, event, reply, stream
-from tests.backends.test_responses_stream import end, message, text
+from tests.backends.test_responses_answer import end, message, text
 
-from antwort.backends.failures import DISCONNECTED, TIMEOUT, UNAUTHORIZED, UNSUITABLE
+from antwort.backends.errors import DISCONNECTED, TIMEOUT, UNAUTHORIZED, UNSUITABLE
 from antwort.errors import APIError, BadRequestError, GatewayTimeoutError
 from antwort.types import JSON
 

@@ -24,8 +24,8 @@ from tests.backends.conftest import (
 )
 from typing_extensions import override
 
-from antwort.backends import ChatCompletions, Retrying
-from antwort.backends.failures import BROKEN, DEADLINE, DISCONNECTED, TIMEOUT, UNREACHABLE
+from antwort.backends import ChatBackend, Retrying
+from antwort.backends.errors import BROKEN, DEADLINE, DISCONNECTED, TIMEOUT, UNREACHABLE
 from antwort.config import BackendConfig
 from antwort.errors import (
     APIError,
@@ -133,12 +133,12 @@ async def test_a_proxy_is_taken_from_the_environment(
 @pytest.mark.parametrize("headers", [{"X-Team": "a\r\nb: c"}, {"X-Team": "grün"}, {"X Team": "a"}, {"": "a"}])
 def test_a_header_that_cannot_be_sent_is_a_configuration_error(headers: dict[str, str]) -> None:
     with pytest.raises(ConfigError, match=r"backends\.local: The header"):
-        ChatCompletions("local", BackendConfig(url="http://localhost", headers=headers))
+        ChatBackend("local", BackendConfig(url="http://localhost", headers=headers))
 
 
 def test_a_key_that_cannot_be_sent_is_not_shown() -> None:
     with pytest.raises(ConfigError) as caught:
-        ChatCompletions("local", BackendConfig.model_validate({"url": "http://localhost", "api_key": "sk-sec\nret"}))
+        ChatBackend("local", BackendConfig.model_validate({"url": "http://localhost", "api_key": "sk-sec\nret"}))
     assert "sec" not in str(caught.value)
 
 

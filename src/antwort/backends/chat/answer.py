@@ -1,4 +1,4 @@
-"""One answer, streamed or whole, fed to a sink."""
+"""One answer of Chat Completions, streamed or whole, fed to a sink."""
 
 from typing import Any
 
@@ -6,17 +6,13 @@ import msgspec
 
 from antwort.backends.base import TurnSink
 from antwort.backends.chat.calls import Calls
-from antwort.backends.chat.chunk import Chunk, Delta, decode_chunk, decode_leniently
+from antwort.backends.chat.chunk import ChatChunk, Delta, decode_chunk, decode_leniently
 from antwort.backends.chat.thoughts import ThinkTags, text_in_details, texts_in_parts
-from antwort.backends.errors import excerpt, reported_error
-from antwort.backends.failures import BROKEN, FAILED
-from antwort.backends.figures import logprobs_of, usage_of
-from antwort.backends.limits import Limits
+from antwort.backends.errors import BROKEN, FAILED, excerpt, reported_error
+from antwort.backends.limits import AnswerLimits
+from antwort.backends.usage import logprobs_of, usage_of
 from antwort.errors import BadGatewayError
 from antwort.types import JSON
-
-__all__ = ["Turn"]
-
 
 REASONS = {
     "length": "length",
@@ -34,7 +30,7 @@ _DONE = b"[DONE]"
 _UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 
 
-class Turn:
+class ChatAnswer:
     """Reads the chunks of one answer in any dialect and feeds the sink.
 
     Tokens used and the reason to stop are fed at the end, in this order and once: some servers count with every chunk,
@@ -55,7 +51,7 @@ class Turn:
         "done",
     )
 
-    def __init__(self, limits: Limits, sink: TurnSink) -> None:
+    def __init__(self, limits: AnswerLimits, sink: TurnSink) -> None:
         self.begun = False
         """Whether the model has said anything yet."""
         self.done = False
@@ -105,7 +101,7 @@ class Turn:
             self._sink.usage(usage)
         self._sink.finish(self._finish_reason())
 
-    def _take_chunk(self, chunk: Chunk) -> None:
+    def _take_chunk(self, chunk: ChatChunk) -> None:
         if chunk.usage is not None:
             self._usage = chunk.usage
         choices = chunk.choices
@@ -136,7 +132,7 @@ class Turn:
         if delta.tool_calls is not None or delta.function_call is not None:
             self._take_calls(delta)
 
-    def _take_aside(self, chunk: Chunk) -> None:
+    def _take_aside(self, chunk: ChatChunk) -> None:
         """Take a chunk without an answer: tokens used, a sign of life, or an error."""
         if chunk.error:
             raise reported_error(self._backend, chunk.error)

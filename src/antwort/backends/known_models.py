@@ -10,8 +10,6 @@ from antwort.backends.base import ModelInfo
 from antwort.errors import APIError
 from antwort.types import JSON
 
-__all__ = ["Listing", "read_models"]
-
 logger = logging.getLogger(__name__)
 
 
@@ -35,7 +33,7 @@ _WINDOWS = (
 """Where lists say how many tokens a model takes; the first that does counts."""
 
 
-class Listing:
+class KnownModels:
     """A list of models: asked for when needed, by one request however many wait for it.
 
     Only the first list is waited for; later ones are fetched while the one before is in use. A failure is logged, and

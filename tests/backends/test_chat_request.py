@@ -7,8 +7,7 @@ import pytest
 from tests.backends.conftest import a_request
 
 from antwort.backends import Transport
-from antwort.backends.chat.dialect import Dialect
-from antwort.backends.chat.request import chat_body
+from antwort.backends.chat.request import ChatDialect, chat_body
 from antwort.backends.remote import encode_body
 from antwort.config import BackendConfig
 from antwort.errors import BadRequestError
@@ -17,8 +16,8 @@ from antwort.types import JSON
 TOOL = {"type": "function", "name": "add", "description": "Adds.", "parameters": {"type": "object"}, "strict": True}
 
 
-def body(dialect: Dialect | None = None, **request: Any) -> JSON:
-    built = chat_body(a_request(**request), dialect or Dialect(), "local", {})
+def body(dialect: ChatDialect | None = None, **request: Any) -> JSON:
+    built = chat_body(a_request(**request), dialect or ChatDialect(), "local", {})
     decoded: JSON = json.loads(encode_body(built))
     return decoded
 
@@ -93,7 +92,7 @@ def test_an_unknown_text_format_is_refused() -> None:
 def test_fields_of_the_operator_replace_ours_and_null_leaves_one_out() -> None:
     sent = chat_body(
         a_request(stream=True, temperature=1.0, extra={"seed": 2}),
-        Dialect(),
+        ChatDialect(),
         "local",
         {"stream_options": None, "top_k": 5, "seed": 1, "temperature": 0.2},
     )
@@ -122,7 +121,7 @@ def test_text_that_is_no_unicode_is_refused() -> None:
 )
 def test_the_dialect_is_told_by_the_host(url: str, field: str, role: str) -> None:
     config = BackendConfig(url=url)
-    dialect = Dialect.of(config, Transport("local", config))
+    dialect = ChatDialect.of(config, Transport("local", config))
     sent = body(dialect, max_output_tokens=99, items=[{"role": "developer", "content": "Hi"}])
     assert sent[field] == 99
     assert sent["messages"][0]["role"] == role

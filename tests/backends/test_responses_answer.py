@@ -6,13 +6,13 @@ from typing import Any
 import pytest
 from tests.backends.conftest import Notes
 
-from antwort.backends.failures import BROKEN, DISCONNECTED, FAILED
-from antwort.backends.limits import Limits
-from antwort.backends.responses.stream import Turn
+from antwort.backends.errors import BROKEN, DISCONNECTED, FAILED
+from antwort.backends.limits import AnswerLimits
+from antwort.backends.responses.answer import ResponsesAnswer
 from antwort.errors import APIError, BadGatewayError, BadRequestError, RateLimitError
 from antwort.types import JSON
 
-LIMITS = Limits.default("local")
+LIMITS = AnswerLimits.default("local")
 
 USAGE = {
     "input_tokens": 9,
@@ -57,7 +57,7 @@ def arguments(index: int, delta: str) -> JSON:
 
 def read(*events: JSON | bytes) -> Notes:
     notes = Notes()
-    turn = Turn(LIMITS, notes)
+    turn = ResponsesAnswer(LIMITS, notes)
     for event in events:
         turn.take(event if isinstance(event, bytes) else json.dumps(event).encode())
     turn.end()
@@ -66,7 +66,7 @@ def read(*events: JSON | bytes) -> Notes:
 
 def read_whole(response: Any) -> Notes:
     notes = Notes()
-    turn = Turn(LIMITS, notes)
+    turn = ResponsesAnswer(LIMITS, notes)
     turn.take_whole(response if isinstance(response, bytes) else json.dumps(response).encode())
     turn.end()
     return notes
@@ -297,7 +297,7 @@ def test_a_stream_without_its_last_event_was_cut_off(events: list[JSON | bytes])
 
 
 def test_nothing_follows_the_last_event() -> None:
-    turn = Turn(LIMITS, Notes())
+    turn = ResponsesAnswer(LIMITS, Notes())
     assert not turn.done
     turn.take(json.dumps(end()).encode())
     assert turn.done

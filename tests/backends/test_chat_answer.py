@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 from tests.backends.conftest import DONE, Notes, delta, event
 from tests.backends.dialects import DIALECTS, Calls
 
-from antwort.backends.chat.stream import Turn
+from antwort.backends.chat.answer import ChatAnswer
 from antwort.backends.chat.thoughts import ThinkTags
-from antwort.backends.figures import logprobs_of, usage_of
-from antwort.backends.limits import Limits
-from antwort.backends.sse import EventStream
+from antwort.backends.limits import AnswerLimits
+from antwort.backends.sse import EventSplitter
+from antwort.backends.usage import logprobs_of, usage_of
 from antwort.errors import (
     APIError,
     BadGatewayError,
@@ -26,13 +26,13 @@ from antwort.errors import (
 )
 from antwort.wire.usage import InputTokensDetails, OutputTokensDetails, Usage
 
-LIMITS = Limits.default("local")
+LIMITS = AnswerLimits.default("local")
 
 
 def understood(*reads: bytes) -> Calls:
     """Read a stream that arrives in these pieces."""
     notes = Notes()
-    turn, events = Turn(LIMITS, notes), EventStream(LIMITS)
+    turn, events = ChatAnswer(LIMITS, notes), EventSplitter(LIMITS)
     for read in reads:
         for payload in events.feed(read):
             turn.take(payload)
@@ -44,7 +44,7 @@ def understood(*reads: bytes) -> Calls:
 
 def understood_whole(answer: Any) -> Calls:
     notes = Notes()
-    turn = Turn(LIMITS, notes)
+    turn = ChatAnswer(LIMITS, notes)
     turn.take_whole(answer if isinstance(answer, bytes) else json.dumps(answer).encode())
     turn.end()
     return notes.calls
@@ -89,7 +89,7 @@ def test_bytes_that_are_no_characters_are_replaced() -> None:
 
 
 def test_an_event_without_end_is_refused() -> None:
-    events = EventStream(LIMITS)
+    events = EventSplitter(LIMITS)
     part = b"x" * (1024 * 1024)
     with pytest.raises(BadGatewayError, match="'local' sent an event of more than"):
         for _ in range(LIMITS.event_bytes // len(part) + 1):
