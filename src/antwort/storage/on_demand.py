@@ -2,14 +2,14 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Sequence
-from typing import Any
+from collections.abc import AsyncIterator
 
 from typing_extensions import override
 
 from antwort.config import Config
-from antwort.storage.base import Kept, Page, Records, Store
+from antwort.storage.base import Records, Store
 from antwort.storage.opening import Place, StorePlace, configured, temporary
+from antwort.storage.passing import PassingRecords
 from antwort.storage.upgrade import current
 from antwort.storage.urls import database_url
 
@@ -76,61 +76,13 @@ class _Database:
         return (await self._closing.enter_async_context(place)).store
 
 
-class _Records(Records):
+class _Records(PassingRecords):
     """The records of one owner, wherever the database is by now."""
 
     def __init__(self, database: _Database, owner: str) -> None:
         self._database = database
         self._owner = owner
 
-    async def _records(self, *, create: bool = False) -> Records:
-        return (await self._database.store(create=create)).records(self._owner)
-
     @override
-    async def create(
-        self,
-        tenant: str,
-        kind: str,
-        id: str,
-        value: dict[str, Any],
-        *,
-        parent: str = "",
-        created_at: int | None = None,
-    ) -> Kept:
-        records = await self._records(create=True)
-        return await records.create(tenant, kind, id, value, parent=parent, created_at=created_at)
-
-    @override
-    async def get(self, tenant: str, kind: str, id: str) -> Kept | None:
-        return await (await self._records()).get(tenant, kind, id)
-
-    @override
-    async def update(self, kept: Kept) -> bool:
-        return await (await self._records()).update(kept)
-
-    @override
-    async def delete(self, tenant: str, kind: str, id: str) -> bool:
-        return await (await self._records()).delete(tenant, kind, id)
-
-    @override
-    async def list(
-        self,
-        tenant: str,
-        kind: str,
-        *,
-        parent: str | None = None,
-        limit: int = 20,
-        after: str | None = None,
-        before: str | None = None,
-        order: str = "desc",
-    ) -> Page:
-        records = await self._records()
-        return await records.list(tenant, kind, parent=parent, limit=limit, after=after, before=before, order=order)
-
-    @override
-    async def count(self, tenant: str, kind: str, *, parent: str | None = None) -> int:
-        return await (await self._records()).count(tenant, kind, parent=parent)
-
-    @override
-    async def scan(self, kind: str, *, after: int = 0, limit: int = 500) -> Sequence[tuple[int, Kept]]:
-        return await (await self._records()).scan(kind, after=after, limit=limit)
+    async def _behind(self, *, new_of: str | None = None) -> Records:
+        return (await self._database.store(create=new_of is not None)).records(self._owner)
