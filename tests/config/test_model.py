@@ -138,6 +138,11 @@ def test_the_defaults_of_keys_and_tokens() -> None:
     }
 
 
+def test_a_slip_in_a_scope_that_all_tokens_get_is_refused() -> None:
+    with pytest.raises(ValidationError, match=r"no scope 'responses:reed'; did you mean 'responses:read'\?"):
+        JwtConfig(issuer="https://login.example", audience="antwort", scopes=["responses:reed"])
+
+
 def _described(model: type[BaseModel]) -> list[tuple[str, str | None]]:
     found = []
     for name, field in model.model_fields.items():

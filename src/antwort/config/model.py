@@ -165,8 +165,9 @@ class JwtConfig(Settings):
     tenant_claim: str = Field(default="tenant", min_length=1, description="Claim that holds the tenant.")
     subject_claim: str = Field(default="sub", min_length=1, description="Claim that holds the subject.")
     scope_claim: str = Field(default="scope", min_length=1, description="Claim that holds the scopes.")
-    scopes: list[str] = Field(
-        default_factory=list, description="What every token may do, besides what its claim says; '*' is everything."
+    scopes: list[KeyScope] = Field(
+        default_factory=list,
+        description="What every token may do besides what its claim says; '*' is all. With neither, it opens nothing.",
     )
     leeway: float = Field(default=30.0, ge=0, description="Seconds by which clocks may differ.")
     refresh: float = Field(default=300.0, gt=0, description="Seconds after which the issuer's keys are read again.")
