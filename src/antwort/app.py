@@ -20,6 +20,7 @@ from antwort.engine.engine import Engine
 from antwort.errors import ConfigError, ServiceUnavailableError, StateError, did_you_mean
 from antwort.functions import Catalogue, FunctionProvider, FunctionRegistry, FunctionSpec, ToolExecutor
 from antwort.functions.discovery import place
+from antwort.functions.importable import doubt_about
 from antwort.functions.registration import Offer
 from antwort.functions.registry import Factory
 from antwort.functions.services import Services
@@ -127,11 +128,17 @@ class Antwort:
                 raise ConfigError(f"{conflict} (strict_names is on)")
             logger.warning("%s", conflict)
         for name, entry in (self.config.providers or {}).items():
-            if not entry.enabled and entry.use is None:  # one that is enabled is about to be made, with more to say
-                try:
-                    catalogue.find(name)
-                except ConfigError as error:
-                    raise ConfigError(error.message, where=place(self.loaded, f"providers.{name}")) from None
+            if entry.enabled:  # it is about to be made, with more to say
+                continue
+            where = place(self.loaded, f"providers.{name}")
+            try:
+                catalogue.find(name, entry.use)
+            except ConfigError as error:
+                raise ConfigError(error.message, where=where) from None
+            if entry.use is not None and (doubt := doubt_about(entry.use)):
+                # It may belong to a package that is not installed here because it is not needed here.
+                message = f"providers.{name} is disabled, and could not be enabled: {doubt}"
+                logger.warning("%s", ConfigError(message, where=where))
         return [
             (catalogue.make(name, entry, self.loaded), entry.offer)
             for name, entry in enabled_providers(self.config, catalogue).items()

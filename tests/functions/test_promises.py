@@ -133,8 +133,35 @@ def test_an_unknown_provider_type_is_an_error_also_if_it_is_disabled(tmp_path: P
     file.write_text("providers:\n  web_serch:\n    enabled: false\n")
     with pytest.raises(ConfigError, match=r"antwort\.yaml:2: .*unknown provider type; did you mean 'web_search'"):
         Antwort(load_config(file, environ={}))
-    file.write_text("providers:\n  mine:\n    enabled: false\n    use: not_installed:Mine\n")
-    Antwort(load_config(file, environ={}))  # where it would come from is said, and nobody looks
+
+
+@pytest.mark.parametrize(
+    ("use", "doubt"),
+    [
+        ("not_installed:Mine", "there is no module 'not_installed'; is it installed, and on PYTHONPATH?"),
+        ("parcel.absent:Mine", "there is no module 'parcel.absent'; is it installed, and on PYTHONPATH?"),
+        ("parcel.inner.deep:Mine", "'parcel.inner' is a module, not a package, so there is no 'parcel.inner.deep'"),
+        ("parcel.inner:Mime", "module 'parcel.inner' has no 'Mime'; did you mean 'Mine'?"),
+        ("parcel.inner:Mine", None),
+        ("parcel.open:Anything", None),
+        ("__main__:Mine", None),
+        ("math:Mine", None),
+    ],
+)
+def test_a_disabled_provider_that_leads_nowhere_is_told_and_stops_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, use: str, doubt: str | None
+) -> None:
+    folder = tmp_path / "parcel"
+    folder.mkdir()
+    (folder / "__init__.py").write_text("raise RuntimeError('nobody imports what is disabled')\n")
+    (folder / "inner.py").write_text("raise RuntimeError\nclass Mine: ...\n")
+    (folder / "open.py").write_text("from elsewhere import *\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    file = tmp_path / "antwort.yaml"
+    file.write_text(f"providers:\n  mine:\n    enabled: false\n    use: {use}\n")
+    Antwort(load_config(file, environ={}))
+    told = f"{file}:2: providers.mine is disabled, and could not be enabled: use: {doubt}"
+    assert caplog.messages == ([] if doubt is None else [told])
 
 
 async def test_the_example_of_the_registrys_specification_starts_as_printed(tmp_path: Path) -> None:
