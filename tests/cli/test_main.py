@@ -50,16 +50,33 @@ def test_the_version_is_that_of_the_package(cli: Cli) -> None:
     assert (result.exit_code, result.stdout) == (0, f"antwort {antwort.__version__}\n")
 
 
-def test_an_unknown_command_is_a_usage_error_that_suggests_one(cli: Cli) -> None:
-    result = cli("srve")
-    assert result.exit_code == 2
-    assert "There is no command 'srve'; did you mean 'serve'?" in result.stderr
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        ("srve", "There is no command 'srve'; did you mean 'serve'?"),
+        ("xyz", "There is no command 'xyz' (see 'antwort --help')"),
+        ("config shwo", "There is no command 'shwo'; did you mean 'show'?"),
+        ("--prot", "There is no option '--prot' (see 'antwort --help')"),
+        ("--debgu serve", "There is no option '--debgu'; did you mean '--debug'?"),
+        ("config --shwo", "There is no option '--shwo' (see 'antwort config --help')"),
+        ("serve --prot 1", "There is no option '--prot'; did you mean '--port'?"),
+        ("serve -x", "There is no option '-x' (see 'antwort serve --help')"),
+        ("serve --port", "Option '--port' requires an argument."),
+        ("functions show", "Missing argument 'NAME' (see 'antwort functions show --help')"),
+        ("check now", "Got unexpected extra argument (now) (see 'antwort check --help')"),
+    ],
+)
+def test_a_command_line_that_cannot_be_read_is_one_line_with_a_cure(
+    refused: Callable[..., str], arguments: str, line: str
+) -> None:
+    assert refused(*arguments.split()) == line
 
 
-def test_an_option_that_looks_like_no_command_is_named(cli: Cli) -> None:
-    result = cli("--prot")
+@pytest.mark.parametrize("arguments", [[], ["config"]])
+def test_without_a_command_the_help_is_shown(cli: Cli, arguments: list[str]) -> None:
+    result = cli(*arguments)
     assert result.exit_code == 2
-    assert "--prot" in result.stderr
+    assert "Commands:" in result.output
 
 
 def test_several_problems_are_one_line_that_tells_how_many_there_are(

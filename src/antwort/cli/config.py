@@ -5,6 +5,7 @@ from typing import Any
 
 import click
 
+from antwort.cli.lazy import Group
 from antwort.cli.options import configured, json_option
 from antwort.cli.output import print_json, print_table
 from antwort.config import LoadedConfig
@@ -12,7 +13,7 @@ from antwort.config import LoadedConfig
 __all__ = ["config"]
 
 
-@click.group()
+@click.group(cls=Group)
 def config() -> None:
     """Show the configuration that is in force."""
 

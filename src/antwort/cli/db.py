@@ -7,6 +7,8 @@ from typing import Any
 
 import click
 
+from antwort.cli.failures import Misuse
+from antwort.cli.lazy import Group
 from antwort.cli.options import configured, json_option
 from antwort.cli.output import print_json
 from antwort.config import Config, LoadedConfig, read_age, written_duration
@@ -33,7 +35,7 @@ def _age(_ctx: click.Context, _param: click.Parameter, value: str | None) -> flo
         raise click.BadParameter(str(error)) from None
 
 
-@click.group()
+@click.group(cls=Group)
 def db() -> None:
     """Look after the database."""
 
@@ -99,7 +101,7 @@ def prune(loaded: LoadedConfig, *, age: float | None, kinds: tuple[str, ...], dr
     given = {kind: getattr(keep, kind) if age is None else age for kind in kinds or KINDS}
     ages: dict[str, float] = {kind: given[kind] for kind in KINDS if given.get(kind) is not None}
     if not ages:
-        raise click.UsageError("Nothing is ever too old here. Give --older-than, or set storage.keep.")
+        raise Misuse("Nothing is ever too old here. Give --older-than, or set storage.keep.")
     where = _usable(loaded.config)
     counts = asyncio.run(_prune(loaded.config, {kind: int(now - each) for kind, each in ages.items()}, dry_run=dry_run))
     if as_json:

@@ -5,9 +5,12 @@ from typing import IO, Any
 import click
 from typing_extensions import override
 
-from antwort.errors import APIError, ConfigError, FunctionError
+from antwort.errors import APIError, ConfigError, FunctionError, did_you_mean
 
-__all__ = ["Failure", "Misuse", "failure_of"]
+__all__ = ["Failure", "Misuse", "failure_of", "misuse_of"]
+
+_HELP: type[click.UsageError] | tuple[()] = getattr(click.exceptions, "NoArgsIsHelpError", ())
+"""What newer releases of click raise to show the help of a group that is called without a command."""
 
 
 class Failure(click.ClickException):
@@ -24,6 +27,21 @@ class Misuse(Failure):
     """The operator can put it right."""
 
     exit_code = 2
+
+
+def misuse_of(error: click.UsageError) -> click.ClickException:
+    """Return what to tell about a command line that cannot be read; a group without a command still shows its help."""
+    if isinstance(error, _HELP):
+        return error
+    text, ctx = error.format_message(), error.ctx
+    if ctx is None:
+        return Misuse(text)
+    if isinstance(error, click.NoSuchOption):
+        known = [option for parameter in ctx.command.get_params(ctx) for option in parameter.opts]
+        text = f"There is no option '{error.option_name}'{did_you_mean(error.option_name, known)}"
+    if "did you mean" in text:
+        return Misuse(text)
+    return Misuse(f"{text.rstrip('.')} (see '{ctx.command_path} --help')")
 
 
 def failure_of(error: Exception) -> Failure:

@@ -11,6 +11,7 @@ import click
 
 from antwort.app import Antwort
 from antwort.cli.describe import description
+from antwort.cli.lazy import Group
 from antwort.cli.options import configured, json_option
 from antwort.cli.output import print_json, print_table
 from antwort.config import LoadedConfig
@@ -22,7 +23,7 @@ __all__ = ["functions"]
 EXIT_ERROR_RESULT = 1
 
 
-@click.group()
+@click.group(cls=Group)
 def functions() -> None:
     """List, show and call functions."""
 

@@ -9,6 +9,8 @@ from typing import Any
 import click
 
 from antwort.auth import ApiKey, is_anonymous, keys_file
+from antwort.cli.failures import Misuse
+from antwort.cli.lazy import Group
 from antwort.cli.options import configured, json_option
 from antwort.cli.output import print_json, print_table
 from antwort.config import Config, LoadedConfig
@@ -43,7 +45,7 @@ def _moment(_ctx: click.Context, _param: click.Parameter, value: str | None) -> 
     return moment
 
 
-@click.group()
+@click.group(cls=Group)
 def keys() -> None:
     """Create, list and revoke API keys."""
 
@@ -73,7 +75,7 @@ def new(
         try:
             record, plaintext = keys_file(config).new(tenant, subject, scopes or ("*",), expires, label)
         except ValueError as error:
-            raise click.UsageError(str(error)) from error
+            raise Misuse(str(error)) from error
         if audit is not None:
             audit.record("key.created", tenant=record.tenant, subject=record.subject, key_id=record.id)
     if as_json:
@@ -120,11 +122,11 @@ def revoke(loaded: LoadedConfig, *, key_id: str) -> None:
 
 
 def _scope_note(scope: str) -> str | None:
-    """Return what is odd about a scope; one that cannot be meant is a UsageError."""
+    """Return what is odd about a scope; one that cannot be meant is a Misuse."""
     if not is_one_scope(scope):
-        raise click.UsageError(f"'{scope}' is not a scope: one scope each; repeat --scope")
+        raise Misuse(f"'{scope}' is not a scope: one scope each; repeat --scope")
     if mistake := mistake_in(scope):
-        raise click.UsageError(mistake)
+        raise Misuse(mistake)
     family = scope.partition(":")[0]
     if scope == EVERYTHING or any(name.partition(":")[0] == family for name in OWN_SCOPES):
         return None

@@ -1,4 +1,4 @@
-"""A group of commands that are imported when they are called, not when they are listed."""
+"""Groups of commands: they suggest one for a name they do not know, and can import theirs when they are called."""
 
 import importlib
 from collections.abc import Mapping
@@ -9,7 +9,22 @@ from typing_extensions import override
 
 from antwort.errors import did_you_mean
 
-__all__ = ["Lazy", "LazyGroup"]
+__all__ = ["Group", "Lazy", "LazyGroup"]
+
+
+class Group(click.Group):
+    """A group that names the command nearest to one it does not have."""
+
+    @override
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        known = self.list_commands(ctx)
+        if args[0] not in known and not ctx.resilient_parsing:
+            if args[0].startswith("-"):
+                raise click.NoSuchOption(args[0], ctx=ctx)
+            ctx.fail(f"There is no command '{args[0]}'{did_you_mean(args[0], known)}")
+        return super().resolve_command(ctx, args)
 
 
 class Lazy(NamedTuple):
@@ -27,7 +42,7 @@ class Lazy(NamedTuple):
         return command
 
 
-class LazyGroup(click.Group):
+class LazyGroup(Group):
     """A group that can show its help, and refuse an unknown command, without importing any command."""
 
     def __init__(self, *args: Any, lazy: Mapping[str, Lazy], **kwargs: Any) -> None:
@@ -41,14 +56,6 @@ class LazyGroup(click.Group):
     @override
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         return self.lazy[cmd_name].load() if cmd_name in self.lazy else None
-
-    @override
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        if args[0] not in self.lazy and not ctx.resilient_parsing:
-            ctx.fail(f"There is no command '{args[0]}'{did_you_mean(args[0], self.lazy) or '.'}")
-        return super().resolve_command(ctx, args)
 
     @override
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

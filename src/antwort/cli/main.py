@@ -9,7 +9,7 @@ import click
 from typing_extensions import override
 
 import antwort
-from antwort.cli.failures import failure_of
+from antwort.cli.failures import failure_of, misuse_of
 from antwort.cli.lazy import Lazy, LazyGroup
 
 __all__ = ["main", "root"]
@@ -37,9 +37,18 @@ class Root(LazyGroup):
     """The group that turns what its commands raise into one line on standard error and an exit code."""
 
     @override
+    def make_context(self, *args: Any, **kwargs: Any) -> click.Context:
+        try:
+            return super().make_context(*args, **kwargs)
+        except click.UsageError as error:
+            raise misuse_of(error) from None
+
+    @override
     def invoke(self, ctx: click.Context) -> Any:
         try:
             return super().invoke(ctx)
+        except click.UsageError as error:
+            raise misuse_of(error) from None
         except (click.ClickException, click.Abort, click.exceptions.Exit, BrokenPipeError):
             raise  # click knows what to do
         except KeyboardInterrupt:

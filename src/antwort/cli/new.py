@@ -9,6 +9,7 @@ from string import Template
 import click
 
 import antwort
+from antwort.cli.lazy import Group
 from antwort.errors import ConfigError
 from antwort.functions import Catalogue
 
@@ -47,7 +48,7 @@ And call its function:
   antwort functions call ${name}_greet '{"person": "Ada"}'""")
 
 
-@click.group()
+@click.group(cls=Group)
 def new() -> None:
     """Start something of your own from a template."""
 

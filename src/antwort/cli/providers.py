@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass
 import click
 
 from antwort.app import Antwort, enabled_providers
+from antwort.cli.lazy import Group
 from antwort.cli.options import configured, json_option
 from antwort.cli.output import print_json, print_table
 from antwort.config import LoadedConfig
@@ -14,7 +15,7 @@ from antwort.functions import Catalogue
 __all__ = ["providers"]
 
 
-@click.group()
+@click.group(cls=Group)
 def providers() -> None:
     """List what brings functions."""
 

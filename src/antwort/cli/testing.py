@@ -8,12 +8,13 @@ from types import FrameType
 
 import click
 
+from antwort.cli.lazy import Group
 from antwort.testing.script_server import ScriptServer
 
 __all__ = ["testing"]
 
 
-@click.group()
+@click.group(cls=Group)
 def testing() -> None:
     """Help with tests."""
 
