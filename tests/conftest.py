@@ -4,6 +4,7 @@ import signal
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 from tests.support.postgres import database_url, postgres_server, postgres_template, postgres_url
 from tests.support.qdrant import qdrant_server
 
@@ -12,6 +13,10 @@ __all__ = ["database_url", "postgres_server", "postgres_template", "postgres_url
 # A shell lets what it starts in the background ignore Ctrl-C, and so would every process that a test interrupts.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# No test is about how quick the machine is.
+settings.register_profile("antwort", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("antwort")
 
 
 @pytest.fixture(autouse=True)

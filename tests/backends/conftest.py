@@ -11,7 +11,7 @@ import pytest
 from antwort.backends import ChatBackend, ModelRequest, ResponsesBackend
 from antwort.config import BackendConfig
 from antwort.types import JSON
-from antwort.wire.usage import Usage
+from antwort.wire.responses import Usage
 
 
 class Notes:

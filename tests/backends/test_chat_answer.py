@@ -24,7 +24,7 @@ from antwort.errors import (
     RateLimitError,
     ServiceUnavailableError,
 )
-from antwort.wire.usage import InputTokensDetails, OutputTokensDetails, Usage
+from antwort.wire.responses import InputTokensDetails, OutputTokensDetails, Usage
 
 LIMITS = AnswerLimits.default("local")
 

@@ -19,8 +19,8 @@ from antwort.backends import ChatBackend, ModelRequest, ResponsesBackend
 from antwort.backends.remote import encode_body
 from antwort.config import BackendConfig, Config
 from antwort.context import Context
-from antwort.engine.asking import Asking
 from antwort.engine.input import read_input
+from antwort.engine.model_turn import ModelTurns
 from antwort.errors import BadRequestError
 from antwort.large_work import MANY, MUCH, LargeWork, is_large
 from antwort.observability import NoTracer
@@ -155,7 +155,7 @@ async def test_the_loop_goes_on_while_a_window_is_shortened(tmp_path: Path) -> N
         plan = await app.engine.plan(CreateResponse(model="scripted", input=ITEMS, truncation="auto"), Context("t"))
     models, request = Small([]), ModelRequest(model="scripted", items=plan.items)
     async with ticking() as ticks:
-        await Asking(plan, models, NoTracer(), LargeWork()).run(request, Notes())
+        await ModelTurns(plan, models, NoTracer(), LargeWork()).run(request, Notes())
     assert ticks.count >= TURNS
     assert 0 < len(asked[0].items) < len(ITEMS)
 

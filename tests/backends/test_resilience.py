@@ -20,7 +20,7 @@ from antwort.errors import (
     RateLimitError,
     ServiceUnavailableError,
 )
-from antwort.wire.usage import Usage
+from antwort.wire.responses import Usage
 
 DOWN = ServiceUnavailableError("The backend 'local' is down.", code=UNAVAILABLE)
 

@@ -8,7 +8,7 @@ from typing import Any
 from antwort.backends.base import ModelRequest
 from antwort.backends.demo import DEMO_MODEL, DemoBackend
 from antwort.types import JSON
-from antwort.wire.usage import Usage
+from antwort.wire.responses import Usage
 
 
 def tool(name: str, description: str, /, *required: str, **properties: Any) -> JSON:

@@ -12,8 +12,8 @@ from antwort import Antwort, Context, FunctionSpec
 from antwort.backends.demo import DemoBackend
 from antwort.config import Config
 from antwort.context import Source
-from antwort.engine.counts import Counts
 from antwort.engine.plan import Plan
+from antwort.engine.totals import Totals
 from antwort.storage.base import ConversationRecord, JournalEntry
 from antwort.testing import ScriptedBackend, Turn, call, matching, turn
 from antwort.wire.items import Message
@@ -175,4 +175,4 @@ async def test_the_demo_model_cites_what_each_of_its_searches_found(tmp_path: Pa
 
 def test_counts_of_the_version_before_can_be_read() -> None:
     stored = {"turns": 2, "sources": [{"title": "tea", "url": None, "file_id": None}]}
-    assert Counts.restored(stored, []).turns == 2
+    assert Totals.restored(stored, []).turns == 2

@@ -12,7 +12,7 @@ from tests.http.sdk import CLIENT_TOOL, Served, create, served
 
 from antwort.testing import Gate, call, fail, lint_response, matching, turn
 from antwort.types import JSON
-from antwort.wire.usage import Usage
+from antwort.wire.responses import Usage
 
 BOTH_WAYS = pytest.mark.parametrize("stream", [False, True], ids=["json", "stream"])
 LONG = turn(error=fail(400, "This model's maximum context length is 100 tokens.", code="context_length_exceeded"))

@@ -13,7 +13,7 @@ from tests.http.sdk import CLIENT_TOOL, Served, create, served
 
 from antwort.testing import Gate, call, lint_response, matching, turn
 from antwort.types import JSON
-from antwort.wire.usage import InputTokensDetails, OutputTokensDetails, Usage
+from antwort.wire.responses import InputTokensDetails, OutputTokensDetails, Usage
 
 HELLO = turn(["Hel", "lo", "!"], usage=(12, 3))
 

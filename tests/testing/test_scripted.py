@@ -20,7 +20,7 @@ from antwort.errors import (
     RateLimitError,
 )
 from antwort.testing import Gate, ScriptedBackend, ScriptError, call, fail, matching, raw, turn
-from antwort.wire.usage import InputTokensDetails, Usage
+from antwort.wire.responses import InputTokensDetails, Usage
 
 ADD: dict[str, Any] = {"type": "function", "name": "add", "description": "Add.", "parameters": {}, "strict": None}
 

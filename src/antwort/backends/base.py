@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from antwort.types import JSON
-from antwort.wire.usage import Usage
+from antwort.wire.responses import Usage
 
 
 @dataclass(slots=True)

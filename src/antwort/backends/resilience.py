@@ -24,7 +24,7 @@ from antwort.backends.errors import (
 )
 from antwort.errors import APIError, RateLimitError, ServiceUnavailableError
 from antwort.types import JSON
-from antwort.wire.usage import Usage
+from antwort.wire.responses import Usage
 
 logger = logging.getLogger(__name__)
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from antwort.types import JSON
-from antwort.wire.usage import InputTokensDetails, OutputTokensDetails, Usage
+from antwort.wire.responses import InputTokensDetails, OutputTokensDetails, Usage
 
 _NUMBER = (int, float)
 MOST = 2**53

@@ -4,10 +4,7 @@ import asyncio
 
 from antwort.engine.emitter import Emitter
 from antwort.types import JSON
-from antwort.wire.usage import Usage
-
-__all__ = ["Coalescer"]
-
+from antwort.wire.responses import Usage
 
 SECONDS = 0.05
 BYTES = 4096

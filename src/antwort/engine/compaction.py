@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from antwort.backends.base import ModelRequest
-from antwort.engine.metrics import TurnMetrics
-from antwort.engine.models import TOO_LONG, Models
+from antwort.engine.model_turn import TOO_LONG, Models
+from antwort.engine.telemetry import TurnMetrics
 from antwort.engine.window import CALLS, INSTRUCTING, OUTPUTS, SUMMARY, Seals, is_summary
 from antwort.errors import BadGatewayError, BadRequestError
 from antwort.large_work import LargeWork, is_large
@@ -15,10 +15,7 @@ from antwort.observability import Tracer
 from antwort.observability.tracing import Attribute
 from antwort.types import JSON
 from antwort.wire.ids import new_id
-from antwort.wire.usage import Usage
-
-__all__ = ["Compacted", "Compactor", "compactable"]
-
+from antwort.wire.responses import Usage
 
 _LONGEST = 4_000
 """Characters of one function's output, or of one message, that the summary is made from; its middle is left out."""

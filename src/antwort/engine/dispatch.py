@@ -9,20 +9,16 @@ from typing import Any
 import msgspec
 
 from antwort.context import Source, Sources
-from antwort.engine.choice import Choice
-from antwort.engine.counts import Counts
 from antwort.engine.emitter import Emitter, ModelCall
 from antwort.engine.history import INTERRUPTED
 from antwort.engine.journal import Journal
-from antwort.engine.offer import Target
 from antwort.engine.plan import Plan
+from antwort.engine.tools import Choice, Target
+from antwort.engine.totals import Totals
 from antwort.functions import Hosted, ToolResult
 from antwort.storage.base import JournalEntry
 from antwort.types import JSON
 from antwort.wire.ids import new_id
-
-__all__ = ["ServerCall", "admit", "begin", "end", "finish_started", "grouped", "interrupt", "run_all"]
-
 
 logger = logging.getLogger(__name__)
 
@@ -59,23 +55,23 @@ class ServerCall:
         return self.name, self.arguments
 
 
-def admit(call: ModelCall, plan: Plan, choice: Choice, counts: Counts) -> ServerCall:
+def admit(call: ModelCall, plan: Plan, choice: Choice, totals: Totals) -> ServerCall:
     """Decide whether a call is executed; one that is not has the reason for the model to read."""
     target = plan.toolset.targets.get(call.name)
-    server = ServerCall(call.call_id, call.name, call.arguments, target, plan.ctx.sources.noting(), counts.turns)
+    server = ServerCall(call.call_id, call.name, call.arguments, target, plan.ctx.sources.noting(), totals.turns)
     if target is None:
         names = ", ".join(name for name in plan.toolset.targets if choice.permits(name))
         server.refusal = f"There is no function '{call.name[:64]}' here. Available: {names or 'none'}."
     elif not choice.permits(call.name):
         server.refusal = f"{call.name} may not be called now."
-    elif plan.max_tool_calls is not None and counts.tool_calls >= plan.max_tool_calls:
+    elif plan.max_tool_calls is not None and totals.tool_calls >= plan.max_tool_calls:
         server.refusal = "The limit of function calls for this response is reached. Answer with what you have."
-        counts.without_tools = True
-    elif target.spec is not None and target.spec.idempotent and counts.made.get(server.key, 0) >= _REPEATS:
+        totals.without_tools = True
+    elif target.spec is not None and target.spec.idempotent and totals.made.get(server.key, 0) >= _REPEATS:
         server.refusal = "You have made this very call before; its result does not change. Use it."
     else:
-        counts.tool_calls += 1
-        counts.made[server.key] = counts.made.get(server.key, 0) + 1
+        totals.tool_calls += 1
+        totals.made[server.key] = totals.made.get(server.key, 0) + 1
     return server
 
 

@@ -1,23 +1,45 @@
 """From the pieces of a model turn to items and events: life cycles, indexes, sequence numbers."""
 
 import time
-from collections.abc import Callable, Collection, Sequence
-from typing import TypeVar
+from collections.abc import Callable, Collection, Iterable, Sequence
+from typing import Any, TypeVar
 
 from antwort.context import Sources
-from antwort.engine.call_ids import CallIds
-from antwort.engine.citations import annotations
-from antwort.engine.custom import custom_input
 from antwort.engine.events import Events, EventSink
+from antwort.engine.tools import custom_input
 from antwort.engine.window import compaction_item
-from antwort.engine.writers import ReasoningWriter, RefusalWriter, TextWriter, Writer
+from antwort.engine.writers import ReasoningWriter, RefusalWriter, TextWriter, Writer, annotations
 from antwort.types import JSON
 from antwort.wire.ids import new_id
-from antwort.wire.items import CustomToolCall, FunctionCall, Item, Status
-from antwort.wire.responses import ResponseObject
-from antwort.wire.usage import Usage
+from antwort.wire.items import CustomToolCall, FunctionCall, Item, ItemStatus
+from antwort.wire.responses import ResponseObject, Usage
 
-__all__ = ["Emitter", "ModelCall"]
+
+class CallIds:
+    """Makes the ids of a response's calls unique among themselves and what the model has read before.
+
+    Model servers give the same id to parallel calls, or number those of each turn anew. `items` gives what came before;
+    it is asked with the first call.
+    """
+
+    def __init__(self, items: Callable[[], Iterable[JSON]] | None = None) -> None:
+        self._items = items
+        self._taken: set[Any] = set()
+
+    def unique(self, call_id: str) -> str:
+        """Return the id if no other call has it, else a new one."""
+        if self._items is not None:
+            self._taken.update(item["call_id"] for item in self._items() if "call_id" in item)
+            self._items = None
+        if call_id in self._taken:
+            return self.new()
+        self._taken.add(call_id)
+        return call_id
+
+    def new(self) -> str:
+        """Return an id for a call that came without one."""
+        return new_id("call")
+
 
 W = TypeVar("W", bound=Writer)
 
@@ -201,7 +223,7 @@ class Emitter:
                 self._close_call(call)
         return calls
 
-    def close_open(self, status: Status) -> None:
+    def close_open(self, status: ItemStatus) -> None:
         """Close the item that is being written, if there is one."""
         if self._open is not None:
             self._open.close(status)
@@ -273,7 +295,7 @@ class Emitter:
         call.output_index = self.add(item)
         call.middle = b',"item_id":"%s","output_index":%d,"delta":' % (item.id.encode(), call.output_index)
 
-    def _close_call(self, call: ModelCall, status: Status = "completed") -> None:
+    def _close_call(self, call: ModelCall, status: ItemStatus = "completed") -> None:
         item = call.item
         if not isinstance(item, FunctionCall):
             return

@@ -10,19 +10,18 @@ import msgspec
 from antwort.backends import estimate_tokens
 from antwort.config import AgentConfig, EngineConfig
 from antwort.context import Context
-from antwort.engine.asking import model_request
 from antwort.engine.compaction import Compactor
-from antwort.engine.counts import Counts
 from antwort.engine.events import EventSink
 from antwort.engine.history import Recall, assembled, load_history, resolve_references, restore_sources
 from antwort.engine.input import read_input
 from antwort.engine.journal import Journal, body_of
 from antwort.engine.links import CheckUrl, check_links, item_links
 from antwort.engine.loop import Loop
-from antwort.engine.metrics import TurnMetrics
-from antwort.engine.models import Models
-from antwort.engine.offer import Offers
+from antwort.engine.model_turn import Models, model_request
 from antwort.engine.plan import Plan, Planner
+from antwort.engine.telemetry import TurnMetrics
+from antwort.engine.tools import Offers
+from antwort.engine.totals import Totals
 from antwort.engine.window import Seals, compaction_item
 from antwort.errors import NotFoundError
 from antwort.functions import ToolExecutor
@@ -35,8 +34,6 @@ from antwort.types import JSON
 from antwort.wire.ids import new_id
 from antwort.wire.requests import CompactRequest, CreateResponse
 from antwort.wire.responses import CompactedResponse, ResponseObject
-
-__all__ = ["Engine", "Routed"]
 
 
 class Resolved(Protocol):
@@ -222,7 +219,7 @@ class Engine:
     async def input_tokens(self, create: CreateResponse, ctx: Context) -> int:
         """Count what the model would read: by the model server's tokenizer, or by our estimate if it has none."""
         plan = await self.plan(create, ctx)
-        request = model_request(plan, plan.items, plan.choice, Counts())
+        request = model_request(plan, plan.items, plan.choice, Totals())
         counted = await self.models.count_tokens(request)
         if counted is not None:
             return counted

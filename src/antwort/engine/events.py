@@ -5,8 +5,6 @@ from typing import Any, Protocol
 
 import msgspec
 
-__all__ = ["EventSink", "Events"]
-
 encode = msgspec.json.Encoder().encode
 
 

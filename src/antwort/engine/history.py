@@ -13,16 +13,6 @@ from antwort.storage.base import ACTIVE, JournalEntry, ResponseStore
 from antwort.types import JSON
 from antwort.wire.ids import new_id
 
-__all__ = [
-    "Recall",
-    "assembled",
-    "check_calls",
-    "load_history",
-    "model_items",
-    "resolve_references",
-    "restore_sources",
-]
-
 Recall = Mapping[str, Sequence[JournalEntry]]
 """Responses that can be continued although nobody stores them: all that was read and said, by response id."""
 _TRIGGER = "compaction_trigger"

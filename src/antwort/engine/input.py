@@ -8,9 +8,6 @@ from antwort.errors import BadRequestError
 from antwort.types import JSON
 from antwort.wire.ids import new_id
 
-__all__ = ["read_input"]
-
-
 _PREFIX = {
     "message": "msg",
     "function_call": "fc",

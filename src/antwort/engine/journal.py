@@ -9,9 +9,6 @@ from antwort.storage.base import ConversationStore, JournalEntry, ResponseRecord
 from antwort.types import JSON
 from antwort.wire.responses import ResponseObject
 
-__all__ = ["Journal", "Unstored", "body_of"]
-
-
 _SAID = {"completed", "incomplete"}
 """How a response ends whose conversation takes up what was said in it; the others can be made again."""
 

@@ -6,8 +6,6 @@ from typing import Any
 from antwort.errors import BadRequestError, FunctionError
 from antwort.types import JSON
 
-__all__ = ["CheckUrl", "check_links", "item_links", "part_links"]
-
 CheckUrl = Callable[[str], Awaitable[None]]
 """Raises a FunctionError unless a model server may be given a URL."""
 Link = tuple[str, str]

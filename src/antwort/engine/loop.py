@@ -10,20 +10,18 @@ import msgspec
 from antwort.backends.base import ModelRequest
 from antwort.backends.errors import may_pass
 from antwort.config import EngineConfig
-from antwort.engine import traces
-from antwort.engine.asking import Asking, model_request
-from antwort.engine.call_ids import CallIds
+from antwort.engine import telemetry
 from antwort.engine.coalescer import Coalescer
 from antwort.engine.compaction import Compactor, compactable
-from antwort.engine.counts import Counts
 from antwort.engine.dispatch import ServerCall, admit, begin, end, finish_started, grouped, interrupt, run_all
-from antwort.engine.emitter import Emitter, ModelCall
+from antwort.engine.emitter import CallIds, Emitter, ModelCall
 from antwort.engine.events import EventSink
 from antwort.engine.history import model_items
 from antwort.engine.journal import Journal
-from antwort.engine.metrics import TurnMetrics
-from antwort.engine.models import Models
+from antwort.engine.model_turn import Models, ModelTurns, model_request
 from antwort.engine.plan import Plan
+from antwort.engine.telemetry import TurnMetrics
+from antwort.engine.totals import Totals
 from antwort.engine.window import CALLS, COMPACTION, Seals
 from antwort.errors import APIError, RateLimitError
 from antwort.functions import ToolResult
@@ -31,11 +29,8 @@ from antwort.large_work import LargeWork
 from antwort.observability import Tracer
 from antwort.storage.base import FencedError, JournalEntry, StoreUnavailableError
 from antwort.types import JSON
-from antwort.wire.items import Status
+from antwort.wire.items import ItemStatus
 from antwort.wire.responses import IncompleteDetails, ResponseError, ResponseObject
-
-__all__ = ["Loop"]
-
 
 logger = logging.getLogger(__name__)
 
@@ -61,7 +56,7 @@ class Loop:
     ) -> None:
         self.plan = plan
         self.response: ResponseObject = plan.response
-        self._asking = Asking(plan, models, tracer, large_work)
+        self._model = ModelTurns(plan, models, tracer, large_work)
         self._compactor = Compactor(models, metrics, tracer, large_work)
         self._tracer = tracer
         self._seals = seals
@@ -86,13 +81,13 @@ class Loop:
         )
         self._coalescer = Coalescer(self.emitter) if self.response.background else None
         self._noted = len(self.response.output)
-        self._counts = Counts()
+        self._totals = Totals()
         self._last_used = 0
         """Tokens in the window after the last turn, as the model server has counted; 0 if nobody has."""
         if resumed:
-            stored = journal.record.extra.get("counts", {})
-            self._counts = Counts.restored(stored, journal.entries)
-            self._choice = plan.choice.relaxed() if self._counts.turns else plan.choice
+            stored = journal.record.extra.get("totals", {})
+            self._totals = Totals.restored(stored, journal.entries)
+            self._choice = plan.choice.relaxed() if self._totals.turns else plan.choice
             self.emitter.client_functions = self._clients()
         self.on_progress: Callable[[], None] = _nobody
         """Called when the response got further: a function has returned, or the window was compacted."""
@@ -105,9 +100,9 @@ class Loop:
         runs it may go on from what is stored.
         """
         try:
-            with self._tracer.span(*traces.agent(self.plan)) as span:
+            with self._tracer.span(*telemetry.agent(self.plan)) as span:
                 await self._run()
-                traces.ended(span, self.response)
+                telemetry.ended(span, self.response)
         except asyncio.CancelledError:
             await self._cancelled()
             raise
@@ -151,11 +146,11 @@ class Loop:
                 await self._compact()
             return None
         while True:
-            if self._counts.turns >= self.plan.max_turns:
+            if self._totals.turns >= self.plan.max_turns:
                 return "max_turns"
-            if self.plan.max_output_tokens is not None and self._counts.written >= self.plan.max_output_tokens:
+            if self.plan.max_output_tokens is not None and self._totals.written >= self.plan.max_output_tokens:
                 return "max_output_tokens"
-            self._counts.turns += 1
+            self._totals.turns += 1
             if self.plan.compact_at is not None:
                 await self._make_room()
             emitter = self.emitter
@@ -163,7 +158,7 @@ class Loop:
             cut = emitter.finish_reason in {"length", "content_filter"}
             calls = emitter.end_turn(cut=cut)
             if emitter.turn_usage is not None:
-                self._counts.usage.add(emitter.turn_usage)
+                self._totals.usage.add(emitter.turn_usage)
                 self._last_used = emitter.turn_usage.total_tokens
             self._note_output()
             if not self.response.background:  # its items are stored before they are told, together with what follows
@@ -183,11 +178,11 @@ class Loop:
         emitter.begin_turn()
         started = time.perf_counter()
         try:
-            with self._tracer.span(*traces.turn(self.plan)) as span:
-                await self._asking.run(self._request(), self._coalescer or emitter)
+            with self._tracer.span(*telemetry.turn(self.plan)) as span:
+                await self._model.run(self._request(), self._coalescer or emitter)
                 if self._coalescer is not None:
                     await self._coalescer.settle()
-                traces.answered(span, emitter)
+                telemetry.answered(span, emitter)
         except BaseException as error:
             self._metrics.failed_turn(time.perf_counter() - started, error)
             raise
@@ -201,7 +196,7 @@ class Loop:
     # --- the model's side --------------------------------------------------------------------------------------------
 
     def _request(self) -> ModelRequest:
-        return model_request(self.plan, self._window(), self._choice, self._counts, stream=self._sink is not None)
+        return model_request(self.plan, self._window(), self._choice, self._totals, stream=self._sink is not None)
 
     def _clients(self) -> set[str]:
         """Return the functions whose calls are the client's to answer."""
@@ -215,13 +210,13 @@ class Loop:
     async def _make_room(self) -> None:
         """Compact the window if it is time. Without a summary the window stays as it is."""
         request = self._request()
-        if not await self._asking.is_full(request, self._last_used) or not compactable(request.items):
+        if not await self._model.is_full(request, self._last_used) or not compactable(request.items):
             return
         try:
             await self._compact()
         except APIError as error:
             logger.warning("response %s goes on uncompacted: %s", self.response.id, error.message)
-        await self._asking.compacted(self._request())
+        await self._model.compacted(self._request())
 
     async def _compact(self) -> None:
         """Put a summary by the model in the place of what is over of all that was read and said."""
@@ -234,12 +229,12 @@ class Loop:
             limit=self.plan.compact_at,
         )
         self._compacted, self._last_used = True, 0
-        self._counts.usage.add(compacted.usage)
-        self._counts.summarised += compacted.usage.output_tokens
+        self._totals.usage.add(compacted.usage)
+        self._totals.summarised += compacted.usage.output_tokens
         self._journal.note(JournalEntry("output", self.emitter.compaction(compacted.encrypted_content)))
         self._noted = len(self.response.output)
         self.on_progress()
-        self._keep_counts()
+        self._keep_totals()
         if self._journal.begun or self.response.background:
             await self._journal.save()
         await self.emitter.flush()
@@ -257,11 +252,11 @@ class Loop:
     # --- the functions' side -----------------------------------------------------------------------------------------
 
     async def _execute(self, calls: list[ModelCall]) -> None:
-        server = [admit(call, self.plan, self._choice, self._counts) for call in calls]
+        server = [admit(call, self.plan, self._choice, self._totals) for call in calls]
         for call in server:
             call.position = self._journal.note(begin(call, self.plan, self.emitter))
         self._noted = len(self.response.output)
-        self._keep_counts()
+        self._keep_totals()
         await self._journal.save()  # a call is known to have started before it starts
         await self.emitter.flush()
         groups = grouped(server)
@@ -270,7 +265,7 @@ class Loop:
         async def finished(leader: ServerCall, result: ToolResult) -> None:
             for call in groups[leader.call_id]:
                 end(call, result, leader.sources.noted(), self.plan, self.emitter)
-                self._keep_counts()
+                self._keep_totals()
                 await self._journal.save_at(call.position)
             await self.emitter.flush()
 
@@ -296,7 +291,7 @@ class Loop:
 
     async def _continue(self) -> str | None:
         """Finish what was started, then go on, unless the client is to answer first."""
-        await finish_started(self._journal, self.plan, self.emitter, execute=self._call, keep=self._keep_counts)
+        await finish_started(self._journal, self.plan, self.emitter, execute=self._call, keep=self._keep_totals)
         entries = self._journal.entries
         if any(e.direction == "output" and e.call is None and e.item["type"] in CALLS for e in entries):
             return None
@@ -306,17 +301,17 @@ class Loop:
         """Forget something that was noted about the run, with the next write."""
         self._journal.record.extra.pop(key, None)
 
-    def _keep_counts(self) -> None:
+    def _keep_totals(self) -> None:
         """Store with the next write how far the response has come, if somebody might have to continue it."""
         if self.response.background:
-            self._journal.tell(self.response, counts=self._counts.stored())
+            self._journal.tell(self.response, totals=self._totals.stored())
 
     # --- endings -----------------------------------------------------------------------------------------------------
 
     async def _end(self, status: str, reason: str | None = None) -> None:
         response = self.response
         response.status = "completed" if status == "completed" else "incomplete"
-        response.usage = self._counts.usage
+        response.usage = self._totals.usage
         if reason is None:
             response.completed_at = int(time.time())
         else:
@@ -327,7 +322,7 @@ class Loop:
     def _told(self) -> bool:  # whether a reader has seen anything yet; until then an error can be an HTTP status
         return self._sink is not None and self._sink.started
 
-    def _close(self, status: Status) -> None:
+    def _close(self, status: ItemStatus) -> None:
         """Close whatever is open: no item of a response that is over is in progress."""
         self.emitter.close_open(status)
         self._note_output()
@@ -339,7 +334,7 @@ class Loop:
         self._close("completed")
         response = self.response
         response.status = "failed"
-        response.usage = self._counts.usage if self._counts.usage.total_tokens else None
+        response.usage = self._totals.usage if self._totals.usage.total_tokens else None
         code = "rate_limit_exceeded" if isinstance(error, RateLimitError) else "server_error"
         response.error = ResponseError(code, error.message)
         if self._journal.begun or self._told:
@@ -365,7 +360,7 @@ class Loop:
         self._close("completed")
         self.response.status = "cancelled"
         self._metrics.response("cancelled")
-        self.response.usage = self._counts.usage
+        self.response.usage = self._totals.usage
         saving = asyncio.ensure_future(self._journal.finish(self.response))
         await asyncio.shield(saving)
 

@@ -6,18 +6,13 @@ from dataclasses import dataclass, field
 
 from antwort.config import AgentConfig, EngineConfig
 from antwort.context import Agent, Context
-from antwort.engine.choice import Choice, read_choice
-from antwort.engine.offer import Offers, Toolset
+from antwort.engine.tools import Choice, Offers, Toolset, read_choice
 from antwort.errors import BadRequestError, did_you_mean
 from antwort.storage.base import JournalEntry
 from antwort.types import JSON
 from antwort.wire.ids import new_id
-from antwort.wire.kinds import read_type
-from antwort.wire.requests import CreateResponse
+from antwort.wire.requests import CreateResponse, read_type
 from antwort.wire.responses import ResponseObject
-
-__all__ = ["INCLUDES", "Plan", "Planner"]
-
 
 INCLUDES = frozenset(
     {

@@ -7,9 +7,7 @@ import msgspec
 from antwort.engine.events import Events
 from antwort.storage.base import StoredEvent
 from antwort.types import JSON
-from antwort.wire.items import Status
-
-__all__ = ["OpenItem", "RunState", "replay_response", "state_of"]
+from antwort.wire.items import ItemStatus
 
 
 def replay_response(response: JSON, events: Events) -> None:
@@ -106,7 +104,7 @@ class OpenItem:
         self.pieces.append(delta["delta"])
         self.logprobs += delta.get("logprobs") or ()
 
-    def close(self, events: Events, status: Status) -> JSON:
+    def close(self, events: Events, status: ItemStatus) -> JSON:
         """End it with what had arrived.
 
         The text of one that is incomplete is not told to be done: clients parse it then, and half of a JSON is none.

@@ -3,17 +3,17 @@
 Pieces are joined only at the end, so that cost stays linear.
 """
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 from typing_extensions import override
 
+from antwort.context import Source
 from antwort.engine.events import Events
 from antwort.types import JSON
 from antwort.wire.ids import new_id
-from antwort.wire.items import Item, Message, OutputText, Reasoning, ReasoningText, Refusal, Status, SummaryText
-
-__all__ = ["Output", "ReasoningWriter", "RefusalWriter", "TextWriter", "Writer"]
+from antwort.wire.items import Item, ItemStatus, Message, OutputText, Reasoning, ReasoningText, Refusal, SummaryText
 
 
 class Output(Protocol):
@@ -40,7 +40,7 @@ class Writer:
         self.output = output
         self.pieces: list[str] = []
 
-    def close(self, status: Status) -> None:
+    def close(self, status: ItemStatus) -> None:
         """End the item with what has arrived."""
         raise NotImplementedError
 
@@ -93,7 +93,7 @@ class TextWriter(Writer):
             events.delta("response.output_text.delta", self.middle, delta, self.tail)
 
     @override
-    def close(self, status: Status) -> None:
+    def close(self, status: ItemStatus) -> None:
         events, part = self.output.events, self.part
         part.text = "".join(self.pieces)
         part.annotations = self.output.cite(part.text)
@@ -117,7 +117,7 @@ class RefusalWriter(Writer):
         self.message.content.append(self.part)
 
     @override
-    def close(self, status: Status) -> None:
+    def close(self, status: ItemStatus) -> None:
         self.part.refusal = "".join(self.pieces)
         self.output.events.emit("response.refusal.done", **self.place, refusal=self.part.refusal)
         self.message.status = status
@@ -155,7 +155,7 @@ class ReasoningWriter(Writer):
         self._tell_summary("text.delta", delta=delta)
 
     @override
-    def close(self, status: Status) -> None:
+    def close(self, status: ItemStatus) -> None:
         self._end_summary()
         text = "".join(self.pieces)
         if self.part is not None:
@@ -188,3 +188,38 @@ class ReasoningWriter(Writer):
             summary_index=number,
             **fields,
         )
+
+
+_MARKER = re.compile(r"\[(\d{1,4}(?:, ?\d{1,4})*)\]|【(\d{1,4})[^】]*】")
+_URL = re.compile(r"https?://[^\s<>\"'\])}]+")
+
+
+def annotations(text: str, sources: Mapping[int, Source]) -> list[JSON]:
+    """Return an annotation for each `[n]`, or number of `[n, m]`, and URL that stands for a source, in order."""
+    if not sources or ("[" not in text and "【" not in text and "://" not in text):
+        return []
+    found: list[tuple[int, int, Source]] = []
+    for match in _MARKER.finditer(text):
+        for number in (match[1] or match[2]).split(","):
+            source = sources.get(int(number))
+            if source is not None:
+                found.append((match.start(), match.end(), source))
+    by_url = {source.url.rstrip("/"): source for source in sources.values() if source.url}
+    for match in _URL.finditer(text):
+        url = match[0].rstrip(".,;:!?")
+        source = by_url.get(url.rstrip("/"))
+        if source is not None:
+            found.append((match.start(), match.start() + len(url), source))
+    return [_annotation(start, end, source) for start, end, source in sorted(found, key=lambda place: place[:2])]
+
+
+def _annotation(start: int, end: int, source: Source) -> JSON:
+    if source.file_id is not None:
+        return {"type": "file_citation", "file_id": source.file_id, "filename": source.title, "index": start}
+    return {
+        "type": "url_citation",
+        "url": source.url or "",
+        "title": source.title,
+        "start_index": start,
+        "end_index": end,
+    }

@@ -12,8 +12,6 @@ from antwort.config import TenantLimitsConfig
 from antwort.errors import RateLimitError
 from antwort.storage.base import Retention
 
-__all__ = ["TenantLimits"]
-
 MOST_TENANTS = 10_000
 """Tenants whose stored bytes are remembered."""
 REMEMBERED = 5.0

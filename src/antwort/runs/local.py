@@ -29,8 +29,6 @@ from antwort.storage.base import (
 )
 from antwort.types import JSON
 
-__all__ = ["LocalRuns"]
-
 T = TypeVar("T")
 
 logger = logging.getLogger(__name__)

@@ -6,8 +6,6 @@ from typing import Any
 
 from antwort.storage.base import ResponseRecord, ResponseStore, StoredEvent
 
-__all__ = ["RunLog"]
-
 
 class RunLog:
     """An event sink that stores before it tells. `tell` wakes the readers.

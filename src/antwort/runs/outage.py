@@ -10,8 +10,6 @@ from typing import TypeVar
 from antwort.errors import APIError, RateLimitError
 from antwort.storage.base import StoreUnavailableError
 
-__all__ = ["ModelOutage", "patiently", "pauses"]
-
 T = TypeVar("T")
 
 PAUSES = (0.1, 0.5, 1.0, 2.0, 5.0)

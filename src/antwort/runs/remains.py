@@ -22,8 +22,6 @@ from antwort.types import JSON
 from antwort.wire.requests import CreateResponse
 from antwort.wire.responses import ResponseError, ResponseObject
 
-__all__ = ["Remains"]
-
 
 class Remains:
     """A claimed run: its journal, and what its readers have been told.

@@ -6,8 +6,6 @@ from dataclasses import dataclass
 from antwort.functions.slots import Slots
 from antwort.storage.base import ResponseRecord
 
-__all__ = ["TAKEOVERS", "Order", "Place", "Takeover", "takeovers_of"]
-
 TAKEOVERS = "takeovers"
 """Under this key the extra of a record counts them."""
 

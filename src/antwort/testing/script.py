@@ -11,7 +11,7 @@ from antwort.backends.base import ModelRequest
 from antwort.errors import DefinitionError, InternalServerError
 from antwort.testing.dialects import OPENAI, Dialect
 from antwort.testing.expectations import Matcher, described, mismatches
-from antwort.wire.usage import Usage
+from antwort.wire.responses import Usage
 
 __all__ = ["Call", "Failure", "Script", "ScriptError", "Turn", "Waitable", "call", "fail", "raw", "turn"]
 

@@ -36,7 +36,7 @@ from antwort.errors import ConfigError, DefinitionError, did_you_mean
 from antwort.testing.dialects import Dialect
 from antwort.testing.expectations import Expectation, matching
 from antwort.testing.script import Call, Failure, Turn, call, fail, raw, turn
-from antwort.wire.usage import InputTokensDetails, OutputTokensDetails, Usage
+from antwort.wire.responses import InputTokensDetails, OutputTokensDetails, Usage
 
 __all__ = ["ScriptFile", "read_script"]
 

@@ -2,8 +2,6 @@
 
 import os
 
-__all__ = ["new_id"]
-
 
 def new_id(prefix: str) -> str:
     """Return a new identifier, such as `resp_6f1c…`."""

@@ -6,20 +6,7 @@ from msgspec import UNSET, Struct, UnsetType, field
 
 from antwort.types import JSON
 
-__all__ = [
-    "CustomToolCall",
-    "FunctionCall",
-    "HostedCall",
-    "Item",
-    "Message",
-    "OutputText",
-    "Reasoning",
-    "ReasoningText",
-    "Refusal",
-    "SummaryText",
-]
-
-Status = Literal["in_progress", "completed", "incomplete"]
+ItemStatus = Literal["in_progress", "completed", "incomplete"]
 
 
 class OutputText(Struct, tag="output_text", tag_field="type"):
@@ -40,7 +27,7 @@ class Message(Struct, tag="message", tag_field="type"):
     """A message of the assistant."""
 
     id: str
-    status: Status = "in_progress"
+    status: ItemStatus = "in_progress"
     role: Literal["assistant"] = "assistant"
     content: list[OutputText | Refusal] = field(default_factory=list)
     phase: Literal["commentary", "final_answer"] | UnsetType = UNSET
@@ -62,7 +49,7 @@ class Reasoning(Struct, tag="reasoning", tag_field="type"):
     """What the model thought before it answered."""
 
     id: str
-    status: Status = "in_progress"
+    status: ItemStatus = "in_progress"
     summary: list[SummaryText] = field(default_factory=list)
     content: list[ReasoningText] | UnsetType = UNSET
     encrypted_content: str | UnsetType = UNSET
@@ -75,7 +62,7 @@ class FunctionCall(Struct, tag="function_call", tag_field="type"):
     call_id: str
     name: str
     arguments: str = ""
-    status: Status = "in_progress"
+    status: ItemStatus = "in_progress"
 
 
 class CustomToolCall(Struct, tag="custom_tool_call", tag_field="type"):
@@ -85,7 +72,7 @@ class CustomToolCall(Struct, tag="custom_tool_call", tag_field="type"):
     call_id: str
     name: str
     input: str = ""
-    status: Status = "in_progress"
+    status: ItemStatus = "in_progress"
 
 
 HostedCall = JSON

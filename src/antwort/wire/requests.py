@@ -2,6 +2,7 @@
 
 import contextlib
 import re
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal, TypeVar
 
 import msgspec
@@ -10,17 +11,6 @@ from msgspec import Meta, Struct
 from antwort.errors import BadRequestError, did_you_mean
 from antwort.large_work import MUCH
 from antwort.types import JSON
-
-__all__ = [
-    "CompactRequest",
-    "ContextManagement",
-    "CreateResponse",
-    "Reasoning",
-    "StreamOptions",
-    "TextConfig",
-    "decode_compact",
-    "decode_create",
-]
 
 S = TypeVar("S", bound=Struct)
 Key = Annotated[str, Meta(max_length=64)]
@@ -172,3 +162,14 @@ def _invalid(message: str, kind: type[S]) -> BadRequestError:
     if not param:
         return BadRequestError(f"The body must be a JSON object: {reason}.", code="invalid_type")
     return BadRequestError(f"Invalid value for '{param}': {reason}.", param=param, code="invalid_value")
+
+
+def read_type(value: Mapping[str, Any], param: str) -> str:
+    """Return the `type` of an object of a request; BadRequestError names it if it is missing or is not a string."""
+    kind = value.get("type")
+    if isinstance(kind, str):
+        return kind
+    place = f"{param}.type"
+    if kind is None:
+        raise BadRequestError(f"Missing required parameter: '{place}'.", param=place, code="missing_required_parameter")
+    raise BadRequestError(f"Invalid value for '{place}': it must be a string.", param=place, code="invalid_type")

@@ -6,11 +6,8 @@ from msgspec import UNSET, Struct, UnsetType, field
 
 from antwort.types import JSON
 from antwort.wire.items import Item, Message, OutputText
-from antwort.wire.usage import Usage
 
-__all__ = ["CompactedResponse", "IncompleteDetails", "ResponseError", "ResponseObject", "Status"]
-
-Status = Literal["queued", "in_progress", "completed", "failed", "incomplete", "cancelled"]
+ResponseStatus = Literal["queued", "in_progress", "completed", "failed", "incomplete", "cancelled"]
 
 
 class ResponseError(Struct):
@@ -26,6 +23,38 @@ class IncompleteDetails(Struct):
     reason: str
 
 
+class InputTokensDetails(Struct, gc=False):
+    """What the input tokens were."""
+
+    cached_tokens: int = 0
+    cache_write_tokens: int = 0
+
+
+class OutputTokensDetails(Struct, gc=False):
+    """What the output tokens were."""
+
+    reasoning_tokens: int = 0
+
+
+class Usage(Struct):
+    """Tokens of one model turn, or summed over the turns of a response."""
+
+    input_tokens: int = 0
+    input_tokens_details: InputTokensDetails = field(default_factory=InputTokensDetails)
+    output_tokens: int = 0
+    output_tokens_details: OutputTokensDetails = field(default_factory=OutputTokensDetails)
+    total_tokens: int = 0
+
+    def add(self, other: "Usage") -> None:
+        """Count another turn."""
+        self.input_tokens += other.input_tokens
+        self.input_tokens_details.cached_tokens += other.input_tokens_details.cached_tokens
+        self.input_tokens_details.cache_write_tokens += other.input_tokens_details.cache_write_tokens
+        self.output_tokens += other.output_tokens
+        self.output_tokens_details.reasoning_tokens += other.output_tokens_details.reasoning_tokens
+        self.total_tokens += other.total_tokens
+
+
 class ResponseObject(Struct, kw_only=True):
     """A response, at any moment of its life."""
 
@@ -33,7 +62,7 @@ class ResponseObject(Struct, kw_only=True):
     object: Literal["response"] = "response"
     created_at: int
     completed_at: int | None = None
-    status: Status = "in_progress"
+    status: ResponseStatus = "in_progress"
     background: bool = False
     error: ResponseError | None = None
     incomplete_details: IncompleteDetails | None = None

@@ -13,7 +13,7 @@ from antwort.backends.demo.conversation import Conversation, transcript
 from antwort.backends.demo.intent import Call, Plan, insisted, plan
 from antwort.backends.demo.words import Tool, clean, offered
 from antwort.types import JSON
-from antwort.wire.usage import OutputTokensDetails, Usage
+from antwort.wire.responses import OutputTokensDetails, Usage
 
 __all__ = ["DEMO_MODEL", "DemoBackend", "Turn", "decide"]
 

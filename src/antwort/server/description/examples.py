@@ -8,8 +8,7 @@ import antwort
 from antwort.functions import Example
 from antwort.types import JSON
 from antwort.wire.items import Message, OutputText
-from antwort.wire.responses import CompactedResponse, ResponseObject
-from antwort.wire.usage import Usage
+from antwort.wire.responses import CompactedResponse, ResponseObject, Usage
 
 __all__ = [
     "CANCEL_RESPONSE",

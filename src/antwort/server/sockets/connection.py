@@ -26,7 +26,7 @@ from antwort.server.middleware.body_limit import Bodies
 from antwort.server.sockets.frames import Frame, FrameStream, error_frame, read_frame
 from antwort.server.sockets.memory import Memory
 from antwort.server.sse import Heartbeats
-from antwort.wire.usage import Usage
+from antwort.wire.responses import Usage
 
 __all__ = ["Caller", "Connection", "Served"]
 

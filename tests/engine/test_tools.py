@@ -5,8 +5,7 @@ from typing import Any
 import pytest
 
 from antwort import Context, FunctionRegistry
-from antwort.engine.choice import read_choice
-from antwort.engine.offer import Offers, Toolset
+from antwort.engine.tools import Offers, Toolset, read_choice
 from antwort.errors import BadRequestError
 from antwort.functions import FunctionSpec
 from antwort.provider import Hosted, Provider, function

@@ -1,21 +1,35 @@
-"""Asking the model: the request of each turn, and keeping it within what the model can read."""
+"""A model turn: who performs it, what it asks, and keeping that within what the model can read."""
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Protocol
 
 from antwort.backends import estimate_tokens
 from antwort.backends.base import ModelRequest, TurnSink
-from antwort.engine.choice import Choice
-from antwort.engine.counts import Counts
-from antwort.engine.models import TOO_LONG, Models
 from antwort.engine.plan import Plan
-from antwort.engine.truncation import shortened
+from antwort.engine.tools import Choice
+from antwort.engine.totals import Totals
+from antwort.engine.window import shortened
 from antwort.errors import BadRequestError
 from antwort.large_work import LargeWork, is_large
 from antwort.observability import Tracer
 from antwort.types import JSON
 
-__all__ = ["Asking", "model_request"]
+TOO_LONG = "context_length_exceeded"
+"""The code of an error that says that a window does not fit the model."""
+
+
+class Models(Protocol):
+    """Whoever performs model turns."""
+
+    async def run(self, request: ModelRequest, sink: TurnSink) -> None:
+        """Perform one turn."""
+
+    async def count_tokens(self, request: ModelRequest) -> int | None:
+        """Count the input tokens of a turn; None if nobody can."""
+
+    async def context_window(self, model: str) -> int | None:
+        """Return how many tokens a model takes, None if that is not known."""
 
 
 _ATTEMPTS = 6
@@ -28,14 +42,14 @@ _UNKNOWN_WINDOW = 100_000
 
 
 def model_request(
-    plan: Plan, items: Sequence[JSON], choice: Choice, counts: Counts, *, stream: bool = False
+    plan: Plan, items: Sequence[JSON], choice: Choice, totals: Totals, *, stream: bool = False
 ) -> ModelRequest:
     """Return what a turn asks of the model server."""
     create, response = plan.create, plan.response
-    tools = () if counts.without_tools else plan.toolset.definitions()
+    tools = () if totals.without_tools else plan.toolset.definitions()
     remaining = None
     if plan.max_output_tokens is not None:
-        remaining = plan.max_output_tokens - counts.written
+        remaining = plan.max_output_tokens - totals.written
     logprobs = "message.output_text.logprobs" in plan.include or bool(create.top_logprobs)
     temperature = create.temperature
     if temperature is None and response.temperature != 1.0:  # the agent's own
@@ -65,7 +79,7 @@ def model_request(
     )
 
 
-class Asking:
+class ModelTurns:
     """Performs the turns of one response. With `truncation: auto` the oldest items are dropped when they must be."""
 
     def __init__(self, plan: Plan, models: Models, tracer: Tracer, large_work: LargeWork) -> None:

@@ -7,14 +7,12 @@ import msgspec
 
 from antwort.storage.base import JournalEntry
 from antwort.types import JSON
-from antwort.wire.usage import Usage
-
-__all__ = ["Counts"]
+from antwort.wire.responses import Usage
 
 
 @dataclass(slots=True)
-class Counts:
-    """Counts of one response."""
+class Totals:
+    """Totals of one response."""
 
     turns: int = 0
     tool_calls: int = 0
@@ -42,8 +40,8 @@ class Counts:
         }
 
     @classmethod
-    def restored(cls, stored: JSON, entries: Iterable[JournalEntry]) -> "Counts":
-        """Return the counts as they were stored."""
+    def restored(cls, stored: JSON, entries: Iterable[JournalEntry]) -> "Totals":
+        """Return the totals as they were stored."""
         made: dict[tuple[str, str], int] = {}
         for entry in entries:
             if entry.call is not None and "name" in entry.call:

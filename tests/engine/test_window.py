@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from hypothesis import given
 from hypothesis import strategies as st
 
-from antwort.engine.truncation import shortened
+from antwort.engine.window import shortened
 from antwort.types import JSON
 
 
