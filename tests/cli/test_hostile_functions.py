@@ -4,6 +4,7 @@ import json
 import signal
 import subprocess
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import httpx
@@ -168,3 +169,44 @@ def test_a_provider_that_leaves_or_hangs_at_the_start_is_one_line_and_exit_code_
     line = refused("serve", "--port", "0", "--plugins-dir", "plugins")
     assert "providers.odd" in line
     assert said in line
+
+
+STUCK_ROUTES = """
+import threading
+
+
+class Stuck(Provider):
+    @route("GET", "/v1/stuck")
+    def stuck(self) -> str:
+        '''Do not end.'''
+        print("stuck", flush=True)
+        threading.Event().wait()
+"""
+QUICK_ROUTE = """
+class Quick(Provider):
+    @route("GET", "/v1/quick")
+    def quick(self) -> str:
+        '''End at once.'''
+        return "here"
+"""
+
+
+def test_stuck_routes_keep_neither_others_from_answering_nor_the_server_from_stopping(
+    listening: Listening, plugin: Plugin, config: Callable[[str], Any]
+) -> None:
+    stuck = 40  # as many as there are threads in the pool of anyio, which all would share
+    plugin("stuck", STUCK_ROUTES)
+    plugin("quick", QUICK_ROUTE)
+    config(f"server:\n  shutdown_timeout: 0.1\nfunctions:\n  threads: {stuck}\n")
+    server, banner = listening("--plugins-dir", "plugins")
+    url = banner[-1].removeprefix("Listening on ")
+    assert server.stdout is not None
+    with ThreadPoolExecutor(stuck) as clients:
+        answers = [clients.submit(httpx.get, f"{url}/v1/stuck", timeout=2 * PATIENCE) for _ in range(stuck)]
+        for _ in answers:
+            assert server.stdout.readline() == "stuck\n"
+        assert httpx.get(f"{url}/v1/quick", timeout=PATIENCE).json() == "here"
+        server.send_signal(signal.SIGTERM)
+        server.communicate(timeout=PATIENCE)
+        assert server.returncode == 0
+        assert {answer.result().status_code for answer in answers} == {503}

@@ -263,7 +263,9 @@ class FunctionsConfig(Settings):
 
     timeout: float | None = Field(default=60.0, gt=0, description="Seconds a call may take; null for no limit.")
     max_output: PositiveInt = Field(default=100_000, description="Characters of a result that reach the model.")
-    threads: PositiveInt = Field(default=32, description="Threads of one provider for functions that are not async.")
+    threads: PositiveInt = Field(
+        default=32, description="Threads of one provider for functions and routes that are not async."
+    )
     grace: float = Field(
         default=1.0,
         ge=0,

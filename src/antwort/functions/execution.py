@@ -118,6 +118,10 @@ class Execution:
         self._left: set[asyncio.Task[None]] = set()
         self._http = http
 
+    def threads(self, provider: str) -> WorkerThreads:
+        """Return the worker threads of a provider, which its functions and routes share."""
+        return self._threads.setdefault(provider, WorkerThreads(self._defaults.threads))
+
     def entry(self, spec: FunctionSpec, provider: FunctionProvider) -> Entry:
         """Prepare a function for execution."""
         limit = spec.limits.concurrency or self._defaults.concurrency
@@ -126,7 +130,7 @@ class Execution:
             spec,
             provider,
             Slots(limit) if limit is not None else None,
-            self._threads.setdefault(owner, WorkerThreads(self._defaults.threads)),
+            self.threads(owner),
             HangingCalls(name, owner, self._metrics.hanging),
             self._metrics.recorder(owner, name),
             f"call {name} ({owner})",

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,6 +24,7 @@ from antwort.errors import (
 )
 from antwort.functions.metrics import FunctionMetrics
 from antwort.functions.routes import Match, Route, RouteTable, no_route
+from antwort.functions.threads import WorkerThreads
 from antwort.http_client import HttpClient
 
 __all__ = [
@@ -69,8 +70,11 @@ class _Mounted:
 class ProviderRoutes:
     """The ASGI app of all provider routes. Without an authenticated context every request is refused."""
 
-    def __init__(self, metrics: FunctionMetrics, http: HttpClient | None = None) -> None:
+    def __init__(
+        self, metrics: FunctionMetrics, threads: Callable[[str], WorkerThreads], http: HttpClient | None = None
+    ) -> None:
         self._metrics = metrics
+        self._threads = threads
         self._http = http
         self._tables: list[RouteTable[_Mounted]] = []
 
@@ -138,7 +142,8 @@ class ProviderRoutes:
             context = _authenticated(scope)
             # One that declares none has the provider's name: who may do little must not do this by an oversight.
             authorize(context, mounted.route.scope or mounted.provider)
-            result = await mounted.route.call(context.reaching(self._http), Request(scope, receive))
+            threads = self._threads(mounted.provider)  # its own: those that are stuck are stuck for nobody else
+            result = await mounted.route.call(context.reaching(self._http), Request(scope, receive), threads)
             return json_response(result, mounted.route.status)
         except BaseException as error:
             if isinstance(error, asyncio.CancelledError | KeyboardInterrupt) and task is not None and task.cancelling():

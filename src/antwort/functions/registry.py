@@ -98,7 +98,7 @@ class FunctionRegistry(ToolExecutor):
         self._types: dict[str, Entry] = {}
         self._offered: builtins.list[FunctionSpec] = []
         self._reserved: tuple[Routed, ...] = ()
-        self._http = ProviderRoutes(self._function_metrics, http)
+        self._http = ProviderRoutes(self._function_metrics, self._execution.threads, http)
 
     # --- registering -------------------------------------------------------------------------------------------------
 

@@ -1,10 +1,10 @@
 """HTTP routes of providers: how they are declared, what their handlers get, and which one a path means."""
 
+import functools
 import inspect
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from types import NoneType
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -19,6 +19,7 @@ from antwort.context import Context
 from antwort.errors import APIError, DefinitionError, MethodNotAllowedError, NotFoundError
 from antwort.functions.inputs import QueryParameter, path_reader, query_parameter, read_body
 from antwort.functions.signature import HandlerKind, handler_kind, is_context, modern, read_docstring, type_hints
+from antwort.functions.threads import WorkerThreads
 
 __all__ = ["Example", "Match", "Route", "RouteTable", "Routed", "answers_the_same", "clashes", "no_route"]
 
@@ -85,7 +86,7 @@ class Route:
     def __str__(self) -> str:
         return f"{self.method} {self.path}"
 
-    @cached_property
+    @functools.cached_property
     def pattern(self) -> re.Pattern[str]:
         """The path as a regular expression."""
         try:
@@ -93,21 +94,21 @@ class Route:
         except (ValueError, AssertionError) as error:
             raise DefinitionError(f"route {self}: {error}") from error
 
-    @cached_property
+    @functools.cached_property
     def path_parameters(self) -> tuple[str, ...]:
         """The names in braces."""
         return tuple(self.pattern.groupindex)
 
-    @cached_property
+    @functools.cached_property
     def _hints(self) -> dict[str, Any]:
         return type_hints(self.handler, name=str(self))
 
-    @cached_property
+    @functools.cached_property
     def description(self) -> str:
         """What the handler's docstring says, without its parameters."""
         return read_docstring(self.handler)[0] or self.summary
 
-    @cached_property
+    @functools.cached_property
     def _plan(self) -> dict[str, _Source]:
         """How each parameter of the handler is filled."""
         plan = {name: self._source(name, self._hints.get(name)) for name in self._signature}
@@ -118,7 +119,7 @@ class Route:
                 raise DefinitionError(f"route {self}: no parameter of the handler is named '{unused[0]}'")
         return plan
 
-    @cached_property
+    @functools.cached_property
     def _signature(self) -> Mapping[str, inspect.Parameter]:
         return inspect.signature(self.handler).parameters
 
@@ -135,7 +136,7 @@ class Route:
         parameter = next(parameter for parameter in self.query if parameter.name == name)
         return lambda _ctx, request, _body: parameter.read(request)
 
-    @cached_property
+    @functools.cached_property
     def query(self) -> tuple[QueryParameter, ...]:
         """The parameters that come from the query."""
         documented = read_docstring(self.handler)[1]
@@ -154,7 +155,7 @@ class Route:
                 ) from error
         return tuple(found)
 
-    @cached_property
+    @functools.cached_property
     def _model(self) -> type[BaseModel] | None:
         """The model of the request body, if the handler asks for one."""
         models = [hint for name, hint in self._hints.items() if name != "return" and _is_model(hint)]
@@ -175,7 +176,7 @@ class Route:
         hint = modern(self._hints.get("return"))
         return None if isinstance(hint, type) and issubclass(hint, Response | NoneType) else hint
 
-    @cached_property
+    @functools.cached_property
     def answers_nothing(self) -> bool:
         """Tell whether the handler is declared to return None, which becomes 204."""
         return self._hints.get("return") is NoneType
@@ -194,12 +195,13 @@ class Route:
             except PydanticUserError as error:
                 raise DefinitionError(f"route {self}: the body has no JSON Schema: {error.message}") from error
 
-    async def call(self, ctx: Context | None, request: Request) -> Any:
-        """Fill the handler's parameters and call it."""
+    async def call(self, ctx: Context | None, request: Request, threads: WorkerThreads | None = None) -> Any:
+        """Fill the handler's parameters and call it; one written as plain `def` on one of the threads."""
         body = None if self._model is None else await read_body(request, self._model)
         arguments = {name: source(ctx, request, body) for name, source in self._plan.items()}
         if handler_kind(self.handler) is HandlerKind.SYNC:  # on a thread, so that it cannot hold up other requests
-            result = await run_in_threadpool(self.handler, **arguments)
+            work = functools.partial(self.handler, **arguments)
+            result = await (threads.run(work) if threads is not None else run_in_threadpool(work))
         else:
             result = self.handler(**arguments)
         return await result if inspect.isawaitable(result) else result

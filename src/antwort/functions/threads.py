@@ -1,4 +1,4 @@
-"""Worker threads for handlers written as plain `def`."""
+"""Worker threads for functions and routes written as plain `def`."""
 
 import asyncio
 import contextvars
@@ -57,6 +57,13 @@ class WorkerThreads:
             raise
         worker.submit(job)
         return job
+
+    async def run(self, call: Callable[[], Any]) -> Any:
+        """Return what a call returns on a thread. Whoever is cancelled leaves at once; the thread cannot be stopped."""
+        value, error = await (await self.submit(call)).result
+        if error is not None:
+            raise error
+        return value
 
     def give_up(self, job: Job) -> None:
         """Give the place of a job that does not end to somebody else."""
