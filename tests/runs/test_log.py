@@ -114,3 +114,23 @@ async def test_what_a_cancelled_write_has_stored_is_known_before_the_next(store:
         await first
     await second
     assert await numbers(store) == [0, 1]
+
+
+async def test_a_write_is_awaited_however_often_its_caller_is_cancelled(store: HeldStore) -> None:
+    log = log_of(store)
+    store.fails = False
+    log.put("a", b"{}")
+    first = asyncio.create_task(log.flush())
+    await store.reached.wait()
+    for _ in range(3):
+        first.cancel()
+        await as_far_as_it_gets()
+    log.put("b", b"{}")
+    second = asyncio.create_task(log.flush())
+    await as_far_as_it_gets()
+    assert not first.done()
+    store.let_go.set()
+    with pytest.raises(asyncio.CancelledError):
+        await first
+    await second
+    assert await numbers(store) == [0, 1]

@@ -1,6 +1,7 @@
 """The event log of a run: readers see only what would survive a crash."""
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
@@ -34,8 +35,8 @@ class RunLog:
     async def store(self, write: Callable[[Sequence[StoredEvent]], Coroutine[Any, Any, None]]) -> None:
         """Let somebody store what is pending; what could not be stored stays pending.
 
-        A write that has begun is awaited to its end even if the caller is cancelled. The caller may have more to store,
-        as at its deadline, and must not do so before it is known which events are stored.
+        A write that has begun is awaited to its end even if the caller is cancelled, however often. The caller may have
+        more to store, as at its deadline, and must not do so before it is known which events are stored.
         """
         async with self._writing:
             events = tuple(self._pending)
@@ -43,7 +44,9 @@ class RunLog:
             try:
                 await asyncio.shield(writing)
             except asyncio.CancelledError:
-                await asyncio.wait({writing})
+                while not writing.done():  # whoever is in a hurry may cancel once more
+                    with contextlib.suppress(asyncio.CancelledError):
+                        await asyncio.wait({writing})
                 raise
             finally:
                 if writing.done() and not writing.cancelled() and writing.exception() is None:
