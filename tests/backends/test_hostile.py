@@ -218,6 +218,47 @@ async def test_as_many_calls_as_the_setting_says_are_taken(server: ModelServer, 
     assert len({call[1] for call in notes.calls if call[0] == "call"}) == 200
 
 
+THOUGHT, TEXT = ("response.reasoning_text.delta", "response.output_text.delta")
+
+
+def chat_changes(count: int) -> bytes:
+    return b"".join(delta(content="a") if n % 2 else delta(reasoning_content="b") for n in range(count))
+
+
+def responses_changes(count: int) -> bytes:
+    return b"".join(
+        event({"type": TEXT if n % 2 else THOUGHT, "output_index": n, "content_index": 0, "delta": "a"})
+        for n in range(count)
+    )
+
+
+def sealed_thoughts(count: int) -> bytes:
+    item = {"type": "reasoning", "summary": [], "encrypted_content": "x"}
+    return b"".join(event({"type": "response.output_item.done", "output_index": n, "item": item}) for n in range(count))
+
+
+async def test_too_many_changes_between_thoughts_and_text_are_refused(
+    server: ModelServer, connect: Connect, connect_responses: ConnectResponses
+) -> None:
+    refusals = []
+    server.scripts.append(stream(chat_changes(101), DONE))
+    refusals.append(await refused(connect(max_items=100).run(a_request(stream=True), Notes())))
+    for answer in (responses_changes(101), sealed_thoughts(101)):
+        server.scripts[0] = stream(answer)
+        refusals.append(await refused(connect_responses(max_items=100).run(a_request(stream=True), Notes())))
+    for error in refusals:
+        assert "more than 100 items in one turn (`backends.local.max_items`)" in error.message
+        assert error.code == FAILED
+
+
+async def test_as_many_changes_as_the_setting_says_are_taken(
+    server: ModelServer, connect: Connect, notes: Notes
+) -> None:
+    server.scripts.append(stream(chat_changes(100), *[delta(content="a")] * 200, DONE))
+    await connect(max_items=100).run(a_request(stream=True), notes)
+    assert notes.said() == "a" * 250
+
+
 def test_a_call_is_not_read_again_with_each_of_its_pieces() -> None:
     notes = Notes()
     turn = ChatAnswer(AnswerLimits.default("local"), notes)

@@ -22,6 +22,7 @@ class AnswerLimits:
     answer_bytes: int
     values: int
     calls: int
+    items: int
     models: int
 
     @classmethod
@@ -34,6 +35,7 @@ class AnswerLimits:
             int(config.max_answer_bytes),
             config.max_values,
             config.max_calls,
+            config.max_items,
             config.max_models,
         )
 
@@ -56,3 +58,19 @@ class AnswerLimits:
         return BadGatewayError(
             f"The backend '{self.backend}' sent {what} (`backends.{self.backend}.{setting}`).", code=FAILED
         )
+
+
+class ItemCount:
+    """Counts what one turn makes items of: each change between texts, thoughts and refusals begins another one."""
+
+    __slots__ = ("_count", "_limits")
+
+    def __init__(self, limits: AnswerLimits) -> None:
+        self._limits = limits
+        self._count = 0
+
+    def add(self) -> None:
+        """Count one more; BadGatewayError if there are too many."""
+        self._count += 1
+        if self._count > self._limits.items:
+            raise self._limits.excess(f"more than {self._limits.items:,} items in one turn", "max_items")

@@ -55,6 +55,9 @@ class BackendConfig(Settings):
         default=500_000, description="JSON values in one event, or in an answer that is not streamed."
     )
     max_calls: PositiveInt = Field(default=128, description="Function calls in one turn.")
+    max_items: PositiveInt = Field(
+        default=10_000, description="Texts, thoughts and refusals in one turn; each change between them counts."
+    )
     max_models: PositiveInt = Field(default=10_000, description="Models taken from its list.")
     pdf: bool = Field(default=False, description="Whether it takes PDF files as they are.")
     extra_body: dict[str, Any] = Field(default_factory=dict, description="Further fields for every request.")

@@ -9,7 +9,7 @@ from antwort.backends.chat.calls import Calls
 from antwort.backends.chat.chunk import ChatChunk, Delta, decode_chunk, decode_leniently
 from antwort.backends.chat.thoughts import ThinkTags, text_in_details, texts_in_parts
 from antwort.backends.errors import BROKEN, FAILED, excerpt, reported_error
-from antwort.backends.limits import AnswerLimits
+from antwort.backends.limits import AnswerLimits, ItemCount
 from antwort.backends.usage import logprobs_of, usage_of
 from antwort.errors import BadGatewayError
 from antwort.types import JSON
@@ -40,6 +40,8 @@ class ChatAnswer:
     __slots__ = (
         "_backend",
         "_calls",
+        "_items",
+        "_kind",
         "_logprobs",
         "_plain",
         "_reason",
@@ -60,6 +62,8 @@ class ChatAnswer:
         self._sink = sink
         self._text = sink.text
         self._calls = Calls(limits, sink)
+        self._items = ItemCount(limits)
+        self._kind = ""
         self._tags = ThinkTags()
         self._plain = False
         self._logprobs: list[JSON] = []
@@ -120,7 +124,7 @@ class ChatAnswer:
             self._take_reasoning(delta)
         content = delta.content
         if content:
-            if self._plain and choice.logprobs is None and content.__class__ is str:
+            if self._plain and self._kind == "text" and choice.logprobs is None and content.__class__ is str:
                 self._text(content)
             else:
                 self._take_content(content, choice.logprobs)
@@ -128,6 +132,7 @@ class ChatAnswer:
             self._logprobs += logprobs_of(choice.logprobs) or ()
         if delta.refusal:
             self.begun = True
+            self._turn_to("refusal")
             self._sink.refusal(delta.refusal)
         if delta.tool_calls is not None or delta.function_call is not None:
             self._take_calls(delta)
@@ -200,16 +205,24 @@ class ChatAnswer:
     def _think(self, thought: str) -> None:
         if thought:
             self.begun = True
+            self._turn_to("thought")
             self._sink.reasoning(thought)
 
     def _say(self, text: str, logprobs: list[JSON] | None) -> None:
         self.begun = True
+        self._turn_to("text")
         if self._logprobs:
             logprobs, self._logprobs = [*self._logprobs, *(logprobs or ())], []
         if logprobs is None:
             self._text(text)
         else:
             self._text(text, logprobs)
+
+    def _turn_to(self, kind: str) -> None:
+        """Take note of what comes next; a change begins another item."""
+        if kind != self._kind:
+            self._kind = kind
+            self._items.add()
 
     def _finish_reason(self) -> str:
         reason = (self._reason or "stop").lower()

@@ -5,7 +5,7 @@ from typing import Any
 
 from antwort.backends.base import TurnSink
 from antwort.backends.errors import BROKEN
-from antwort.backends.limits import AnswerLimits
+from antwort.backends.limits import AnswerLimits, ItemCount
 from antwort.backends.usage import logprobs_of
 from antwort.errors import BadGatewayError
 from antwort.types import JSON
@@ -43,6 +43,7 @@ class ResponsesOutput:
         "_calls",
         "_fed",
         "_feed",
+        "_items",
         "_last",
         "_limits",
         "_sink",
@@ -55,6 +56,7 @@ class ResponsesOutput:
         self.begun = False
         """Whether anything was fed."""
         self._limits = limits
+        self._items = ItemCount(limits)
         self._sink = sink
         self._text = sink.text
         self._calls: dict[int, _FedCall] = {}
@@ -210,6 +212,7 @@ class ResponsesOutput:
             self._fed.add(key)
             self._last = None
             self.begun = True
+            self._items.add()
             self._sink.opaque(sealed)
 
     def _piece(self, key: Key, delta: str) -> str:
@@ -222,7 +225,10 @@ class ResponsesOutput:
     def _parted(self, key: Key, text: str) -> str:
         last, self._last = self._last, key
         self.begun = True
-        return BREAK + text if last is not None and last[0] == key[0] else text
+        if last is not None and last[0] == key[0]:
+            return BREAK + text
+        self._items.add()
+        return text
 
 
 def _parts(value: Any) -> list[tuple[int, JSON]]:
