@@ -79,18 +79,20 @@ def test_a_foreground_answer_is_finished_before_the_server_stops(tmp_path: Path)
 
 
 @pytest.mark.parametrize("streamed", [True, False])
-def test_a_foreground_answer_that_takes_too_long_is_stored_as_cancelled(tmp_path: Path, streamed: bool) -> None:
+def test_a_foreground_answer_that_takes_too_long_is_stored_as_it_is_told(tmp_path: Path, streamed: bool) -> None:
     gate = Gate()
     with ScriptServer([turn(["Half an ", gate, "answer."])]) as model:
         server = ServerProcess(tmp_path, model.url, shutdown_timeout=1)
         server.start()
         try:
-            asyncio.run(stop_while(server, gate, {"input": "Answer.", "stream": streamed}))
+            told = asyncio.run(stop_while(server, gate, {"input": "Answer.", "stream": streamed}))
             server.start()
             with client_of(server) as client:
                 (response,) = client.get("/responses").json()["data"]
-                assert lint_response(response)["status"] == "cancelled"
-                assert [text_of(item) for item in response["output"]] == (["Half an "] if streamed else [])
+                assert lint_response(response)["status"] == ("failed" if streamed else "cancelled")
+                assert told is None or told == response
+                written = [(item["status"], text_of(item)) for item in response["output"]]
+                assert written == ([("incomplete", "Half an ")] if streamed else [])
             assert "Traceback" not in server.errors
             assert server.errors.count("POST /v1/responses was cut off: the server is stopping") == streamed
         finally:
@@ -98,20 +100,19 @@ def test_a_foreground_answer_that_takes_too_long_is_stored_as_cancelled(tmp_path
     assert model.cancelled == [1]
 
 
-async def stop_while(server: ServerProcess, gate: Gate, body: JSON) -> None:
-    """Ask for an answer that does not come, and stop the server meanwhile."""
+async def stop_while(server: ServerProcess, gate: Gate, body: JSON) -> JSON | None:
+    """Ask for an answer that does not come, and stop the server meanwhile; return what a stream ends with."""
     async with httpx.AsyncClient(base_url=f"{server.url}/v1", timeout=PATIENCE) as client:
         asking = asyncio.ensure_future(client.post("/responses", json=body))
         await gate.reached()
         assert await asyncio.to_thread(server.terminate) == 0
         answer = await asking
         if body["stream"]:
-            events = lint_stream(answer.content).events
-            assert [event["type"] for event in events[-2:]] == ["error", "response.failed"]
-            assert events[-2]["message"] == "The server is stopping. Try again."
-            assert events[-1]["response"]["status"] == "cancelled"
-        else:
-            assert (answer.status_code, answer.json()["error"]["message"]) == (
-                503,
-                "The server is stopping. Try again.",
-            )
+            stream = lint_stream(answer.content)
+            assert stream.types[-2:] == ["error", "response.failed"]
+            assert stream.events[-2]["message"] == "The server is stopping. Try again."
+            assert stream.response["error"]["message"] == "The server is stopping. Try again."
+            return stream.response
+        error = answer.json()["error"]
+        assert (answer.status_code, error["message"]) == (503, "The server is stopping. Try again.")
+        return None

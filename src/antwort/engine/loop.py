@@ -91,6 +91,8 @@ class Loop:
             self.emitter.client_functions = self._clients()
         self.on_progress: Callable[[], None] = _nobody
         """Called when the response got further: a function has returned, or the window was compacted."""
+        self.farewell: APIError | None = None
+        """What the reader of a response that is cut off is told. None if there is nobody left to be told anything."""
         self._compacted = any(e.direction == "output" and e.item["type"] == COMPACTION for e in journal.entries)
 
     async def run(self) -> ResponseObject:
@@ -331,7 +333,7 @@ class Loop:
                 self._journal.change(position)
 
     async def _failed(self, error: APIError) -> None:
-        self._close("completed")
+        self._close("incomplete")
         response = self.response
         response.status = "failed"
         response.usage = self._totals.usage if self._totals.usage.total_tokens else None
@@ -354,10 +356,13 @@ class Loop:
             await self.emitter.flush()
 
     async def _cancelled(self) -> None:
-        """Keep what there is of a response that nobody waits for any more."""
+        """Keep what there is of a response that is cut off, and tell its reader, if there still is one, how it ends."""
         if self.response.background:
             return  # its run goes on elsewhere, or was cancelled in the store
-        self._close("completed")
+        if self.farewell is not None and self._told:
+            await asyncio.shield(asyncio.ensure_future(self._failed(self.farewell)))
+            return
+        self._close("incomplete")
         self.response.status = "cancelled"
         self._metrics.response("cancelled")
         self.response.usage = self._totals.usage

@@ -13,7 +13,7 @@ from antwort.engine.engine import Engine, not_found, shown
 from antwort.engine.events import Events
 from antwort.engine.plan import Plan
 from antwort.engine.replay import replay_response
-from antwort.errors import BadRequestError
+from antwort.errors import BadRequestError, ServiceUnavailableError
 from antwort.functions import Route
 from antwort.functions.http import CONTEXT
 from antwort.large_work import MUCH, is_large
@@ -177,20 +177,22 @@ class Responses:
     async def _stream(self, plan: Plan, receive: Receive, send: Send) -> None:
         stream = EventStream(send)
         loop = self._engine.loop(plan, self._engine.journal(plan), stream)
+        loop.farewell = ServiceUnavailableError("The server is stopping. Try again.")
+
+        def forsake() -> None:
+            loop.farewell = None
 
         async def work() -> None:
-            await loop.run()
+            try:
+                await loop.run()
+            except asyncio.CancelledError:
+                if stream.started and loop.farewell is not None:  # the server stops, and waits no longer
+                    await stream.end()
+                raise
             await stream.end()
 
         with self._heartbeats.watching(stream):
-            try:
-                await while_connected(receive, work)
-            except asyncio.CancelledError:
-                if stream.started and plan.response.status == "cancelled":  # the server stops, and waits no longer
-                    loop.emitter.error("server_error", "The server is stopping. Try again.")
-                    loop.emitter.announce("failed")
-                    await stream.end()
-                raise
+            await while_connected(receive, work, on_leave=forsake)
 
     # --- windows -----------------------------------------------------------------------------------------------------
 

@@ -138,8 +138,10 @@ class Heartbeats:
                     beat.add_done_callback(self._beats.discard)
 
 
-async def while_connected(receive: Receive, work: Callable[[], Awaitable[None]]) -> None:
-    """Do some work; if the client leaves before it is done, cancel it and return.
+async def while_connected(
+    receive: Receive, work: Callable[[], Awaitable[None]], *, on_leave: Callable[[], None] = lambda: None
+) -> None:
+    """Do some work; if the client leaves before it is done, cancel it and return. `on_leave` is called before that.
 
     Nobody watches for the first moment: work that is done by then is not worth a task beside it.
     """
@@ -153,6 +155,7 @@ async def while_connected(receive: Receive, work: Callable[[], Awaitable[None]])
         while (await receive())["type"] != "http.disconnect":
             pass
         gone = True
+        on_leave()
         if task is not None:
             task.cancel()
 
