@@ -34,7 +34,10 @@ from antwort.config import (
     RateConfig,
     ServerConfig,
 )
+from antwort.large_work import LargeWork
 from antwort.observability import Metrics, NoTracer
+from antwort.server import passthrough
+from antwort.server.forwarded import Forwarded, read_forwarded
 from antwort.server.passthrough import Passthrough
 from antwort.testing import Gate, RunningApp, ScriptedBackend, ScriptServer, call, fail, running, turn
 
@@ -256,6 +259,24 @@ def test_a_server_gets_its_own_key_and_nothing_of_the_client(tmp_path: Path) -> 
     assert received["authorization"] == "Bearer secret-backend"
     assert "secret-client" not in str(received)
     assert not {"cookie", "x-anything"} & {name.lower() for name in received}
+
+
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/embeddings"])
+def test_a_large_body_is_read_on_a_thread(tmp_path: Path, path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    readers: list[str] = []
+
+    def watched(body: bytes | bytearray, max_values: int) -> Forwarded:
+        readers.append(threading.current_thread().name)
+        return read_forwarded(body, max_values)
+
+    monkeypatch.setattr(passthrough, "read_forwarded", watched)
+    with recording() as recorder, running(Antwort(config(tmp_path), backend=recorder.url)) as app:
+        for size in (10, 100_000):
+            body = {"model": "m", "input": "x" * size, "messages": [{"role": "user", "content": "x" * size}]}
+            assert post(app, path, json=body).status_code == 200
+    small, large = readers
+    assert "large-work" not in small
+    assert "large-work" in large
 
 
 # --- who may, and how much -------------------------------------------------------------------------------------------
@@ -527,7 +548,7 @@ def test_a_client_that_leaves_before_the_answer_aborts_it_too(tmp_path: Path) ->
 async def test_a_client_that_does_not_read_pauses_the_reading_of_the_server() -> None:
     reply = _Endless()
     route = ModelRoute(ScriptedBackend([]), transport=cast("Transport", _Always(reply)))
-    passthrough = Passthrough(ModelRouter([route]), Metrics("0"), NoTracer())
+    endpoints = Passthrough(ModelRouter([route]), Metrics("0"), NoTracer(), LargeWork(), max_values=1000)
     sent = 0
     full, left = asyncio.Event(), asyncio.Event()
     incoming: list[Message] = [{"type": "http.request", "body": json.dumps(CHAT).encode()}]
@@ -546,7 +567,7 @@ async def test_a_client_that_does_not_read_pauses_the_reading_of_the_server() ->
             await asyncio.Event().wait()
 
     scope = {"type": "http", "method": "POST", "path": "/", "headers": []}
-    serving = asyncio.ensure_future(passthrough.chat_completions(scope, receive, send))
+    serving = asyncio.ensure_future(endpoints.chat_completions(scope, receive, send))
     async with asyncio.timeout(20):
         await full.wait()
     for _ in range(20):

@@ -101,7 +101,7 @@ class ServerConfig(Settings):
     )
     max_values: PositiveInt = Field(
         default=150_000,
-        description="JSON values in a request: items, parts, tools, properties, numbers. Embeddings take any number.",
+        description="JSON values in a request: items, parts, tools, properties, numbers. Not of texts to embed.",
     )
     cors_origins: list[str] = Field(
         default_factory=list, description="Origins of web pages that may call the server; '*' allows all."

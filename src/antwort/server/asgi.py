@@ -73,7 +73,9 @@ def build_asgi(parts: Parts) -> ASGIApp:
             parts.router,
             parts.metrics,
             parts.engine.tracer,
+            parts.engine.large_work,
             parts.engine.check_url,
+            max_values=server.max_values,
             deadline=parts.config.engine.deadline,
         ).routes(),
     ]
@@ -92,7 +94,7 @@ def build_asgi(parts: Parts) -> ASGIApp:
         refused=router.refused,
     )
     app = BodyLimitMiddleware(
-        app, server.max_body_bytes, parts.bodies, max_values=server.max_values, unread={"/v1/embeddings"}
+        app, server.max_body_bytes, parts.bodies, max_values=server.max_values, uncounted={"/v1/embeddings"}
     )
     if (hosts := AllowedHosts.of(server)) is not None:
         app = HostMiddleware(app, hosts, parts.refusals)

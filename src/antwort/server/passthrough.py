@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -12,13 +11,15 @@ from starlette.types import Message, Receive, Scope, Send
 
 from antwort.backends import ModelRouter, ModelTarget, Reply, Transport
 from antwort.backends.errors import DEADLINE, reply_error
-from antwort.engine.links import CheckUrl, check_links, part_links
+from antwort.engine.links import CheckUrl, check_links
 from antwort.errors import APIError, BadRequestError, GatewayTimeoutError
+from antwort.large_work import LargeWork
 from antwort.observability import Metrics, Tracer
 from antwort.scopes import RESPONSES_WRITE
 from antwort.server.bodies import read_body, require_json
 from antwort.server.description import examples
 from antwort.server.description.shapes import ChatRequest, EmbeddingsRequest
+from antwort.server.forwarded import Fields, read_forwarded
 from antwort.server.raw import RawRoute
 from antwort.server.sse import while_connected
 from antwort.types import JSON
@@ -27,16 +28,16 @@ __all__ = ["Passthrough"]
 
 logger = logging.getLogger(__name__)
 
-Fields = dict[str, msgspec.Raw]
 
 EVENTS = "text/event-stream"
 MAX_ERROR = 64 * 1024
+LARGE = 64 * 1024
+"""Bytes from which on a body is read on a thread: as many can be some ten thousand values, each to be looked at."""
 _PASSED = ("content-type", "retry-after", "retry-after-ms")
 """All that is kept of an answer's head. The rest speaks of the connection or of the server behind us."""
 _OF_THE_CLIENT = frozenset({400, 404, 413, 422, 429})
 """Errors that tell the client something about its own request."""
 
-_decode = msgspec.json.Decoder(Fields).decode
 _encode = msgspec.json.encode
 
 
@@ -48,14 +49,18 @@ class Passthrough:
         router: ModelRouter,
         metrics: Metrics,
         tracer: Tracer,
+        large_work: LargeWork,
         check_url: CheckUrl | None = None,
         *,
+        max_values: int,
         deadline: float | None = None,
     ) -> None:
         self._router = router
         self._deadline = deadline
         self._tracer = tracer
+        self._large_work = large_work
         self._check_url = check_url
+        self._max_values = max_values
         self._requests = metrics.counter(
             "antwort_passthrough_requests_total", "Requests passed through to model servers.", ["path", "status"]
         )
@@ -117,12 +122,13 @@ class Passthrough:
             self._requests.labels(f"/v1{path}", str(status)).inc()
 
     async def _pass(self, path: str, body: bytes | bytearray, send: Send) -> None:
-        fields = _read(body)
+        read = await self._large_work.run_if(len(body) >= LARGE, read_forwarded, body, self._max_values)
+        fields = read.fields
         asked = _model(fields)
         target = await self._router.resolve(asked)
         transport = _transport(target, path)
         if self._check_url is not None:
-            await check_links(_links(fields), self._check_url)
+            await check_links(read.links, self._check_url)
         if target.model != asked:
             fields["model"] = msgspec.Raw(_encode(target.model))
             body = _encode(fields)
@@ -163,31 +169,6 @@ async def _answer(reply: Reply, target: ModelTarget, transport: Transport, send:
 
 def _is_true(value: msgspec.Raw | None) -> bool:
     return value is not None and bytes(value).strip() == b"true"
-
-
-def _read(body: bytes | bytearray) -> Fields:
-    """Read the names of a request's fields and leave their values as they were written."""
-    try:
-        return _decode(body)
-    except msgspec.ValidationError as error:
-        raise BadRequestError(f"The body must be a JSON object: {error}.", code="invalid_type") from None
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise BadRequestError(f"The body is not valid JSON: {error}.", code="invalid_json") from None
-
-
-def _links(fields: Fields) -> Iterator[tuple[str, str]]:
-    """Give the URLs that the model server would fetch; messages without any are not read."""
-    raw = bytes(fields.get("messages", b""))
-    if b"_url" not in raw and b"\\u" not in raw:  # the name could be written with escapes
-        return
-    try:
-        messages: Any = msgspec.json.decode(raw)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise BadRequestError(f"The body is not valid JSON: {error}.", param="messages", code="invalid_json") from None
-    for place, message in enumerate(messages if isinstance(messages, list) else ()):
-        content = message.get("content") if isinstance(message, dict) else None
-        for index, part in enumerate(content if isinstance(content, list) else ()):
-            yield from part_links(part, f"messages[{place}].content[{index}]")
 
 
 def _model(fields: Fields) -> str | None:

@@ -41,18 +41,18 @@ class Bodies:
 class BodyLimitMiddleware:
     """Refuse a body that is too large, by its announced length or, without one, while it is being read.
 
-    One of JSON that holds too many values is refused while it is being read, whichever route reads it. To the paths of
-    `unread`, bodies are passed on and not read: they may hold any number, such as the tokens of texts to embed.
+    One of JSON that holds too many values is refused while it is being read, whichever route reads it. Those to the
+    paths of `uncounted` may hold any number, such as the tokens of texts to embed, and are looked at by their routes.
     """
 
     def __init__(
-        self, app: ASGIApp, limit: int, bodies: Bodies, *, max_values: int, unread: Collection[str] = ()
+        self, app: ASGIApp, limit: int, bodies: Bodies, *, max_values: int, uncounted: Collection[str] = ()
     ) -> None:
         self.app = app
         self._limit = limit
         self._bodies = bodies
         self._max_values = max_values
-        self._unread = unread
+        self._uncounted = uncounted
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
@@ -69,7 +69,7 @@ class BodyLimitMiddleware:
         if size > self._limit:
             raise self._too_large()
         # In a body with fewer bytes there cannot be too many; one that claims to be something else is not read as JSON.
-        counts = size > self._max_values and b"json" in kind.lower() and scope["path"] not in self._unread
+        counts = size > self._max_values and b"json" in kind.lower() and scope["path"] not in self._uncounted
         values = Values(self._max_values) if counts else None
         read = counted = 0
 
