@@ -180,6 +180,18 @@ def test_a_traceback_is_one_field_of_a_json_line(lines: io.StringIO) -> None:
     assert str(line["exception"]).endswith("ValueError: broken")
 
 
+def test_very_long_messages_and_exceptions_are_cut(lines: io.StringIO) -> None:
+    try:
+        raise ValueError("x" * 5_000_000)
+    except ValueError as error:
+        log.exception("failed: %s", error)
+    (line,) = parsed(lines)
+    assert str(line["message"]).startswith("failed: xxx")
+    for name in ("message", "exception"):
+        assert len(str(line[name])) < 100_000
+        assert str(line[name]).endswith("characters is left out …]")
+
+
 def test_a_logged_text_cannot_pass_for_a_line_of_its_own(console: io.StringIO) -> None:
     try:
         raise ValueError("x\n12:00:00.000 INFO    forged\u202812:00:00.000 forged")

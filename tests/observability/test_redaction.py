@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from typing_extensions import override
 
 from antwort.observability import Redactor, redact
-from antwort.observability.redaction import MASK, is_secret_key
+from antwort.observability.redaction import LONGEST_TEXT, MASK, is_secret_key
 
 JWT = "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiJtZSJ9.c2lnbmF0dXJl-_x"
 
@@ -203,3 +203,15 @@ def test_a_field_is_masked_whole_for_its_name() -> None:
     assert redactor.field("api_key", 123456) == MASK
     assert redactor.field("api_key", None) is None
     assert redactor.field("input_tokens", 12) == 12
+
+
+@pytest.mark.parametrize("secret", ["first second third fourth", "sk-proj-abcDEF123456", f"Bearer {JWT}"])
+@pytest.mark.parametrize("before", [2, 5, 8, 12, 20, 30])
+def test_an_excerpt_of_a_long_text_has_no_half_of_a_secret(secret: str, before: int) -> None:
+    start = LONGEST_TEXT - before
+    text = "word " * (start // 5) + " " * (start % 5) + secret + " rest" * 1_000_000
+    shown = Redactor(["first second third fourth"]).excerpt(text)
+    assert shown.startswith("word word ")
+    assert shown.endswith(f"[… the rest of {len(text):,} characters is left out …]")
+    assert set(shown.partition(" [… ")[0].split()) <= {"word", "wor", "wo", "w"}
+    assert len(shown) < LONGEST_TEXT

@@ -99,7 +99,7 @@ class _Formatter(logging.Formatter):
             text = record.getMessage()
         except Exception:  # noqa: BLE001 — a wrong placeholder must not cost us the line
             text = json.dumps(self.redactor.value([record.msg, record.args]))
-        return self.redactor.text(text)
+        return self.redactor.excerpt(text)
 
     def fields(self, record: logging.LogRecord) -> dict[str, JSONValue]:
         found: dict[str, object] = {**log_context()}
@@ -113,7 +113,7 @@ class _Formatter(logging.Formatter):
             parts.append(self.formatException(record.exc_info))
         if record.stack_info:
             parts.append(self.formatStack(record.stack_info))
-        return self.redactor.text("\n".join(parts))
+        return self.redactor.excerpt("\n".join(parts))
 
 
 class JSONFormatter(_Formatter):

@@ -23,6 +23,11 @@ _LARGEST_INT = 4096
 _SHORTEST_VALUE = 6
 """Known values below this length would turn ordinary words into asterisks."""
 
+LONGEST_TEXT = 100_000
+"""Characters of a text that are looked at for the log: an error may carry a whole file."""
+_MARGIN = 10_000
+"""Characters before a cut that are left out: half of a secret is not known for one."""
+
 _DEEPEST_VALUE = 8
 """Values nested deeper, circular ones among them, are cut."""
 
@@ -105,6 +110,13 @@ class Redactor:
         if self._known is not None:
             text = self._known.sub(MASK, text)
         return redact(text)
+
+    def excerpt(self, text: str) -> str:
+        """Return the text with its secrets masked, and without its end if it is so long that this would take long."""
+        if len(text) <= LONGEST_TEXT:
+            return self.text(text)
+        kept = self.text(text[:LONGEST_TEXT])[:-_MARGIN]
+        return f"{kept} [… the rest of {len(text):,} characters is left out …]"
 
     def field(self, name: str, value: object) -> JSONValue:
         """Return a named value as JSON data, masked as a whole if the name is secret-looking."""
