@@ -15,9 +15,9 @@ from tests.support.qdrant import QdrantServer
 
 from antwort.providers.file_search.settings import PgvectorSettings, QdrantSettings
 from antwort.providers.file_search.vectors.base import VectorStoreBackend
-from antwort.providers.file_search.vectors.embedded import Embedded
-from antwort.providers.file_search.vectors.pgvector import Pgvector
-from antwort.providers.file_search.vectors.qdrant import Qdrant
+from antwort.providers.file_search.vectors.embedded.backend import Embedded
+from antwort.providers.file_search.vectors.pgvector.backend import Pgvector
+from antwort.providers.file_search.vectors.qdrant.backend import Qdrant
 from benchmarks.processes import cpu_seconds
 
 PATIENCE = 300

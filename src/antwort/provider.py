@@ -9,6 +9,7 @@ from pydantic import BaseModel, Field, SecretStr
 from starlette.requests import Request
 from starlette.responses import Response
 
+from antwort.concurrency.single_flight import SingleFlight
 from antwort.config import Settings
 from antwort.context import Agent, Context, Principal, Progress, Source
 from antwort.errors import (
@@ -95,6 +96,7 @@ __all__ = [
     "ServiceUnavailableError",
     "Services",
     "Settings",
+    "SingleFlight",
     "Source",
     "TooLargeError",
     "ToolCall",

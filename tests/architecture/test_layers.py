@@ -33,6 +33,7 @@ LAYERS = (
     ("context",),
     ("scopes",),
     ("http_client",),
+    ("concurrency",),
     ("large_work",),
     ("errors",),
     ("types",),

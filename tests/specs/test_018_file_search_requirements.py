@@ -30,7 +30,7 @@ from antwort.config import Config, load_config
 from antwort.providers.file_search import FileSearch
 from antwort.providers.file_search.embedding import EmbeddingClient
 from antwort.providers.file_search.vectors.base import Chunk, Count, Hit, Query, VectorStoreBackend
-from antwort.providers.file_search.vectors.qdrant import Qdrant
+from antwort.providers.file_search.vectors.qdrant.backend import Qdrant
 from antwort.testing import running
 
 

@@ -4,6 +4,7 @@ import asyncio
 import logging
 import socket
 import ssl
+import zlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
@@ -21,13 +22,10 @@ from antwort.http_client import (
     HttpClient,
     OutboundError,
     OutboundTimeoutError,
+    TooLargeError,
     UnreachableError,
 )
-from antwort.outbound.addresses import Allowed, is_public
-from antwort.outbound.bodies import ACCEPTED, read_body
-from antwort.outbound.targets import check_port, read_url, shown
-
-__all__ = ["Outbound", "Resolve"]
+from antwort.outbound.addresses import Allowed, check_port, is_public, read_url, shown
 
 logger = logging.getLogger(__name__)
 
@@ -42,6 +40,8 @@ _CONNECT = 5.0
 """Seconds to connect to one of them."""
 _SERVICE = "the service"
 """What errors call a server that the operator configured: its name and address are not for models."""
+_ACCEPTED = "gzip, deflate"
+_CHUNK = 64 * 1024
 _FAILURES = (aiohttp.ClientError, OSError, HttpProcessingError, UnicodeError)
 
 
@@ -94,7 +94,7 @@ class Outbound(HttpClient):
         if self._settings.model_urls == "none":
             raise BlockedError("URLs are not taken here; send the content itself, as a data URL.")
         target = read_url(url)
-        host, port = _place(target)
+        host, port = _host_and_port(target)
         if self._settings.model_urls == "public" and not self._allowed.host(host, port):
             async with self._in_time(_quoted(host), None):
                 await self._checked(host, port)
@@ -103,7 +103,7 @@ class Outbound(HttpClient):
         self, target: URL, headers: Mapping[str, str], max_bytes: int | None
     ) -> tuple[HttpAnswer, str | None]:
         """Get one URL; also return where it redirects to, if it does."""
-        host, port = _place(target)
+        host, port = _host_and_port(target)
         failure: Exception | None = None
         for address in (await self._checked(host, port))[:_MAX_ADDRESSES]:
             try:
@@ -191,13 +191,13 @@ class Outbound(HttpClient):
         return session
 
     def _headers(self, headers: Mapping[str, str]) -> dict[str, str]:
-        own = {"user-agent": f"antwort/{antwort.__version__}", "accept-encoding": ACCEPTED}
+        own = {"user-agent": f"antwort/{antwort.__version__}", "accept-encoding": _ACCEPTED}
         return own | {name.lower(): value for name, value in headers.items()}
 
     async def _answer(
         self, response: aiohttp.ClientResponse, url: str, whose: str, max_bytes: int | None
     ) -> HttpAnswer:
-        body = await read_body(response, whose, max_bytes or int(self._settings.max_bytes))
+        body = await _read_body(response, whose, max_bytes or int(self._settings.max_bytes))
         headers = {name.lower(): value for name, value in response.headers.items()}
         return HttpAnswer(url, response.status, headers, body)
 
@@ -219,7 +219,7 @@ async def _resolved(host: str, port: int) -> Sequence[str]:
     return list(dict.fromkeys(str(sockaddr[0]) for *_, sockaddr in found))
 
 
-def _place(target: URL) -> tuple[str, int]:
+def _host_and_port(target: URL) -> tuple[str, int]:
     """Return the host and port of a URL."""
     return str(target.raw_host).lower().rstrip("."), int(target.port or 0)
 
@@ -250,3 +250,46 @@ def _unreachable(whom: str, error: Any) -> UnreachableError:
     if isinstance(error, aiohttp.ClientConnectorError | aiohttp.ConnectionTimeoutError) or error is None:
         return UnreachableError(f"{_first(whom)} cannot be reached.")
     return UnreachableError(f"{_first(whom)} broke off, or did not answer in HTTP.")
+
+
+# --- bodies, read up to a limit, which also holds for what comes out of a compressed one ------------------------------
+
+
+async def _read_body(response: aiohttp.ClientResponse, whose: str, limit: int) -> bytes:
+    """Return the body of an answer as it was before its compression; errors say `whose` answer it is."""
+    encoding = response.headers.get("content-encoding", "identity").strip().lower()
+    if encoding in {"", "identity"}:
+        return await _read(response, whose, limit)
+    if encoding not in {"gzip", "x-gzip", "deflate"}:
+        raise UnreachableError(f"The answer of {whose} is compressed in a way that was not asked for.")
+    return _unpacked(await _read(response, whose, limit), whose, limit)
+
+
+async def _read(response: aiohttp.ClientResponse, whose: str, limit: int) -> bytes:
+    if (response.content_length or 0) > limit:
+        raise _too_large(whose, limit)
+    body = bytearray()
+    async for chunk in response.content.iter_chunked(_CHUNK):
+        body += chunk
+        if len(body) > limit:
+            raise _too_large(whose, limit)
+    return bytes(body)
+
+
+def _unpacked(packed: bytes, whose: str, limit: int) -> bytes:
+    # `deflate` should have a zlib header; some servers send it bare.
+    bare = packed[:1] not in {b"\x1f", b"\x78"}
+    unpacker = zlib.decompressobj(-zlib.MAX_WBITS if bare else zlib.MAX_WBITS | 32)
+    try:
+        body = unpacker.decompress(packed, limit + 1)
+    except zlib.error:
+        raise UnreachableError(f"The answer of {whose} is broken: it cannot be decompressed.") from None
+    if len(body) > limit:
+        raise _too_large(whose, limit)
+    if not unpacker.eof:
+        raise UnreachableError(f"The answer of {whose} broke off.")
+    return body
+
+
+def _too_large(whose: str, limit: int) -> TooLargeError:
+    return TooLargeError(f"The answer of {whose} is larger than the {limit:,} bytes that are read.")

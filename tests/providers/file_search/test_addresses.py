@@ -20,8 +20,8 @@ from typing_extensions import override
 from antwort.providers.file_search import FileSearch, FileSearchSettings
 from antwort.providers.file_search.settings import PgvectorSettings, QdrantSettings
 from antwort.providers.file_search.vectors.base import VectorStoreBackend
-from antwort.providers.file_search.vectors.pgvector import Pgvector
-from antwort.providers.file_search.vectors.qdrant import Qdrant
+from antwort.providers.file_search.vectors.pgvector.backend import Pgvector
+from antwort.providers.file_search.vectors.qdrant.backend import Qdrant
 
 SECRETS = ["127.0.0.1", "localhost", "secret-path", "the-user", "hunter22", "secretdb", "internal"]
 NOWHERE = f"{'x' * 64}.internal"

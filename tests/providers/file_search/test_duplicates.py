@@ -12,7 +12,7 @@ from typing_extensions import override
 
 from antwort.providers.file_search import FileSearch
 from antwort.providers.file_search.vectors.base import Hit, Query
-from antwort.providers.file_search.vectors.qdrant import Qdrant
+from antwort.providers.file_search.vectors.qdrant.backend import Qdrant
 from antwort.types import JSON
 
 HYBRID: Any = {"hybrid_search": {"embedding_weight": 1.0, "text_weight": 1.0}}

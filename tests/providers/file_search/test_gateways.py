@@ -27,7 +27,7 @@ from tests.support.qdrant import QdrantServer
 from antwort.errors import ConfigError
 from antwort.providers.file_search import FileSearch
 from antwort.providers.file_search.reconcile import Reconciler
-from antwort.providers.file_search.vectors.embedded import Embedded
+from antwort.providers.file_search.vectors.embedded.backend import Embedded
 
 CLIENTS, ROUNDS = 4, 4
 ELSEWHERE = "in the data folder of another server; use qdrant or pgvector to share them"

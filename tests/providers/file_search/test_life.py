@@ -15,10 +15,11 @@ from tests.support.qdrant import QdrantServer
 from typing_extensions import override
 
 from antwort.providers.file_search import FileSearch
+from antwort.providers.file_search.errors import VectorStoreUnavailable
 from antwort.providers.file_search.reconcile import Reconciler
-from antwort.providers.file_search.stores import KIND, State, Store
-from antwort.providers.file_search.vectors.base import Chunk, VectorStoreUnavailable
-from antwort.providers.file_search.vectors.qdrant import Qdrant
+from antwort.providers.file_search.vector_stores import KIND, StoreState, VectorStoreRecord
+from antwort.providers.file_search.vectors.base import Chunk
+from antwort.providers.file_search.vectors.qdrant.backend import Qdrant
 from antwort.types import JSON
 
 WEEK: Any = {"anchor": "last_active_at", "days": 7}
@@ -29,9 +30,9 @@ def keep_house(stage: Served, provider: FileSearch) -> None:
     on_loop(stage, Reconciler(provider._stores, provider._backend).once())
 
 
-def states(stage: Served, provider: FileSearch) -> list[State]:
+def states(stage: Served, provider: FileSearch) -> list[StoreState]:
     """Return the states of all records."""
-    return [Store(kept).state for _, kept in on_loop(stage, provider.services.records.scan(KIND))]
+    return [VectorStoreRecord(kept).state for _, kept in on_loop(stage, provider.services.records.scan(KIND))]
 
 
 def test_days_that_are_set_later_begin_when_they_are_set(
@@ -88,7 +89,7 @@ def test_stores_that_could_not_be_created_are_not_counted(
             assert failed.value.status_code == 503
         qdrant.start()
         client.vector_stores.create(name="after")
-        assert sorted(states(stage, provider)) == [State.DELETING] * 3 + [State.READY] * 2
+        assert sorted(states(stage, provider)) == [StoreState.DELETING] * 3 + [StoreState.READY] * 2
         with pytest.raises(BadRequestError, match="There are 2 vector stores already"):
             client.vector_stores.create(name="too many")
 
@@ -113,7 +114,7 @@ def test_nothing_brings_a_store_back_that_is_being_deleted(
             await stores.touch(seen)
 
         on_loop(stage, go_on_from_what_was_seen())
-        assert states(stage, provider) == [State.DELETING]
+        assert states(stage, provider) == [StoreState.DELETING]
         assert stage.request("GET", f"/vector_stores/{made.id}").status_code == 404
         keep_house(stage, provider)
         assert states(stage, provider) == []
@@ -179,7 +180,7 @@ def test_a_collection_that_cannot_be_removed_does_not_hinder_the_others(
         backend.broken = {names[0]}  # whose turn is first
         keep_house(stage, provider)
         assert collections(qdrant) == {names[0]}
-        assert states(stage, provider) == [State.DELETING]
+        assert states(stage, provider) == [StoreState.DELETING]
         backend.broken = set()
         keep_house(stage, provider)
         assert (collections(qdrant), states(stage, provider)) == (set(), [])
@@ -203,7 +204,7 @@ def test_housekeeping_stops_when_the_database_is_gone(
         with pytest.raises(VectorStoreUnavailable):
             keep_house(stage, provider)
         assert len(backend.asked) == 1
-        assert states(stage, provider) == [State.DELETING] * 3
+        assert states(stage, provider) == [StoreState.DELETING] * 3
 
 
 @pytest.mark.parametrize("order", ["asc", "desc"])

@@ -32,20 +32,20 @@ from antwort import Antwort, Context, ToolResult
 from antwort.config import Config
 from antwort.provider import Provider
 from antwort.providers.file_search import FileSearch
-from antwort.providers.file_search.stores import KIND, TOMBSTONE, State, Store
+from antwort.providers.file_search.vector_stores import KIND, TOMBSTONE, StoreState, VectorStoreRecord
 from antwort.testing import running
 
 QUICK = {"reconcile": 0.1}
 """Housekeeping that does not let us wait."""
 
 
-def records(provider: FileSearch, stage: Served) -> dict[str, State]:
+def records(provider: FileSearch, stage: Served) -> dict[str, StoreState]:
     """Return the records of all tenants with their state."""
     found = on_loop(stage, provider.services.records.scan(KIND))
-    return {kept.id: Store(kept).state for _, kept in found}
+    return {kept.id: VectorStoreRecord(kept).state for _, kept in found}
 
 
-def record(store_id: str, state: State) -> dict[str, Any]:
+def record(store_id: str, state: StoreState) -> dict[str, Any]:
     """Return a record as a crash leaves it."""
     return {
         "name": "left behind",
@@ -125,7 +125,7 @@ def test_a_store_that_cannot_be_created_leaves_nothing(
         with pytest.raises(APIStatusError) as refused:
             client.vector_stores.create(name="during")
         assert refused.value.status_code == 503
-        assert set(records(provider, stage).values()) == {State.READY, State.DELETING}
+        assert set(records(provider, stage).values()) == {StoreState.READY, StoreState.DELETING}
         qdrant.start()
         until(lambda: set(records(provider, stage)) == {kept.id})
         assert [one.name for one in client.vector_stores.list()] == ["before"]
@@ -169,7 +169,7 @@ class Crashed(Provider):
 
     name = "file_search"
 
-    def __init__(self, store: str, state: State) -> None:
+    def __init__(self, store: str, state: StoreState) -> None:
         super().__init__()
         self._left = store, state
 
@@ -180,7 +180,7 @@ class Crashed(Provider):
         yield
 
 
-def crashed(tmp_path: Path, store: str, state: State) -> None:
+def crashed(tmp_path: Path, store: str, state: StoreState) -> None:
     """Let a gateway crash in the middle of something."""
     with running(Antwort(Config(data_dir=tmp_path, providers={}), providers=[Crashed(store, state)])):
         pass
@@ -191,7 +191,7 @@ def test_a_crash_during_creation_is_completed_at_the_next_start(
     tmp_path: Path, qdrant: QdrantServer, embeddings: EmbeddingServer, has_collection: bool
 ) -> None:
     store = "vs_" + "1" * 32
-    crashed(tmp_path, store, State.CREATING)
+    crashed(tmp_path, store, StoreState.CREATING)
     if has_collection:
         make(qdrant, f"antwort_{store}")
     qdrant.kill()
@@ -210,7 +210,7 @@ def test_a_crash_during_deletion_is_completed_at_the_next_start(
     tmp_path: Path, qdrant: QdrantServer, embeddings: EmbeddingServer, has_collection: bool
 ) -> None:
     store = "vs_" + "2" * 32
-    crashed(tmp_path, store, State.DELETING)
+    crashed(tmp_path, store, StoreState.DELETING)
     if has_collection:
         make(qdrant, f"antwort_{store}")
     provider = FileSearch.from_settings(settings_for(qdrant, embeddings))
@@ -224,14 +224,14 @@ def test_a_crash_during_expiry_is_completed_at_the_next_start(
     tmp_path: Path, qdrant: QdrantServer, embeddings: EmbeddingServer
 ) -> None:
     store = "vs_" + "3" * 32
-    crashed(tmp_path, store, State.EXPIRED)
+    crashed(tmp_path, store, StoreState.EXPIRED)
     make(qdrant, f"antwort_{store}")
     provider = FileSearch.from_settings(settings_for(qdrant, embeddings))
     with staged(tmp_path, [], {}, provider=provider) as stage:
 
         def is_cleared() -> bool:
             kept = on_loop(stage, provider.services.records.get("default", KIND, store))
-            return kept is not None and Store(kept).is_cleared
+            return kept is not None and VectorStoreRecord(kept).is_cleared
 
         until(is_cleared)
         assert collections(qdrant) == set()

@@ -24,7 +24,7 @@ from tests.support.embeddings import EmbeddingServer
 from tests.support.qdrant import QdrantServer
 
 from antwort.providers.file_search import FileSearch
-from antwort.providers.file_search.stores import KIND, State
+from antwort.providers.file_search.vector_stores import KIND, StoreState
 
 
 def test_a_store_is_shown_as_openai_shows_it(
@@ -281,7 +281,7 @@ def test_a_search_of_all_finds_what_is_behind_many_that_have_expired(
     with staged(tmp_path, answering("tea"), {}, provider=provider) as stage:
         records = provider.services.records
         client = stage.client()
-        first, gone = client.vector_stores.create(name="first").id, {"state": State.EXPIRED, "cleared": True}
+        first, gone = client.vector_stores.create(name="first").id, {"state": StoreState.EXPIRED, "cleared": True}
 
         async def expire_many() -> None:
             value = (await provider._stores.get("default", first)).kept.value

@@ -24,8 +24,9 @@ from typing_extensions import override
 
 from antwort import Context
 from antwort.providers.file_search import FileSearch
-from antwort.providers.file_search.vectors.base import Count, VectorStoreUnavailable
-from antwort.providers.file_search.vectors.qdrant import Qdrant
+from antwort.providers.file_search.errors import VectorStoreUnavailable
+from antwort.providers.file_search.vectors.base import Count
+from antwort.providers.file_search.vectors.qdrant.backend import Qdrant
 from antwort.testing import call, turn
 from antwort.types import JSON
 

@@ -12,7 +12,7 @@ from tests.providers.file_search.stage import outputs, searching, staged, tool
 from tests.support.embeddings import Asked, EmbeddingServer, Reply, error
 from typing_extensions import override
 
-from antwort.providers.file_search.embedding.splitting import windows
+from antwort.providers.file_search.embedding.http import windows
 
 WORDS = 100
 """Words that the model of the service reads."""

@@ -10,8 +10,6 @@ import operator
 from collections.abc import Callable, Mapping
 from typing import TypeAlias
 
-__all__ = ["CONSTANTS", "FUNCTIONS", "LARGEST_BITS", "OPERATORS", "ExpressionError", "Function", "Number", "fits"]
-
 Number: TypeAlias = int | float
 
 LARGEST_BITS = 4096

@@ -23,8 +23,6 @@ from antwort.providers.basics.arithmetic import (
     fits,
 )
 
-__all__ = ["LONGEST_TEXT", "ExpressionError", "Number", "evaluate", "format_number"]
-
 LONGEST_TEXT = 1000
 DEEPEST_NESTING = 50
 

@@ -24,18 +24,16 @@ from antwort.provider import (
 )
 from antwort.providers.file_search import report
 from antwort.providers.file_search.embedding import EmbeddingClient, make_embedding
+from antwort.providers.file_search.errors import FileSearchError, Unavailable, VectorStoreUnavailable
 from antwort.providers.file_search.reconcile import Reconciler
 from antwort.providers.file_search.routes import VectorStoreRoutes
-from antwort.providers.file_search.search import Findings, Found, Searcher, SearchError, Wish
+from antwort.providers.file_search.search import FoundChunk, Searcher, SearchOutcome, Wish
 from antwort.providers.file_search.settings import FileSearchSettings
-from antwort.providers.file_search.shared import Unavailable
-from antwort.providers.file_search.stores import Store, VectorStores
-from antwort.providers.file_search.vectors.base import Filter, VectorStoreBackend, VectorStoreUnavailable
+from antwort.providers.file_search.vector_stores import VectorStoreRecord, VectorStores
+from antwort.providers.file_search.vectors.base import Filter, VectorStoreBackend
 from antwort.providers.file_search.vectors.build import make_backend
 from antwort.providers.file_search.vectors.filters import parse_filter
 from antwort.providers.file_search.wire import ToolOptions
-
-__all__ = ["FileSearch"]
 
 logger = logging.getLogger(__name__)
 
@@ -161,15 +159,15 @@ class FileSearch(VectorStoreRoutes):
         limit = options.max_num_results or self.settings.max_results
         try:
             findings = await self.searched(stores, Wish.of((query,), limit, filters, options.ranking_options))
-        except SearchError as error:
-            raise SearchError(f"{error} {_ADVICE}") from error
+        except FileSearchError as error:
+            raise FileSearchError(f"{error} {_ADVICE}") from error
         if away:
             findings.notes.append(f"Vector stores not searched, since this server does not keep their vectors: {away}.")
         item = {"queries": [query], "results": [_result(one) for one in findings.found]}
         return ToolResult(report.results(ctx, query, findings), item=item)
 
     @override
-    async def searched(self, stores: Sequence[Store], wish: Wish) -> Findings:
+    async def searched(self, stores: Sequence[VectorStoreRecord], wish: Wish) -> SearchOutcome:
         limit, status = self.settings.timeout, "error"
         try:
             with self.duration.time():
@@ -178,7 +176,7 @@ class FileSearch(VectorStoreRoutes):
             status = "keywords" if findings.by_keywords else "success"
         except TimeoutError:
             status = "timeout"
-            raise SearchError(f"The search did not end within {limit:g} seconds.") from None
+            raise FileSearchError(f"The search did not end within {limit:g} seconds.") from None
         finally:
             self.queries.labels(status).inc()
         self.returned.observe(len(findings.found))
@@ -187,7 +185,7 @@ class FileSearch(VectorStoreRoutes):
 
     async def _chosen(
         self, tenant: str, named: list[str] | None, narrowed: list[str] | None
-    ) -> tuple[list[Store], int]:
+    ) -> tuple[list[VectorStoreRecord], int]:
         """Return the stores to search: those the request names, or all; of these, those the model names, if any.
 
         Of all, those that are elsewhere are left out; their number is returned, too.
@@ -221,7 +219,7 @@ def _unknown(store_id: str, *, by_request: bool) -> FunctionError:
     return FunctionError(f"{missing}; leave vector_store_ids out to search all.")
 
 
-def _result(one: Found) -> dict[str, Any]:
+def _result(one: FoundChunk) -> dict[str, Any]:
     hit = one.hit
     return {
         "file_id": hit.file_id,

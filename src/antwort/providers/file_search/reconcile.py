@@ -6,10 +6,9 @@ import logging
 from collections.abc import AsyncIterator, Collection
 
 from antwort.provider import FunctionError
-from antwort.providers.file_search.stores import State, Store, VectorStores
-from antwort.providers.file_search.vectors.base import SHARED_PREFIX, VectorStoreBackend, VectorStoreUnavailable
-
-__all__ = ["Reconciler"]
+from antwort.providers.file_search.errors import VectorStoreUnavailable
+from antwort.providers.file_search.vector_stores import StoreState, VectorStoreRecord, VectorStores
+from antwort.providers.file_search.vectors.base import SHARED_PREFIX, VectorStoreBackend
 
 logger = logging.getLogger(__name__)
 
@@ -65,11 +64,11 @@ class Reconciler:
                 await self._backend.health()  # a database says the same if only one collection is broken
             logger.warning("file search: %s: %s", what, error)
 
-    async def _mend(self, store: Store, present: Collection[str]) -> None:
-        if store.state is State.DELETING:
+    async def _mend(self, store: VectorStoreRecord, present: Collection[str]) -> None:
+        if store.state is StoreState.DELETING:
             await self._stores.remove(store)
             logger.info("file search: completed the deletion of vector store %s", store.id)
-        elif store.state is State.CREATING:
+        elif store.state is StoreState.CREATING:
             await self._stores.finish(store)
             logger.info("file search: completed the creation of vector store %s", store.id)
         elif self._stores.is_expired(store):
@@ -80,11 +79,11 @@ class Reconciler:
             logger.error("file search: the collection %s was lost; it is made again, empty", store.collection)
             await self._backend.create_collection(store.collection, store.dimensions)
 
-    async def _is_lost(self, store: Store) -> bool:
+    async def _is_lost(self, store: VectorStoreRecord) -> bool:
         """Tell whether a collection is missing although its store has not ended: a store ends before its collection."""
         return await self._backend.dimensions(store.collection) is None and await self._stores.is_there(store)
 
-    def _leave(self, store: Store) -> None:
+    def _leave(self, store: VectorStoreRecord) -> None:
         if store.id not in self._reported:
             self._reported.add(store.id)
             logger.warning("file search: the vectors of %s are not kept by this server; it is left alone", store.id)

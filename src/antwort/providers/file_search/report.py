@@ -4,9 +4,7 @@ import re
 from collections.abc import Sequence
 
 from antwort.provider import Context, Source
-from antwort.providers.file_search.search import Findings, Found
-
-__all__ = ["results"]
+from antwort.providers.file_search.search import FoundChunk, SearchOutcome
 
 _BEGIN, _END = "--- text from documents ---", "--- end of text from documents ---"
 _MARKS = re.compile(r"-{3,}\s*(end of )?text from documents", re.IGNORECASE)
@@ -22,7 +20,7 @@ _WHOLE = 80_000
 """Characters of all chunks together; what is longer is cut evenly."""
 
 
-def results(ctx: Context, query: str, findings: Findings) -> str:
+def results(ctx: Context, query: str, findings: SearchOutcome) -> str:
     """Return what was found, one entry for each chunk: number, document, position, score, text."""
     head = f'Results of a file search for "{_one_line(query)}".'
     found = findings.found
@@ -36,7 +34,7 @@ def results(ctx: Context, query: str, findings: Findings) -> str:
     return "\n\n".join([head, *findings.notes, fenced])
 
 
-def _entry(ctx: Context, one: Found, most: int) -> str:
+def _entry(ctx: Context, one: FoundChunk, most: int) -> str:
     hit = one.hit
     title = _one_line(hit.filename or hit.file_id)[:_LONGEST_TITLE]
     number = ctx.sources.add(Source(title, file_id=hit.file_id))
@@ -46,7 +44,7 @@ def _entry(ctx: Context, one: Found, most: int) -> str:
     return f"[{number}] {title} (chunk {hit.index}, score {hit.score:.2f})\n{text}\n"
 
 
-def _length_of_each(found: Sequence[Found]) -> int:
+def _length_of_each(found: Sequence[FoundChunk]) -> int:
     """Return how long each text may be, so that all of them are not too long together."""
     whole = sum(len(one.hit.text) for one in found)
     return whole if whole <= _WHOLE else _WHOLE // len(found)

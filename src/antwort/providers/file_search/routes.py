@@ -17,18 +17,18 @@ from antwort.provider import (
     ServiceUnavailableError,
     route,
 )
-from antwort.providers.file_search.embedding.base import EmbeddingClient, EmbeddingUnavailable
-from antwort.providers.file_search.search import Findings, SearchError, Wish, together
-from antwort.providers.file_search.settings import FileSearchSettings
-from antwort.providers.file_search.stores import State, Store, VectorStores, expired
-from antwort.providers.file_search.vectors.base import (
-    Chunk,
-    Count,
+from antwort.providers.file_search.embedding.base import EmbeddingClient
+from antwort.providers.file_search.errors import (
+    EmbeddingUnavailable,
+    FileSearchError,
     NoCollection,
-    VectorStoreBackend,
     VectorStoreUnavailable,
     WrongDimensions,
 )
+from antwort.providers.file_search.search import SearchOutcome, Wish, together
+from antwort.providers.file_search.settings import FileSearchSettings
+from antwort.providers.file_search.vector_stores import StoreState, VectorStoreRecord, VectorStores, expired
+from antwort.providers.file_search.vectors.base import Chunk, Count, VectorStoreBackend
 from antwort.providers.file_search.vectors.filters import parse_filter
 from antwort.providers.file_search.windows import windows_of
 from antwort.providers.file_search.wire import (
@@ -49,8 +49,6 @@ from antwort.providers.file_search.wire import (
     WrittenPoints,
 )
 
-__all__ = ["VectorStoreRoutes"]
-
 _ONE = "/v1/vector_stores/{vector_store_id}"
 _READ, _WRITE = "vector_stores:read", "vector_stores:write"
 _POINTS = uuid.UUID("b6a0a9ff-7f0c-5a5e-9c55-0f6c1e0ad3a4")
@@ -69,7 +67,7 @@ class VectorStoreRoutes(Provider[FileSearchSettings], ABC):
     _embedding: EmbeddingClient
 
     @abstractmethod
-    async def searched(self, stores: Sequence[Store], wish: Wish) -> Findings:
+    async def searched(self, stores: Sequence[VectorStoreRecord], wish: Wish) -> SearchOutcome:
         """Search, and measure it."""
 
     @route("POST", "/v1/vector_stores", scope=_WRITE, errors=[ServiceUnavailableError])
@@ -220,7 +218,7 @@ class VectorStoreRoutes(Provider[FileSearchSettings], ABC):
             await self._stores.erase(store, file_id)
         return DeletedPoints(vector_store_id=store.id, file_id=file_id)
 
-    async def _store(self, ctx: Context, store_id: str) -> Store:
+    async def _store(self, ctx: Context, store_id: str) -> VectorStoreRecord:
         with _as_api_errors():
             return await self._stores.get(ctx.tenant, store_id)
 
@@ -230,15 +228,15 @@ class VectorStoreRoutes(Provider[FileSearchSettings], ABC):
         embedded = iter(await self._embedding.embed_whole(bare)) if bare else iter(())
         return [next(embedded) if point.vector is None else [point.vector] for point in points]
 
-    def _check_usable(self, store: Store) -> None:
+    def _check_usable(self, store: VectorStoreRecord) -> None:
         if self._stores.is_expired(store):
             raise expired(store.id)
 
-    async def _counted(self, store: Store) -> VectorStore:
+    async def _counted(self, store: VectorStoreRecord) -> VectorStore:
         """Return a store as clients see it, with what is in it now."""
         return self._shown(store, await self._stores.count(store))
 
-    def _shown(self, store: Store, count: Count) -> VectorStore:
+    def _shown(self, store: VectorStoreRecord, count: Count) -> VectorStore:
         """Return a store as clients see it."""
         over = self._stores.is_expired(store)
         return VectorStore(
@@ -247,7 +245,7 @@ class VectorStoreRoutes(Provider[FileSearchSettings], ABC):
             name=store.name,
             usage_bytes=count.bytes,
             file_counts=FileCounts(completed=count.files, total=count.files),
-            status="expired" if over else "in_progress" if store.state is State.CREATING else "completed",
+            status="expired" if over else "in_progress" if store.state is StoreState.CREATING else "completed",
             expires_after=None if store.days is None else ExpiresAfter(anchor="last_active_at", days=store.days),
             expires_at=store.expires_at,
             last_active_at=store.last_active_at,
@@ -255,11 +253,11 @@ class VectorStoreRoutes(Provider[FileSearchSettings], ABC):
         )
 
 
-def _id_of(store: Store, point: NewPoint) -> str:
+def _id_of(store: VectorStoreRecord, point: NewPoint) -> str:
     return str(point.id or uuid.uuid5(_POINTS, f"{store.id}/{point.file_id}/{point.chunk_index}"))
 
 
-def _chunk(store: Store, point: NewPoint, vector: list[float]) -> Chunk:
+def _chunk(store: VectorStoreRecord, point: NewPoint, vector: list[float]) -> Chunk:
     return Chunk(
         _id_of(store, point),
         vector,
@@ -278,7 +276,7 @@ def _as_api_errors(more: str = "") -> Iterator[None]:
     """Turn what goes wrong behind us into what an API client understands."""
     try:
         yield
-    except (VectorStoreUnavailable, EmbeddingUnavailable, SearchError) as error:
+    except (VectorStoreUnavailable, EmbeddingUnavailable, FileSearchError) as error:
         raise ServiceUnavailableError(f"{error}{more}") from error
     except NoCollection:
         raise ConflictError("The vector store is not ready; try again in a moment.") from None

@@ -8,21 +8,13 @@ from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from antwort.provider import FunctionError
-from antwort.providers.file_search.embedding.base import EmbeddingClient, EmbeddingUnavailable
-from antwort.providers.file_search.stores import Store
-from antwort.providers.file_search.vectors.base import (
-    Filter,
-    Hit,
-    NoCollection,
-    Query,
-    VectorStoreBackend,
-    WrongDimensions,
-)
+from antwort.providers.file_search.embedding.base import EmbeddingClient
+from antwort.providers.file_search.errors import EmbeddingUnavailable, FileSearchError, NoCollection, WrongDimensions
+from antwort.providers.file_search.vector_stores import VectorStoreRecord
+from antwort.providers.file_search.vectors.base import Filter, Hit, Query, VectorStoreBackend
 from antwort.providers.file_search.vectors.ranking import FEWEST, joint_scores
 from antwort.providers.file_search.windows import chunk_of
 from antwort.providers.file_search.wire import RankingOptions
-
-__all__ = ["Findings", "Found", "SearchError", "Searcher", "Wish", "together"]
 
 logger = logging.getLogger(__name__)
 
@@ -38,10 +30,6 @@ _MOST = 1000
 """Hits that are asked of a store at most, however many are the same chunk."""
 _SLACK = 4
 """How many times more hits than are wanted are kept while others come in."""
-
-
-class SearchError(FunctionError):
-    """The search could not be done, and that is nobody's fault who asked for it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,10 +57,10 @@ class Wish:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class FoundChunk:
     """A chunk, and the store it is in."""
 
-    store: Store
+    store: VectorStoreRecord
     hit: Hit
 
     @property
@@ -82,10 +70,10 @@ class Found:
 
 
 @dataclass(slots=True)
-class Findings:
+class SearchOutcome:
     """What was found, best first."""
 
-    found: list[Found] = field(default_factory=list)
+    found: list[FoundChunk] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     """What the reader should know about how it was found."""
     by_keywords: bool = False
@@ -117,13 +105,13 @@ class Searcher:
         self._embedding = embedding
         self._embedding_timer = embedding_timer
 
-    async def search(self, stores: Sequence[Store], wish: Wish, *, embed_within: float) -> Findings:
+    async def search(self, stores: Sequence[VectorStoreRecord], wish: Wish, *, embed_within: float) -> SearchOutcome:
         """Search stores of one tenant; FunctionError if that cannot be done.
 
         A store that disappears meanwhile has no results; the others have theirs. If there are no vectors after
         `embed_within` seconds, words are searched for, as if the queries could not be embedded.
         """
-        findings = Findings()
+        findings = SearchOutcome()
         if not stores:
             return findings
         vectors: list[list[float]] | None = None
@@ -142,7 +130,9 @@ class Searcher:
         except FunctionError as error:
             if not findings.by_keywords:
                 raise
-            raise SearchError(f"The query could not be embedded, and a search by keywords failed: {error}") from error
+            raise FileSearchError(
+                f"The query could not be embedded, and a search by keywords failed: {error}"
+            ) from error
         best = _Best(wish.limit)
         for place, group in enumerate(hits):
             best.take(group, place)
@@ -161,32 +151,32 @@ class Searcher:
             ) from None
 
     async def _everywhere(
-        self, stores: Sequence[Store], wish: Wish, vectors: list[list[float]] | None
-    ) -> list[list[Found]]:
+        self, stores: Sequence[VectorStoreRecord], wish: Wish, vectors: list[list[float]] | None
+    ) -> list[list[FoundChunk]]:
         """Return what each query finds in all stores, a few searches at a time; the first failure ends all."""
         slots = asyncio.Semaphore(_AT_ONCE)
 
-        async def one(store: Store, look: Query) -> list[Found]:
+        async def one(store: VectorStoreRecord, look: Query) -> list[FoundChunk]:
             async with slots:
                 return await self._search(store, look, wish.limit)
 
-        async def over_all(look: Query) -> list[Found]:
+        async def over_all(look: Query) -> list[FoundChunk]:
             best = _Best(look.limit)
 
-            async def visit(place: int, store: Store) -> None:
+            async def visit(place: int, store: VectorStoreRecord) -> None:
                 best.take(await one(store, look), place)
 
             await together(visit(place, store) for place, store in enumerate(stores))
             return best.ranked()
 
-        async def answer(number: int) -> list[Found]:
+        async def answer(number: int) -> list[FoundChunk]:
             looks = _looks(wish, number, vectors[number] if vectors else None, stores)
             near, *worded = await together(over_all(look) for look in looks)
             return _joined(near, worded[0], wish) if worded else near
 
         return await together(answer(number) for number in range(len(wish.queries)))
 
-    async def _search(self, store: Store, look: Query, wanted: int) -> list[Found]:
+    async def _search(self, store: VectorStoreRecord, look: Query, wanted: int) -> list[FoundChunk]:
         """Return what is found in a store, each chunk once: as many as are wanted, if they are there.
 
         Where the same chunk takes the places of others, more is asked for; there is an end to that.
@@ -197,14 +187,14 @@ class Searcher:
             got = len(hits)
             if store.windows:
                 hits = await self._whole(store, hits)
-            found: dict[tuple[str, str], Found] = {}
-            for one in (Found(store, hit) for hit in hits):
+            found: dict[tuple[str, str], FoundChunk] = {}
+            for one in (FoundChunk(store, hit) for hit in hits):
                 found.setdefault(one.key, one)
             if len(found) >= wanted or got < query.limit or query.limit >= _MOST:
                 return list(found.values())
             query = replace(query, limit=min(_MORE * query.limit, _MOST))
 
-    async def _whole(self, store: Store, hits: list[Hit]) -> list[Hit]:
+    async def _whole(self, store: VectorStoreRecord, hits: list[Hit]) -> list[Hit]:
         """Put chunks in the place of their windows, with the windows' scores."""
         chunks = [chunk_of(hit) for hit in hits]
         wanted = list(dict.fromkeys(filter(None, chunks)))
@@ -217,7 +207,7 @@ class Searcher:
         shown = [(hit, hit if chunk is None else whole.get(chunk)) for hit, chunk in zip(hits, chunks, strict=True)]
         return [replace(chunk, score=hit.score) for hit, chunk in shown if chunk is not None]
 
-    async def _hits(self, store: Store, query: Query) -> list[Hit]:
+    async def _hits(self, store: VectorStoreRecord, query: Query) -> list[Hit]:
         try:
             return await self._backend.search(store.collection, query)
         except NoCollection:  # deleted, or expired, since it was looked up
@@ -227,7 +217,7 @@ class Searcher:
             raise FunctionError(_mismatch(store, error.wanted, error.got)) from None
 
 
-def _looks(wish: Wish, number: int, vector: list[float] | None, stores: Sequence[Store]) -> list[Query]:
+def _looks(wish: Wish, number: int, vector: list[float] | None, stores: Sequence[VectorStoreRecord]) -> list[Query]:
     """Return how every store is searched for one query.
 
     A database can join both kinds of search within one store. Over several it cannot: ranks in one say nothing about
@@ -251,7 +241,7 @@ def _looks(wish: Wish, number: int, vector: list[float] | None, stores: Sequence
     return [replace(wide, text=None), replace(wide, vector=None)]
 
 
-def _fitting(stores: Sequence[Store], dimensions: int, findings: Findings) -> list[Store]:
+def _fitting(stores: Sequence[VectorStoreRecord], dimensions: int, findings: SearchOutcome) -> list[VectorStoreRecord]:
     """Return the stores whose vectors are as long as the query's; FunctionError if there is none."""
     problems = [_mismatch(store, store.dimensions, dimensions) for store in stores if store.dimensions != dimensions]
     if len(problems) == len(stores):
@@ -260,20 +250,22 @@ def _fitting(stores: Sequence[Store], dimensions: int, findings: Findings) -> li
     return [store for store in stores if store.dimensions == dimensions]
 
 
-def _mismatch(store: Store, wanted: int, got: int) -> str:
+def _mismatch(store: VectorStoreRecord, wanted: int, got: int) -> str:
     return (
         f"Vector store {store.id} holds vectors of {wanted} dimensions and was not searched: the embedding model gives "
         f"{got}. Configure the model its documents were embedded with, or ingest them again into a new store."
     )
 
 
-def _joined(near: Sequence[Found], worded: Sequence[Found], wish: Wish) -> list[Found]:
+def _joined(near: Sequence[FoundChunk], worded: Sequence[FoundChunk], wish: Wish) -> list[FoundChunk]:
     """Join what was found by meaning and by words, each over all stores."""
     scores = joint_scores([one.key for one in near], [one.key for one in worded], wish.weights)
     found = {one.key: one for one in (*worded, *near)}
     least = wish.threshold or 0.0
     return [
-        Found(found[key].store, replace(found[key].hit, score=score)) for key, score in scores.items() if score >= least
+        FoundChunk(found[key].store, replace(found[key].hit, score=score))
+        for key, score in scores.items()
+        if score >= least
     ]
 
 
@@ -285,9 +277,9 @@ class _Best:
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
-        self._found: dict[tuple[str, str], tuple[float, int, Found]] = {}
+        self._found: dict[tuple[str, str], tuple[float, int, FoundChunk]] = {}
 
-    def take(self, group: Iterable[Found], place: int) -> None:
+    def take(self, group: Iterable[FoundChunk], place: int) -> None:
         """Take what was found in one place."""
         for one in group:
             worth = (-one.hit.score, place, one)
@@ -297,9 +289,9 @@ class _Best:
         if len(self._found) > _SLACK * self._limit:
             self._found = {worth[2].key: worth for worth in self._sorted()}
 
-    def ranked(self) -> list[Found]:
+    def ranked(self) -> list[FoundChunk]:
         """Return them, best first."""
         return [one for _, _, one in self._sorted()]
 
-    def _sorted(self) -> list[tuple[float, int, Found]]:
+    def _sorted(self) -> list[tuple[float, int, FoundChunk]]:
         return sorted(self._found.values(), key=lambda worth: (*worth[:2], worth[2].hit.id))[: self._limit]

@@ -7,8 +7,6 @@ from pydantic import PositiveFloat, PositiveInt, field_validator, model_validato
 
 from antwort.provider import Field, SecretStr, Settings
 
-__all__ = ["FileSearchSettings", "PgvectorSettings", "QdrantSettings"]
-
 _POSTGRESQL = re.compile(r"postgres(ql)?(\+psycopg)?://")
 _BARE_PERCENT = re.compile(r"%(?![0-9A-Fa-f]{2})")
 

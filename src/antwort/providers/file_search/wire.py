@@ -8,27 +8,7 @@ from pydantic import BeforeValidator, ConfigDict, ValidationError, model_validat
 from pydantic_core import PydanticCustomError
 
 from antwort.provider import BadRequestError, BaseModel, Field, did_you_mean
-from antwort.providers.file_search.vectors.base import WrongDimensions
-
-__all__ = [
-    "CreateVectorStore",
-    "DeletedPoints",
-    "DeletedVectorStore",
-    "ExpiresAfter",
-    "FileCounts",
-    "NewPoint",
-    "NewPoints",
-    "RankingOptions",
-    "SearchHit",
-    "SearchResults",
-    "SearchText",
-    "SearchVectorStore",
-    "ToolOptions",
-    "UpdateVectorStore",
-    "VectorStore",
-    "VectorStoreList",
-    "WrittenPoints",
-]
+from antwort.providers.file_search.errors import WrongDimensions
 
 MOST_POINTS = 1000
 """Points in one request."""

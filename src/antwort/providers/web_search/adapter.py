@@ -9,8 +9,6 @@ from urllib.parse import urlsplit
 
 from antwort.provider import Context, FunctionError, HttpAnswer, OutboundError, OutboundTimeoutError, UnreachableError
 
-__all__ = ["Findings", "SearchAdapter", "SearchError", "SearchResult", "ask", "texts"]
-
 logger = logging.getLogger(__name__)
 
 

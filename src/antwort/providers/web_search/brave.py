@@ -9,8 +9,6 @@ from antwort.providers.web_search.adapter import Findings, SearchAdapter, Search
 from antwort.providers.web_search.options import Options
 from antwort.providers.web_search.settings import WebSearchSettings
 
-__all__ = ["Brave"]
-
 _API = "https://api.search.brave.com/res/v1/web/search"
 _MOST = 20
 """Results of one answer."""

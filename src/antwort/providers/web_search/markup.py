@@ -6,8 +6,6 @@ The parser of the standard library is quadratic on hostile input in some of the 
 import html
 import re
 
-__all__ = ["Page", "one_line", "plain", "printable", "readable", "sniffed_charset"]
-
 _TAG = re.compile(r"</?([a-zA-Z][a-zA-Z0-9:-]*)")
 _RAW = frozenset({"script", "style", "textarea", "title", "noscript", "template", "iframe", "svg", "math", "xmp"})
 """Elements whose content is no text of the page; it is skipped whole."""

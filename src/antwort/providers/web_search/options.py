@@ -7,8 +7,6 @@ from typing import Any, Literal, cast
 from antwort.provider import Context, FunctionError
 from antwort.providers.web_search.urls import domain
 
-__all__ = ["Options", "Size"]
-
 Size = Literal["low", "medium", "high"]
 
 

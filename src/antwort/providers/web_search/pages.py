@@ -6,8 +6,6 @@ from collections.abc import Callable
 from antwort.provider import Context, FunctionError, HttpAnswer
 from antwort.providers.web_search.markup import Page, printable, readable, sniffed_charset
 
-__all__ = ["read_page"]
-
 _HTML = frozenset({"text/html", "application/xhtml+xml"})
 _TEXT = frozenset({"application/json", "application/xml", "application/yaml", "application/javascript", ""})
 _ACCEPT = "text/html, application/xhtml+xml, text/plain;q=0.9, text/*;q=0.8, application/json;q=0.7"

@@ -31,9 +31,6 @@ from antwort.providers.web_search.searxng import SearXNG
 from antwort.providers.web_search.settings import WebSearchSettings
 from antwort.providers.web_search.urls import normalised, within
 
-__all__ = ["WebSearch"]
-
-
 ADAPTERS: Mapping[str, Callable[[WebSearchSettings], SearchAdapter]] = {"searxng": SearXNG, "brave": Brave}
 _SITES = 5
 """Domains that a query names; with more of them the results are only sifted."""

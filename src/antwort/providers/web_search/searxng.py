@@ -10,8 +10,6 @@ from antwort.providers.web_search.adapter import Findings, SearchAdapter, Search
 from antwort.providers.web_search.options import Options
 from antwort.providers.web_search.settings import WebSearchSettings
 
-__all__ = ["SearXNG"]
-
 logger = logging.getLogger(__name__)
 
 _SAFE_SEARCH = {"off": "0", "moderate": "1", "strict": "2"}

@@ -7,8 +7,6 @@ from pydantic import PositiveFloat, PositiveInt, field_validator, model_validato
 from antwort.provider import Field, SecretStr, Settings
 from antwort.providers.web_search.urls import domain
 
-__all__ = ["WebSearchSettings"]
-
 
 class WebSearchSettings(Settings):
     """Where to search, and how."""

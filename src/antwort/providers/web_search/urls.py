@@ -4,8 +4,6 @@ import re
 from collections.abc import Iterable
 from urllib.parse import parse_qsl, quote, urlencode, urlsplit, urlunsplit
 
-__all__ = ["domain", "normalised", "within"]
-
 _DOMAIN = re.compile(r"(?=.{1,253}$)[\w-]{1,63}(?:\.[\w-]{1,63})*")
 _TRACKING = re.compile(r"utm_\w+|gclid|fbclid|msclkid|dclid|yclid|igshid|mc_[ce]id", re.IGNORECASE)
 _CONTROL = re.compile(r"[\x00-\x1f\x7f\\]")

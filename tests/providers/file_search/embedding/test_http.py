@@ -18,9 +18,8 @@ from tests.support.embeddings import Asked, Reply, Service, error, vector_of
 
 from antwort.outbound import Outbound
 from antwort.provider import ConfigError, FunctionError
-from antwort.providers.file_search.embedding.answer import read_vectors
-from antwort.providers.file_search.embedding.base import EmbeddingUnavailable
-from antwort.providers.file_search.embedding.http import HttpEmbedding
+from antwort.providers.file_search.embedding.http import HttpEmbedding, read_vectors
+from antwort.providers.file_search.errors import EmbeddingUnavailable
 
 KEY = "sk-embedding-secret"
 TEXTS = ["red", "green", "blue", "wine", "Käse 🧀"]

@@ -15,8 +15,8 @@ import pytest
 
 from antwort.provider import ConfigError
 from antwort.providers.file_search.embedding import minilm
-from antwort.providers.file_search.embedding.base import EmbeddingUnavailable
 from antwort.providers.file_search.embedding.minilm import MiniLM
+from antwort.providers.file_search.errors import EmbeddingUnavailable
 
 PAIRS = [
     ("How do I reset my password?", "Steps to recover access to your account"),
@@ -125,7 +125,7 @@ async def test_a_search_that_gives_up_does_not_throw_the_model_away(
     begun, go, loads = threading.Event(), threading.Event(), 0
     read = minilm._read
 
-    def slowly(*files: Path) -> minilm.Model:
+    def slowly(*files: Path) -> minilm.LoadedModel:
         nonlocal loads
         loads += 1
         begun.set()

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from antwort.providers.file_search.errors import NoCollection, VectorStoreUnavailable, WrongDimensions
 from antwort.providers.file_search.vectors.base import (
     Chunk,
     Comparison,
@@ -18,12 +19,9 @@ from antwort.providers.file_search.vectors.base import (
     Count,
     Filter,
     Hit,
-    NoCollection,
     Query,
     Scalar,
     VectorStoreBackend,
-    VectorStoreUnavailable,
-    WrongDimensions,
     collection_name,
     shared_collection_name,
 )

@@ -24,18 +24,18 @@ from tests.providers.file_search.vectors.conformance import (
 )
 from typing_extensions import override
 
-from antwort.providers.file_search.vectors import edge_worker, embedded
+from antwort.providers.file_search.errors import VectorStoreUnavailable
 from antwort.providers.file_search.vectors.base import (
     Comparison,
     Count,
     Query,
     Scalar,
     VectorStoreBackend,
-    VectorStoreUnavailable,
     collection_name,
 )
-from antwort.providers.file_search.vectors.edge_shelf import Shelf
-from antwort.providers.file_search.vectors.embedded import Embedded, EmbeddedInUse
+from antwort.providers.file_search.vectors.embedded import backend as embedded
+from antwort.providers.file_search.vectors.embedded.backend import Embedded, EmbeddedInUse
+from antwort.providers.file_search.vectors.embedded.open_collections import OpenCollections
 
 
 def process_of(backend: VectorStoreBackend) -> int:
@@ -110,9 +110,9 @@ class Starts:
     def __init__(self) -> None:
         self.count = 0
         self.begun = asyncio.Event()
-        self._start = embedded._Process.start
+        self._start = embedded.WorkerProcess.start
 
-    async def __call__(self, folder: Path) -> embedded._Process:
+    async def __call__(self, folder: Path) -> embedded.WorkerProcess:
         self.count += 1
         self.begun.set()
         return await self._start(folder)
@@ -121,7 +121,7 @@ class Starts:
 @pytest.fixture
 async def starts(monkeypatch: pytest.MonkeyPatch) -> Starts:
     starts = Starts()
-    monkeypatch.setattr(embedded._Process, "start", starts)
+    monkeypatch.setattr(embedded.WorkerProcess, "start", starts)
     return starts
 
 
@@ -228,7 +228,7 @@ async def test_a_folder_that_cannot_keep_its_name_is_not_used(
 SERVER = """
 import asyncio, os, signal, sys
 from pathlib import Path
-from antwort.providers.file_search.vectors.embedded import Embedded
+from antwort.providers.file_search.vectors.embedded.backend import Embedded
 from tests.providers.file_search.vectors.conformance import STORE, chunk
 
 async def main():
@@ -321,12 +321,12 @@ async def test_collections_are_closed_when_there_is_no_room(
 ) -> None:
     names = await many(backend, 6)
     await backend.close()
-    shelf = Shelf(tmp_path / "vectors", limits)
+    shelf = OpenCollections(tmp_path / "vectors", limits)
     for name in [*names, *names]:
         assert shelf.get(name).shard.info().points_count == 1
         assert shelf.names[-1] == name
     assert shelf.names == names[-left:]
-    shelf.put_away(names[-1])
+    shelf.close_one(names[-1])
     assert names[-1] not in shelf.names
     shelf.close()
 
@@ -334,7 +334,7 @@ async def test_collections_are_closed_when_there_is_no_room(
 SEARCHER = """
 import asyncio, sys
 from pathlib import Path
-from antwort.providers.file_search.vectors.embedded import Embedded
+from antwort.providers.file_search.vectors.embedded.backend import Embedded
 from tests.providers.file_search.vectors.conformance import TENANT, near
 from antwort.providers.file_search.vectors.base import Query
 
@@ -440,7 +440,7 @@ async def test_a_request_that_nobody_waits_for_does_not_hide_a_process_that_stan
 
 def test_the_process_ends_quietly_when_nobody_reads_its_answers(tmp_path: Path) -> None:
     worker = subprocess.Popen(
-        [sys.executable, "-P", "-m", edge_worker.__name__, str(tmp_path / "vectors")],
+        [sys.executable, "-P", "-m", embedded.PROGRAM, str(tmp_path / "vectors")],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

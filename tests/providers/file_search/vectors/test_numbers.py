@@ -10,7 +10,7 @@ from tests.support.qdrant import QdrantServer
 
 from antwort.providers.file_search.settings import QdrantSettings
 from antwort.providers.file_search.vectors.base import Comparison, Query
-from antwort.providers.file_search.vectors.qdrant import Qdrant
+from antwort.providers.file_search.vectors.qdrant.backend import Qdrant
 
 WRITTEN = [47, 47.0, 2.5, 1702754332.6375275, 1904729410800015, 2**60 + 1, -0.1]
 

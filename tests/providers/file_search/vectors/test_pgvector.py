@@ -12,16 +12,12 @@ from tests.support.postgres import PostgresServer
 from typing_extensions import override
 
 from antwort.provider import ConfigError, SecretStr
+from antwort.providers.file_search.errors import VectorStoreUnavailable
 from antwort.providers.file_search.settings import PgvectorSettings
-from antwort.providers.file_search.vectors import pgvector_sql as statements
-from antwort.providers.file_search.vectors.base import (
-    Query,
-    VectorStoreBackend,
-    VectorStoreUnavailable,
-    shared_collection_name,
-)
-from antwort.providers.file_search.vectors.pgvector import Pgvector
-from antwort.providers.file_search.vectors.pgvector_pool import Connection, Pool
+from antwort.providers.file_search.vectors.base import Query, VectorStoreBackend, shared_collection_name
+from antwort.providers.file_search.vectors.pgvector import statements
+from antwort.providers.file_search.vectors.pgvector.backend import Pgvector
+from antwort.providers.file_search.vectors.pgvector.pool import Connection, Pool
 
 
 def at(url: str, **options: float) -> Pgvector:

@@ -24,16 +24,16 @@ from tests.support.qdrant import QdrantServer
 from typing_extensions import override
 
 from antwort.provider import ConfigError, SecretStr
+from antwort.providers.file_search.errors import VectorStoreUnavailable
 from antwort.providers.file_search.settings import QdrantSettings
 from antwort.providers.file_search.vectors.base import (
     Comparison,
     Count,
     Query,
     VectorStoreBackend,
-    VectorStoreUnavailable,
     shared_collection_name,
 )
-from antwort.providers.file_search.vectors.qdrant import Qdrant
+from antwort.providers.file_search.vectors.qdrant.backend import Qdrant
 
 
 @pytest.fixture
@@ -319,7 +319,7 @@ async def test_the_operator_is_told_the_host_and_the_port_and_the_log_the_settin
         await backend.health()
     assert failed.value.for_operator == f"The vector database at {server} cannot be reached."
     await backend.close()
-    [line] = [record.getMessage() for record in caplog.records if record.name.endswith("qdrant_errors")]
+    [line] = [record.getMessage() for record in caplog.records if record.name.endswith("qdrant.errors")]
     assert line.startswith(f"vector database at {server}: ")
     assert line.endswith("; check 'qdrant.url' and 'qdrant.timeout'")
     assert "status" not in line

@@ -3,9 +3,10 @@
 from typing import Protocol
 
 from antwort.provider import HttpClient
-from antwort.providers.file_search.embedding.base import EmbeddingClient, EmbeddingUnavailable
+from antwort.providers.file_search.embedding.base import EmbeddingClient
 from antwort.providers.file_search.embedding.http import HttpEmbedding
 from antwort.providers.file_search.embedding.minilm import MiniLM
+from antwort.providers.file_search.errors import EmbeddingUnavailable
 from antwort.providers.file_search.settings import FileSearchSettings
 
 __all__ = ["EmbeddingClient", "EmbeddingUnavailable", "HttpEmbedding", "MiniLM", "make_embedding"]

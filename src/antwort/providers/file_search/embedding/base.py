@@ -1,17 +1,7 @@
-"""What turns text into vectors: the protocol, and how it fails."""
+"""What turns text into vectors: the protocol."""
 
 from collections.abc import Sequence
 from typing import Protocol
-
-from antwort.providers.file_search.shared import Unavailable
-
-__all__ = ["EmbeddingClient", "EmbeddingUnavailable"]
-
-
-class EmbeddingUnavailable(Unavailable):
-    """The text cannot be embedded now."""
-
-    status = "unavailable"
 
 
 class EmbeddingClient(Protocol):

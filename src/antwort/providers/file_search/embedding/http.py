@@ -1,12 +1,16 @@
 """A service that speaks OpenAI's embeddings API."""
 
 import asyncio
+import base64
+import binascii
 import logging
 import random
 import re
+import struct
 import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from email.utils import parsedate_to_datetime
+from typing import Any
 from urllib.parse import urlsplit
 
 import msgspec
@@ -18,14 +22,11 @@ from antwort.provider import (
     HttpClient,
     OutboundError,
     OutboundTimeoutError,
+    SingleFlight,
     UnreachableError,
 )
-from antwort.providers.file_search.embedding.answer import read_vectors
-from antwort.providers.file_search.embedding.base import EmbeddingClient, EmbeddingUnavailable
-from antwort.providers.file_search.embedding.splitting import BYTES_PER_TOKEN, windows
-from antwort.providers.file_search.shared import Shared
-
-__all__ = ["HttpEmbedding"]
+from antwort.providers.file_search.embedding.base import EmbeddingClient
+from antwort.providers.file_search.errors import EmbeddingUnavailable
 
 logger = logging.getLogger(__name__)
 
@@ -89,7 +90,7 @@ class HttpEmbedding(EmbeddingClient):
         self._sleep = sleep
         self._dimensions = dimensions
         self._most = None if max_tokens is None else BYTES_PER_TOKEN * max_tokens
-        self._discovery = Shared(lambda: self.embed([_SAMPLE]))
+        self._discovery = SingleFlight(lambda: self.embed([_SAMPLE]))
         self._options: dict[str, object] = {"encoding_format": "float"}
         if model is not None:
             self._options["model"] = model
@@ -254,3 +255,109 @@ def _retry_after(answer: HttpAnswer) -> float | None:
         return max(0.0, parsedate_to_datetime(told).timestamp() - time.time())
     except (ValueError, OverflowError):
         return None
+
+
+# --- reading the answer: OpenAI's, and what others make of it ---------------------------------------------------------
+
+_MOST = 1e30
+"""What a coordinate may be: databases keep 32 bits of it."""
+
+
+class _Entry(msgspec.Struct):
+    embedding: list[float] | str
+    index: int | None = None
+
+
+class _EmbeddingsAnswer(msgspec.Struct):
+    data: list[_Entry]
+
+
+_DECODER = msgspec.json.Decoder(_EmbeddingsAnswer)
+
+
+def read_vectors(body: bytes, count: int) -> list[list[float]]:
+    """Return the vectors in the order of their texts; raise ValueError unless there are `count` of one length."""
+    try:
+        entries = _DECODER.decode(body).data
+    except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
+        raise ValueError(f"not a list of embeddings: {error}") from error
+    if len(entries) != count:
+        raise ValueError(f"{len(entries)} vectors for {count} texts")
+    placed: dict[int, list[float]] = {}
+    for position, entry in enumerate(entries):
+        placed[position if entry.index is None else entry.index] = _vector(entry.embedding)
+    if placed.keys() != set(range(count)):
+        raise ValueError("the vectors are not numbered from 0, each once")
+    lengths = {len(vector) for vector in placed.values()}
+    if len(lengths) > 1:
+        raise ValueError(f"vectors of different lengths: {sorted(lengths)}")
+    return [placed[index] for index in range(count)]
+
+
+def _vector(given: list[float] | str) -> list[float]:
+    """Return the numbers of a vector, which may be packed: 32-bit floats, low byte first, in base64."""
+    vector = _unpacked(given) if isinstance(given, str) else given
+    if not vector:
+        raise ValueError("a vector is empty")
+    if not all(-_MOST <= number <= _MOST for number in vector):  # false for what is no number, too
+        raise ValueError("a vector has numbers that are none, or too large")
+    return vector
+
+
+def _unpacked(packed: str) -> list[float]:
+    try:
+        raw = base64.b64decode(packed, validate=True)
+        numbers: tuple[Any, ...] = struct.unpack(f"<{len(raw) // 4}f", raw)
+    except (binascii.Error, ValueError, struct.error) as error:
+        raise ValueError(f"a vector is not in base64: {error}") from error
+    return list(numbers)
+
+
+# --- windows of a text by its words, for models whose tokens nobody here can count ------------------------------------
+
+BYTES_PER_TOKEN = 3
+"""Bytes of UTF-8 that a token has, or more: four letters of English, one character of Chinese."""
+_WORD = re.compile(r"\S+\s*|\s+")
+_OVERLAP = 8
+"""The part of a window that the next one repeats: an eighth."""
+
+
+def windows(text: str, most: int) -> list[str]:
+    """Part a text into overlapping windows of so many bytes at most; one that is not longer is left as it is."""
+    if len(text) <= most and len(text.encode(errors="replace")) <= most:
+        return [text]
+    words = list(_words(text, max(1, most // _OVERLAP)))
+    found: list[str] = []
+    start = 0
+    while start < len(words):
+        end, size = start, 0
+        while end < len(words) and (end == start or size + words[end][1] <= most):
+            size += words[end][1]
+            end += 1
+        found.append("".join(word for word, _ in words[start:end]))
+        if end == len(words):
+            break
+        start = _stepped_back(words, start, end, most // _OVERLAP)
+    return found
+
+
+def _words(text: str, most: int) -> Iterator[tuple[str, int]]:
+    """Give the words of a text with their sizes; a long one in pieces."""
+    for match in _WORD.finditer(text):
+        word = match[0]
+        if len(word) * 4 <= most:
+            yield word, len(word.encode(errors="replace"))
+            continue
+        step = max(1, most // 4)
+        for place in range(0, len(word), step):
+            piece = word[place : place + step]
+            yield piece, len(piece.encode(errors="replace"))
+
+
+def _stepped_back(words: list[tuple[str, int]], start: int, end: int, overlap: int) -> int:
+    """Return where the next window begins: a few words before the end of this one, and after its beginning."""
+    size = 0
+    while end - 1 > start and size + words[end - 1][1] <= overlap:
+        end -= 1
+        size += words[end][1]
+    return end

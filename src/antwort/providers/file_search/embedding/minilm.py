@@ -17,11 +17,9 @@ from typing import Any, Protocol, TypeVar
 
 from typing_extensions import override
 
-from antwort.provider import ConfigError
-from antwort.providers.file_search.embedding.base import EmbeddingClient, EmbeddingUnavailable
-from antwort.providers.file_search.shared import Shared
-
-__all__ = ["MiniLM"]
+from antwort.provider import ConfigError, SingleFlight
+from antwort.providers.file_search.embedding.base import EmbeddingClient
+from antwort.providers.file_search.errors import EmbeddingUnavailable
 
 logger = logging.getLogger(__name__)
 
@@ -49,7 +47,7 @@ The model was tuned on texts of 128 tokens; in a longer window, what one sentenc
 Vector = list[float]
 
 
-class Model(Protocol):
+class LoadedModel(Protocol):
     """The model, once it is loaded. Its methods block."""
 
     def first(self, text: str) -> Vector:
@@ -76,8 +74,8 @@ class MiniLM(EmbeddingClient):
         self._files = _file(*_MODEL), _file(*_TOKENIZER)
         self._threads = threads or max(1, min(_MOST_THREADS, (os.cpu_count() or 1) // 2))
         self._pool = ThreadPoolExecutor(self._threads, thread_name_prefix="antwort-embedding")
-        self._loading = Shared(self._load)  # a search that gives up does not throw away what is loaded so far
-        self._model: Model | None = None
+        self._loading = SingleFlight(self._load)  # a search that gives up does not throw away what is loaded so far
+        self._model: LoadedModel | None = None
 
     @override
     async def embed(self, texts: Sequence[str]) -> list[list[float]]:
@@ -118,7 +116,7 @@ class MiniLM(EmbeddingClient):
         self._model = None
         await asyncio.to_thread(self._pool.shutdown)
 
-    async def _load(self) -> Model:
+    async def _load(self) -> LoadedModel:
         try:
             model = await asyncio.get_running_loop().run_in_executor(self._pool, _read, *self._files)
         except Exception as error:  # whatever the libraries raise: a search by keywords is still possible
@@ -128,7 +126,7 @@ class MiniLM(EmbeddingClient):
         return model
 
 
-class _MiniLM(Model):
+class _MiniLM(LoadedModel):
     """The model, put together of its tokenizers, for one text and for windows, and its network."""
 
     def __init__(
@@ -166,7 +164,7 @@ def _file(package: str, path: str) -> Path:
     return file
 
 
-def _read(model: Path, vocabulary: Path) -> Model:
+def _read(model: Path, vocabulary: Path) -> LoadedModel:
     """Read the model."""
     numpy, onnx, tokenizers = (importlib.import_module(name) for name in _LIBRARIES)
     tokenizer = tokenizers.Tokenizer.from_file(str(vocabulary))

@@ -5,30 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
-from antwort.provider import FunctionError
-from antwort.providers.file_search.shared import Unavailable
-
-__all__ = [
-    "PREFIX",
-    "SHARED_PREFIX",
-    "Attributes",
-    "Chunk",
-    "Comparison",
-    "Compound",
-    "Count",
-    "Filter",
-    "Hit",
-    "NoCollection",
-    "Query",
-    "Scalar",
-    "VectorStoreBackend",
-    "VectorStoreUnavailable",
-    "WrongDimensions",
-    "checked_name",
-    "collection_name",
-    "is_shared",
-    "shared_collection_name",
-]
+from antwort.providers.file_search.errors import NoCollection
 
 PREFIX = "antwort_"
 """How the name of each of our collections begins."""
@@ -144,28 +121,11 @@ class Count:
     bytes: int = 0
 
 
-class VectorStoreUnavailable(Unavailable):
-    """The vector database cannot be reached, or did not answer in time."""
-
-
-class NoCollection(FunctionError):  # noqa: N818
-    """There is no such collection."""
-
-
 def checked_name(name: str) -> str:
     """Return the name of a collection if it can be one of ours."""
     if _NAME.fullmatch(name) is None:
         raise NoCollection("There is no such vector store.")
     return name
-
-
-class WrongDimensions(FunctionError):  # noqa: N818
-    """A vector has another length than those of the collection."""
-
-    def __init__(self, wanted: int, got: int) -> None:
-        super().__init__(f"The vector has {got} dimensions, those of the vector store have {wanted}.")
-        self.wanted = wanted
-        self.got = got
 
 
 class VectorStoreBackend(Protocol):

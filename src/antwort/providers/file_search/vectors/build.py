@@ -7,8 +7,6 @@ from antwort.provider import ConfigError, Services
 from antwort.providers.file_search.settings import FileSearchSettings
 from antwort.providers.file_search.vectors.base import VectorStoreBackend
 
-__all__ = ["make_backend"]
-
 _EXTRAS = {"qdrant": "qdrant", "embedded": "files", "pgvector": "postgres"}
 """The extra of our package that has what a backend needs."""
 
@@ -28,7 +26,7 @@ def make_backend(settings: FileSearchSettings, services: Services) -> VectorStor
 
 def _imported(name: str) -> ModuleType:
     try:
-        return importlib.import_module(f"antwort.providers.file_search.vectors.{name}")
+        return importlib.import_module(f"antwort.providers.file_search.vectors.{name}.backend")
     except ImportError as error:
         raise ConfigError(
             f"the vector backend '{name}' needs packages that are not installed: pip install 'antwort[{_EXTRAS[name]}]'"

@@ -16,8 +16,6 @@ from antwort.providers.file_search.vectors.base import (
     Scalar,
 )
 
-__all__ = ["FilterError", "matches", "parse_filter", "storable", "whole"]
-
 _COMPARE: tuple[str, ...] = get_args(CompareOp)
 _COMPOUND: tuple[str, ...] = get_args(CompoundOp)
 _DEEPEST = 8
@@ -55,11 +53,11 @@ def whole(number: float) -> float:
 
 def parse_filter(value: Any, where: str = "filters") -> Filter:
     """Read a filter as OpenAI writes it; raise FilterError with the place of the mistake."""
-    reader = _Reader()
+    reader = _FilterReader()
     return reader.read(value, where, 1)
 
 
-class _Reader:
+class _FilterReader:
     """Reads one filter and counts its comparisons."""
 
     def __init__(self) -> None:

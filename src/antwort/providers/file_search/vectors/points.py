@@ -8,6 +8,7 @@ from typing import Any, cast
 from uuid import UUID, uuid5
 
 from antwort.provider import JSON
+from antwort.providers.file_search.errors import WrongDimensions
 from antwort.providers.file_search.vectors.base import (
     PREFIX,
     Chunk,
@@ -17,31 +18,9 @@ from antwort.providers.file_search.vectors.base import (
     Hit,
     Query,
     Scalar,
-    WrongDimensions,
     is_shared,
 )
 from antwort.providers.file_search.vectors.filters import storable, whole
-
-__all__ = [
-    "BM25_HALF",
-    "FIELDS",
-    "attribute_path",
-    "batches",
-    "by_chunk",
-    "check_dimensions",
-    "chunk_scope",
-    "dimensions_error",
-    "hit_of",
-    "ids_scope",
-    "payload_of",
-    "point_id",
-    "scope",
-    "store_of",
-    "stored_attributes",
-    "unique",
-    "where",
-]
-
 
 FIELDS = ["text", "file_id", "filename", "chunk_index", "attributes", "exact"]
 """What a hit needs of the payload."""

@@ -7,8 +7,6 @@ from typing import TypeVar
 
 from antwort.providers.file_search.vectors.base import Hit, Query
 
-__all__ = ["FEWEST", "candidates", "cosine_score", "finish", "fused", "joint_scores", "saturated"]
-
 K = TypeVar("K", bound=Hashable)
 
 _RANK_CONSTANT = 60

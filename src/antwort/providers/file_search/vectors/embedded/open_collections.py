@@ -9,19 +9,6 @@ from pathlib import Path
 
 import qdrant_edge as edge
 
-__all__ = [
-    "FLAGS",
-    "INDEXES",
-    "KINDS",
-    "NUMBERS",
-    "TEXTS",
-    "MissingError",
-    "Opened",
-    "Shelf",
-    "attribute_path",
-    "config",
-]
-
 INDEXES = 64
 """Fields of a collection that have an index, at most."""
 TEXTS, NUMBERS, FLAGS = "texts", "numbers", "flags"
@@ -37,7 +24,7 @@ class MissingError(Exception):
 
 
 @dataclass(slots=True)
-class Opened:
+class OpenCollection:
     """A collection that is open: what it is, and what it takes."""
 
     shard: edge.EdgeShard
@@ -46,7 +33,7 @@ class Opened:
     costs: tuple[int, int, int]
 
 
-class Shelf:
+class OpenCollections:
     """Opens collections and keeps them open.
 
     Opening is what takes long, and a search may be over all stores of a tenant: closing one to open the next, each time
@@ -55,7 +42,7 @@ class Shelf:
 
     def __init__(self, folder: Path, limits: tuple[int, int, int] | None = None) -> None:
         self._folder = folder
-        self._open: OrderedDict[str, Opened] = OrderedDict()
+        self._open: OrderedDict[str, OpenCollection] = OrderedDict()
         self._limits = limits or _limits()
         self._broken: set[str] = set()
 
@@ -69,7 +56,7 @@ class Shelf:
         place = self._folder / name / "dimensions"
         return int(place.read_text()) if place.exists() else None
 
-    def get(self, name: str) -> Opened:
+    def get(self, name: str) -> OpenCollection:
         """Return a collection, and open it if it is not; MissingError if there is none."""
         found = self._open.pop(name, None)
         if found is not None:
@@ -89,7 +76,7 @@ class Shelf:
             shard = edge.EdgeShard.load(str(place))
         self._broken.discard(name)
         indexed = {_spelled(field) for field in shard.info().payload_schema}
-        self._open[name] = found = Opened(shard, dimensions, indexed, _costs(place))
+        self._open[name] = found = OpenCollection(shard, dimensions, indexed, _costs(place))
         self._make_room()
         return found
 
@@ -98,7 +85,7 @@ class Shelf:
         self._open[name].costs = _costs(self._folder / name)
         self._make_room()
 
-    def put_away(self, name: str) -> None:
+    def close_one(self, name: str) -> None:
         """Close a collection, if it is open."""
         if (found := self._open.pop(name, None)) is not None:
             found.shard.close()

@@ -24,24 +24,6 @@ from antwort.providers.file_search.vectors.base import (
 from antwort.providers.file_search.vectors.filters import storable
 from antwort.providers.file_search.vectors.points import hit_of, point_id, store_of, stored_attributes
 
-__all__ = [
-    "SCHEMA",
-    "Part",
-    "Vector",
-    "VectorDumper",
-    "by_ids",
-    "by_keyword",
-    "by_vector",
-    "creation",
-    "found_hit",
-    "ids_scope",
-    "query_scope",
-    "row",
-    "scope",
-    "table",
-    "upsert",
-]
-
 SCHEMA = "antwort_vectors"
 """Where the tables are."""
 Part = tuple[sql.Composed, list[Any]]

@@ -16,22 +16,19 @@ from typing import Any, cast
 import msgspec
 from typing_extensions import override
 
-from antwort.provider import ConfigError, FunctionError
-from antwort.providers.file_search.shared import Shared
+from antwort.provider import ConfigError, FunctionError, SingleFlight
+from antwort.providers.file_search.errors import NoCollection, VectorStoreUnavailable, WrongDimensions
 from antwort.providers.file_search.vectors.base import (
     PREFIX,
     Chunk,
     Count,
     Hit,
-    NoCollection,
     Query,
     VectorStoreBackend,
-    VectorStoreUnavailable,
-    WrongDimensions,
     checked_name,
     is_shared,
 )
-from antwort.providers.file_search.vectors.edge_folder import name_of
+from antwort.providers.file_search.vectors.embedded.folder import folder_name
 from antwort.providers.file_search.vectors.filters import storable
 from antwort.providers.file_search.vectors.points import (
     BM25_HALF,
@@ -48,11 +45,9 @@ from antwort.providers.file_search.vectors.points import (
 )
 from antwort.providers.file_search.vectors.ranking import candidates, cosine_score, finish, fused, saturated
 
-__all__ = ["Embedded", "EmbeddedInUse"]
-
 logger = logging.getLogger(__name__)
 
-_PROGRAM = "antwort.providers.file_search.vectors.edge_worker"
+PROGRAM = "antwort.providers.file_search.vectors.embedded.worker"
 _BATCH = 256
 """Points in one request: a search waits no longer than for one of them."""
 _PATIENCE = 10.0
@@ -86,8 +81,8 @@ class Embedded(VectorStoreBackend):
     def __init__(self, folder: Path) -> None:
         self.name = "embedded"
         self._folder = folder
-        self._process: _Process | None = None
-        self._start = Shared(self._started)
+        self._process: WorkerProcess | None = None
+        self._start = SingleFlight(self._started)
         self._in_use_until = 0.0
 
     @cached_property
@@ -95,7 +90,7 @@ class Embedded(VectorStoreBackend):
     def place(self) -> str:
         """The name of the folder, which no other has; ConfigError if the folder cannot be used."""
         try:
-            return name_of(self._folder, secrets.token_hex(16))
+            return folder_name(self._folder, secrets.token_hex(16))
         except OSError as error:
             raise ConfigError(f"the folder of the embedded vector database cannot be used: {error}") from error
 
@@ -190,18 +185,18 @@ class Embedded(VectorStoreBackend):
             raise _meant(answer["error"])
         return answer["value"]
 
-    async def _started(self) -> "_Process":
+    async def _started(self) -> "WorkerProcess":
         """Start the process in the folder; EmbeddedInUse at once if another was found to have it seconds ago."""
         loop, place = asyncio.get_running_loop(), self.place
         if loop.time() < self._in_use_until:
             raise EmbeddedInUse
         try:
-            process = await _Process.start(self._folder)
+            process = await WorkerProcess.start(self._folder)
         except EmbeddedInUse:
             self._in_use_until = loop.time() + _REMEMBERED
             raise
         try:
-            found = name_of(self._folder, place)  # it has none if somebody has removed the folder
+            found = folder_name(self._folder, place)  # it has none if somebody has removed the folder
         except OSError as error:
             await process.close()
             raise _meant(str(error)) from error
@@ -230,7 +225,7 @@ class _Request:
     seconds: float
 
 
-class _Process:
+class WorkerProcess:
     """The other process, and what was asked of it."""
 
     def __init__(self, process: asyncio.subprocess.Process) -> None:
@@ -245,14 +240,14 @@ class _Process:
         self.ended = False
 
     @classmethod
-    async def start(cls, folder: Path) -> "_Process":
+    async def start(cls, folder: Path) -> "WorkerProcess":
         """Start it and wait until it has the folder."""
         own = cls(
             await asyncio.create_subprocess_exec(
                 sys.executable,
                 "-P",
                 "-m",
-                _PROGRAM,
+                PROGRAM,
                 str(folder),
                 stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.PIPE,

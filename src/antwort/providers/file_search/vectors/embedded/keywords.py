@@ -9,14 +9,12 @@ from typing import Any
 
 import qdrant_edge as edge
 
-__all__ = ["Words"]
-
 _SATURATION, _LENGTH = 1.2, 0.75
 """The `k` and `b` of BM25, as the library has them."""
 _ALL = 1_000_000
 
 
-class Words:
+class KeywordSearch:
     """Compares texts by their words, which the library finds in them: stemmed, without stop words."""
 
     def __init__(self) -> None:

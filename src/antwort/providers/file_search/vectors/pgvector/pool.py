@@ -10,10 +10,8 @@ from typing import Any, TypeVar
 import psycopg
 
 from antwort.provider import ConfigError, FunctionError
-from antwort.providers.file_search.vectors.base import NoCollection, VectorStoreUnavailable, WrongDimensions
-from antwort.providers.file_search.vectors.pgvector_sql import Vector, VectorDumper
-
-__all__ = ["Connection", "Pool"]
+from antwort.providers.file_search.errors import NoCollection, VectorStoreUnavailable, WrongDimensions
+from antwort.providers.file_search.vectors.pgvector.statements import Vector, VectorDumper
 
 logger = logging.getLogger(__name__)
 

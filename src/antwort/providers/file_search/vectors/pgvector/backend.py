@@ -12,8 +12,8 @@ from psycopg import sql
 from typing_extensions import override
 
 from antwort.provider import ConfigError
+from antwort.providers.file_search.errors import WrongDimensions
 from antwort.providers.file_search.settings import PgvectorSettings
-from antwort.providers.file_search.vectors import pgvector_sql as statements
 from antwort.providers.file_search.vectors.base import (
     PREFIX,
     Chunk,
@@ -21,14 +21,12 @@ from antwort.providers.file_search.vectors.base import (
     Hit,
     Query,
     VectorStoreBackend,
-    WrongDimensions,
     checked_name,
 )
-from antwort.providers.file_search.vectors.pgvector_pool import Connection, Pool
+from antwort.providers.file_search.vectors.pgvector import statements
+from antwort.providers.file_search.vectors.pgvector.pool import Connection, Pool
 from antwort.providers.file_search.vectors.points import batches, by_chunk, check_dimensions, unique
 from antwort.providers.file_search.vectors.ranking import candidates, cosine_score, finish, fused, saturated
-
-__all__ = ["Pgvector"]
 
 _LOCK = 0x616E7477
 """The advisory lock of whoever changes tables."""

@@ -14,6 +14,7 @@ from qdrant_client import AsyncQdrantClient, models
 from typing_extensions import override
 
 from antwort.provider import JSON, ConfigError
+from antwort.providers.file_search.errors import WrongDimensions
 from antwort.providers.file_search.settings import QdrantSettings
 from antwort.providers.file_search.vectors.base import (
     PREFIX,
@@ -22,7 +23,6 @@ from antwort.providers.file_search.vectors.base import (
     Hit,
     Query,
     VectorStoreBackend,
-    WrongDimensions,
     checked_name,
     is_shared,
 )
@@ -40,10 +40,8 @@ from antwort.providers.file_search.vectors.points import (
     scope,
     unique,
 )
-from antwort.providers.file_search.vectors.qdrant_errors import KeyRefused, Translated
+from antwort.providers.file_search.vectors.qdrant.errors import KeyRefused, Translated
 from antwort.providers.file_search.vectors.ranking import candidates, cosine_score, finish, fused, saturated
-
-__all__ = ["Qdrant"]
 
 logger = logging.getLogger(__name__)
 

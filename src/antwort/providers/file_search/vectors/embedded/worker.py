@@ -18,22 +18,20 @@ from typing import Any, BinaryIO
 import msgspec
 import qdrant_edge as edge
 
-from antwort.providers.file_search.vectors.edge_folder import Lock
-from antwort.providers.file_search.vectors.edge_shelf import (
+from antwort.providers.file_search.vectors.embedded.folder import FolderLock
+from antwort.providers.file_search.vectors.embedded.keywords import KeywordSearch
+from antwort.providers.file_search.vectors.embedded.open_collections import (
     FLAGS,
     INDEXES,
     KINDS,
     NUMBERS,
     TEXTS,
     MissingError,
-    Opened,
-    Shelf,
+    OpenCollection,
+    OpenCollections,
     attribute_path,
     config,
 )
-from antwort.providers.file_search.vectors.edge_words import Words
-
-__all__ = ["Worker"]
 
 JSON = dict[str, Any]  # that of the facade would bring the whole of it into this process
 
@@ -60,8 +58,8 @@ class Worker:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._shelf = Shelf(folder)
-        self._words = Words()
+        self._collections = OpenCollections(folder)
+        self._keywords = KeywordSearch()
         self._stale: dict[str, int] = {}
         self._calls: dict[str, Callable[..., Any]] = {
             "collections": self.collections,
@@ -94,7 +92,7 @@ class Worker:
 
     def close(self) -> None:
         """Close everything."""
-        self._shelf.close()
+        self._collections.close()
 
     def collections(self) -> list[str]:
         """Return the names of collections."""
@@ -114,7 +112,7 @@ class Worker:
 
     def drop(self, name: str) -> None:
         """Delete a collection."""
-        self._shelf.put_away(name)
+        self._collections.close_one(name)
         self._stale.pop(name, None)
         old = self._folder / f"{name}{_OLD}"
         if (self._folder / name).exists():
@@ -124,7 +122,7 @@ class Worker:
 
     def dimensions(self, name: str) -> int | None:
         """Return the length of vectors."""
-        return self._shelf.dimensions(name)
+        return self._collections.dimensions(name)
 
     def upsert(
         self, name: str, points: Sequence[tuple[str, list[float], JSON]], fields: Sequence[str], last: bool
@@ -133,7 +131,7 @@ class Worker:
 
         The fields get an index when the collection is no longer small; so do attributes.
         """
-        found = self._shelf.get(name)
+        found = self._collections.get(name)
         for _, vector, _ in points:
             _check(found, vector)
         payloads = [_by_kind(payload) for _, _, payload in points]
@@ -149,7 +147,7 @@ class Worker:
 
     def delete(self, name: str, condition: JSON) -> None:
         """Delete points."""
-        found, wanted = self._shelf.get(name), _filter(condition)
+        found, wanted = self._collections.get(name), _filter(condition)
         gone = found.shard.count(edge.CountRequest(filter=wanted))
         found.shard.update(edge.UpdateOperation.delete_points_by_filter(wanted))
         self._written(name, found, gone)
@@ -157,12 +155,12 @@ class Worker:
     def fetch(self, name: str, condition: JSON, fields: list[str]) -> list[tuple[str, JSON]]:
         """Return points."""
         request = edge.ScrollRequest(limit=_ALL, filter=_filter(condition), with_payload=fields)
-        points, _ = self._shelf.get(name).shard.scroll(request)
+        points, _ = self._collections.get(name).shard.scroll(request)
         return [(str(point.id), point.payload or {}) for point in points]
 
     def search(self, name: str, condition: JSON, wish: JSON) -> list[list[tuple[str, float, JSON]]]:
         """Search by vector, by text, or by both; return points with their scores for each."""
-        opened, where = self._shelf.get(name), _filter(condition)
+        opened, where = self._collections.get(name), _filter(condition)
         vector, text, limit, fields = wish["vector"], wish["text"], wish["limit"], wish["fields"]
 
         def asked(query: Any) -> list[tuple[str, float, JSON]]:
@@ -177,12 +175,12 @@ class Worker:
             found.append(asked(edge.TextQuery("text", text)))
         elif text is not None:
             own = _filter(wish["scope"])
-            found.append(self._words.search(opened.shard, where, text, limit, fields, own=own))
+            found.append(self._keywords.search(opened.shard, where, text, limit, fields, own=own))
         return found
 
     def count(self, name: str, condition: JSON) -> tuple[int, int, int]:
         """Count points that have a text, files and bytes."""
-        found, wanted = self._shelf.get(name), _filter(condition)
+        found, wanted = self._collections.get(name), _filter(condition)
         if not found.indexed.issuperset(_COUNTED):
             few, _ = found.shard.scroll(edge.ScrollRequest(limit=_ALL, filter=wanted, with_payload=list(_COUNTED)))
             told = [point.payload or {} for point in few]
@@ -195,13 +193,13 @@ class Worker:
         empty = sum(hit.count for hit in texts.hits if int(hit.value) == 0)
         return chunks - empty, len(files.hits), sum(int(hit.value) * hit.count for hit in texts.hits)
 
-    def _written(self, name: str, found: Opened, gone: int) -> None:
+    def _written(self, name: str, found: OpenCollection, gone: int) -> None:
         found.shard.flush()
         self._stale[name] = self._stale.get(name, 0) + gone
         if self._stale[name] >= _VACUUM:
             del self._stale[name]
             found.shard.optimize()
-        self._shelf.weigh(name)
+        self._collections.weigh(name)
 
 
 def _is_small(shard: edge.EdgeShard) -> bool:
@@ -211,12 +209,12 @@ def _is_small(shard: edge.EdgeShard) -> bool:
     return sum(int((point.payload or {}).get("text_bytes", 0)) for point in few) <= _SMALL_TEXTS
 
 
-def _check(found: Opened, vector: Sequence[float]) -> None:
+def _check(found: OpenCollection, vector: Sequence[float]) -> None:
     if len(vector) != found.dimensions:
         raise ValueError(f"expected dim: {found.dimensions}, got {len(vector)}")
 
 
-def _index(found: Opened, fields: Sequence[str]) -> None:
+def _index(found: OpenCollection, fields: Sequence[str]) -> None:
     """Give fields that have none an index, as far as there may be more: else a filter reads points from the disk."""
     for field in fields:
         if field not in found.indexed and len(found.indexed) < INDEXES:
@@ -289,7 +287,7 @@ def _moved(path: str, kind: str) -> str:
     return path.replace("attributes", kind, 1) if path.startswith("attributes.") else path
 
 
-class _LostError(Exception):
+class _FolderLostError(Exception):
     """The folder is not ours any more."""
 
 
@@ -301,7 +299,7 @@ def _serve(folder: Path, requests: BinaryIO, answers: BinaryIO) -> None:
         answers.write(struct.pack(">I", len(body)) + body)
         answers.flush()
 
-    lock = Lock(folder)
+    lock = FolderLock(folder)
     if not lock.take(_LOCK_SECONDS):
         send({"error": "locked"})
         return
@@ -312,7 +310,7 @@ def _serve(folder: Path, requests: BinaryIO, answers: BinaryIO) -> None:
         request = requests.read(struct.unpack(">I", head)[0])
         if not lock.is_held():
             send({"ended": "its folder was removed, or replaced, while it was in use"})
-            raise _LostError
+            raise _FolderLostError
         send(worker.answer(decoder.decode(request)))
     worker.close()
 
@@ -323,5 +321,5 @@ if __name__ == "__main__":
         _serve(Path(sys.argv[1]), sys.stdin.buffer, sys.stdout.buffer)
     except BrokenPipeError:  # the server was killed and waits for no answer
         os._exit(0)  # at once: Python would try to write it again, and complain
-    except _LostError:
+    except _FolderLostError:
         os._exit(0)  # at once: what is still open would be written into a folder that may be another's

@@ -12,10 +12,8 @@ from qdrant_client.common.client_exceptions import QdrantException
 from qdrant_client.http.exceptions import ApiException, ResponseHandlingException, UnexpectedResponse
 
 from antwort.provider import FunctionError
-from antwort.providers.file_search.vectors.base import NoCollection, VectorStoreUnavailable
+from antwort.providers.file_search.errors import NoCollection, VectorStoreUnavailable
 from antwort.providers.file_search.vectors.points import dimensions_error
-
-__all__ = ["KeyRefused", "Translated"]
 
 logger = logging.getLogger(__name__)
 

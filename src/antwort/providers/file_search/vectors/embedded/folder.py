@@ -5,12 +5,10 @@ import os
 import time
 from pathlib import Path
 
-__all__ = ["Lock", "name_of"]
-
 _PAUSE = 0.02
 
 
-def name_of(folder: Path, name: str) -> str:
+def folder_name(folder: Path, name: str) -> str:
     """Return the name that is kept in a folder; if there is none, it gets this one. OSError if that cannot be done."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     # Locked, so that one process writes it; an empty one is what a machine left that lost its power meanwhile.
@@ -29,7 +27,7 @@ def _opened(path: str, flags: int) -> int:
     return os.open(path, flags, 0o600)
 
 
-class Lock:
+class FolderLock:
     """The lock of a folder. It is given back when the process ends."""
 
     def __init__(self, folder: Path) -> None:

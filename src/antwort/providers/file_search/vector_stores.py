@@ -8,27 +8,24 @@ import contextlib
 import dataclasses
 import secrets
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
+from enum import StrEnum
 from typing import Any, Literal
 
 from antwort.provider import BadRequestError, ConflictError, FunctionError, Kept, NotFoundError, Records
-from antwort.providers.file_search.store import State, Store
+from antwort.providers.file_search.errors import NoCollection, VectorStoreUnavailable
 from antwort.providers.file_search.vectors.base import (
     Chunk,
     Count,
-    NoCollection,
     VectorStoreBackend,
-    VectorStoreUnavailable,
     collection_name,
     shared_collection_name,
 )
 from antwort.providers.file_search.windows import surplus_ids
 
-__all__ = ["KIND", "TOMBSTONE", "State", "Store", "VectorStores", "expired", "not_found"]
-
 KIND = "vector_store"
 TOMBSTONE = "vector_store_tombstone"
 """Says that a collection was ours and may be removed."""
-_ENDED = (State.EXPIRED, State.DELETING)
+_DAY = 86_400
 _ACTIVE_EVERY = 60
 """Seconds in which one search is enough to show that a store is in use."""
 _MOST = 1000
@@ -37,6 +34,106 @@ _IDS = 5000
 """Windows that are deleted at once."""
 _PAGE = 500
 """Records that are read at once."""
+
+
+class StoreState(StrEnum):
+    """Where a store is in its life."""
+
+    CREATING = "creating"
+    READY = "ready"
+    EXPIRED = "expired"
+    DELETING = "deleting"
+
+
+class VectorStoreRecord:
+    """A vector store, as its record has it."""
+
+    def __init__(self, kept: Kept) -> None:
+        self.kept = kept
+
+    @property
+    def id(self) -> str:
+        """Its id, `vs_…`."""
+        return self.kept.id
+
+    @property
+    def tenant(self) -> str:
+        """Whose it is."""
+        return self.kept.tenant
+
+    @property
+    def created_at(self) -> int:
+        """When it was created."""
+        return self.kept.created_at
+
+    @property
+    def name(self) -> str:
+        """What it is called."""
+        return str(self.kept.value["name"])
+
+    @property
+    def state(self) -> StoreState:
+        """Where it is in its life."""
+        return StoreState(self.kept.value["state"])
+
+    @property
+    def metadata(self) -> dict[str, str]:
+        """What its owner notes about it."""
+        return dict(self.kept.value["metadata"])
+
+    @property
+    def dimensions(self) -> int:
+        """The length of its vectors."""
+        return int(self.kept.value["dimensions"])
+
+    @property
+    def collection(self) -> str:
+        """The collection that holds its chunks."""
+        return str(self.kept.value["collection"])
+
+    @property
+    def place(self) -> str | None:
+        """The place of its vectors, as the backend that made it has it; None if it was made before places had names."""
+        place = self.kept.value.get("place")
+        return None if place is None else str(place)
+
+    @property
+    def windows(self) -> int:
+        """The most windows, beside the first, that a chunk written over the route has had."""
+        return int(self.kept.value.get("windows", 0))
+
+    @property
+    def is_shared(self) -> bool:
+        """Tell whether the collection has other stores in it."""
+        return self.collection != collection_name(self.id)
+
+    @property
+    def days(self) -> int | None:
+        """Days without a search or a write after which it expires; None if it does not."""
+        days = self.kept.value["days"]
+        return None if days is None else int(days)
+
+    @property
+    def last_active_at(self) -> int:
+        """When it was searched or written to, to the minute; or made, or given its days."""
+        return int(self.kept.value["last_active_at"])
+
+    @property
+    def expires_at(self) -> int | None:
+        """When it expires."""
+        return None if self.days is None else self.last_active_at + self.days * _DAY
+
+    @property
+    def is_cleared(self) -> bool:
+        """Tell whether the chunks of an expired store are gone."""
+        return bool(self.kept.value.get("cleared"))
+
+    def is_expired(self, now: float) -> bool:
+        """Tell whether its time is over."""
+        return self.state is StoreState.EXPIRED or (self.expires_at is not None and now >= self.expires_at)
+
+
+_ENDED = (StoreState.EXPIRED, StoreState.DELETING)
 
 
 class VectorStores:
@@ -54,13 +151,13 @@ class VectorStores:
 
     # --- reading -----------------------------------------------------------------------------------------------------
 
-    async def get(self, tenant: str, store_id: str) -> Store:
+    async def get(self, tenant: str, store_id: str) -> VectorStoreRecord:
         """Return a store; NotFoundError if there is none, or it is another tenant's, or being deleted.
 
         VectorStoreUnavailable if its vectors are elsewhere.
         """
         store = await self._get(tenant, store_id)
-        if store is None or store.state is State.DELETING:
+        if store is None or store.state is StoreState.DELETING:
             raise not_found(store_id)
         self._check_here(store)
         return store
@@ -73,15 +170,15 @@ class VectorStores:
         after: str | None = None,
         before: str | None = None,
         order: Literal["asc", "desc"] = "desc",
-    ) -> tuple[list[Store], bool]:
+    ) -> tuple[list[VectorStoreRecord], bool]:
         """Return a part of a tenant's stores, and whether there are more; NotFoundError if the cursor is unknown."""
-        found: list[Store] = []
+        found: list[VectorStoreRecord] = []
         while True:
             page = await self._records.list(
                 tenant, KIND, limit=limit - len(found), after=after, before=before, order=order
             )
-            stores = [Store(kept) for kept in page.data]
-            shown = [store for store in stores if store.state is not State.DELETING]
+            stores = [VectorStoreRecord(kept) for kept in page.data]
+            shown = [store for store in stores if store.state is not StoreState.DELETING]
             if after is not None or before is None:
                 found += shown
                 after = stores[-1].id if stores else None
@@ -91,16 +188,16 @@ class VectorStores:
             if len(found) >= limit or not page.has_more or not stores:
                 return found, page.has_more
 
-    async def usable(self, tenant: str) -> tuple[list[Store], int]:
+    async def usable(self, tenant: str) -> tuple[list[VectorStoreRecord], int]:
         """Return the stores of a tenant that can be searched, oldest first, and how many are left out as elsewhere.
 
         VectorStoreUnavailable, as with `get`, if all of them are.
         """
-        found: list[Store] = []
-        away: list[Store] = []
+        found: list[VectorStoreRecord] = []
+        away: list[VectorStoreRecord] = []
         async with contextlib.aclosing(self._living(tenant)) as living:
             async for store in living:
-                if store.state is State.READY:
+                if store.state is StoreState.READY:
                     (away if self.is_elsewhere(store) else found).append(store)
                 if len(found) >= _MOST:
                     break
@@ -108,31 +205,31 @@ class VectorStores:
             self._check_here(away[0])
         return found, len(away)
 
-    async def scan(self) -> AsyncIterator[Store]:
+    async def scan(self) -> AsyncIterator[VectorStoreRecord]:
         """Give the stores of all tenants, for housekeeping."""
         async for kept in self._scan(KIND):
-            yield Store(kept)
+            yield VectorStoreRecord(kept)
 
     async def tombstones(self) -> dict[str, Kept]:
         """Return what is known to be gone, by collection."""
         return {str(kept.value["collection"]): kept async for kept in self._scan(TOMBSTONE)}
 
-    def is_expired(self, store: Store) -> bool:
+    def is_expired(self, store: VectorStoreRecord) -> bool:
         """Tell whether a store's time is over."""
         return store.is_expired(self.now())
 
-    def is_elsewhere(self, store: Store) -> bool:
+    def is_elsewhere(self, store: VectorStoreRecord) -> bool:
         """Tell whether the vectors of a store are where this server cannot reach them."""
         return store.place is not None and store.place != self._place
 
-    async def is_there(self, store: Store) -> bool:
+    async def is_there(self, store: VectorStoreRecord) -> bool:
         """Tell whether a store that was read before has not ended since."""
         current = await self._get(store.tenant, store.id)
         return current is not None and current.state not in _ENDED
 
-    async def count(self, store: Store) -> Count:
+    async def count(self, store: VectorStoreRecord) -> Count:
         """Count what is in a store; nothing that this server can reach is in one that is elsewhere."""
-        if store.state is State.CREATING or self.is_expired(store) or self.is_elsewhere(store):
+        if store.state is StoreState.CREATING or self.is_expired(store) or self.is_elsewhere(store):
             return Count()
         try:
             return await self._backend.count(store.collection, tenant=store.tenant, vector_store_id=store.id)
@@ -150,7 +247,7 @@ class VectorStores:
         metadata: Mapping[str, str],
         days: int | None,
         dimensions: int,
-    ) -> Store:
+    ) -> VectorStoreRecord:
         """Create a store, with nothing in it, and its collection; BadRequestError if the tenant has as many as it may.
 
         A store that cannot be created does not appear later.
@@ -166,48 +263,50 @@ class VectorStores:
             "name": name,
             "description": description,
             "metadata": dict(metadata),
-            "state": State.CREATING,
+            "state": StoreState.CREATING,
             "days": days,
             "last_active_at": now,
             "dimensions": dimensions,
             "collection": shared_collection_name(dimensions) if self._shared else collection_name(store_id),
             "place": self._place,
         }
-        store = Store(await self._records.create(tenant, KIND, store_id, value, created_at=now))
+        store = VectorStoreRecord(await self._records.create(tenant, KIND, store_id, value, created_at=now))
         try:
             made = await self.finish(store)
         except FunctionError:
             # The client learns of the failure and will try again.
-            await self._change(store, {"state": State.DELETING})
+            await self._change(store, {"state": StoreState.DELETING})
             raise
         if made is None:
             raise not_found(store_id)
         return made
 
-    async def finish(self, store: Store) -> Store | None:
+    async def finish(self, store: VectorStoreRecord) -> VectorStoreRecord | None:
         """Make the collection of a store that is being created; None if the store was deleted meanwhile."""
         await self._backend.create_collection(store.collection, store.dimensions)
-        made = await self._change(store, {"state": State.READY}, when=lambda s: s.state is State.CREATING)
-        if made is None or made.state is State.DELETING:
+        made = await self._change(store, {"state": StoreState.READY}, when=lambda s: s.state is StoreState.CREATING)
+        if made is None or made.state is StoreState.DELETING:
             await self._clear(store)
             return None
         return made
 
-    async def update(self, tenant: str, store_id: str, changes: Mapping[str, Any]) -> Store:
+    async def update(self, tenant: str, store_id: str, changes: Mapping[str, Any]) -> VectorStoreRecord:
         """Change what is known about a store."""
         store = await self.get(tenant, store_id)
         changed = await self._change(store, changes)
-        if changed is None or changed.state is State.DELETING:
+        if changed is None or changed.state is StoreState.DELETING:
             raise not_found(store_id)
         return changed
 
-    async def touch(self, store: Store) -> None:
+    async def touch(self, store: VectorStoreRecord) -> None:
         """Note that a store is in use."""
         now = int(self.now())
         if now - store.last_active_at >= _ACTIVE_EVERY:
-            await self._change(store, {"last_active_at": now}, when=lambda s: s.state is State.READY)
+            await self._change(store, {"last_active_at": now}, when=lambda s: s.state is StoreState.READY)
 
-    async def write(self, store: Store, chunks: Sequence[Chunk], windows: Mapping[str, int] | None = None) -> None:
+    async def write(
+        self, store: VectorStoreRecord, chunks: Sequence[Chunk], windows: Mapping[str, int] | None = None
+    ) -> None:
         """Write chunks into a store, among them so many windows by the ids of their chunks.
 
         If it ends meanwhile none of them stays, and it is as if it had ended before.
@@ -220,7 +319,7 @@ class VectorStores:
             raise
         await self._check_goes_on(store)
 
-    async def erase(self, store: Store, file_id: str) -> None:
+    async def erase(self, store: VectorStoreRecord, file_id: str) -> None:
         """Delete the chunks of a file; if the store ends meanwhile, it is as if it had ended before."""
         try:
             await self._backend.delete(store.collection, tenant=store.tenant, file_id=file_id, vector_store_id=store.id)
@@ -236,11 +335,11 @@ class VectorStores:
         store = await self._get(tenant, store_id)
         if store is None:
             raise not_found(store_id)
-        marked = await self._change(store, {"state": State.DELETING})
+        marked = await self._change(store, {"state": StoreState.DELETING})
         if marked is not None and not self.is_elsewhere(marked):
             await self.remove(marked)
 
-    async def remove(self, store: Store) -> None:
+    async def remove(self, store: VectorStoreRecord) -> None:
         """Remove what is left of a store that is marked as deleted; VectorStoreUnavailable if it is elsewhere."""
         self._check_here(store)
         if not store.is_shared:
@@ -250,12 +349,12 @@ class VectorStores:
         await self._clear(store)
         await self._records.delete(store.tenant, KIND, store.id)
 
-    async def expire(self, store: Store) -> None:
+    async def expire(self, store: VectorStoreRecord) -> None:
         """Remove the chunks of a store whose time is over; what is known about it stays."""
-        marked = await self._change(store, {"state": State.EXPIRED}, when=self.is_expired)
-        if marked is not None and marked.state is State.EXPIRED:
+        marked = await self._change(store, {"state": StoreState.EXPIRED}, when=self.is_expired)
+        if marked is not None and marked.state is StoreState.EXPIRED:
             await self._clear(marked)
-            await self._change(marked, {"cleared": True}, when=lambda s: s.state is State.EXPIRED)
+            await self._change(marked, {"cleared": True}, when=lambda s: s.state is StoreState.EXPIRED)
 
     async def forget(self, tombstone: Kept) -> None:
         """Forget that something is gone."""
@@ -263,20 +362,24 @@ class VectorStores:
 
     # --- parts -------------------------------------------------------------------------------------------------------
 
-    async def _get(self, tenant: str, store_id: str) -> Store | None:
+    async def _get(self, tenant: str, store_id: str) -> VectorStoreRecord | None:
         kept = await self._records.get(tenant, KIND, store_id)
-        return None if kept is None else Store(kept)
+        return None if kept is None else VectorStoreRecord(kept)
 
     async def _change(
-        self, store: Store, changes: Mapping[str, Any], *, when: Callable[[Store], bool] = lambda _store: True
-    ) -> Store | None:
+        self,
+        store: VectorStoreRecord,
+        changes: Mapping[str, Any],
+        *,
+        when: Callable[[VectorStoreRecord], bool] = lambda _store: True,
+    ) -> VectorStoreRecord | None:
         """Change a record, whoever else does so too; return it as it is then, None if it is gone.
 
         A store that is being deleted is changed no more: nothing brings it back.
         """
         current = store
-        while current.state is not State.DELETING and when(current):
-            changed = Store(dataclasses.replace(current.kept, value={**current.kept.value, **changes}))
+        while current.state is not StoreState.DELETING and when(current):
+            changed = VectorStoreRecord(dataclasses.replace(current.kept, value={**current.kept.value, **changes}))
             if await self._records.update(changed.kept):
                 return changed
             fresh = await self._get(store.tenant, store.id)
@@ -291,7 +394,7 @@ class VectorStores:
             return False
         return len([store.id async for store in self._living(tenant)]) >= self._most
 
-    def _check_here(self, store: Store) -> None:
+    def _check_here(self, store: VectorStoreRecord) -> None:
         if self.is_elsewhere(store):
             raise VectorStoreUnavailable(
                 f"The vectors of vector store '{store.id}' are in the data folder of another server; use qdrant or "
@@ -301,15 +404,17 @@ class VectorStores:
                 "'vector_backend' says which it uses."
             )
 
-    async def _check_goes_on(self, store: Store) -> None:
+    async def _check_goes_on(self, store: VectorStoreRecord) -> None:
         """Look again at a store; if it has ended meanwhile, remove what was written since, and say so."""
         current = await self._get(store.tenant, store.id)
         if current is None or current.state in _ENDED:
             await self._clear(store)
-            is_expired = current is not None and current.state is State.EXPIRED
+            is_expired = current is not None and current.state is StoreState.EXPIRED
             raise expired(store.id) if is_expired else not_found(store.id)
 
-    async def _clear_windows(self, store: Store, chunks: Sequence[Chunk], windows: Mapping[str, int]) -> None:
+    async def _clear_windows(
+        self, store: VectorStoreRecord, chunks: Sequence[Chunk], windows: Mapping[str, int]
+    ) -> None:
         """Delete the windows that chunks have had and will have no more; nothing is asked if there never were any."""
         if (most := max(windows.values(), default=0)) > store.windows:
             await self._change(store, {"windows": most}, when=lambda s: s.windows < most)
@@ -319,7 +424,7 @@ class VectorStores:
             part = surplus[start : start + _IDS]
             await self._backend.remove(store.collection, part, tenant=store.tenant, vector_store_id=store.id)
 
-    async def _clear(self, store: Store) -> None:
+    async def _clear(self, store: VectorStoreRecord) -> None:
         """Remove the chunks of a store, and its collection if it is its own."""
         if not store.is_shared:
             await self._backend.delete_collection(store.collection)
@@ -327,14 +432,14 @@ class VectorStores:
         with contextlib.suppress(NoCollection):
             await self._backend.delete(store.collection, tenant=store.tenant, vector_store_id=store.id)
 
-    async def _living(self, tenant: str) -> AsyncGenerator[Store, None]:
+    async def _living(self, tenant: str) -> AsyncGenerator[VectorStoreRecord, None]:
         """Give the stores of a tenant that have not ended, oldest first."""
         after: str | None = None
         more = True
         while more:
             page = await self._records.list(tenant, KIND, limit=_PAGE, after=after, order="asc")
             more = page.has_more
-            for store in map(Store, page.data):
+            for store in map(VectorStoreRecord, page.data):
                 after = store.id
                 if store.state not in _ENDED and not self.is_expired(store):
                     yield store

@@ -1,0 +1,1 @@
+"""How work shares the event loop, threads and itself."""
