@@ -15,7 +15,8 @@ from tests.support.postgres import PostgresServer
 from antwort import Antwort
 from antwort.config import Config, StorageConfig
 from antwort.storage import open_store
-from antwort.storage.upgrade import head, place
+from antwort.storage.schema.revisions import head
+from antwort.storage.upgrade import location
 from antwort.testing import running
 
 Cli = Callable[..., Result]
@@ -139,7 +140,7 @@ def test_prune_deletes_what_is_older(cli: Cli, database_url: str, config: Write)
     config(f"storage:\n  url: {database_url}\n")
     settings = Config(storage=StorageConfig(url=database_url))
     stored(settings, old=40, older=400, new=1)
-    where = place(database_url)
+    where = location(database_url)
     counted = cli("db", "prune", "--older-than", "30d", "--dry-run", "--json")
     assert json.loads(counted.stdout) == {
         "database": where,
@@ -185,6 +186,6 @@ def test_vacuum_gives_space_back_while_a_server_has_the_database(cli: Cli, datab
         answer = httpx.post(f"{server.url}/v1/responses", json={"input": "Hi"})
         kept = httpx.get(f"{server.url}/v1/responses/{answer.json()['id']}")
     assert (answer.status_code, kept.status_code) == (200, 200)
-    assert done["database"] == place(database_url)
+    assert done["database"] == location(database_url)
     if database_url.startswith("sqlite"):
         assert done["after"] < done["before"]

@@ -14,7 +14,7 @@ from tests.support.statements import Questions
 
 from antwort import Antwort
 from antwort.config import Config
-from antwort.storage.sql.store import SqlStore
+from antwort.storage.sql.store import Store
 from antwort.testing import RunningApp, running
 
 PASSWORD = "hunter22"
@@ -156,7 +156,7 @@ def test_a_file_that_can_only_be_read_is_not_ready(tmp_path: Path) -> None:
 def on_writer(server: RunningApp, statement: str) -> None:
     """Execute a statement on the connection that writes."""
     store = server.app.engine.store
-    assert isinstance(store, SqlStore)
+    assert isinstance(store, Store)
     writer = store._writer
 
     async def execute() -> None:

@@ -20,7 +20,7 @@ from antwort.errors import RateLimitError
 from antwort.provider import Context, Provider, route
 from antwort.runs import limits as module
 from antwort.runs.limits import TenantLimits
-from antwort.storage.base import Retention
+from antwort.storage.sql.retention import Retention
 from antwort.testing import Gate, RunningApp, ScriptedBackend, running, turn
 from antwort.wire.requests import decode_create
 
@@ -188,7 +188,7 @@ async def test_bytes_are_counted_now_and_then_and_once_for_all_who_ask() -> None
         nonlocal now
         now += cost
 
-    counted = Counted(tick)  # type: ignore[abstract]
+    counted = Counted(tick)
     limits = TenantLimits(TenantLimitsConfig.model_validate({"max_stored_bytes": 1000}), counted, clock=lambda: now)
     await asyncio.gather(*(limits.check_room("acme") for _ in range(10)))
     now += module.REMEMBERED - 0.1

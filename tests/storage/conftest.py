@@ -9,7 +9,7 @@ from tests.support.postgres import PostgresServer
 
 from antwort.storage import SqliteStore, Store
 from antwort.storage.postgres import PostgresStore
-from antwort.storage.upgrade import MIGRATIONS, Migrations, head
+from antwort.storage.schema.revisions import MIGRATIONS, Migrations, head
 
 
 @pytest.fixture

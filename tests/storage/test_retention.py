@@ -161,7 +161,7 @@ async def test_a_sweep_deletes_what_the_settings_say_and_forgets_what_providers_
     assert b'antwort_pruned_total{kind="responses"} 1.0' in metrics.render(None)[0]
     assert b'antwort_pruned_total{kind="events"} 0.0' in metrics.render(None)[0]
     assert (await records.list(TENANT, "book", after="b1")).data == []  # its place is known for a day
-    assert await store.retention.forget_places(NOW + 2 * DAY) == 1
+    assert await store.retention.forget_deleted(NOW + 2 * DAY) == 1
 
 
 async def test_nothing_is_deleted_unless_it_is_said(store: Store) -> None:

@@ -22,9 +22,12 @@ from antwort.config import Config, StorageConfig
 from antwort.errors import ConfigError
 from antwort.storage import ConversationRecord, Kept, SqliteStore, open_store
 from antwort.storage.schema.migrate import alembic_config, migrate
+from antwort.storage.schema.revisions import MIGRATIONS, Migrations, head, needs_upgrade
 from antwort.storage.schema.tables import metadata
+from antwort.storage.sqlite import upgrade as sqlite
 from antwort.storage.sqlite.connection import connect, create_file
-from antwort.storage.upgrade import MIGRATIONS, Migrations, current, head, needs_upgrade, prepare, upgrade
+from antwort.storage.sqlite.upgrade import prepare
+from antwort.storage.upgrade import current, upgrade
 from antwort.storage.urls import sqlite_path
 
 
@@ -75,7 +78,7 @@ def test_an_empty_file_becomes_a_database(path: Path, url: str) -> None:
     path.parent.mkdir()
     path.touch()
     assert current(url) is None
-    prepare(url)
+    prepare(path)
     assert current(url) == head()
 
 
@@ -83,7 +86,7 @@ def test_an_upgrade_of_what_is_up_to_date_changes_nothing(path: Path, url: str) 
     upgrade(url)
     before = path.read_bytes()
     upgrade(url)
-    prepare(url)
+    prepare(path)
     assert path.read_bytes() == before
 
 
@@ -156,7 +159,7 @@ def test_a_migration_that_fails_leaves_the_database_as_it_was(path: Path, url: s
     script = later.folder / "versions" / "r9999_notes.py"
     script.write_text(script.read_text() + '    op.execute("INSERT INTO nowhere VALUES (1)")\n')
     with pytest.raises(sqlite3.OperationalError, match="nowhere"):
-        prepare(url, migrations=later)
+        prepare(path, migrations=later)
     assert (tables(path), current(url)) == (before, head())
 
 
@@ -167,7 +170,8 @@ def test_two_that_upgrade_at_once_do_it_once(path: Path, url: str, later: Migrat
         import sys
         from pathlib import Path
         import antwort.storage.schema.migrate
-        from antwort.storage.upgrade import Migrations, upgrade
+        from antwort.storage.schema.revisions import Migrations
+        from antwort.storage.upgrade import upgrade
 
         sys.stdin.read()
         upgrade(sys.argv[1], migrations=Migrations(Path(sys.argv[2]), tuple(sys.argv[3:])))
@@ -189,9 +193,9 @@ def test_a_newer_database_is_refused_and_left_as_it_is(path: Path, url: str, lat
     upgrade(url, migrations=MIGRATIONS)
     upgrade(url, migrations=later)
     before = path.read_bytes()
-    for attempt in (prepare, upgrade):
+    for attempt in (prepare, sqlite.upgrade):
         with pytest.raises(ConfigError, match=r"revision '9999', .* Install the newer version") as caught:
-            attempt(url)
+            attempt(path)
         assert caught.value.where == str(path)
     assert path.read_bytes() == before
 

@@ -3,8 +3,8 @@
 from collections.abc import Awaitable, Mapping, Sequence
 from typing import Any, TypeVar
 
-from antwort.storage.sql.database import Call, Cursor, Database, Reader, Row
-from antwort.storage.sql.store import SqlStore
+from antwort.storage.sql.database import Cursor, Database, ReadRunner, Row, Transaction
+from antwort.storage.sql.store import Store
 
 __all__ = ["Questions"]
 
@@ -14,7 +14,7 @@ T = TypeVar("T")
 class Questions:
     """The side of a store that reads, with a note of each call and of each statement in it."""
 
-    def __init__(self, reader: Reader) -> None:
+    def __init__(self, reader: ReadRunner) -> None:
         self._reader = reader
         self.calls = 0
         self.statements: list[str] = []
@@ -22,15 +22,15 @@ class Questions:
     @classmethod
     def of(cls, store: object) -> "Questions":
         """Listen to a store from now on."""
-        assert isinstance(store, SqlStore)
+        assert isinstance(store, Store)
         noted = cls(store._reader)
         store._reader = noted
         return noted
 
-    def run(self, call: Call[T], /) -> Awaitable[T]:
+    def run(self, transaction: Transaction[T], /) -> Awaitable[T]:
         """Pass a call on."""
         self.calls += 1
-        return self._reader.run(lambda database: call(_Noted(database, self.statements)))
+        return self._reader.run(lambda database: transaction(_Noted(database, self.statements)))
 
     async def close(self) -> None:
         """Close the real one."""

@@ -21,8 +21,8 @@ from antwort.functions import Catalogue
 from antwort.functions.discovery import place
 from antwort.functions.registration import Registration, examined
 from antwort.storage import database_url
-from antwort.storage.upgrade import current, needs_upgrade
-from antwort.storage.upgrade import place as place_of
+from antwort.storage.schema.revisions import needs_upgrade
+from antwort.storage.upgrade import current, location
 from antwort.storage.urls import is_postgres, sqlite_path
 
 __all__ = ["check"]
@@ -123,7 +123,7 @@ async def _examine_provider(app: Antwort, registration: Registration, report: Re
 def _examine_storage(config: Config, report: Report) -> None:
     """Look at the database, or at the place where it would be created."""
     url = database_url(config)
-    where, revision = place_of(url), current(url)
+    where, revision = location(url), current(url)
     old = needs_upgrade(revision, embedded=not is_postgres(url), where=where)
     if revision is None:
         if not is_postgres(url):

@@ -15,9 +15,9 @@ from antwort.config import Config, LoadedConfig, read_age, written_duration
 from antwort.errors import ConfigError
 from antwort.storage import open_store
 from antwort.storage.retention import KINDS, Pruner
+from antwort.storage.schema.revisions import head
 from antwort.storage.upgrade import current as current_revision
-from antwort.storage.upgrade import head
-from antwort.storage.upgrade import place as place_of
+from antwort.storage.upgrade import location
 from antwort.storage.upgrade import upgrade as upgrade_database
 from antwort.storage.urls import database_url
 from antwort.storage.vacuum import vacuum as vacuum_database
@@ -46,7 +46,7 @@ def db() -> None:
 def current(loaded: LoadedConfig, *, as_json: bool) -> None:
     """Show the revision of the database and the one this version needs."""
     url = database_url(loaded.config)
-    place, revision = place_of(url), current_revision(url)
+    place, revision = location(url), current_revision(url)
     if as_json:
         print_json({"database": place, "revision": revision, "needed": head()})
     elif revision is None:
@@ -63,7 +63,7 @@ def current(loaded: LoadedConfig, *, as_json: bool) -> None:
 def upgrade(loaded: LoadedConfig, *, as_json: bool) -> None:
     """Bring the database to the revision this version needs; create it if there is none."""
     url = database_url(loaded.config)
-    place, before = place_of(url), current_revision(url)
+    place, before = location(url), current_revision(url)
     upgrade_database(url)
     after = current_revision(url)
     if as_json:
@@ -165,7 +165,7 @@ def vacuum(loaded: LoadedConfig, *, as_json: bool) -> None:
 def _usable(config: Config) -> str:
     """Return where the database is; a ConfigError if there is none, or not one of this version."""
     url = database_url(config)
-    where, revision = place_of(url), current_revision(url)
+    where, revision = location(url), current_revision(url)
     if revision is None:
         raise ConfigError("There is no database yet, so there is nothing to do.", where=where)
     if revision != head():

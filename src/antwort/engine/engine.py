@@ -29,7 +29,8 @@ from antwort.large_work import MANY, LargeWork, is_large
 from antwort.observability import Metrics, Tracer
 from antwort.scopes import CONVERSATIONS_READ, CONVERSATIONS_WRITE, RESPONSES_READ
 from antwort.sealing import Sealer
-from antwort.storage.base import JournalEntry, ResponseRecord, Store
+from antwort.storage.base import JournalEntry, ResponseRecord
+from antwort.storage.sql.store import Store
 from antwort.types import JSON
 from antwort.wire.ids import new_id
 from antwort.wire.requests import CompactRequest, CreateResponse

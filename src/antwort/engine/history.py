@@ -9,7 +9,8 @@ from antwort.engine.plan import Plan
 from antwort.engine.window import CALLS, OUTPUTS, Seals, pruned
 from antwort.errors import BadRequestError
 from antwort.scopes import CONVERSATIONS_READ, RESPONSES_READ
-from antwort.storage.base import ACTIVE, JournalEntry, ResponseStore
+from antwort.storage.base import ACTIVE, JournalEntry
+from antwort.storage.sql.responses import ResponseStore
 from antwort.types import JSON
 from antwort.wire.ids import new_id
 

@@ -5,7 +5,9 @@ from typing import Any, Protocol
 
 import msgspec
 
-from antwort.storage.base import ConversationStore, JournalEntry, ResponseRecord, ResponseStore, StoredEvent
+from antwort.storage.base import JournalEntry, ResponseRecord, StoredEvent
+from antwort.storage.sql.conversations import ConversationStore
+from antwort.storage.sql.responses import ResponseStore
 from antwort.types import JSON
 from antwort.wire.responses import ResponseObject
 

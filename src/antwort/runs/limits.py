@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from antwort.config import TenantLimitsConfig
 from antwort.errors import RateLimitError
-from antwort.storage.base import Retention
+from antwort.storage.sql.retention import Retention
 
 MOST_TENANTS = 10_000
 """Tenants whose stored bytes are remembered."""

@@ -5,7 +5,8 @@ import contextlib
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
-from antwort.storage.base import ResponseRecord, ResponseStore, StoredEvent
+from antwort.storage.base import ResponseRecord, StoredEvent
+from antwort.storage.sql.responses import ResponseStore
 
 
 class RunLog:

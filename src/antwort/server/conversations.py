@@ -19,7 +19,8 @@ from antwort.server.description import examples
 from antwort.server.description.shapes import AN_ITEM, Conversation, DeletedConversation, ItemList
 from antwort.server.lists import listed, unknown_cursor
 from antwort.server.queries import After, Include, Limit, Order
-from antwort.storage.base import ConversationRecord, JournalEntry, Store
+from antwort.storage.base import ConversationRecord, JournalEntry
+from antwort.storage.sql.store import Store
 from antwort.types import JSON
 from antwort.wire.ids import new_id
 

@@ -4,7 +4,8 @@ import asyncio
 
 from antwort.errors import ServiceUnavailableError
 from antwort.server.state import ServerState
-from antwort.storage.base import Store, StoreUnavailableError
+from antwort.storage.base import StoreUnavailableError
+from antwort.storage.sql.store import Store
 
 __all__ = ["Readiness"]
 

@@ -3,7 +3,6 @@
 from antwort.storage.base import (
     ACTIVE,
     ConversationRecord,
-    ConversationStore,
     FencedError,
     JournalEntry,
     Kept,
@@ -11,11 +10,12 @@ from antwort.storage.base import (
     Page,
     Records,
     ResponseRecord,
-    ResponseStore,
-    Store,
     StoredEvent,
 )
 from antwort.storage.opening import open_store
+from antwort.storage.sql.conversations import ConversationStore
+from antwort.storage.sql.responses import ResponseStore
+from antwort.storage.sql.store import Store
 from antwort.storage.sqlite import SqliteStore
 from antwort.storage.urls import database_url
 

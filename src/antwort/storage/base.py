@@ -1,4 +1,4 @@
-"""What is kept, and the protocol of whoever keeps it. Every method takes the tenant: nobody can forget it."""
+"""What is kept, what providers can do with it, and how keeping fails."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -6,24 +6,6 @@ from typing import Any, Literal, Protocol
 
 from antwort.errors import ServiceUnavailableError
 from antwort.types import JSON
-
-__all__ = [
-    "ConversationRecord",
-    "ConversationStore",
-    "FencedError",
-    "JournalEntry",
-    "Kept",
-    "ListedResponse",
-    "OldResponse",
-    "Page",
-    "Records",
-    "ResponseRecord",
-    "ResponseStore",
-    "Retention",
-    "Store",
-    "StoreUnavailableError",
-    "StoredEvent",
-]
 
 Direction = Literal["input", "output"]
 ACTIVE = ("queued", "in_progress")
@@ -130,121 +112,6 @@ class Page:
     has_more: bool
 
 
-class ResponseStore(Protocol):
-    """Keeps responses, their journals and the events of background runs.
-
-    Writes to a run carry its epoch; a write with an epoch that is not the current one raises FencedError and changes
-    nothing. Each method is one transaction.
-    """
-
-    async def create(
-        self, record: ResponseRecord, entries: Sequence[JournalEntry] = (), *, said: Sequence[JournalEntry] = ()
-    ) -> None:
-        """Store a new response with its first entries; `said` as with `update`."""
-
-    async def append(
-        self, tenant: str, response_id: str, epoch: int, entries: Sequence[JournalEntry], *, start: int
-    ) -> None:
-        """Store entries at positions `start`, `start + 1`, …; an entry already at a position is replaced."""
-
-    async def update(
-        self,
-        record: ResponseRecord,
-        *,
-        entries: Sequence[JournalEntry] = (),
-        start: int = 0,
-        events: Sequence[StoredEvent] = (),
-        said: Sequence[JournalEntry] = (),
-    ) -> None:
-        """Store the record's status, body and extra, and in the same transaction entries and events.
-
-        `said` is appended to the conversation of the record, as `ConversationStore.add` does; if the conversation is
-        gone, nothing is. Nor is it if the response was over before: its end may be stored again, and is said once.
-        """
-
-    async def add_events(self, tenant: str, response_id: str, epoch: int, events: Sequence[StoredEvent]) -> None:
-        """Append events."""
-
-    async def note(self, tenant: str, response_id: str, epoch: int, extra: JSON) -> None:
-        """Add to the record's extra, or replace what is there under the same keys, and change nothing else."""
-
-    async def get(self, tenant: str, response_id: str) -> ResponseRecord | None:
-        """Return a response of the tenant, None if there is none."""
-
-    async def journal(self, tenant: str, response_id: str) -> list[JournalEntry]:
-        """Return the entries of a response in order."""
-
-    async def history(self, tenant: str, response_id: str) -> list[JournalEntry] | None:
-        """Return the entries of a response and of all before it, oldest first; None if the response is not there."""
-
-    async def events(self, tenant: str, response_id: str, *, after: int = -1, limit: int = 1000) -> list[StoredEvent]:
-        """Return events with a sequence number above `after`, in order."""
-
-    async def list_responses(
-        self, tenant: str, *, limit: int, after: str | None = None, before: str | None = None, order: str = "desc"
-    ) -> Page:
-        """Return `ListedResponse`s by creation time; `after` and `before` are response ids."""
-
-    async def delete(self, tenant: str, response_id: str) -> bool:
-        """Delete a response with its journal and events; False if there was none."""
-
-    async def find_item(self, tenant: str, item_id: str) -> JournalEntry | None:
-        """Return an item by its id, for `item_reference`."""
-
-    async def claim(self, tenant: str, response_id: str) -> ResponseRecord | None:
-        """Raise the epoch of an unfinished response and return it: now only the claimer writes. None if it is over."""
-
-    async def unfinished(self) -> list[tuple[str, str]]:
-        """Return (tenant, id) of every background response that is not over: for recovery, over all tenants."""
-
-    async def ping(self) -> None:
-        """Read a little of what is stored; raise StoreUnavailableError if that cannot be done now."""
-
-    async def try_write(self) -> None:
-        """Write a little and commit it; raise StoreUnavailableError if that cannot be done now."""
-
-    async def close(self) -> None:
-        """Finish pending writes and let go of the database."""
-
-
-class ConversationStore(Protocol):
-    """Keeps conversations and their items. Each method is one transaction."""
-
-    async def create(self, record: ConversationRecord, entries: Sequence[JournalEntry] = ()) -> None:
-        """Store a new conversation with its first items."""
-
-    async def get(self, tenant: str, conversation_id: str) -> ConversationRecord | None:
-        """Return a conversation of the tenant, None if there is none."""
-
-    async def update(self, tenant: str, conversation_id: str, metadata: dict[str, str]) -> ConversationRecord | None:
-        """Replace the metadata and return the conversation, None if there is none."""
-
-    async def delete(self, tenant: str, conversation_id: str) -> bool:
-        """Delete a conversation with its items; False if there was none."""
-
-    async def add(
-        self, tenant: str, conversation_id: str, entries: Sequence[JournalEntry]
-    ) -> list[JournalEntry] | None:
-        """Append items and return them as they are stored; None if there is no such conversation.
-
-        An item whose id is in the conversation already gets a new one.
-        """
-
-    async def history(self, tenant: str, conversation_id: str) -> list[JournalEntry] | None:
-        """Return all items in order, None if there is no such conversation. It counts as a use of the conversation."""
-
-    async def items(
-        self, tenant: str, conversation_id: str, *, limit: int, after: str | None = None, order: str = "desc"
-    ) -> Page | None:
-        """Return the visible items by their order; `after` is an item id, an unknown one is a NotFoundError."""
-
-    async def item(self, tenant: str, conversation_id: str, item_id: str) -> JournalEntry | None:
-        """Return one item, None if it is not there."""
-
-    async def remove(self, tenant: str, conversation_id: str, item_id: str) -> bool:
-        """Delete an item; False if it was not there."""
-
-
 class Records(Protocol):
     """What one provider keeps, by kind and id. Each method is one transaction."""
 
@@ -267,7 +134,7 @@ class Records(Protocol):
         """Store the value if nobody else has meanwhile, and raise the version; False if somebody has, or it is gone."""
 
     async def delete(self, tenant: str, kind: str, id: str) -> bool:  # noqa: A002
-        """Delete something; False if it was not there. Its place is known for a day: lists may go on from there."""
+        """Delete something; False if it was not there. Lists may go on from it for a day."""
 
     async def list(
         self,
@@ -289,7 +156,7 @@ class Records(Protocol):
         """Count what is kept."""
 
     async def scan(self, kind: str, *, after: int = 0, limit: int = 500) -> Sequence[tuple[int, Kept]]:
-        """Return what is kept of all tenants, oldest first, with the place to go on after: for housekeeping only."""
+        """Return what is kept of all tenants, oldest first, each with a number to go on from: for housekeeping."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -297,47 +164,9 @@ class OldResponse:
     """A response as housekeeping sees it."""
 
     number: int
-    """Its place in the order of storing."""
+    """It follows the order of storing."""
     tenant: str
     id: str
     created_at: int
     active: bool
     background: bool
-
-
-class Retention(Protocol):
-    """What is old, over all tenants, and how much there is: for housekeeping only. Each method is one transaction."""
-
-    async def walk(self, after: int, limit: int) -> Sequence[OldResponse]:
-        """Return responses in the order of storing, those with a number above `after`."""
-
-    async def count_events(self, tenant: str, response_id: str) -> int:
-        """Count the events of a response."""
-
-    async def drop_events(self, tenant: str, response_id: str, most: int) -> int:
-        """Delete the first events of a response, `most` at most; return how many."""
-
-    async def unused(self, before: int, after: tuple[int, str], limit: int) -> Sequence[tuple[str, str, int]]:
-        """Return tenant, id and last use of conversations last used before a moment, after (last use, id), in order."""
-
-    async def delete_unused(self, tenant: str, conversation_id: str, before: int) -> bool:
-        """Delete a conversation with its items; False if it is gone, was used since the moment, or is being used.
-
-        It is used as long as a background response goes on in it. `unused` leaves those out, too.
-        """
-
-    async def forget_places(self, now: int) -> int:
-        """Delete some of the places of records that were deleted over a day ago; return how many."""
-
-    async def usage(self, tenant: str) -> int:
-        """Return how many bytes a tenant has stored: of responses, events, conversations and records."""
-
-
-class Store(ResponseStore, Protocol):
-    """All that is kept: responses and, beside them, conversations and the records of providers."""
-
-    conversations: ConversationStore
-    retention: Retention
-
-    def records(self, owner: str) -> Records:
-        """Return the records of a provider."""

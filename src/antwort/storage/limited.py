@@ -7,8 +7,6 @@ from typing_extensions import override
 from antwort.storage.base import Records
 from antwort.storage.passing import PassingRecords
 
-__all__ = ["LimitedRecords"]
-
 
 class LimitedRecords(PassingRecords):
     """Records whose tenants are asked for room before something new is kept; all else is passed on."""

@@ -7,13 +7,12 @@ from collections.abc import AsyncIterator
 from typing_extensions import override
 
 from antwort.config import Config
-from antwort.storage.base import Records, Store
+from antwort.storage.base import Records
 from antwort.storage.opening import Place, StorePlace, configured, temporary
 from antwort.storage.passing import PassingRecords
+from antwort.storage.sql.store import Store
 from antwort.storage.upgrade import current
 from antwort.storage.urls import database_url
-
-__all__ = ["on_demand"]
 
 
 @contextlib.asynccontextmanager

@@ -8,11 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from antwort.config import Config
-from antwort.storage.base import Records, Store
+from antwort.storage.base import Records
+from antwort.storage.sql.store import Store
 from antwort.storage.sqlite import SqliteStore
 from antwort.storage.urls import database_url, is_postgres, postgres_module, sqlite_path
-
-__all__ = ["Place", "StorePlace", "configured", "open_store", "temporary"]
 
 
 def open_store(config: Config) -> Store:

@@ -7,15 +7,10 @@ import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import TypeVar
 
-from typing_extensions import override
-
 from antwort.config import KeepConfig
 from antwort.observability import Metrics
-from antwort.storage.base import OldResponse, Retention, Store, StoreUnavailableError
-from antwort.storage.sql import retention as aging
-from antwort.storage.sql.database import Reader, Writer
-
-__all__ = ["KINDS", "Pruner", "SqlRetention", "Sweeper", "cutoffs"]
+from antwort.storage.base import OldResponse, StoreUnavailableError
+from antwort.storage.sql.store import Store
 
 logger = logging.getLogger(__name__)
 
@@ -31,48 +26,9 @@ PAUSE = 0.05
 ABANDONED = 86_400
 """Seconds after which a response in the foreground that never ended is one that a crash has left."""
 
-Counts = dict[str, int]
+Pruned = dict[str, int]
+"""How many were deleted of each kind."""
 T = TypeVar("T")
-
-
-class SqlRetention(Retention):
-    """What is old in a SQL database."""
-
-    def __init__(self, writer: Writer, reader: Reader) -> None:
-        self._writer = writer
-        self._reader = reader
-
-    @override
-    async def walk(self, after: int, limit: int) -> Sequence[OldResponse]:
-        return await self._reader.run(lambda database: aging.walk(database, after, limit))
-
-    @override
-    async def count_events(self, tenant: str, response_id: str) -> int:
-        return await self._reader.run(lambda database: aging.count_events(database, tenant, response_id))
-
-    @override
-    async def drop_events(self, tenant: str, response_id: str, most: int) -> int:
-        return await self._writer.run(
-            lambda database: aging.drop_events(database, tenant, response_id, most), response_id
-        )
-
-    @override
-    async def unused(self, before: int, after: tuple[int, str], limit: int) -> Sequence[tuple[str, str, int]]:
-        return await self._reader.run(lambda database: aging.unused(database, before, after, limit))
-
-    @override
-    async def delete_unused(self, tenant: str, conversation_id: str, before: int) -> bool:
-        return await self._writer.run(
-            lambda database: aging.delete_unused(database, tenant, conversation_id, before), conversation_id
-        )
-
-    @override
-    async def forget_places(self, now: int) -> int:
-        return await self._writer.run(lambda database: aging.forget_places(database, now), "")
-
-    @override
-    async def usage(self, tenant: str) -> int:
-        return await self._reader.run(lambda database: aging.usage(database, tenant))
 
 
 def cutoffs(keep: KeepConfig, now: float) -> dict[str, int]:
@@ -88,7 +44,7 @@ class Pruner:
     over is left alone, however old. Those that continue a deleted response continue what came before it.
     """
 
-    def __init__(self, store: Store, *, pause: float = 0.0, progress: Callable[[Counts], None] | None = None) -> None:
+    def __init__(self, store: Store, *, pause: float = 0.0, progress: Callable[[Pruned], None] | None = None) -> None:
         self._store = store
         self._retention = store.retention
         self._pause = pause
@@ -96,7 +52,7 @@ class Pruner:
         self._dropped_until = 0
         """The number up to which no response has events any more: nobody has to look there again."""
 
-    async def prune(self, before: Mapping[str, int], *, dry_run: bool = False) -> Counts:
+    async def prune(self, before: Mapping[str, int], *, dry_run: bool = False) -> Pruned:
         """Delete, or only count, what is older than the moment given for its kind; return how many of each kind."""
         counts = dict.fromkeys((kind for kind in KINDS if kind in before), 0)
         if "responses" in before:
@@ -107,14 +63,14 @@ class Pruner:
             await self._conversations(before["conversations"], counts, dry_run=dry_run)
         return counts
 
-    async def forget_places(self) -> None:
-        """Delete the places of what providers deleted more than a day ago."""
+    async def forget_deleted(self) -> None:
+        """Delete for good what providers deleted more than a day ago."""
         while True:
-            if not await self._retention.forget_places(int(time.time())):
+            if not await self._retention.forget_deleted(int(time.time())):
                 return
             await asyncio.sleep(self._pause)
 
-    async def _responses(self, before: int, counts: Counts, *, dry_run: bool) -> None:
+    async def _responses(self, before: int, counts: Pruned, *, dry_run: bool) -> None:
         async for found in self._slices(before):
             old = [each for each in found if each.created_at < before and not _is_running(each)]
             if dry_run:
@@ -123,7 +79,7 @@ class Pruner:
             async for group in self._groups(old, counts):
                 counts["responses"] += sum(await asyncio.gather(*map(self._delete, group)))
 
-    async def _events(self, before: int, counts: Counts, *, dry_run: bool) -> None:
+    async def _events(self, before: int, counts: Pruned, *, dry_run: bool) -> None:
         done = True
         async for found in self._slices(before, self._dropped_until):
             old = [each for each in found if each.created_at < before and each.background and not _is_running(each)]
@@ -136,11 +92,11 @@ class Pruner:
             if done:
                 self._dropped_until = found[-1].number
 
-    async def _conversations(self, before: int, counts: Counts, *, dry_run: bool) -> None:
-        place = (0, "")
-        while found := await self._retention.unused(before, place, SLICE):
+    async def _conversations(self, before: int, counts: Pruned, *, dry_run: bool) -> None:
+        last = (0, "")
+        while found := await self._retention.unused(before, last, SLICE):
             _, name, used_at = found[-1]
-            place = (used_at, name)
+            last = (used_at, name)
             if dry_run:
                 counts["conversations"] += len(found)
                 continue
@@ -156,7 +112,7 @@ class Pruner:
             yield found
             after = found[-1].number
 
-    async def _groups(self, found: Sequence[T], counts: Counts) -> AsyncIterator[Sequence[T]]:
+    async def _groups(self, found: Sequence[T], counts: Pruned) -> AsyncIterator[Sequence[T]]:
         for start in range(0, len(found), GROUP):
             yield found[start : start + GROUP]
             if self._progress is not None:
@@ -205,10 +161,10 @@ class Sweeper:
             with contextlib.suppress(asyncio.CancelledError):
                 await self._task
 
-    async def sweep(self) -> Counts:
+    async def sweep(self) -> Pruned:
         """Delete what is too old, once."""
         counts = await self._pruner.prune(cutoffs(self._keep, time.time()))
-        await self._pruner.forget_places()
+        await self._pruner.forget_deleted()
         for kind, count in counts.items():
             self._deleted.labels(kind).inc(count)
         if any(counts.values()):

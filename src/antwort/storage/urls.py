@@ -7,8 +7,6 @@ from types import ModuleType
 from antwort.config import Config
 from antwort.errors import ConfigError
 
-__all__ = ["database_url", "is_postgres", "postgres_module", "sqlite_path"]
-
 _SQLITE = "sqlite:///"
 _POSTGRESQL = ("postgresql", "postgres", "postgresql+psycopg")
 

@@ -15,7 +15,7 @@ from tests.support.postgres import PostgresServer
 from antwort.storage import ConversationRecord, ResponseRecord
 from antwort.storage.base import StoreUnavailableError
 from antwort.storage.postgres import PostgresStore
-from antwort.storage.postgres.connection import Connection, Limits
+from antwort.storage.postgres.connection import PostgresConnection, TimeLimits
 
 COUNT = 2000 if os.environ.get("ANTWORT_TEST_FULL") else 200
 
@@ -102,7 +102,7 @@ async def test_while_the_server_is_away_requests_fail_and_afterwards_all_is_well
 async def test_a_server_that_stands_still_is_given_up_and_used_again_when_it_goes_on(
     own_server: PostgresServer,
 ) -> None:
-    limits = Limits(answer=0.5, connect=2)
+    limits = TimeLimits(answer=0.5, connect=2)
     store = await asyncio.to_thread(PostgresStore.open, own_server.create(), reconnect=0.1, limits=limits)
     await store.create(record("resp_1"))
     own_server.freeze()
@@ -122,9 +122,9 @@ async def test_a_server_that_stands_still_is_given_up_and_used_again_when_it_goe
 def cut(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> threading.Event:
     """Lose the connection at the next COMMIT, right before or right after the server has done it, if this is set."""
     armed = threading.Event()
-    execute = Connection.execute
+    execute = PostgresConnection.execute
 
-    def cutting(self: Connection, query: Any, *arguments: Any, **options: Any) -> Any:
+    def cutting(self: PostgresConnection, query: Any, *arguments: Any, **options: Any) -> Any:
         if query != "COMMIT" or not armed.is_set():
             return execute(self, query, *arguments, **options)
         armed.clear()
@@ -133,7 +133,7 @@ def cut(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> thre
         self.close()
         raise psycopg.OperationalError("the connection is lost")
 
-    monkeypatch.setattr(Connection, "execute", cutting)
+    monkeypatch.setattr(PostgresConnection, "execute", cutting)
     return armed
 
 

@@ -21,12 +21,13 @@ from tests.support.postgres import PostgresServer
 from antwort.errors import BadRequestError, ConfigError, ServiceUnavailableError
 from antwort.storage import ConversationRecord, FencedError
 from antwort.storage.postgres import PostgresStore
-from antwort.storage.postgres.connection import Limits
+from antwort.storage.postgres.connection import TimeLimits
 from antwort.storage.postgres.dialect import translated
+from antwort.storage.schema.revisions import MIGRATIONS, Migrations, head
 from antwort.storage.schema.tables import metadata
 from antwort.storage.sql import responses
 from antwort.storage.sql.database import Database, snapshot
-from antwort.storage.upgrade import MIGRATIONS, Migrations, current, head, place, upgrade
+from antwort.storage.upgrade import current, location, upgrade
 
 ROUNDS = 40 if os.environ.get("ANTWORT_TEST_FULL") else 4
 
@@ -82,7 +83,7 @@ def test_an_older_database_is_refused_at_start_with_the_cure(postgres_url: str, 
     upgrade(postgres_url)
     with pytest.raises(ConfigError, match=r"not up to date\. Run 'antwort db upgrade'") as caught:
         PostgresStore.open(postgres_url, migrations=later)
-    assert caught.value.where == place(postgres_url)
+    assert caught.value.where == location(postgres_url)
     upgrade(postgres_url, migrations=later)
     assert current(postgres_url) == "9999"
     asyncio.run(PostgresStore.open(postgres_url, migrations=later).close())
@@ -115,7 +116,7 @@ def test_a_user_who_may_not_create_tables_is_told(postgres_server: PostgresServe
     url = postgres_url.replace("antwort@", "visitor@")
     with pytest.raises(ConfigError, match="run 'antwort db upgrade' as one who may") as caught:
         PostgresStore.open(url)
-    assert caught.value.where == place(url)
+    assert caught.value.where == location(url)
 
 
 def test_without_the_driver_the_cure_is_told() -> None:
@@ -180,11 +181,13 @@ async def test_a_list_is_read_from_one_state(store: PostgresStore) -> None:
     """What is written between two statements of a snapshot is not seen in it."""
     await store.create(record("resp_1"))
 
+    unfinished = "SELECT id FROM responses WHERE background"
+
     def look(database: Database) -> tuple[object, object]:
         with snapshot(database):
-            before = responses.unfinished(database)
+            before = database.execute(unfinished).fetchall()
             asyncio.run_coroutine_threadsafe(store.create(record("resp_2", background=True)), loop).result(60)
-            return before, responses.unfinished(database)
+            return before, database.execute(unfinished).fetchall()
 
     loop = asyncio.get_running_loop()
     before, after = await store._reader.run(look)
@@ -269,13 +272,17 @@ async def test_a_deadlock_is_resolved_and_both_are_done(store: PostgresStore) ->
     meeting = threading.Barrier(2)
     attempts: list[str] = []
 
+    def add(database: Database, response_id: str, sequence: int) -> None:
+        responses.check_epoch(database, TENANT, response_id, 0)
+        database.execute("INSERT INTO events VALUES (?, ?, ?, 'x', '')", (response_id, sequence, TENANT))
+
     def crossing(first: str, second: str) -> Awaitable[None]:
         def call(database: Database) -> None:
             attempts.append(first)
-            responses.append(database, TENANT, first, 0, events=[(first, 0, TENANT, "x", b"")])
+            add(database, first, 0)
             if len(attempts) <= 2:
                 meeting.wait(60)
-            responses.append(database, TENANT, second, 0, events=[(second, 1, TENANT, "x", b"")])
+            add(database, second, 1)
 
         return store._writer.run(call, first)
 
@@ -289,7 +296,7 @@ async def test_a_deadlock_is_resolved_and_both_are_done(store: PostgresStore) ->
 
 
 async def test_what_takes_too_long_is_ended_and_told(ready_url: str, caplog: pytest.LogCaptureFixture) -> None:
-    store = await asyncio.to_thread(PostgresStore.open, ready_url, limits=Limits(statement=0.2))
+    store = await asyncio.to_thread(PostgresStore.open, ready_url, limits=TimeLimits(statement=0.2))
     with pytest.raises(ServiceUnavailableError, match="The database cannot be used now: it takes too long"):
         await store._reader.run(lambda database: database.execute("SELECT pg_sleep(60)"))
     assert "it takes too long" in caplog.text
@@ -298,7 +305,7 @@ async def test_what_takes_too_long_is_ended_and_told(ready_url: str, caplog: pyt
 
 
 async def test_a_row_that_somebody_holds_is_not_waited_for_for_ever(ready_url: str) -> None:
-    store = await asyncio.to_thread(PostgresStore.open, ready_url, limits=Limits(lock=0.2))
+    store = await asyncio.to_thread(PostgresStore.open, ready_url, limits=TimeLimits(lock=0.2))
     await store.create(record())
     with psycopg.connect(ready_url) as other:
         other.execute("SELECT * FROM responses FOR UPDATE")

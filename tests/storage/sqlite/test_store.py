@@ -17,7 +17,7 @@ from tests.storage.samples import TENANT, entry, on_writer, record
 
 from antwort.errors import ServiceUnavailableError
 from antwort.storage import SqliteStore
-from antwort.storage.sql import conversations, keeping, responses
+from antwort.storage.sql import conversations, records, responses
 from antwort.storage.upgrade import upgrade
 
 
@@ -154,7 +154,7 @@ async def test_the_setting_says_what_the_log_survives(path: Path, synchronous: s
 
 STATEMENTS = {
     f"{module.__name__}.{name}": text
-    for module in (responses, conversations, keeping)
+    for module in (responses, conversations, records)
     for name, text in vars(module).items()
     if isinstance(text, str) and text.lstrip().startswith(("SELECT", "UPDATE", "DELETE", "WITH"))
 }

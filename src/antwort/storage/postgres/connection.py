@@ -14,8 +14,6 @@ from typing_extensions import override
 from antwort.errors import ConfigError
 from antwort.storage.sql.database import Row
 
-__all__ = ["Address", "Connection", "Limits", "config_errors", "connect"]
-
 T = TypeVar("T")
 
 OLDEST = 130000
@@ -23,7 +21,7 @@ OLDEST = 130000
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class TimeLimits:
     """How long things may take, in seconds."""
 
     connect: float = 5.0
@@ -34,13 +32,13 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True)
-class Address:
+class PostgresAddress:
     """Where a database is."""
 
     options: dict[str, Any]
 
     @classmethod
-    def of(cls, url: str) -> "Address":
+    def of(cls, url: str) -> "PostgresAddress":
         """Read a URL; raise ConfigError if it cannot be understood."""
         scheme, _, rest = url.partition(":")
         try:
@@ -71,7 +69,7 @@ def _sound(options: dict[str, Any]) -> bool:
     return all(not port or port.isdigit() for port in ports) and "@" not in places
 
 
-class Connection(psycopg.Connection[Row]):
+class PostgresConnection(psycopg.Connection[Row]):
     """A connection on which nothing is waited for for ever, not even if the server stands still."""
 
     patience: float | None = None
@@ -101,12 +99,12 @@ def _limited(gen: PQGen[T], deadline: float) -> PQGen[T]:
         return result
 
 
-def connect(address: Address, limits: Limits | None = None) -> Connection:
+def connect(address: PostgresAddress, limits: TimeLimits | None = None) -> PostgresConnection:
     """Connect. Transactions begin and end where the caller says so; without limits statements take their time."""
     options: dict[str, Any] = {"application_name": "antwort", "connect_timeout": 10, **address.options}
     if limits is not None:
         options["connect_timeout"] = max(2, round(limits.connect))  # libpq knows no less than two
-    connection = Connection.connect(**{**options, "client_encoding": "utf8"}, autocommit=True)
+    connection = PostgresConnection.connect(**{**options, "client_encoding": "utf8"}, autocommit=True)
     if limits is not None:
         connection.patience = limits.answer
         connection.cursor_factory = psycopg.RawCursor
@@ -120,7 +118,7 @@ def connect(address: Address, limits: Limits | None = None) -> Connection:
 
 
 @contextmanager
-def _closed_on_error(connection: Connection) -> Iterator[None]:
+def _closed_on_error(connection: PostgresConnection) -> Iterator[None]:
     try:
         yield
     except BaseException:
@@ -129,7 +127,7 @@ def _closed_on_error(connection: Connection) -> Iterator[None]:
 
 
 @contextmanager
-def config_errors(address: Address) -> Iterator[None]:
+def config_errors(address: PostgresAddress) -> Iterator[None]:
     """Turn whatever prevents a database from being used at start into a ConfigError with the cure."""
     try:
         yield

@@ -7,10 +7,8 @@ from typing import Any
 
 from typing_extensions import override
 
-from antwort.storage.postgres.connection import Connection
+from antwort.storage.postgres.connection import PostgresConnection
 from antwort.storage.sql.database import LOCK, SNAPSHOT, Cursor, Database, Row
-
-__all__ = ["PostgresDatabase", "translated"]
 
 _OCTETS = re.compile(r"length\(CAST\((\w+) AS BLOB\)\)")
 _PLACEHOLDER = re.compile(r"\?|:([a-z_]+)")
@@ -43,7 +41,7 @@ class PostgresDatabase(Database):
 
     __slots__ = ("_connection",)
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: PostgresConnection) -> None:
         self._connection = connection
 
     @override

@@ -7,8 +7,6 @@ import psycopg
 from antwort.errors import BadRequestError, ConflictError
 from antwort.storage.base import StoreUnavailableError
 
-__all__ = ["is_passing", "translated", "unavailable"]
-
 logger = logging.getLogger(__name__)
 
 _PASSING = {"40001", "40P01"}
@@ -36,8 +34,8 @@ def is_passing(error: psycopg.Error) -> bool:
     return error.sqlstate in _PASSING
 
 
-def translated(error: Exception) -> Exception:
-    """Return what the caller shall see of an error; log what concerns the operator."""
+def report(error: Exception) -> Exception:
+    """Log what concerns the operator of an error, and return what the caller shall see."""
     if not isinstance(error, psycopg.Error):
         return error
     if isinstance(error, psycopg.IntegrityError):
@@ -50,11 +48,11 @@ def translated(error: Exception) -> Exception:
     reason = _UNAVAILABLE.get(state)
     if reason is None and isinstance(error, psycopg.OperationalError):  # of the server or its machine, not of ours
         reason = "the server reports a failure"
-    return error if reason is None else unavailable(reason, error)
+    return error if reason is None else report_unavailable(reason, error)
 
 
-def unavailable(reason: str, error: Exception | None) -> StoreUnavailableError:
-    """Return the error for a database that cannot be used now, and log it."""
+def report_unavailable(reason: str, error: Exception | None) -> StoreUnavailableError:
+    """Log that the database cannot be used now, and return the error for it."""
     cause = str(error).strip().splitlines()[:1] if error is not None else []
     logger.error("the database cannot be used: %s%s", reason, f" ({cause[0]})" if cause else "")
     return StoreUnavailableError(f"The database cannot be used now: {reason}.")

@@ -11,12 +11,10 @@ from typing import Any
 
 import psycopg
 
-from antwort.storage.postgres.connection import Address, Connection, Limits, connect
+from antwort.storage.postgres.connection import PostgresAddress, PostgresConnection, TimeLimits, connect
 from antwort.storage.postgres.dialect import PostgresDatabase
-from antwort.storage.postgres.failures import is_passing, translated, unavailable
-from antwort.storage.sql.database import Call
-
-__all__ = ["Outage", "Session", "Work"]
+from antwort.storage.postgres.failures import is_passing, report, report_unavailable
+from antwort.storage.sql.database import Transaction
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.02, 1.0
 """Seconds between two attempts; each pause is twice the last one."""
@@ -26,14 +24,14 @@ _IDLE = psycopg.pq.TransactionStatus.IDLE
 
 @dataclass(slots=True)
 class Work:
-    """A call to be made in a transaction, or, if it does not write, as it is."""
+    """Something to be done in a transaction, or, if it does not write, as it is."""
 
-    call: Call[Any]
+    transaction: Transaction[Any]
     writes: bool
     deadline: float
     """When waiting for a server that is away comes to an end."""
     repeatable: bool = True
-    """Whether the call may be made again when nobody knows whether its transaction was stored."""
+    """Whether it may be done again when nobody knows whether it was stored."""
 
 
 @dataclass(slots=True)
@@ -69,7 +67,9 @@ class _LostError(Exception):
 class Session:
     """A connection that is made when it is needed, and again when it was lost. It belongs to one thread."""
 
-    def __init__(self, address: Address, limits: Limits, outage: Outage, connection: Connection | None = None) -> None:
+    def __init__(
+        self, address: PostgresAddress, limits: TimeLimits, outage: Outage, connection: PostgresConnection | None = None
+    ) -> None:
         self._address = address
         self._limits = limits
         self._outage = outage
@@ -82,7 +82,7 @@ class Session:
             self._connection = None
 
     def do(self, work: Work) -> Any:
-        """Make a call and return what it returns, once that is safe; raise what the caller shall see."""
+        """Do something and return what it returns, once that is safe; raise what the caller shall see."""
         doubt: _LostError | None = None
         deadline = work.deadline
         pause, attempts = FIRST_PAUSE, 0
@@ -92,28 +92,30 @@ class Session:
                 value = self._attempt(work, urgent=time.monotonic() > deadline and attempts > 1)
             except _LostError as lost:
                 if lost.in_doubt and not work.repeatable:
-                    raise unavailable("whether this was stored is not known", lost.cause) from lost.cause
+                    raise report_unavailable("whether this was stored is not known", lost.cause) from lost.cause
                 if lost.in_doubt and doubt is None:
                     doubt, deadline = lost, time.monotonic() + self._outage.patience
                 if time.monotonic() > deadline and (attempts > 1 or self._outage.known()):
-                    raise unavailable(lost.reason, lost.cause) from lost.cause
+                    raise report_unavailable(lost.reason, lost.cause) from lost.cause
             except psycopg.IntegrityError as error:
                 if doubt is None:
-                    raise translated(error) from error
+                    raise report(error) from error
                 return doubt.value  # it is there: the transaction in doubt was stored
             except psycopg.Error as error:
                 if not is_passing(error) or (time.monotonic() > deadline and attempts > 2):
-                    raise translated(error) from error
+                    raise report(error) from error
             else:
                 return doubt.value if doubt is not None and value is False else value
             time.sleep(pause)
             pause = min(2 * pause, LONGEST_PAUSE)
 
     def _attempt(self, work: Work, *, urgent: bool) -> Any:
-        """Make the call once, and leave a connection that can be used, or none."""
-        connection = self._connected(urgent=urgent)
+        """Do it once, and leave a connection that can be used, or none."""
+        connection = self._connect(urgent=urgent)
         try:
-            return self._transaction(connection, work.call) if work.writes else work.call(PostgresDatabase(connection))
+            if work.writes:
+                return self._commit(connection, work.transaction)
+            return work.transaction(PostgresDatabase(connection))
         except BaseException as error:
             self._clean_up(connection)
             if isinstance(error, psycopg.Error) and (connection.closed or error.sqlstate == _READ_ONLY):
@@ -121,9 +123,9 @@ class Session:
                 raise _LostError(error) from error
             raise
 
-    def _transaction(self, connection: Connection, call: Call[Any]) -> Any:
+    def _commit(self, connection: PostgresConnection, transaction: Transaction[Any]) -> Any:
         connection.execute("BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE")
-        value = call(PostgresDatabase(connection))
+        value = transaction(PostgresDatabase(connection))
         try:
             connection.execute("COMMIT")
         except psycopg.Error as error:
@@ -133,7 +135,7 @@ class Session:
             raise _LostError(error, in_doubt=True, value=value) from error
         return value
 
-    def _connected(self, *, urgent: bool) -> Connection:
+    def _connect(self, *, urgent: bool) -> PostgresConnection:
         if self._connection is None or self._connection.closed:
             if urgent and self._outage.known():
                 raise _LostError(None)
@@ -144,7 +146,7 @@ class Session:
                 raise _LostError(error) from error
         return self._connection
 
-    def _clean_up(self, connection: Connection) -> None:
+    def _clean_up(self, connection: PostgresConnection) -> None:
         """End a transaction that failed."""
         if connection.closed or connection.info.transaction_status == _IDLE:
             return

@@ -3,41 +3,39 @@
 import asyncio
 from typing import Self, TypeVar
 
-from antwort.storage.postgres.connection import Address, Limits, config_errors, connect
+from antwort.storage.postgres.connection import PostgresAddress, TimeLimits, config_errors, connect
 from antwort.storage.postgres.session import Outage, Session
-from antwort.storage.postgres.threads import Pool
+from antwort.storage.postgres.threads import PostgresThreads
 from antwort.storage.postgres.upgrade import prepare
 from antwort.storage.schema.revisions import MIGRATIONS, Migrations
-from antwort.storage.sql.database import Call
-from antwort.storage.sql.store import SqlStore
-
-__all__ = ["PostgresStore"]
+from antwort.storage.sql.database import Transaction
+from antwort.storage.sql.store import Store
 
 T = TypeVar("T")
-LIMITS = Limits()
+LIMITS = TimeLimits()
 
 
 class _Side:
-    """The pool as one side of the store sees it; both sides share it."""
+    """The threads as one side of the store sees them; both sides share them."""
 
-    def __init__(self, pool: Pool) -> None:
-        self._pool = pool
+    def __init__(self, threads: PostgresThreads) -> None:
+        self._threads = threads
 
     async def close(self) -> None:
-        await self._pool.close()
+        await self._threads.close()
 
 
 class _Reader(_Side):
-    def run(self, call: Call[T], /) -> asyncio.Future[T]:
-        return self._pool.read(call)
+    def run(self, transaction: Transaction[T], /) -> asyncio.Future[T]:
+        return self._threads.read(transaction)
 
 
 class _Writer(_Side):
-    def run(self, call: Call[T], key: str, /, *, repeatable: bool = True) -> asyncio.Future[T]:
-        return self._pool.write(call, key, repeatable=repeatable)
+    def run(self, transaction: Transaction[T], key: str, /, *, repeatable: bool = True) -> asyncio.Future[T]:
+        return self._threads.write(transaction, key, repeatable=repeatable)
 
 
-class PostgresStore(SqlStore):
+class PostgresStore(Store):
     """Keeps everything in a PostgreSQL database, which may serve several stores.
 
     What a call has stored when it returns is as safe as the server keeps it. While the server is away calls wait for
@@ -51,15 +49,15 @@ class PostgresStore(SqlStore):
         *,
         pool_size: int = 8,
         reconnect: float = 10.0,
-        limits: Limits = LIMITS,
+        limits: TimeLimits = LIMITS,
         migrations: Migrations = MIGRATIONS,
     ) -> Self:
         """Open a database; raise ConfigError if it cannot be used. This blocks."""
-        address, outage = Address.of(url), Outage(patience=reconnect)
+        address, outage = PostgresAddress.of(url), Outage(patience=reconnect)
         with config_errors(address):
             prepare(url, migrations=migrations)
             first = connect(address, limits)
         sessions = [Session(address, limits, outage, first)]
         sessions += [Session(address, limits, outage) for _ in range(pool_size - 1)]
-        pool = Pool(sessions, reconnect)
-        return cls(_Writer(pool), _Reader(pool))
+        threads = PostgresThreads(sessions, reconnect)
+        return cls(_Writer(threads), _Reader(threads))

@@ -10,27 +10,25 @@ from typing import Any, TypeVar
 from typing_extensions import override
 
 from antwort.storage.postgres.session import Session, Work
-from antwort.storage.sql.database import Call
-from antwort.storage.sql.threads import Job, Threads, hand_back
-
-__all__ = ["Pool"]
+from antwort.storage.sql.database import Transaction
+from antwort.storage.sql.threads import DatabaseJob, Threads, hand_back
 
 T = TypeVar("T")
 
 
-class PoolJob(Job[T]):
+class PostgresJob(DatabaseJob[T]):
     """A job with what the session has to know, and the key of its queue if it writes."""
 
     __slots__ = ("key", "work")
 
     def __init__(self, work: Work, key: str | None) -> None:
-        super().__init__(work.call)
+        super().__init__(work.transaction)
         self.work = work
         self.key = key
 
 
-class Pool(Threads[Session, PoolJob[Any]]):
-    """Makes calls at the same time, but those that write with the same key one after the other, as they came.
+class PostgresThreads(Threads[Session, PostgresJob[Any]]):
+    """Does transactions at the same time, but those that write with the same key one after the other, as they came.
 
     So the writes of one run keep their order, as they do on a database with a single writer.
     """
@@ -38,22 +36,22 @@ class Pool(Threads[Session, PoolJob[Any]]):
     def __init__(self, sessions: Sequence[Session], reconnect: float) -> None:
         self._reconnect = reconnect
         self._lock = threading.Lock()
-        self._waiting: dict[str, deque[PoolJob[Any]]] = {}
+        self._waiting: dict[str, deque[PostgresJob[Any]]] = {}
         """By key, the jobs behind the one that is queued or under way."""
         super().__init__("antwort-database", sessions)
 
-    def read(self, call: Call[T]) -> asyncio.Future[T]:
-        """Queue a call that only reads."""
+    def read(self, transaction: Transaction[T]) -> asyncio.Future[T]:
+        """Queue a transaction that only reads."""
         self._check_open()
-        job: PoolJob[T] = PoolJob(Work(call, writes=False, deadline=self._deadline()), None)
+        job: PostgresJob[T] = PostgresJob(Work(transaction, writes=False, deadline=self._deadline()), None)
         self._queue.put(job)
         return job.future
 
-    def write(self, call: Call[T], key: str, *, repeatable: bool = True) -> asyncio.Future[T]:
-        """Queue a call that writes."""
+    def write(self, transaction: Transaction[T], key: str, *, repeatable: bool = True) -> asyncio.Future[T]:
+        """Queue a transaction that writes."""
         self._check_open()
-        work = Work(call, writes=True, deadline=self._deadline(), repeatable=repeatable)
-        job: PoolJob[T] = PoolJob(work, key)
+        work = Work(transaction, writes=True, deadline=self._deadline(), repeatable=repeatable)
+        job: PostgresJob[T] = PostgresJob(work, key)
         with self._lock:
             waiting = self._waiting.get(key)
             if waiting is None:
@@ -77,7 +75,7 @@ class Pool(Threads[Session, PoolJob[Any]]):
             job = self._next(job.key)
         return True
 
-    def _next(self, key: str | None) -> PoolJob[Any] | None:
+    def _next(self, key: str | None) -> PostgresJob[Any] | None:
         """Return the next job with the same key: it is done right away, even if the pool is closed meanwhile."""
         if key is None:
             return None
@@ -93,7 +91,7 @@ class Pool(Threads[Session, PoolJob[Any]]):
         connection.close()
 
 
-def _do(session: Session, job: PoolJob[Any]) -> None:
+def _do(session: Session, job: PostgresJob[Any]) -> None:
     try:
         job.value = session.do(job.work)
     except Exception as error:  # noqa: BLE001 - handed to the caller

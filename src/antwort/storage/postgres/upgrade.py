@@ -4,37 +4,35 @@ import importlib
 from contextlib import closing
 
 from antwort.errors import ConfigError
-from antwort.storage.postgres.connection import OLDEST, Address, Connection, config_errors, connect
+from antwort.storage.postgres.connection import OLDEST, PostgresAddress, PostgresConnection, config_errors, connect
 from antwort.storage.schema.revisions import MIGRATIONS, Migrations, needs_upgrade
-
-__all__ = ["current", "place", "prepare", "upgrade"]
 
 _KEY = 0x616E74776F7274
 """Whoever changes the tables holds the advisory lock of this number; the letters are ours."""
 _TABLES = "SELECT to_regclass('alembic_version') IS NOT NULL, to_regclass('responses') IS NOT NULL"
 
 
-def place(url: str) -> str:
+def location(url: str) -> str:
     """Return where a database is, without its password."""
-    return str(Address.of(url))
+    return str(PostgresAddress.of(url))
 
 
 def current(url: str) -> str | None:
     """Return the revision of a database; None if it is new."""
-    address = Address.of(url)
+    address = PostgresAddress.of(url)
     with config_errors(address), closing(connect(address)) as connection:
         return _revision(connection, address)
 
 
 def prepare(url: str, *, migrations: Migrations = MIGRATIONS) -> None:
     """Make a database fit for use at start; raise ConfigError if that cannot be."""
-    if needs_upgrade(current(url), embedded=False, where=place(url), migrations=migrations):
+    if needs_upgrade(current(url), embedded=False, where=location(url), migrations=migrations):
         upgrade(url, migrations=migrations)
 
 
 def upgrade(url: str, *, migrations: Migrations = MIGRATIONS) -> None:
     """Create the tables, or bring older ones to the newest revision."""
-    address = Address.of(url)
+    address = PostgresAddress.of(url)
     with config_errors(address), closing(connect(address)) as connection:
         if needs_upgrade(_revision(connection, address), embedded=True, where=str(address), migrations=migrations):
             connection.autocommit = False
@@ -44,7 +42,7 @@ def upgrade(url: str, *, migrations: Migrations = MIGRATIONS) -> None:
             revisions.migrate(connection, migrations.folder, url="postgresql+psycopg://", begin=lock)
 
 
-def _revision(connection: Connection, address: Address) -> str | None:
+def _revision(connection: PostgresConnection, address: PostgresAddress) -> str | None:
     if connection.info.server_version < OLDEST:
         raise ConfigError(
             f"PostgreSQL {OLDEST // 10000} or newer is needed, and this is {connection.info.server_version // 10000}.",

@@ -2,9 +2,7 @@
 
 from contextlib import closing
 
-from antwort.storage.postgres.connection import Address, Connection, config_errors, connect
-
-__all__ = ["vacuum"]
+from antwort.storage.postgres.connection import PostgresAddress, PostgresConnection, config_errors, connect
 
 _TABLES = ("responses", "entries", "events", "conversations", "conversation_items", "records")
 _SIZE = "SELECT " + " + ".join(f"pg_total_relation_size('{table}')" for table in _TABLES)
@@ -12,7 +10,7 @@ _SIZE = "SELECT " + " + ".join(f"pg_total_relation_size('{table}')" for table in
 
 def vacuum(url: str) -> tuple[int, int]:
     """Vacuum the tables of antwort and return the bytes they take, before and after."""
-    address = Address.of(url)
+    address = PostgresAddress.of(url)
     with config_errors(address), closing(connect(address)) as connection:
         connection.execute("SET statement_timeout = 0")
         before = _size(connection)
@@ -21,6 +19,6 @@ def vacuum(url: str) -> tuple[int, int]:
         return before, _size(connection)
 
 
-def _size(connection: Connection) -> int:
+def _size(connection: PostgresConnection) -> int:
     row = connection.execute(_SIZE).fetchone()
     return 0 if row is None else int(row[0])

@@ -8,8 +8,6 @@ from alembic.config import Config
 from sqlalchemy import NullPool, create_engine
 from sqlalchemy.exc import DBAPIError
 
-__all__ = ["alembic_config", "migrate"]
-
 
 def alembic_config(folder: Path) -> Config:
     """Return what Alembic needs to find the revisions in a folder, in place of an `alembic.ini`."""

@@ -5,8 +5,6 @@ from pathlib import Path
 
 from antwort.errors import ConfigError
 
-__all__ = ["MIGRATIONS", "Migrations", "head", "needs_upgrade"]
-
 
 @dataclass(frozen=True, slots=True)
 class Migrations:

@@ -19,8 +19,6 @@ from sqlalchemy import (
     text,
 )
 
-__all__ = ["conversation_items", "conversations", "entries", "events", "metadata", "records", "responses"]
-
 _UNFINISHED = text("background AND status IN ('queued', 'in_progress')")
 _CONTINUES = text("previous_response_id IS NOT NULL")
 _KEPT = text("deleted_at IS NULL")

@@ -1,4 +1,4 @@
-"""The statements on conversations, each function one transaction or a part of one. Every statement names the tenant."""
+"""Conversations and their items. Every statement names the tenant."""
 
 import time
 from collections.abc import Sequence
@@ -6,9 +6,17 @@ from collections.abc import Sequence
 from antwort.errors import NotFoundError
 from antwort.storage.base import ConversationRecord, JournalEntry, Page
 from antwort.storage.sql.database import LOCK, Database, Row, snapshot
-from antwort.storage.sql.rows import CONVERSATION, ENTRY, conversation_of, entry_of, renamed
-
-__all__ = ["add", "create", "delete", "find_item", "get", "history", "item", "page", "remove", "update", "use"]
+from antwort.storage.sql.rows import (
+    CONVERSATION,
+    ENTRY,
+    conversation_of,
+    conversation_row,
+    encoded,
+    entry_of,
+    item_rows,
+    renamed,
+)
+from antwort.storage.sql.transactions import Transactions, reads, writes, writes_once
 
 _AT_ONCE = (20, 1000)
 """Ids that are looked for in one statement: of few items, and of many."""
@@ -35,7 +43,7 @@ _HISTORY = f"""
     SELECT used_at, {ENTRY} FROM conversations LEFT JOIN conversation_items
         ON conversation_items.conversation_id = conversations.id
     WHERE conversations.id = ? AND conversations.tenant = ? ORDER BY number"""  # noqa: S608
-_PLACE = "SELECT number FROM conversation_items WHERE conversation_id = ? AND tenant = ? AND item_id = ?"
+_POSITION = "SELECT number FROM conversation_items WHERE conversation_id = ? AND tenant = ? AND item_id = ?"
 _FIRST, _LAST = 0, 2**63 - 1
 _ASCENDING = f"""
     SELECT {ENTRY} FROM conversation_items
@@ -51,30 +59,130 @@ _FIND_ITEM = f"""
     ORDER BY direction DESC, number DESC LIMIT 1"""  # noqa: S608
 
 
-def create(database: Database, record: Row, items: Sequence[Row]) -> None:
-    """Insert a conversation and its first items."""
-    database.execute(_INSERT, (*record, _now()))
-    _insert(database, items, set())
+class ConversationStore(Transactions):
+    """Keeps conversations and their items. Each method is one transaction."""
+
+    async def create(self, record: ConversationRecord, entries: Sequence[JournalEntry] = ()) -> None:
+        """Store a new conversation with its first items."""
+        items = item_rows(record.tenant, record.id, entries)
+        await self._create(record.tenant, record.id, conversation_row(record), items)
+
+    @writes
+    def _create(
+        self, database: Database, _tenant: str, _conversation_id: str, record: Row, items: Sequence[Row]
+    ) -> None:
+        database.execute(_INSERT, (*record, _now()))
+        _insert(database, items, set())
+
+    @reads
+    def get(self, database: Database, tenant: str, conversation_id: str) -> ConversationRecord | None:
+        """Return a conversation of the tenant, None if there is none."""
+        return _get(database, tenant, conversation_id)
+
+    async def update(self, tenant: str, conversation_id: str, metadata: dict[str, str]) -> ConversationRecord | None:
+        """Replace the metadata and return the conversation, None if there is none."""
+        return await self._update(tenant, conversation_id, encoded(metadata))
+
+    @writes
+    def _update(
+        self, database: Database, tenant: str, conversation_id: str, metadata: str
+    ) -> ConversationRecord | None:
+        changed = database.execute(_UPDATE, (metadata, _now(), conversation_id, tenant)).rowcount
+        return _get(database, tenant, conversation_id) if changed else None
+
+    @writes
+    def delete(self, database: Database, tenant: str, conversation_id: str) -> bool:
+        """Delete a conversation with its items; False if there was none."""
+        return database.execute(_DELETE, (conversation_id, tenant)).rowcount > 0
+
+    async def add(
+        self, tenant: str, conversation_id: str, entries: Sequence[JournalEntry]
+    ) -> list[JournalEntry] | None:
+        """Append items and return them as they are stored; None if there is no such conversation.
+
+        An item whose id is in the conversation already gets a new one.
+        """
+        return await self._add(tenant, conversation_id, item_rows(tenant, conversation_id, entries))
+
+    @writes_once
+    def _add(
+        self, database: Database, tenant: str, conversation_id: str, items: Sequence[Row]
+    ) -> list[JournalEntry] | None:
+        rows = add_items(database, tenant, conversation_id, items)
+        return None if rows is None else [entry_of(row[3:]) for row in rows]
+
+    async def history(self, tenant: str, conversation_id: str) -> list[JournalEntry] | None:
+        """Return all items in order, None if there is no such conversation. It counts as a use of the conversation."""
+        found = await self._read_history(tenant, conversation_id)
+        if found is None:
+            return None
+        entries, used_just_now = found
+        # Whoever goes on with it adds to it only at the end: until then it must not be too old.
+        return entries if used_just_now or await self._use(tenant, conversation_id) else None
+
+    @reads
+    def _read_history(
+        self, database: Database, tenant: str, conversation_id: str
+    ) -> tuple[list[JournalEntry], bool] | None:
+        """Return all items in order, and whether the last use was just now."""
+        rows = database.execute(_HISTORY, (conversation_id, tenant)).fetchall()
+        if not rows:
+            return None
+        used_at = rows[0][0]
+        # A conversation without items gives one row of nothing.
+        entries = [entry_of(row[1:]) for row in rows if row[1] is not None]
+        return entries, used_at is not None and used_at > _now() - JUST_NOW
+
+    @writes
+    def _use(self, database: Database, tenant: str, conversation_id: str) -> bool:
+        """Take note that a conversation is used now; False if there is no such conversation."""
+        return database.execute(_USE, (_now(), conversation_id, tenant)).rowcount > 0
+
+    @reads
+    def items(
+        self,
+        database: Database,
+        tenant: str,
+        conversation_id: str,
+        *,
+        limit: int,
+        after: str | None = None,
+        order: str = "desc",
+    ) -> Page | None:
+        """Return the visible items by their order, None if there is no such conversation.
+
+        `after` is an item id, an unknown one is a NotFoundError.
+        """
+        ascending = order == "asc"
+        with snapshot(database):
+            if _get(database, tenant, conversation_id) is None:
+                return None
+            position = _FIRST if ascending else _LAST
+            if after is not None:
+                row = database.execute(_POSITION, (conversation_id, tenant, after)).fetchone()
+                if row is None:
+                    raise NotFoundError(
+                        f"There is no item '{after}' to list from; if it was deleted, list again without 'after'.",
+                        param="after",
+                    )
+                position = row[0]
+            statement = _ASCENDING if ascending else _DESCENDING
+            rows = database.execute(statement, (conversation_id, tenant, position, limit + 1)).fetchall()
+        return Page([entry_of(row) for row in rows[:limit]], has_more=len(rows) > limit)
+
+    @reads
+    def item(self, database: Database, tenant: str, conversation_id: str, item_id: str) -> JournalEntry | None:
+        """Return one item, None if it is not there."""
+        row = database.execute(_ITEM, (conversation_id, tenant, item_id)).fetchone()
+        return None if row is None else entry_of(row)
+
+    @writes
+    def remove(self, database: Database, tenant: str, conversation_id: str, item_id: str) -> bool:
+        """Delete an item; False if it was not there."""
+        return database.execute(_REMOVE, (conversation_id, tenant, item_id)).rowcount > 0
 
 
-def get(database: Database, tenant: str, conversation_id: str) -> ConversationRecord | None:
-    """Return a conversation, None if there is none."""
-    row = database.execute(_GET, (conversation_id, tenant)).fetchone()
-    return None if row is None else conversation_of(row)
-
-
-def update(database: Database, tenant: str, conversation_id: str, metadata: str) -> ConversationRecord | None:
-    """Replace the metadata and return the conversation, None if there is none."""
-    changed = database.execute(_UPDATE, (metadata, _now(), conversation_id, tenant)).rowcount
-    return get(database, tenant, conversation_id) if changed else None
-
-
-def delete(database: Database, tenant: str, conversation_id: str) -> bool:
-    """Delete a conversation with its items."""
-    return database.execute(_DELETE, (conversation_id, tenant)).rowcount > 0
-
-
-def add(database: Database, tenant: str, conversation_id: str, items: Sequence[Row]) -> list[JournalEntry] | None:
+def add_items(database: Database, tenant: str, conversation_id: str, items: Sequence[Row]) -> list[Row] | None:
     """Append items, with new ids where theirs are taken, and return them; None if there is no such conversation."""
     if database.execute(_HOLD, (conversation_id, tenant)).fetchone() is None:
         return None
@@ -86,11 +194,18 @@ def add(database: Database, tenant: str, conversation_id: str, items: Sequence[R
         ids = [row[2] for row in items[start : start + size]]
         ids += ids[:1] * (size - len(ids))
         taken |= {found for (found,) in database.execute(_TAKEN[size], (conversation_id, tenant, *ids)).fetchall()}
-    return [entry_of(row[3:]) for row in _insert(database, items, taken)]
+    return _insert(database, items, taken)
 
 
-def _now() -> int:
-    return int(time.time())
+def find_item(database: Database, tenant: str, item_id: str) -> JournalEntry | None:
+    """Return an item of any conversation: one the server wrote before one a client sent, and the newest of those."""
+    row = database.execute(_FIND_ITEM, (tenant, item_id)).fetchone()
+    return None if row is None else entry_of(row)
+
+
+def _get(database: Database, tenant: str, conversation_id: str) -> ConversationRecord | None:
+    row = database.execute(_GET, (conversation_id, tenant)).fetchone()
+    return None if row is None else conversation_of(row)
 
 
 def _insert(database: Database, items: Sequence[Row], taken: set[str]) -> list[Row]:
@@ -104,55 +219,5 @@ def _insert(database: Database, items: Sequence[Row], taken: set[str]) -> list[R
     return rows
 
 
-def history(database: Database, tenant: str, conversation_id: str) -> tuple[list[JournalEntry], bool] | None:
-    """Return all items in order, and whether the last use was just now; None if there is no such conversation."""
-    rows = database.execute(_HISTORY, (conversation_id, tenant)).fetchall()
-    if not rows:
-        return None
-    used_at = rows[0][0]
-    # A conversation without items gives one row of nothing.
-    entries = [entry_of(row[1:]) for row in rows if row[1] is not None]
-    return entries, used_at is not None and used_at > _now() - JUST_NOW
-
-
-def use(database: Database, tenant: str, conversation_id: str) -> bool:
-    """Take note that a conversation is used now; False if there is no such conversation."""
-    return database.execute(_USE, (_now(), conversation_id, tenant)).rowcount > 0
-
-
-def page(
-    database: Database, tenant: str, conversation_id: str, *, limit: int, after: str | None, ascending: bool
-) -> Page | None:
-    """Return visible items in order: those right after `after`, or the first; None without such a conversation."""
-    with snapshot(database):
-        if get(database, tenant, conversation_id) is None:
-            return None
-        place = _FIRST if ascending else _LAST
-        if after is not None:
-            row = database.execute(_PLACE, (conversation_id, tenant, after)).fetchone()
-            if row is None:
-                raise NotFoundError(
-                    f"There is no item '{after}' to list from; if it was deleted, list again without 'after'.",
-                    param="after",
-                )
-            place = row[0]
-        statement = _ASCENDING if ascending else _DESCENDING
-        rows = database.execute(statement, (conversation_id, tenant, place, limit + 1)).fetchall()
-    return Page([entry_of(row) for row in rows[:limit]], has_more=len(rows) > limit)
-
-
-def item(database: Database, tenant: str, conversation_id: str, item_id: str) -> JournalEntry | None:
-    """Return one item, None if it is not there."""
-    row = database.execute(_ITEM, (conversation_id, tenant, item_id)).fetchone()
-    return None if row is None else entry_of(row)
-
-
-def remove(database: Database, tenant: str, conversation_id: str, item_id: str) -> bool:
-    """Delete an item."""
-    return database.execute(_REMOVE, (conversation_id, tenant, item_id)).rowcount > 0
-
-
-def find_item(database: Database, tenant: str, item_id: str) -> JournalEntry | None:
-    """Return an item of any conversation: one the server wrote before one a client sent, and the newest of those."""
-    row = database.execute(_FIND_ITEM, (tenant, item_id)).fetchone()
-    return None if row is None else entry_of(row)
+def _now() -> int:
+    return int(time.time())

@@ -9,8 +9,6 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Protocol, TypeVar
 
-__all__ = ["LOCK", "SNAPSHOT", "Call", "Cursor", "Database", "Reader", "Row", "Writer", "snapshot"]
-
 T = TypeVar("T")
 Row = tuple[Any, ...]
 
@@ -44,31 +42,32 @@ class Database(Protocol):
         """Execute a statement once for each row."""
 
 
-Call = Callable[[Database], T]
+Transaction = Callable[[Database], T]
+"""Statements that are executed together, on a connection."""
 
 
-class Reader(Protocol):
+class ReadRunner(Protocol):
     """Owns connections that read."""
 
-    def run(self, call: Call[T], /) -> Awaitable[T]:
-        """Make a call and return what it returns."""
+    def run(self, transaction: Transaction[T], /) -> Awaitable[T]:
+        """Return what a transaction returns."""
 
     async def close(self) -> None:
-        """Make the calls that wait, then close the connections."""
+        """Do what waits, then close the connections."""
 
 
-class Writer(Protocol):
+class WriteRunner(Protocol):
     """Owns connections that write."""
 
-    def run(self, call: Call[T], key: str, /, *, repeatable: bool = True) -> Awaitable[T]:
-        """Make a call in a transaction of its own and return what it returns, once that is stored.
+    def run(self, transaction: Transaction[T], key: str, /, *, repeatable: bool = True) -> Awaitable[T]:
+        """Return what a transaction returns, once it is stored.
 
-        Calls with the same key are made in the order in which they came. A call is repeatable if it may be made again
-        when nobody knows whether it was stored: then it changes nothing, or is a conflict.
+        Those with the same key are done in the order in which they came. One is repeatable if it may be done again when
+        nobody knows whether it was stored: then it changes nothing, or is a conflict.
         """
 
     async def close(self) -> None:
-        """Make the calls that wait, then close the connections."""
+        """Do what waits, then close the connections."""
 
 
 @contextmanager

@@ -1,10 +1,9 @@
-"""The statements on responses, each function one transaction or a part of one.
+"""Responses, their journals and the events of background runs.
 
 Every statement names the tenant. The drivers compile a text once and keep it, as long as the text is the same.
 """
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from antwort.errors import NotFoundError
 from antwort.storage.base import (
@@ -16,26 +15,22 @@ from antwort.storage.base import (
     ResponseRecord,
     StoredEvent,
 )
-from antwort.storage.sql import conversations
+from antwort.storage.sql.conversations import add_items, find_item
 from antwort.storage.sql.database import LOCK, Database, Row, snapshot
-from antwort.storage.sql.rows import ENTRY, RECORD, decoded, encoded, entry_of, record_of
-
-__all__ = [
-    "append",
-    "claim",
-    "create",
-    "delete",
-    "events",
-    "find_item",
-    "get",
-    "history",
-    "journal",
-    "note",
-    "page",
-    "ping",
-    "unfinished",
-    "update",
-]
+from antwort.storage.sql.rows import (
+    ENTRY,
+    RECORD,
+    decoded,
+    encoded,
+    entry_of,
+    entry_rows,
+    event_rows,
+    item_rows,
+    record_of,
+    record_row,
+)
+from antwort.storage.sql.transactions import Transactions, reads, writes
+from antwort.types import JSON
 
 _INSERT_RESPONSE = f"INSERT INTO responses ({RECORD}) VALUES ({', '.join('?' * 13)})"  # noqa: S608
 _UPDATE_RESPONSE = """
@@ -82,7 +77,7 @@ _CLAIM = """
 _UNFINISHED = """
     SELECT tenant, id FROM responses WHERE background AND status IN ('queued', 'in_progress')
     ORDER BY created_at, number"""
-_PLACE = "SELECT created_at, number FROM responses WHERE id = ? AND tenant = ?"
+_POSITION = "SELECT created_at, number FROM responses WHERE id = ? AND tenant = ?"
 _FIRST, _LAST = (-(2**63), 0), (2**63 - 1, 2**63 - 1)
 _BETWEEN = """
     FROM responses WHERE tenant = ? AND (created_at, number) > (?, ?) AND (created_at, number) < (?, ?)"""
@@ -96,169 +91,260 @@ _OUTPUT_ASCENDING = f"""
     SELECT response_id, {ENTRY} FROM entries WHERE response_id IN (SELECT id {_UPWARDS}) {_SHOWN}"""  # noqa: S608
 _OUTPUT_DESCENDING = f"""
     SELECT response_id, {ENTRY} FROM entries WHERE response_id IN (SELECT id {_DOWNWARDS}) {_SHOWN}"""  # noqa: S608
-# A statement that reads no table would be answered by a database whose tables cannot be read.
-_PING = "SELECT 1 FROM responses WHERE id = ''"
 
 
-def create(database: Database, record: Row, entries: Sequence[Row], said: Sequence[Row] = ()) -> None:
-    """Insert a response and its first entries; add what is said to its conversation."""
-    database.execute(_INSERT_RESPONSE, record)
-    if entries:
-        database.executemany(_PUT_ENTRY, entries)
-    if said:
-        _say(database, said)
+class ResponseStore(Transactions):
+    """Keeps responses, their journals and the events of background runs.
+
+    Writes to a run carry its epoch; a write with an epoch that is not the current one raises FencedError and changes
+    nothing. Each method is one transaction.
+    """
+
+    # --- writing -----------------------------------------------------------------------------------------------------
+
+    async def create(
+        self, record: ResponseRecord, entries: Sequence[JournalEntry] = (), *, said: Sequence[JournalEntry] = ()
+    ) -> None:
+        """Store a new response with its first entries; `said` as with `update`."""
+        rows = entry_rows(record.tenant, record.id, entries)
+        await self._create(record.tenant, record.id, record_row(record), rows, said=_said_rows(record, said))
+
+    @writes
+    def _create(
+        self,
+        database: Database,
+        tenant: str,
+        _response_id: str,
+        record: Row,
+        entries: Sequence[Row],
+        *,
+        said: Sequence[Row],
+    ) -> None:
+        database.execute(_INSERT_RESPONSE, record)
+        _put(database, entries)
+        _say(database, tenant, said)
+
+    async def append(
+        self, tenant: str, response_id: str, epoch: int, entries: Sequence[JournalEntry], *, start: int
+    ) -> None:
+        """Store entries at positions `start`, `start + 1`, …; an entry already at a position is replaced."""
+        await self._append(tenant, response_id, epoch, entries=entry_rows(tenant, response_id, entries, start))
+
+    async def add_events(self, tenant: str, response_id: str, epoch: int, events: Sequence[StoredEvent]) -> None:
+        """Append events."""
+        await self._append(tenant, response_id, epoch, events=event_rows(tenant, response_id, events))
+
+    @writes
+    def _append(
+        self,
+        database: Database,
+        tenant: str,
+        response_id: str,
+        epoch: int,
+        *,
+        entries: Sequence[Row] = (),
+        events: Sequence[Row] = (),
+    ) -> None:
+        check_epoch(database, tenant, response_id, epoch)
+        _put(database, entries, events)
+
+    async def update(
+        self,
+        record: ResponseRecord,
+        *,
+        entries: Sequence[JournalEntry] = (),
+        start: int = 0,
+        events: Sequence[StoredEvent] = (),
+        said: Sequence[JournalEntry] = (),
+    ) -> None:
+        """Store the record's status, body and extra, and in the same transaction entries and events.
+
+        `said` is appended to the conversation of the record, as `ConversationStore.add` does; if the conversation is
+        gone, nothing is. Nor is it if the response was over before: its end may be stored again, and is said once.
+        """
+        await self._update(
+            record.tenant,
+            record.id,
+            record.epoch,
+            change=(record.status, encoded(record.body), encoded(record.extra)),
+            entries=entry_rows(record.tenant, record.id, entries, start),
+            events=event_rows(record.tenant, record.id, events),
+            said=_said_rows(record, said),
+        )
+
+    @writes
+    def _update(
+        self,
+        database: Database,
+        tenant: str,
+        response_id: str,
+        epoch: int,
+        *,
+        change: Row,
+        entries: Sequence[Row],
+        events: Sequence[Row],
+        said: Sequence[Row],
+    ) -> None:
+        if said:
+            row = database.execute(_STATUS, (response_id, tenant)).fetchone()
+            said = said if row is not None and row[0] in ACTIVE else ()
+        if database.execute(_UPDATE_RESPONSE, (*change, response_id, tenant, epoch)).rowcount == 0:
+            raise _fenced(response_id, epoch)
+        _put(database, entries, events)
+        _say(database, tenant, said)
+
+    async def note(self, tenant: str, response_id: str, epoch: int, extra: JSON) -> None:
+        """Add to the record's extra, or replace what is there under the same keys, and change nothing else."""
+        await self._note(tenant, response_id, epoch, dict(extra))
+
+    @writes
+    def _note(self, database: Database, tenant: str, response_id: str, epoch: int, extra: JSON) -> None:
+        row = database.execute(_EXTRA, (response_id, tenant, epoch)).fetchone()
+        if row is None:
+            raise _fenced(response_id, epoch)
+        database.execute(_NOTE, (encoded({**decoded(row[0]), **extra}), response_id, tenant, epoch))
+
+    @writes
+    def claim(self, database: Database, tenant: str, response_id: str) -> ResponseRecord | None:
+        """Raise the epoch of an unfinished response and return it: now only the claimer writes. None if it is over."""
+        claimed = database.execute(_CLAIM, (response_id, tenant)).rowcount
+        return _get(database, tenant, response_id) if claimed else None
+
+    @writes
+    def delete(self, database: Database, tenant: str, response_id: str) -> bool:
+        """Delete a response with its journal and events; False if there was none.
+
+        Those that continue it continue the one before it.
+        """
+        if database.execute(_EPOCH, (response_id, tenant)).fetchone() is None:
+            return False
+        database.execute(_RELINK, {"id": response_id, "tenant": tenant})
+        database.execute(_DELETE, (response_id, tenant))
+        return True
+
+    # --- reading -----------------------------------------------------------------------------------------------------
+
+    @reads
+    def get(self, database: Database, tenant: str, response_id: str) -> ResponseRecord | None:
+        """Return a response of the tenant, None if there is none."""
+        return _get(database, tenant, response_id)
+
+    @reads
+    def journal(self, database: Database, tenant: str, response_id: str) -> list[JournalEntry]:
+        """Return the entries of a response in order."""
+        return [entry_of(row) for row in database.execute(_JOURNAL, (response_id, tenant)).fetchall()]
+
+    @reads
+    def history(self, database: Database, tenant: str, response_id: str) -> list[JournalEntry] | None:
+        """Return the entries of a response and of all before it, oldest first; None if the response is not there.
+
+        Where a response in between was deleted, the others remain.
+        """
+        rows = database.execute(_HISTORY, {"id": response_id, "tenant": tenant}).fetchall()
+        # A response without entries gives one row of nothing.
+        return [entry_of(row) for row in rows if row[0] is not None] if rows else None
+
+    @reads
+    def events(
+        self, database: Database, tenant: str, response_id: str, *, after: int = -1, limit: int = 1000
+    ) -> list[StoredEvent]:
+        """Return events with a sequence number above `after`, in order."""
+        rows = database.execute(_EVENTS, (response_id, tenant, after, limit)).fetchall()
+        return [StoredEvent(*row) for row in rows]
+
+    @reads
+    def list_responses(
+        self,
+        database: Database,
+        tenant: str,
+        *,
+        limit: int,
+        after: str | None = None,
+        before: str | None = None,
+        order: str = "desc",
+    ) -> Page:
+        """Return `ListedResponse`s by creation time; `after` and `before` are response ids.
+
+        Raise NotFoundError for an unknown one. With `before` alone the page is the one right before it. However many
+        they are, the number of statements is the same.
+        """
+        ascending = order == "asc"
+        with snapshot(database):
+            start = None if after is None else _position(database, tenant, after, "after")
+            end = None if before is None else _position(database, tenant, before, "before")
+            low, high = (start, end) if ascending else (end, start)
+            backwards = start is None and end is not None
+            upwards = ascending != backwards
+            records, output = (_ASCENDING, _OUTPUT_ASCENDING) if upwards else (_DESCENDING, _OUTPUT_DESCENDING)
+            bounds = (tenant, *(low or _FIRST), *(high or _LAST))
+            rows = database.execute(records, (*bounds, limit + 1)).fetchall()
+            items = database.execute(output, (*bounds, limit, tenant)).fetchall()
+        found = {record.id: ListedResponse(record, []) for record in map(record_of, rows[:limit])}
+        for response_id, *entry in items:
+            found[response_id].output.append(entry_of(entry).item)
+        listed = list(found.values())
+        if backwards:
+            listed.reverse()
+        return Page(listed, has_more=len(rows) > limit)
+
+    @reads
+    def find_item(self, database: Database, tenant: str, item_id: str) -> JournalEntry | None:
+        """Return an item of any response or conversation by its id, for `item_reference`."""
+        with snapshot(database):
+            row = database.execute(_FIND_ITEM, (tenant, item_id)).fetchone()
+            if row is not None and row[0] == "output":
+                return entry_of(row)
+            said = find_item(database, tenant, item_id)
+        if row is None or (said is not None and said.direction == "output"):
+            return said
+        return entry_of(row)
+
+    @reads
+    def unfinished(self, database: Database) -> list[tuple[str, str]]:
+        """Return (tenant, id) of every background response that is not over, oldest first, over all tenants."""
+        return database.execute(_UNFINISHED).fetchall()
 
 
-def append(
-    database: Database,
-    tenant: str,
-    response_id: str,
-    epoch: int,
-    *,
-    entries: Sequence[Row] = (),
-    events: Sequence[Row] = (),
-) -> None:
-    """Put entries at their positions and add events, if the epoch is the current one."""
+def check_epoch(database: Database, tenant: str, response_id: str, epoch: int) -> None:
+    """Raise FencedError if the epoch of a response is another; if not, it stays until the transaction ends."""
     row = database.execute(_EPOCH, (response_id, tenant)).fetchone()
     if row is None or row[0] != epoch:
-        raise FencedError(f"epoch {epoch} of {response_id} is over")
-    _put(database, entries, events)
+        raise _fenced(response_id, epoch)
 
 
-def update(
-    database: Database,
-    change: Row,
-    entries: Sequence[Row] = (),
-    events: Sequence[Row] = (),
-    said: Sequence[Row] = (),
-) -> None:
-    """Change status, body and extra of a response with entries and events, if the epoch is the current one.
-
-    What is said is added to its conversation, unless the response was over before: an end may be stored again.
-    """
-    if said:
-        row = database.execute(_STATUS, change[3:5]).fetchone()
-        said = said if row is not None and row[0] in ACTIVE else ()
-    if database.execute(_UPDATE_RESPONSE, change).rowcount == 0:
-        raise FencedError(f"epoch {change[5]} of {change[3]} is over")
-    _put(database, entries, events)
-    if said:
-        _say(database, said)
+def _fenced(response_id: str, epoch: int) -> FencedError:
+    return FencedError(f"epoch {epoch} of {response_id} is over")
 
 
-def note(database: Database, tenant: str, response_id: str, epoch: int, extra: Mapping[str, Any]) -> None:
-    """Add to the extra of a response, if the epoch is the current one."""
-    row = database.execute(_EXTRA, (response_id, tenant, epoch)).fetchone()
-    if row is None:
-        raise FencedError(f"epoch {epoch} of {response_id} is over")
-    database.execute(_NOTE, (encoded({**decoded(row[0]), **extra}), response_id, tenant, epoch))
+def _get(database: Database, tenant: str, response_id: str) -> ResponseRecord | None:
+    row = database.execute(_GET, (response_id, tenant)).fetchone()
+    return None if row is None else record_of(row)
 
 
-def _put(database: Database, entries: Sequence[Row], events: Sequence[Row]) -> None:
+def _put(database: Database, entries: Sequence[Row], events: Sequence[Row] = ()) -> None:
     if entries:
         database.executemany(_PUT_ENTRY, entries)
     if events:
         database.executemany(_INSERT_EVENT, events)
 
 
-def _say(database: Database, said: Sequence[Row]) -> None:
+def _say(database: Database, tenant: str, said: Sequence[Row]) -> None:
     """Add items to the conversation that they name, if it is there."""
-    conversation_id, tenant, *_ = said[0]
-    conversations.add(database, tenant, conversation_id, said)
+    if said:
+        add_items(database, tenant, said[0][0], said)
 
 
-def get(database: Database, tenant: str, response_id: str) -> ResponseRecord | None:
-    """Return a response, None if there is none."""
-    row = database.execute(_GET, (response_id, tenant)).fetchone()
-    return None if row is None else record_of(row)
+def _said_rows(record: ResponseRecord, said: Sequence[JournalEntry]) -> Sequence[Row]:
+    if not said or record.conversation_id is None:
+        return ()
+    return item_rows(record.tenant, record.conversation_id, said)
 
 
-def journal(database: Database, tenant: str, response_id: str) -> list[JournalEntry]:
-    """Return the entries of a response."""
-    return [entry_of(row) for row in database.execute(_JOURNAL, (response_id, tenant)).fetchall()]
-
-
-def history(database: Database, tenant: str, response_id: str) -> list[JournalEntry] | None:
-    """Return the entries of a response and of all before it, None if there is no such response."""
-    rows = database.execute(_HISTORY, {"id": response_id, "tenant": tenant}).fetchall()
-    # A response without entries gives one row of nothing.
-    return [entry_of(row) for row in rows if row[0] is not None] if rows else None
-
-
-def events(database: Database, tenant: str, response_id: str, after: int, limit: int) -> list[StoredEvent]:
-    """Return events after a sequence number."""
-    rows = database.execute(_EVENTS, (response_id, tenant, after, limit)).fetchall()
-    return [StoredEvent(*row) for row in rows]
-
-
-def delete(database: Database, tenant: str, response_id: str) -> bool:
-    """Delete a response with all that belongs to it; those that continue it continue the one before it."""
-    if database.execute(_EPOCH, (response_id, tenant)).fetchone() is None:
-        return False
-    database.execute(_RELINK, {"id": response_id, "tenant": tenant})
-    database.execute(_DELETE, (response_id, tenant))
-    return True
-
-
-def find_item(database: Database, tenant: str, item_id: str) -> JournalEntry | None:
-    """Return an item of any response or conversation by its id."""
-    with snapshot(database):
-        row = database.execute(_FIND_ITEM, (tenant, item_id)).fetchone()
-        if row is not None and row[0] == "output":
-            return entry_of(row)
-        said = conversations.find_item(database, tenant, item_id)
-    if row is None or (said is not None and said.direction == "output"):
-        return said
-    return entry_of(row)
-
-
-def claim(database: Database, tenant: str, response_id: str) -> ResponseRecord | None:
-    """Raise the epoch of a response that is not over and return it; None if it is over or unknown."""
-    claimed = database.execute(_CLAIM, (response_id, tenant)).rowcount
-    return get(database, tenant, response_id) if claimed else None
-
-
-def unfinished(database: Database) -> list[tuple[str, str]]:
-    """Return tenant and id of every background response that is not over, oldest first."""
-    return database.execute(_UNFINISHED).fetchall()
-
-
-def page(
-    database: Database, tenant: str, *, limit: int, after: str | None, before: str | None, ascending: bool
-) -> Page:
-    """Return responses in order: those right after `after`, or those right before `before`, or the first.
-
-    However many they are, the number of statements is the same.
-    """
-    with snapshot(database):
-        start = None if after is None else _place(database, tenant, after, "after")
-        end = None if before is None else _place(database, tenant, before, "before")
-        low, high = (start, end) if ascending else (end, start)
-        backwards = start is None and end is not None
-        upwards = ascending != backwards
-        records, output = (_ASCENDING, _OUTPUT_ASCENDING) if upwards else (_DESCENDING, _OUTPUT_DESCENDING)
-        bounds = (tenant, *(low or _FIRST), *(high or _LAST))
-        rows = database.execute(records, (*bounds, limit + 1)).fetchall()
-        items = database.execute(output, (*bounds, limit, tenant)).fetchall()
-    found = {record.id: ListedResponse(record, []) for record in map(record_of, rows[:limit])}
-    for response_id, *entry in items:
-        found[response_id].output.append(entry_of(entry).item)
-    listed = list(found.values())
-    if backwards:
-        listed.reverse()
-    return Page(listed, has_more=len(rows) > limit)
-
-
-def ping(database: Database) -> None:
-    """Read a little."""
-    database.execute(_PING).fetchone()
-
-
-def _place(database: Database, tenant: str, response_id: str, param: str) -> tuple[int, int]:
-    place: tuple[int, int] | None = database.execute(_PLACE, (response_id, tenant)).fetchone()
-    if place is None:
+def _position(database: Database, tenant: str, response_id: str, param: str) -> tuple[int, int]:
+    position: tuple[int, int] | None = database.execute(_POSITION, (response_id, tenant)).fetchone()
+    if position is None:
         raise NotFoundError(
             f"There is no response '{response_id}' to list from; if it was deleted, list again without '{param}'.",
             param=param,
         )
-    return place
+    return position

@@ -1,13 +1,14 @@
-"""The statements on what is old, over all tenants, and on how much a tenant has; each function one transaction.
+"""What is old, over all tenants, and how much a tenant has: for housekeeping only.
 
 Old responses are found by walking up their numbers, which follow the order of storing: no index is needed for it.
 """
 
-from antwort.storage.base import ACTIVE, OldResponse
-from antwort.storage.sql import keeping
-from antwort.storage.sql.database import Database
+from collections.abc import Sequence
 
-__all__ = ["count_events", "delete_unused", "drop_events", "forget_places", "unused", "usage", "walk"]
+from antwort.storage.base import ACTIVE, OldResponse
+from antwort.storage.sql.database import Database
+from antwort.storage.sql.records import forget_deleted
+from antwort.storage.sql.transactions import Transactions, reads, writes
 
 _WALK = """
     SELECT number, tenant, id, created_at, status, background FROM responses WHERE number > ? ORDER BY number LIMIT ?"""
@@ -42,43 +43,51 @@ _USAGE = [
 ]
 
 
-def walk(database: Database, after: int, limit: int) -> list[OldResponse]:
-    """Return responses in the order in which they were stored."""
-    rows = database.execute(_WALK, (after, limit)).fetchall()
-    return [
-        OldResponse(number, tenant, name, created_at, active=status in ACTIVE, background=bool(background))
-        for number, tenant, name, created_at, status, background in rows
-    ]
+class Retention(Transactions):
+    """What is old, and how much there is. Each method is one transaction."""
 
+    @reads
+    def walk(self, database: Database, after: int, limit: int) -> Sequence[OldResponse]:
+        """Return responses in the order of storing, those with a number above `after`."""
+        rows = database.execute(_WALK, (after, limit)).fetchall()
+        return [
+            OldResponse(number, tenant, name, created_at, active=status in ACTIVE, background=bool(background))
+            for number, tenant, name, created_at, status, background in rows
+        ]
 
-def count_events(database: Database, tenant: str, response_id: str) -> int:
-    """Count the events of a response."""
-    return int(database.execute(_COUNT_EVENTS, (response_id, tenant)).fetchone()[0])
+    @reads
+    def count_events(self, database: Database, tenant: str, response_id: str) -> int:
+        """Count the events of a response."""
+        return int(database.execute(_COUNT_EVENTS, (response_id, tenant)).fetchone()[0])
 
+    @writes
+    def drop_events(self, database: Database, tenant: str, response_id: str, most: int) -> int:
+        """Delete the first events of a response, `most` at most; return how many."""
+        return database.execute(_DROP_EVENTS, {"id": response_id, "tenant": tenant, "most": most}).rowcount
 
-def drop_events(database: Database, tenant: str, response_id: str, most: int) -> int:
-    """Delete the first events of a response and return how many."""
-    return database.execute(_DROP_EVENTS, {"id": response_id, "tenant": tenant, "most": most}).rowcount
+    @reads
+    def unused(
+        self, database: Database, before: int, after: tuple[int, str], limit: int
+    ) -> Sequence[tuple[str, str, int]]:
+        """Return tenant, id and last use of conversations last used before a moment, after (last use, id), in order.
 
+        Those that a background response is going on in are left out.
+        """
+        return database.execute(_UNUSED, (before, after[0], *after, limit)).fetchall()
 
-def unused(database: Database, before: int, after: tuple[int, str], limit: int) -> list[tuple[str, str, int]]:
-    """Return tenant, id and last use of conversations that were not used since a moment, the longest unused first.
+    @writes
+    def delete_unused(self, database: Database, tenant: str, conversation_id: str, before: int) -> bool:
+        """Delete a conversation with its items; False if it is gone, was used since the moment, or is being used.
 
-    Those that a background response is going on in are left out.
-    """
-    return database.execute(_UNUSED, (before, after[0], *after, limit)).fetchall()
+        It is used as long as a background response goes on in it.
+        """
+        return database.execute(_DELETE_UNUSED, (conversation_id, tenant, before)).rowcount > 0
 
+    async def forget_deleted(self, now: int) -> int:
+        """Delete for good some of what providers deleted over a day ago; return how many."""
+        return await self._writer.run(lambda database: forget_deleted(database, now), "")
 
-def delete_unused(database: Database, tenant: str, conversation_id: str, before: int) -> bool:
-    """Delete a conversation with its items, unless it was used meanwhile or a background response goes on in it."""
-    return database.execute(_DELETE_UNUSED, (conversation_id, tenant, before)).rowcount > 0
-
-
-def forget_places(database: Database, now: int) -> int:
-    """Delete the places of what providers deleted long ago, some at a time; return how many."""
-    return keeping.forget_places(database, now)
-
-
-def usage(database: Database, tenant: str) -> int:
-    """Return how many bytes a tenant has stored."""
-    return sum(int(database.execute(statement, (tenant,)).fetchone()[0]) for statement in _USAGE)
+    @reads
+    def usage(self, database: Database, tenant: str) -> int:
+        """Return how many bytes a tenant has stored: of responses, events, conversations and records."""
+        return sum(int(database.execute(statement, (tenant,)).fetchone()[0]) for statement in _USAGE)

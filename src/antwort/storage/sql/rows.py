@@ -9,26 +9,6 @@ from antwort.storage.base import ConversationRecord, JournalEntry, Kept, Respons
 from antwort.storage.sql.database import Row
 from antwort.wire.ids import new_id
 
-__all__ = [
-    "CONVERSATION",
-    "ENTRY",
-    "KEPT",
-    "RECORD",
-    "conversation_of",
-    "conversation_row",
-    "decoded",
-    "encoded",
-    "entry_of",
-    "entry_rows",
-    "event_rows",
-    "item_rows",
-    "kept_of",
-    "kept_row",
-    "record_of",
-    "record_row",
-    "renamed",
-]
-
 RECORD = (
     "id, tenant, created_at, status, model, body, request, previous_response_id, background, epoch, subject, extra, "
     "conversation_id"

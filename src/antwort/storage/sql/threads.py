@@ -11,27 +11,25 @@ from queue import SimpleQueue
 from typing import Any, Generic, TypeVar
 
 from antwort.errors import ServiceUnavailableError
-from antwort.storage.sql.database import Call
-
-__all__ = ["Job", "Threads", "hand_back"]
+from antwort.storage.sql.database import Transaction
 
 T = TypeVar("T")
 C = TypeVar("C")
 
 
-class Job(Generic[T]):
-    """A call with a connection, and the future of whoever waits for it."""
+class DatabaseJob(Generic[T]):
+    """A transaction, and the future of whoever waits for it."""
 
-    __slots__ = ("call", "error", "future", "value")
+    __slots__ = ("error", "future", "transaction", "value")
 
-    def __init__(self, call: Call[T]) -> None:
-        self.call = call
+    def __init__(self, transaction: Transaction[T]) -> None:
+        self.transaction = transaction
         self.future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
         self.value: Any = None
         self.error: Exception | None = None
 
 
-J = TypeVar("J", bound=Job[Any])
+J = TypeVar("J", bound=DatabaseJob[Any])
 
 
 class Threads(Generic[C, J]):
@@ -79,9 +77,9 @@ class Threads(Generic[C, J]):
         raise NotImplementedError
 
 
-def hand_back(jobs: Sequence[Job[Any]]) -> None:
+def hand_back(jobs: Sequence[DatabaseJob[Any]]) -> None:
     """Wake those who wait, each event loop once."""
-    waiting: dict[asyncio.AbstractEventLoop, list[Job[Any]]] = {}
+    waiting: dict[asyncio.AbstractEventLoop, list[DatabaseJob[Any]]] = {}
     for job in jobs:
         waiting.setdefault(job.future.get_loop(), []).append(job)
     for loop, group in waiting.items():
@@ -89,7 +87,7 @@ def hand_back(jobs: Sequence[Job[Any]]) -> None:
             loop.call_soon_threadsafe(_resolve, group)
 
 
-def _resolve(jobs: Sequence[Job[Any]]) -> None:
+def _resolve(jobs: Sequence[DatabaseJob[Any]]) -> None:
     for job in jobs:
         if job.future.done():  # its caller has given up
             continue

@@ -10,17 +10,6 @@ from typing import Literal
 
 from antwort.errors import ConfigError
 
-__all__ = [
-    "BUSY_SECONDS",
-    "Synchronous",
-    "config_errors",
-    "connect",
-    "create_file",
-    "open_reader",
-    "open_writer",
-    "primary_code",
-]
-
 Synchronous = Literal["normal", "full"]
 
 BUSY_SECONDS = 5.0
@@ -97,7 +86,7 @@ def connect(path: Path, busy_timeout: float = BUSY_SECONDS) -> sqlite3.Connectio
 def open_writer(path: Path, synchronous: Synchronous, busy_timeout: float = BUSY_SECONDS) -> sqlite3.Connection:
     """Open the connection that writes."""
     with _closed_on_error(connect(path, busy_timeout)) as database:
-        if _with_log(database) != "wal":
+        if _turn_log_on(database) != "wal":
             raise ConfigError(
                 "SQLite cannot keep a write-ahead log here. Put the database on a local disk.", where=str(path)
             )
@@ -116,7 +105,7 @@ def open_reader(path: Path, busy_timeout: float = BUSY_SECONDS) -> sqlite3.Conne
         return database
 
 
-def _with_log(database: sqlite3.Connection) -> str:
+def _turn_log_on(database: sqlite3.Connection) -> str:
     """Turn the write-ahead log on and return the kind of log there is then."""
     deadline = time.monotonic() + BUSY_SECONDS
     while True:

@@ -7,9 +7,10 @@ from typing import Self
 from typing_extensions import override
 
 from antwort.storage.base import StoreUnavailableError
-from antwort.storage.sql import responses
-from antwort.storage.sql.database import Database, Reader, Writer
-from antwort.storage.sql.store import SqlStore
+from antwort.storage.schema.revisions import MIGRATIONS, Migrations
+from antwort.storage.sql.database import Database, ReadRunner, WriteRunner
+from antwort.storage.sql.store import Store, read_a_little
+from antwort.storage.sql.transactions import reads
 from antwort.storage.sqlite.connection import (
     BUSY_SECONDS,
     Synchronous,
@@ -19,21 +20,19 @@ from antwort.storage.sqlite.connection import (
     open_writer,
 )
 from antwort.storage.sqlite.threads import SqliteReaders, SqliteWriter
-from antwort.storage.upgrade import MIGRATIONS, Migrations, prepare
-
-__all__ = ["SqliteStore"]
+from antwort.storage.sqlite.upgrade import prepare
 
 READERS = 2
 
 
-class SqliteStore(SqlStore):
+class SqliteStore(Store):
     """Keeps everything in one SQLite file.
 
     What a call has stored when it returns survives the death of the process; with `synchronous="full"` also that of
     the machine.
     """
 
-    def __init__(self, writer: Writer, reader: Reader, path: Path) -> None:
+    def __init__(self, writer: WriteRunner, reader: ReadRunner, path: Path) -> None:
         super().__init__(writer, reader)
         self._path = path.absolute()
 
@@ -49,7 +48,7 @@ class SqliteStore(SqlStore):
         """Open a database, new or old; raise ConfigError if it cannot be used. This blocks for some milliseconds."""
         with config_errors(path), ExitStack() as opened:
             create_file(path)
-            prepare(f"sqlite:///{path}", migrations=migrations)
+            prepare(path, migrations=migrations)
             writer = open_writer(path, synchronous, busy_timeout)
             opened.callback(writer.close)
             readers = []
@@ -61,13 +60,11 @@ class SqliteStore(SqlStore):
         return cls(SqliteWriter(writer), SqliteReaders(readers), path)
 
     @override
-    async def ping(self) -> None:
-        await self._reader.run(self._look)
-
-    def _look(self, database: Database) -> None:
+    @reads
+    def ping(self, database: Database) -> None:
         try:
             # Connections that are open do not notice that the file is gone: they go on, and all is lost when they end.
             self._path.stat()
         except OSError as error:
             raise StoreUnavailableError("The database cannot be used now: its file is gone.") from error
-        responses.ping(database)
+        read_a_little(database)

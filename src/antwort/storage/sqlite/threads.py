@@ -12,11 +12,9 @@ from typing_extensions import override
 
 from antwort.errors import ConflictError
 from antwort.storage.base import StoreUnavailableError
-from antwort.storage.sql.database import Call
-from antwort.storage.sql.threads import Job, Threads, hand_back
+from antwort.storage.sql.database import Transaction
+from antwort.storage.sql.threads import DatabaseJob, Threads, hand_back
 from antwort.storage.sqlite.connection import primary_code
-
-__all__ = ["SqliteReaders", "SqliteWriter"]
 
 logger = logging.getLogger(__name__)
 
@@ -40,13 +38,13 @@ _UNAVAILABLE = {
 }
 
 
-class _SqliteThreads(Threads[sqlite3.Connection, Job[Any]]):
+class _SqliteThreads(Threads[sqlite3.Connection, DatabaseJob[Any]]):
     """Threads that own connections to SQLite."""
 
-    def run(self, call: Call[T], _key: str = "", /, *, repeatable: bool = True) -> asyncio.Future[T]:  # noqa: ARG002
-        """Queue a call; the future has its result, once that is safe. All calls are made in the order they came in."""
+    def run(self, transaction: Transaction[T], _key: str = "", /, *, repeatable: bool = True) -> asyncio.Future[T]:  # noqa: ARG002
+        """Queue a transaction; the future has its result, once that is safe. All are done in the order they came in."""
         self._check_open()
-        job = Job(call)
+        job = DatabaseJob(transaction)
         self._queue.put(job)
         return job.future
 
@@ -67,9 +65,9 @@ class SqliteReaders(_SqliteThreads):
         if job is None:
             return False
         try:
-            job.value = job.call(connection)
+            job.value = job.transaction(connection)
         except Exception as error:  # noqa: BLE001 - handed to the caller
-            job.error = _translated(error)
+            job.error = _report(error)
         hand_back([job])
         return True
 
@@ -85,7 +83,7 @@ class SqliteWriter(_SqliteThreads):
 
     @override
     def _turn(self, connection: sqlite3.Connection) -> bool:
-        jobs: list[Job[Any]] = []
+        jobs: list[DatabaseJob[Any]] = []
         job = self._queue.get()
         while job is not None:
             jobs.append(job)
@@ -98,7 +96,7 @@ class SqliteWriter(_SqliteThreads):
         return job is not None
 
 
-def _commit(database: sqlite3.Connection, jobs: Sequence[Job[Any]]) -> None:
+def _commit(database: sqlite3.Connection, jobs: Sequence[DatabaseJob[Any]]) -> None:
     """Do jobs in one transaction and give each its value or its error."""
     attempt = _do if len(jobs) == 1 else _do_apart
     broken = False
@@ -112,7 +110,7 @@ def _commit(database: sqlite3.Connection, jobs: Sequence[Job[Any]]) -> None:
     except Exception as error:  # noqa: BLE001 - handed to the callers
         with suppress(sqlite3.Error):  # the transaction is gone in any case; the first error tells why
             database.execute("ROLLBACK")
-        failure = _translated(error)
+        failure = _report(error)
         for job in jobs:
             job.error = failure if len(jobs) == 1 else copy.copy(failure)
     if broken:
@@ -125,24 +123,24 @@ class _BrokenError(Exception):
     """SQLite has undone the whole transaction because of one job, as it does when the disk is full."""
 
 
-def _do(database: sqlite3.Connection, job: Job[Any]) -> None:
-    job.value = job.call(database)
+def _do(database: sqlite3.Connection, job: DatabaseJob[Any]) -> None:
+    job.value = job.transaction(database)
 
 
-def _do_apart(database: sqlite3.Connection, job: Job[Any]) -> None:
+def _do_apart(database: sqlite3.Connection, job: DatabaseJob[Any]) -> None:
     database.execute("SAVEPOINT job")
     try:
-        job.value = job.call(database)
+        job.value = job.transaction(database)
     except Exception as error:
         if not database.in_transaction:
             raise _BrokenError from error
         database.execute("ROLLBACK TO job")
-        job.error = _translated(error)
+        job.error = _report(error)
     database.execute("RELEASE job")
 
 
-def _translated(error: Exception) -> Exception:
-    """Return what the caller shall see of an error; log what concerns the operator."""
+def _report(error: Exception) -> Exception:
+    """Log what concerns the operator of an error, and return what the caller shall see."""
     if isinstance(error, sqlite3.IntegrityError):
         return ConflictError("This is stored already.")
     reason = _UNAVAILABLE.get(primary_code(error) or 0) if isinstance(error, sqlite3.Error) else None
