@@ -8,14 +8,14 @@ from contextlib import closing
 from pathlib import Path
 
 import httpx
+import pytest
 from click.testing import Result
 from tests.storage.samples import record
-from tests.support.postgres import PostgresServer
 
 from antwort import Antwort
 from antwort.config import Config, StorageConfig
 from antwort.storage import open_store
-from antwort.storage.schema.revisions import head
+from antwort.storage.schema.revisions import MIGRATIONS, head
 from antwort.storage.upgrade import location
 from antwort.testing import running
 
@@ -30,6 +30,11 @@ def stamp(revision: str) -> None:
     """Give the database another revision."""
     with closing(sqlite3.connect(DATABASE)) as database, database:
         database.execute("UPDATE alembic_version SET version_num = ?", (revision,))
+
+
+def need_another_revision(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let this version be one with a revision more."""
+    monkeypatch.setitem(vars(MIGRATIONS), "revisions", (*MIGRATIONS.revisions, "9999"))
 
 
 def test_a_database_that_is_not_there_is_told_and_not_made(cli: Cli) -> None:
@@ -104,12 +109,13 @@ def test_a_postgresql_database_is_upgraded_and_shown_without_its_password(
 
 
 def test_an_older_postgresql_database_is_found_by_the_check(
-    cli: Cli, config: Write, postgres_server: PostgresServer, postgres_url: str
+    cli: Cli, config: Write, postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config(f"storage:\n  url: {postgres_url}\n")
     cli("db", "upgrade")
-    postgres_server.execute("UPDATE alembic_version SET version_num = '0001'", postgres_url)
-    assert cli("db", "current").stdout.endswith(f" has the revision 0001; this version of antwort needs {head()}.\n")
+    before = head()
+    need_another_revision(monkeypatch)
+    assert cli("db", "current").stdout.endswith(f" has the revision {before}; this version of antwort needs 9999.\n")
     checked = cli("check")
     assert checked.exit_code == 2
     assert "Run 'antwort db upgrade'" in checked.stderr
@@ -168,9 +174,11 @@ def test_prune_without_an_age_says_how_to_give_one(refused: Refused, cli: Cli) -
     assert not DATABASE.exists()
 
 
-def test_an_older_database_is_neither_pruned_nor_vacuumed(cli: Cli, refused: Refused) -> None:
+def test_an_older_database_is_neither_pruned_nor_vacuumed(
+    cli: Cli, refused: Refused, monkeypatch: pytest.MonkeyPatch
+) -> None:
     cli("db", "upgrade")
-    stamp("0004")
+    need_another_revision(monkeypatch)
     for command in (("prune", "--older-than", "1d"), ("vacuum",)):
         assert "Run 'antwort db upgrade'." in refused("db", *command)
 

@@ -6,21 +6,21 @@ import sqlite3
 import subprocess
 import sys
 from contextlib import closing
-from dataclasses import replace
 from pathlib import Path
 from textwrap import dedent
 
-import psycopg
 import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
+from scripts import schema
 from sqlalchemy import NullPool, create_engine
-from tests.storage.samples import TENANT, entry, record
+from tests.storage.samples import TENANT, entry, event, record
 
 from antwort.config import Config, StorageConfig
 from antwort.errors import ConfigError
-from antwort.storage import ConversationRecord, Kept, SqliteStore, open_store
+from antwort.storage import ConversationRecord, Kept, SqliteStore, Store, open_store
+from antwort.storage.postgres import PostgresStore
 from antwort.storage.schema.migrate import alembic_config, migrate
 from antwort.storage.schema.revisions import MIGRATIONS, Migrations, head, needs_upgrade
 from antwort.storage.schema.tables import metadata
@@ -47,6 +47,26 @@ def test_the_revisions_are_those_of_the_scripts() -> None:
     scripts = ScriptDirectory.from_config(alembic_config(MIGRATIONS.folder))
     assert scripts.get_heads() == [head()]
     assert tuple(script.revision for script in scripts.walk_revisions())[::-1] == MIGRATIONS.revisions
+
+
+def test_what_follows_from_the_tables_was_written_anew() -> None:
+    assert (MIGRATIONS.folder / "schema.sql").read_text() == schema.sqlite_script()
+
+
+def test_the_next_revision_leads_from_the_newest_to_the_tables(tmp_path: Path, path: Path, url: str) -> None:
+    with pytest.raises(SystemExit, match="already"):
+        schema.next_revision("nothing")
+    shutil.copytree(MIGRATIONS.folder, tmp_path / "none", ignore=shutil.ignore_patterns("__pycache__", "r0*"))
+    none = Migrations(tmp_path / "none")
+    assert none.revisions == ()
+    revision, script = schema.next_revision("all of it", none)
+    (none.folder / "versions" / "r0001_all.py").write_text(script)
+    assert Migrations(none.folder).revisions == (revision,) == ("0001",)
+    create_file(path)
+    migrate(connect(path), none.folder)
+    upgrade(f"sqlite:///{tmp_path / 'created.db'}")
+    assert current(url) == "0001"
+    assert tables(path) == tables(tmp_path / "created.db")
 
 
 def test_a_new_database_has_the_tables_that_the_migrations_lead_to(tmp_path: Path) -> None:
@@ -104,53 +124,37 @@ async def test_an_older_embedded_database_is_upgraded_at_start_and_keeps_what_it
     await store.close()
 
 
-async def test_a_database_of_the_first_revision_is_upgraded_at_start(path: Path, url: str) -> None:
-    path.parent.mkdir()
-    with closing(sqlite3.connect(path)) as database:
-        database.executescript(Path(__file__).with_name("revision_0001.sql").read_text())
-    assert current(url) == "0001"
-    store = await asyncio.to_thread(SqliteStore.open, path)
-    new = path.with_name("new.db")
-    upgrade(f"sqlite:///{new}")
-    assert (current(url), tables(path)) == (head(), tables(new))
-    found = await store.get("acme", "resp_1")
-    assert found is not None
-    assert (found.subject, found.request, found.conversation_id) == ("ada", {"input": "Hello"}, None)
-    assert [each.id for each in await store.journal("acme", "resp_1")] == ["msg_1"]
-    assert [each.data for each in await store.events("acme", "resp_1")] == [b"{}"]
-    await store.conversations.create(ConversationRecord("conv_1", "acme", 1))
-    await store.create(replace(found, id="resp_2", conversation_id="conv_1"), said=[entry("msg_2")])
-    assert await store.conversations.history("acme", "conv_1") == [entry("msg_2")]
+async def test_what_is_stored_survives_an_upgrade_and_goes_on(database_url: str, later: Migrations) -> None:
+    config = Config(storage=StorageConfig(url=database_url))
+    store = await asyncio.to_thread(open_store, config)
+    await store.conversations.create(ConversationRecord("conv_1", TENANT, 1), [entry("msg_0")])
+    await store.create(record(conversation_id="conv_1"), [entry("msg_1")])
+    await store.add_events(TENANT, "resp_1", 0, [event(0)])
+    for number in range(3):
+        await store.records("library").create(TENANT, "book", f"b{number}", {}, created_at=7)
     await store.close()
-
-
-async def test_what_providers_keep_survives_that_deleted_things_keep_their_places(
-    database_url: str, tmp_path: Path
-) -> None:
-    folder = tmp_path / "until 0003"
-    shutil.copytree(MIGRATIONS.folder, folder, ignore=shutil.ignore_patterns("__pycache__", "r0004*", "r0005*"))
-    add = "INSERT INTO records (owner, kind, tenant, id, parent, created_at, version, value) VALUES "
-    add += ", ".join(f"('library', 'book', 'acme', 'b{number}', '', 7, 1, '{{}}')" for number in range(3))
-    if database_url.startswith("sqlite"):
-        create_file(sqlite_path(database_url))
-        migrate(connect(sqlite_path(database_url)), folder)
-        with closing(sqlite3.connect(sqlite_path(database_url))) as database, database:
-            database.execute(add)
-    else:
-        upgrade(database_url, migrations=Migrations(folder, ("0001", "0002", "0003")))
-        with psycopg.connect(database_url) as connection:
-            connection.execute(add)
-    assert current(database_url) == "0003"
-    upgrade(database_url)
     assert current(database_url) == head()
-    store = await asyncio.to_thread(open_store, Config(storage=StorageConfig(url=database_url)))
+    upgrade(database_url, migrations=later)
+    assert current(database_url) == "9999"
+    store = await asyncio.to_thread(opened, database_url, later)
+    assert await store.get(TENANT, "resp_1") == record(conversation_id="conv_1")
+    assert await store.journal(TENANT, "resp_1") == [entry("msg_1")]
+    assert await store.events(TENANT, "resp_1") == [event(0)]
+    await store.update(record(conversation_id="conv_1", status="completed"), said=[entry("msg_2")])
+    assert await store.conversations.history(TENANT, "conv_1") == [entry("msg_0"), entry("msg_2")]
     records = store.records("library")
-    assert await records.get("acme", "book", "b1") == Kept("b1", "acme", 7, {}, kind="book")
-    assert await records.delete("acme", "book", "b1")
-    page = await records.list("acme", "book", after="b1")
-    assert [kept.id for kept in page.data] == ["b0"]
-    assert await records.count("acme", "book") == 2
+    assert await records.get(TENANT, "book", "b1") == Kept("b1", TENANT, 7, {}, kind="book")
+    assert await records.delete(TENANT, "book", "b1")
+    assert [kept.id for kept in (await records.list(TENANT, "book", after="b1")).data] == ["b0"]
+    assert await records.count(TENANT, "book") == 2
     await store.close()
+
+
+def opened(url: str, migrations: Migrations) -> Store:
+    """Open a database with other migrations than ours."""
+    if url.startswith("sqlite"):
+        return SqliteStore.open(sqlite_path(url), migrations=migrations)
+    return PostgresStore.open(url, migrations=migrations)
 
 
 def test_a_migration_that_fails_leaves_the_database_as_it_was(path: Path, url: str, later: Migrations) -> None:
@@ -174,10 +178,10 @@ def test_two_that_upgrade_at_once_do_it_once(path: Path, url: str, later: Migrat
         from antwort.storage.upgrade import upgrade
 
         sys.stdin.read()
-        upgrade(sys.argv[1], migrations=Migrations(Path(sys.argv[2]), tuple(sys.argv[3:])))
+        upgrade(sys.argv[1], migrations=Migrations(Path(sys.argv[2])))
         """
     )
-    arguments = [sys.executable, "-c", program, url, str(later.folder), *later.revisions]
+    arguments = [sys.executable, "-c", program, url, str(later.folder)]
     processes = [
         subprocess.Popen(arguments, stdin=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for _ in range(2)
     ]

@@ -5,7 +5,7 @@ from typing import Any
 
 from alembic import command
 from alembic.config import Config
-from sqlalchemy import NullPool, create_engine
+from sqlalchemy import Connection, NullPool, create_engine
 from sqlalchemy.exc import DBAPIError
 
 
@@ -23,12 +23,17 @@ def migrate(database: Any, folder: Path, *, url: str = "sqlite://", begin: str =
     what there is to do.
     """
     engine = create_engine(url, creator=lambda: database, poolclass=NullPool)
-    config = alembic_config(folder)
     try:
         with engine.connect() as connection:
             connection.exec_driver_sql(begin)
-            config.attributes["connection"] = connection
-            command.upgrade(config, "head")
+            run_revisions(connection, folder)
             connection.commit()
     except DBAPIError as error:
         raise error.orig or error from error
+
+
+def run_revisions(connection: Connection, folder: Path) -> None:
+    """Run the revisions in the folder that a database does not have yet, in the transaction of the connection."""
+    config = alembic_config(folder)
+    config.attributes["connection"] = connection
+    command.upgrade(config, "head")

@@ -1,21 +1,25 @@
 """Which revisions there are of the tables, and what is to be done about a database that has another."""
 
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 from antwort.errors import ConfigError
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Migrations:
-    """A folder with Alembic's scripts and `schema.sql`, the SQLite tables they lead to; and the revisions in it."""
+    """A folder with Alembic's scripts, `versions/r0001_….py` and so on, and `schema.sql`, where they lead on SQLite."""
 
     folder: Path
-    revisions: tuple[str, ...]
-    """Oldest first."""
+
+    @cached_property
+    def revisions(self) -> tuple[str, ...]:
+        """The revisions there are, oldest first."""
+        return tuple(sorted(path.name[1:5] for path in (self.folder / "versions").glob("r*.py")))
 
 
-MIGRATIONS = Migrations(Path(__file__).with_name("migrations"), ("0001", "0002", "0003", "0004", "0005"))
+MIGRATIONS = Migrations(Path(__file__).with_name("migrations"))
 
 
 def head(migrations: Migrations = MIGRATIONS) -> str:

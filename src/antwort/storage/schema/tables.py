@@ -1,4 +1,4 @@
-"""The tables, once for SQLite and PostgreSQL. The migrations lead to exactly this; the stores' statements rely on it.
+"""The tables, once for SQLite and PostgreSQL. `scripts/schema.py` writes from them what makes databases.
 
 JSON is kept as text that is read and written as a whole, since nobody queries inside it.
 """
@@ -8,6 +8,7 @@ from sqlalchemy import (
     Boolean,
     Column,
     ForeignKey,
+    ForeignKeyConstraint,
     Identity,
     Index,
     Integer,
@@ -96,7 +97,7 @@ conversations = Table(
     Column("created_at", BigInteger, nullable=False),
     Column("metadata", Text, nullable=False),
     # When something was added to it or changed: that long ago it is old.
-    Column("used_at", BigInteger),
+    Column("used_at", BigInteger, nullable=False),
     Index("ix_conversations_used", "used_at", "id"),
 )
 
@@ -134,13 +135,15 @@ conversation_items = Table(
     "conversation_items",
     metadata,
     Column("number", _NUMBER, Identity(), primary_key=True),
-    Column("conversation_id", Text, ForeignKey("conversations.id", ondelete="CASCADE"), nullable=False),
+    Column("conversation_id", Text, nullable=False),
     Column("tenant", Text, nullable=False),
     Column("item_id", Text, nullable=False),
     Column("direction", Text, nullable=False),
     Column("visible", Boolean, nullable=False),
     Column("item", Text, nullable=False),
     Column("call", Text),
+    # In the order in which Alembic writes them: SQLite keeps the text.
+    ForeignKeyConstraint(["conversation_id"], ["conversations.id"], ondelete="CASCADE"),
     UniqueConstraint("conversation_id", "item_id"),
     Index("ix_conversation_items_order", "conversation_id", "number"),
     Index("ix_conversation_items_item", "tenant", "item_id"),

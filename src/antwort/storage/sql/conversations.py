@@ -131,7 +131,7 @@ class ConversationStore(Transactions):
         used_at = rows[0][0]
         # A conversation without items gives one row of nothing.
         entries = [entry_of(row[1:]) for row in rows if row[1] is not None]
-        return entries, used_at is not None and used_at > _now() - JUST_NOW
+        return entries, used_at > _now() - JUST_NOW
 
     @writes
     def _use(self, database: Database, tenant: str, conversation_id: str) -> bool:
