@@ -10,7 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from antwort.concurrency.single_flight import SingleFlight
-from antwort.config import Settings
+from antwort.config import Duration, Settings
 from antwort.context import Agent, Context, Principal, Progress, Source
 from antwort.errors import (
     APIError,
@@ -66,6 +66,7 @@ __all__ = [
     "ConflictError",
     "Context",
     "Counter",
+    "Duration",
     "Effect",
     "Example",
     "Field",

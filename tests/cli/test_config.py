@@ -1,4 +1,5 @@
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,6 +15,9 @@ def _sources(config: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch) -> 
         """
         server:
           port: 9000
+          shutdown_timeout: 90
+        storage:
+          keep: {responses: 720h}
         auth:
           api_keys:
             - id: ci
@@ -38,6 +42,9 @@ def test_every_value_is_shown_with_its_origin(cli: Cli) -> None:
     assert rows["server.max_body_bytes"] == ["1048576", "environment ANTWORT_SERVER__MAX_BODY_BYTES"]
     assert rows["server.host"] == ["127.0.0.1", "default"]
     assert rows["plugins_dir"] == ["null", "default"]
+    assert rows["storage.keep.responses"] == ["30d", "antwort.yaml:6"]
+    assert rows["server.shutdown_timeout"] == ["90s", "antwort.yaml:4"]
+    assert rows["engine.deadline"] == ["1h", "default"]
 
 
 @pytest.mark.usefixtures("_sources")
@@ -54,6 +61,19 @@ def test_as_json_values_keep_their_types(cli: Cli) -> None:
     rows = {row["key"]: row for row in json.loads(cli("config", "show", "--json").stdout)}
     assert rows["server.port"] == {"key": "server.port", "value": 9000, "origin": "antwort.yaml:3"}
     assert rows["plugins_dir"]["value"] is None
+    assert rows["storage.keep.responses"]["value"] == 2_592_000
+
+
+def test_durations_that_are_shown_can_be_given_again(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ANTWORT_STORAGE__KEEP__EVENTS", "36h")
+    monkeypatch.setenv("ANTWORT_FUNCTIONS__GRACE", "35ms")
+    shown = {line.split()[0]: line.split()[1] for line in cli("config", "show").stdout.splitlines()[1:]}
+    given = {key: value for key, value in shown.items() if re.fullmatch(r"\d+(ms|[smhd])", value)}
+    assert len(given) > 15
+    for key, value in given.items():
+        monkeypatch.setenv(f"ANTWORT_{key.replace('.', '__').upper()}", value)
+    again = {line.split()[0]: line.split()[1] for line in cli("config", "show").stdout.splitlines()[1:]}
+    assert again == shown
 
 
 def test_a_flag_wins_over_the_file_and_a_named_file_over_the_one_in_the_folder(

@@ -3,6 +3,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from pydantic import BaseModel, SecretStr, ValidationError
 
 from antwort.config import (
@@ -10,6 +11,7 @@ from antwort.config import (
     AuthConfig,
     BackendConfig,
     Config,
+    EngineConfig,
     FunctionsConfig,
     JwtConfig,
     ObservabilityConfig,
@@ -17,9 +19,10 @@ from antwort.config import (
     RateConfig,
     ServerConfig,
     StorageConfig,
+    short_duration,
     written_duration,
 )
-from antwort.config.schema import models_in
+from antwort.config.schema import alternatives, models_in
 
 
 def test_the_defaults_are_those_the_documentation_promises() -> None:
@@ -292,6 +295,8 @@ def test_reprs_hold_no_secret() -> None:
         ("2w", 1_209_600, "14 days"),
         ("1.5d", 129_600, "36 hours"),
         ("0.5s", 0.5, "0.5 seconds"),
+        ("500ms", 0.5, "0.5 seconds"),
+        ("35ms", 0.035, "0.035 seconds"),
     ],
 )
 def test_a_duration_is_written_with_its_unit(written: str, seconds: float, words: str) -> None:
@@ -305,6 +310,60 @@ def test_only_where_nothing_is_lost_a_duration_may_be_a_number_of_seconds() -> N
     for given in (60, "60", 60.0):
         with pytest.raises(ValidationError, match="write 30d, 12h, 15m, 90s or 2w"):
             StorageConfig.model_validate({"keep": {"responses": given}})
+
+
+def _numbers(model: type[BaseModel]) -> dict[str, tuple[Any, ...]]:
+    """Return the fields of a model and those below it that are numbers, with their types."""
+    found = {}
+    for name, field in model.model_fields.items():
+        kinds = alternatives(field.annotation)
+        if any(isinstance(kind, type) and issubclass(kind, float) for kind in kinds):
+            found[f"{model.__name__}.{name}"] = kinds
+        for inner in models_in(field.annotation):
+            found |= _numbers(inner)
+    return found
+
+
+def test_every_number_with_a_fraction_is_a_duration_unless_it_is_known_to_be_none() -> None:
+    found = _numbers(Config)
+    assert len(found) > 25
+    assert {name for name, kinds in found.items() if float in kinds} == {
+        "AgentConfig.temperature",
+        "WebSocketConfig.max_minutes",
+    }
+
+
+@pytest.mark.parametrize(
+    ("seconds", "written"),
+    [
+        (0, "0s"),
+        (0.035, "35ms"),
+        (0.0005, "0.0005s"),
+        (1e-7, "0.0000001s"),
+        (0.5, "500ms"),
+        (1.5, "1.5s"),
+        (10, "10s"),
+        (60, "1m"),
+        (90, "90s"),
+        (5400, "90m"),
+        (3600, "1h"),
+        (129_600, "36h"),
+        (2_592_000, "30d"),
+        (86_400 * 10**9, "1000000000d"),
+        (1e15, "1000000000000000.0"),
+        (1e300, f"{1e300:.1f}"),
+    ],
+)
+def test_a_duration_is_shown_as_it_can_be_written(seconds: float, written: str) -> None:
+    assert short_duration(seconds) == written
+    [loaded] = yaml.safe_load(f"[{written}]")
+    assert ServerConfig.model_validate({"shutdown_timeout": loaded}).shutdown_timeout == seconds
+
+
+@pytest.mark.parametrize("written", ["soon", "5 minutes", "1H"])
+def test_what_is_no_duration_is_told_the_units(written: str) -> None:
+    with pytest.raises(ValidationError, match="write 500ms, 90s, 15m, 12h, 30d, 2w, or a number of seconds"):
+        EngineConfig.model_validate({"deadline": written})
 
 
 @pytest.mark.parametrize("written", ["soon", "30 days", "-1d", "0d", 0, "", "1e3", float("inf"), "1M", "2W"])

@@ -5,7 +5,7 @@ from typing import Annotated, Any
 import pytest
 from pydantic import AliasChoices, BaseModel, Field, SecretStr, field_validator
 
-from antwort.config import BackendConfig, LoadedConfig, Settings, validate_settings
+from antwort.config import BackendConfig, LoadedConfig, Settings, StorageConfig, validate_settings
 from antwort.errors import ConfigError
 
 Load = Callable[..., LoadedConfig]
@@ -91,8 +91,9 @@ def test_an_address_without_a_scheme_is_told_which_ones_there_are(url: str) -> N
     assert _problems({"url": url}, model=BackendConfig) == [f"url: must begin with http:// or https:// (got '{url}')"]
 
 
-def test_a_long_value_is_cut() -> None:
-    [line] = _problems({"max_results": "x" * 500})
+@pytest.mark.parametrize(("key", "model"), [("max_results", Search), ("sweep", StorageConfig)])
+def test_a_long_value_is_cut(key: str, model: type[BaseModel]) -> None:
+    [line] = _problems({key: "x" * 500}, model=model)
 
     assert line.endswith("x…)")
     assert len(line) < 200

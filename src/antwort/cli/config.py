@@ -8,7 +8,7 @@ import click
 from antwort.cli.lazy import Group
 from antwort.cli.options import configured, json_option
 from antwort.cli.output import print_json, print_table
-from antwort.config import LoadedConfig
+from antwort.config import LoadedConfig, is_duration, short_duration
 
 __all__ = ["config"]
 
@@ -38,4 +38,6 @@ def show(loaded: LoadedConfig, *, as_json: bool) -> None:
 
 
 def _text(value: Any) -> str:
+    if is_duration(value):
+        return short_duration(value)
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

@@ -1,7 +1,16 @@
 """Typed settings, loaded from a file, the environment and flags, each value with its origin."""
 
 from antwort.config.connections import ConnectionsConfig
-from antwort.config.durations import Age, Duration, read_age, read_duration, written_duration
+from antwort.config.durations import (
+    Age,
+    Duration,
+    Seconds,
+    is_duration,
+    read_age,
+    read_duration,
+    short_duration,
+    written_duration,
+)
 from antwort.config.engine import AgentConfig, BackendConfig, EncryptionConfig, EngineConfig, KeepConfig, StorageConfig
 from antwort.config.load import LoadedConfig, load_config, validate_settings
 from antwort.config.masking import MASK, is_secret_name, mask_urls
@@ -52,12 +61,14 @@ __all__ = [
     "Override",
     "ProviderConfig",
     "RateConfig",
+    "Seconds",
     "ServerConfig",
     "Settings",
     "StorageConfig",
     "TenantLimitsConfig",
     "WebSocketConfig",
     "commented_config",
+    "is_duration",
     "is_secret_name",
     "load_config",
     "markdown_table",
@@ -66,6 +77,7 @@ __all__ = [
     "read_age",
     "read_duration",
     "secret_values",
+    "short_duration",
     "validate_settings",
     "written_duration",
 ]

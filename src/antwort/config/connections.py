@@ -1,7 +1,8 @@
 """What clients may send before anybody knows who they are, how slowly, and over how many connections."""
 
-from pydantic import ByteSize, Field, PositiveFloat, PositiveInt
+from pydantic import ByteSize, Field, PositiveInt
 
+from antwort.config.durations import Duration
 from antwort.config.settings import Settings
 
 __all__ = ["ConnectionsConfig"]
@@ -22,20 +23,20 @@ class ConnectionsConfig(Settings):
         gt=0,
         description="Largest sum of a request's headers; else 431. As much may stand between the chunks of a body.",
     )
-    head_timeout: PositiveFloat = Field(
-        default=15.0, description="Seconds in which the headers of a request must have come; else 408."
+    head_timeout: Duration = Field(
+        default=15.0, description="Time in which the headers of a request must have come; else 408."
     )
-    body_timeout: PositiveFloat = Field(
-        default=30.0, description="Seconds that a body may take, with one more for each `body_rate` bytes; else 408."
+    body_timeout: Duration = Field(
+        default=30.0, description="Time that a body may take, with a second more for each `body_rate` bytes; else 408."
     )
     body_rate: PositiveInt = Field(
         default=1000, description="Bytes per second that a body which takes longer than `body_timeout` must bring."
     )
-    idle_timeout: PositiveFloat = Field(
-        default=60.0, description="Seconds that a connection is kept open between two requests."
+    idle_timeout: Duration = Field(
+        default=60.0, description="Time that a connection is kept open between two requests."
     )
-    write_timeout: PositiveFloat = Field(
-        default=60.0, description="Seconds after which a client that reads nothing of its answer is cut off."
+    write_timeout: Duration = Field(
+        default=60.0, description="Time after which a client that reads nothing of its answer is cut off."
     )
     max_idle_per_address: PositiveInt = Field(
         default=500,

@@ -2,9 +2,9 @@
 
 from typing import Any, Literal
 
-from pydantic import ByteSize, Field, NonNegativeFloat, PositiveFloat, PositiveInt, SecretStr
+from pydantic import ByteSize, Field, PositiveInt, SecretStr
 
-from antwort.config.durations import Age, Duration
+from antwort.config.durations import Age, Duration, Seconds
 from antwort.config.settings import Settings
 
 __all__ = ["AgentConfig", "BackendConfig", "EncryptionConfig", "EngineConfig", "KeepConfig", "StorageConfig"]
@@ -22,12 +22,12 @@ class BackendConfig(Settings):
     aliases: dict[str, str] = Field(default_factory=dict, description="Other names for its models: alias to model.")
     fallback: str | None = Field(default=None, description="The backend to ask when this one cannot be reached.")
     fallback_model: str | None = Field(default=None, description="The model to ask the fallback for; the same if none.")
-    connect_timeout: PositiveFloat = Field(default=5.0, description="Seconds to connect.")
-    first_byte_timeout: PositiveFloat = Field(
+    connect_timeout: Duration = Field(default=5.0, description="Time to connect.")
+    first_byte_timeout: Duration = Field(
         default=300.0,
-        description="Seconds until a streamed answer begins; one that is not streamed has until `engine.deadline`.",
+        description="Time until a streamed answer begins; one that is not streamed has until `engine.deadline`.",
     )
-    chunk_timeout: PositiveFloat = Field(default=60.0, description="Seconds between two pieces of a streamed answer.")
+    chunk_timeout: Duration = Field(default=60.0, description="Time between two pieces of a streamed answer.")
     retries: int = Field(default=2, ge=0, le=10, description="Tries after a failure, before the answer has begun.")
     max_connections: PositiveInt = Field(default=1000, description="Connections at the same time.")
     api: Literal["chat", "responses"] = Field(
@@ -82,7 +82,7 @@ class EngineConfig(Settings):
     """Limits of the agentic loop."""
 
     max_turns: PositiveInt = Field(default=50, description="Model turns in one response.")
-    deadline: PositiveFloat | None = Field(default=3600.0, description="Seconds a response may take.")
+    deadline: Duration | None = Field(default=3600.0, description="Time a response may take.")
     parallel_calls: PositiveInt = Field(default=16, description="Function calls of one turn that run at the same time.")
     parallel_recoveries: PositiveInt = Field(
         default=16, description="Background responses left unfinished that a start takes up at the same time."
@@ -91,13 +91,13 @@ class EngineConfig(Settings):
         default=3,
         description="Times a background response goes on after a crash without getting further, before it fails.",
     )
-    outage_patience: NonNegativeFloat = Field(
+    outage_patience: Seconds = Field(
         default=3600.0,
-        description="Seconds a background response waits for a model server that is away, before it fails.",
+        description="Time a background response waits for a model server that is away, before it fails.",
     )
     max_tools: PositiveInt = Field(default=1000, description="Tools that a request may bring.")
     default_model: str | None = Field(default=None, description="The model of requests that name none.")
-    heartbeat: PositiveFloat = Field(default=15.0, description="Seconds of silence before a stream sends a comment.")
+    heartbeat: Duration = Field(default=15.0, description="Silence before a stream sends a comment.")
     show_calls: bool = Field(
         default=False,
         description="Show calls of functions that have no item of their own as `antwort:function_call` items.",
@@ -143,13 +143,13 @@ class StorageConfig(Settings):
     synchronous: Literal["normal", "full"] = Field(
         default="normal", description="SQLite: survive a crash of the process (normal) or of the machine (full)."
     )
-    busy_timeout: PositiveFloat = Field(
+    busy_timeout: Duration = Field(
         default=5.0,
-        description="SQLite: seconds to wait for a process that holds the database, before a request fails.",
+        description="SQLite: time to wait for a process that holds the database, before a request fails.",
     )
     pool_size: PositiveInt = Field(default=8, description="PostgreSQL: connections at the same time.")
-    reconnect: PositiveFloat = Field(
-        default=10.0, description="PostgreSQL: seconds to wait for a server that is away, before a request fails."
+    reconnect: Duration = Field(
+        default=10.0, description="PostgreSQL: time to wait for a server that is away, before a request fails."
     )
     keep: KeepConfig = Field(default_factory=KeepConfig, description="How long things are kept.")
     sweep: Duration = Field(default=3600.0, description="How often the server deletes what is too old, such as 1h.")

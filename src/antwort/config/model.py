@@ -18,6 +18,7 @@ from pydantic import (
 )
 
 from antwort.config.connections import ConnectionsConfig
+from antwort.config.durations import Duration, Seconds
 from antwort.config.engine import AgentConfig, BackendConfig, EncryptionConfig, EngineConfig, StorageConfig
 from antwort.config.outbound import OutboundConfig, is_network
 from antwort.config.settings import Settings
@@ -76,8 +77,8 @@ class WebSocketConfig(Settings):
     max_queue: PositiveInt = Field(
         default=16, description="Requests that wait on a connection while one is being answered."
     )
-    ping: PositiveFloat = Field(
-        default=30.0, description="Seconds between pings; a client that answers none for twice as long is cut off."
+    ping: Duration = Field(
+        default=30.0, description="Time between pings; a client that answers none for twice as long is cut off."
     )
     memory: ByteSize = Field(
         default=ByteSize(8 * 1024**2),
@@ -114,8 +115,8 @@ class ServerConfig(Settings):
         default=False, description="Serve without authentication on an address other machines can reach."
     )
     protect_metrics: bool = Field(default=False, description="Require the scope `metrics` at /metrics.")
-    shutdown_timeout: float = Field(
-        default=10.0, ge=0, description="Seconds that running requests get to finish when the server stops."
+    shutdown_timeout: Seconds = Field(
+        default=10.0, description="Time that running requests get to finish when the server stops."
     )
     connections: ConnectionsConfig = Field(
         default_factory=ConnectionsConfig, description="Connections of clients: sizes, time-outs, how many."
@@ -169,8 +170,8 @@ class JwtConfig(Settings):
         default_factory=list,
         description="What every token may do besides what its claim says; '*' is all. With neither, it opens nothing.",
     )
-    leeway: float = Field(default=30.0, ge=0, description="Seconds by which clocks may differ.")
-    refresh: float = Field(default=300.0, gt=0, description="Seconds after which the issuer's keys are read again.")
+    leeway: Seconds = Field(default=30.0, description="Time by which clocks may differ.")
+    refresh: Duration = Field(default=300.0, description="Time after which the issuer's keys are read again.")
 
     @field_validator("algorithms")
     @classmethod
@@ -261,25 +262,24 @@ class LimitsConfig(Settings):
 class FunctionsConfig(Settings):
     """Defaults for functions that do not set their own."""
 
-    timeout: float | None = Field(default=60.0, gt=0, description="Seconds a call may take; null for no limit.")
+    timeout: Duration | None = Field(default=60.0, description="Time a call may take; null for no limit.")
     max_output: PositiveInt = Field(default=100_000, description="Characters of a result that reach the model.")
     threads: PositiveInt = Field(
         default=32, description="Threads of one provider for functions and routes that are not async."
     )
-    grace: float = Field(
+    grace: Seconds = Field(
         default=1.0,
-        ge=0,
-        description="Seconds a call has to end after it was cancelled; then nobody waits for it any more.",
+        description="Time a call has to end after it was cancelled; then nobody waits for it any more.",
     )
     max_hanging: PositiveInt = Field(
         default=16,
         description="Calls of one function that may run on after their time; with more, it is unavailable.",
     )
-    start_timeout: float | None = Field(
-        default=120.0, gt=0, description="Seconds a provider may take to start; null for no limit."
+    start_timeout: Duration | None = Field(
+        default=120.0, description="Time a provider may take to start; null for no limit."
     )
-    close_timeout: float | None = Field(
-        default=15.0, gt=0, description="Seconds a provider may take to close; null for no limit."
+    close_timeout: Duration | None = Field(
+        default=15.0, description="Time a provider may take to close; null for no limit."
     )
     concurrency: PositiveInt | None = Field(
         default=None, description="Calls of one function that run at the same time; no limit if not given."
@@ -301,8 +301,8 @@ class ObservabilityConfig(Settings):
         default=10,
         description="Refused requests of an address in a minute that the audit log has one by one, not as a number.",
     )
-    loop_warning: PositiveFloat = Field(
-        default=1.0, description="Seconds for which the event loop may be blocked before the log names who blocks it."
+    loop_warning: Duration = Field(
+        default=1.0, description="Time for which the event loop may be blocked before the log names who blocks it."
     )
     tracing: bool = Field(default=False, description="Send OpenTelemetry traces; needs the extra `otel`.")
 

@@ -4,8 +4,9 @@ import ipaddress
 import re
 from typing import Literal
 
-from pydantic import ByteSize, Field, PositiveFloat, PositiveInt, field_validator
+from pydantic import ByteSize, Field, PositiveInt, field_validator
 
+from antwort.config.durations import Duration
 from antwort.config.settings import Settings
 
 __all__ = ["OutboundConfig"]
@@ -23,7 +24,7 @@ class OutboundConfig(Settings):
     low_ports: list[int] = Field(
         default_factory=lambda: [80, 443], description="Ports below 1024 that may be reached; higher ones all may."
     )
-    timeout: PositiveFloat = Field(default=20.0, description="Seconds a request may take, redirects included.")
+    timeout: Duration = Field(default=20.0, description="Time a request may take, redirects included.")
     max_bytes: ByteSize = Field(
         default=ByteSize(5 * 1024 * 1024), gt=0, description="Largest answer, compressed or not."
     )

@@ -11,6 +11,7 @@ from pydantic import BaseModel, ByteSize, SecretStr
 from pydantic.fields import FieldInfo
 from pydantic_core import to_jsonable_python
 
+from antwort.config.durations import Age, Seconds, is_duration, short_duration
 from antwort.config.model import Config
 from antwort.config.origins import join
 from antwort.config.schema import alternatives, is_secret_type, models_in
@@ -18,7 +19,17 @@ from antwort.config.schema import alternatives, is_secret_type, models_in
 __all__ = ["default_text", "field_default", "markdown_table", "markdown_tables", "type_name"]
 
 _NAMES: Mapping[Any, str] = types.MappingProxyType(
-    {bool: "boolean", int: "integer", float: "number", str: "text", Path: "path", ByteSize: "size", SecretStr: "secret"}
+    {
+        bool: "boolean",
+        int: "integer",
+        float: "number",
+        str: "text",
+        Path: "path",
+        ByteSize: "size",
+        SecretStr: "secret",
+        Seconds: "duration",
+        Age: "duration",
+    }
 )
 
 
@@ -48,13 +59,16 @@ def type_name(annotation: Any) -> str:
 
 def field_default(field: FieldInfo) -> Any:
     """Return the default of a field that has one."""
-    return field.get_default(call_default_factory=True, validated_data={})
+    value = field.get_default(call_default_factory=True, validated_data={})
+    return Seconds(value) if value is not None and Seconds in alternatives(field.annotation) else value
 
 
 def default_text(value: Any) -> str:
     """Return a value as YAML, in one line."""
     if isinstance(value, ByteSize):
         return _size(value)
+    if is_duration(value):
+        return short_duration(value)
     return yaml.safe_dump([to_jsonable_python(value)], default_flow_style=True, width=math.inf).strip()[1:-1]
 
 

@@ -3,9 +3,9 @@
 import re
 from typing import Literal, Self
 
-from pydantic import PositiveFloat, PositiveInt, field_validator, model_validator
+from pydantic import PositiveInt, field_validator, model_validator
 
-from antwort.provider import Field, SecretStr, Settings
+from antwort.provider import Duration, Field, SecretStr, Settings
 
 _POSTGRESQL = re.compile(r"postgres(ql)?(\+psycopg)?://")
 _BARE_PERCENT = re.compile(r"%(?![0-9A-Fa-f]{2})")
@@ -22,7 +22,7 @@ class QdrantSettings(Settings):
     api_key: SecretStr | None = Field(default=None, description="The key it wants.")
     grpc: bool = Field(default=False, description="Search and write over gRPC instead of REST.")
     grpc_port: PositiveInt = Field(default=6334, description="Its gRPC port, on the host of `url`.")
-    timeout: PositiveFloat = Field(default=10.0, description="Seconds that one request may take.")
+    timeout: Duration = Field(default=10.0, description="Time that one request may take.")
     shards: PositiveInt | None = Field(
         default=None, description="Shards of a new collection; Qdrant's own if not given."
     )
@@ -52,7 +52,7 @@ class PgvectorSettings(Settings):
         description="Its URL, such as postgresql://user@host/name; without one, what PGHOST, PGDATABASE and so on say.",
     )
     pool_size: PositiveInt = Field(default=8, description="Connections at most.")
-    timeout: PositiveFloat = Field(default=10.0, description="Seconds that one statement may take.")
+    timeout: Duration = Field(default=10.0, description="Time that one statement may take.")
 
     @field_validator("url")
     @classmethod
@@ -103,15 +103,15 @@ class FileSearchSettings(Settings):
         description="Tokens that the model of that endpoint reads at once; a longer text is embedded in windows. If "
         "not given, one that the endpoint refuses as too long is; set it for one that cuts texts in silence.",
     )
-    embedding_timeout: PositiveFloat = Field(default=10.0, description="Seconds that one request to it may take.")
+    embedding_timeout: Duration = Field(default=10.0, description="Time that one request to it may take.")
     embedding_retries: int = Field(default=2, ge=0, le=5, description="Tries after a failure that may pass.")
     embedding_batch: int = Field(default=32, ge=1, le=2048, description="Texts in one request to that endpoint.")
     max_results: int = Field(
         default=10, ge=1, le=50, description="Results of the tool, unless the request says how many."
     )
-    timeout: PositiveFloat = Field(default=30.0, description="Seconds a search may take.")
-    reconcile: PositiveFloat = Field(
-        default=300.0, description="Seconds between looks for what a crash left unfinished, and for expired stores."
+    timeout: Duration = Field(default=30.0, description="Time a search may take.")
+    reconcile: Duration = Field(
+        default=300.0, description="Time between looks for what a crash left unfinished, and for expired stores."
     )
     chunk_size: PositiveInt = Field(
         default=512, description="Read, and not used: whoever ingests documents chunks them."

@@ -2,9 +2,9 @@
 
 from typing import Literal, Self
 
-from pydantic import PositiveFloat, PositiveInt, field_validator, model_validator
+from pydantic import PositiveInt, field_validator, model_validator
 
-from antwort.provider import Field, SecretStr, Settings
+from antwort.provider import Duration, Field, SecretStr, Settings
 from antwort.providers.web_search.urls import domain
 
 
@@ -29,7 +29,7 @@ class WebSearchSettings(Settings):
     safe_search: Literal["off", "moderate", "strict"] = Field(
         default="moderate", description="How much adult content is left out."
     )
-    timeout: PositiveFloat = Field(default=10.0, description="Seconds a search may take, retries included.")
+    timeout: Duration = Field(default=10.0, description="Time a search may take, retries included.")
     retries: int = Field(default=1, ge=0, le=5, description="Tries after a failure that may pass.")
     concurrency: PositiveInt = Field(default=8, description="Searches at the same time; further ones wait.")
     categories: list[str] = Field(
