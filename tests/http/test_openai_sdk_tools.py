@@ -501,6 +501,17 @@ def test_calls_of_one_turn_run_together_and_results_keep_their_order(tmp_path: P
     assert results == ["0", "1", "2"]
 
 
+def test_a_call_of_the_client_that_the_model_server_cuts_off_is_incomplete(tmp_path: Path) -> None:
+    steps = [turn(calls=[call("look_up", ['{"word":', '"a"', "}"])], close_after=2)]
+    tools = [{"type": "function", "name": "look_up", "parameters": {"type": "object"}}]
+    with served(tmp_path, steps, over_http=True) as stage:
+        body = {"model": "scripted", "input": "?", "stream": True, "tools": tools}
+        response = lint_stream(stage.request("POST", "/responses", json=body).content).response
+        assert stage.request("GET", f"/responses/{response['id']}").json() == response
+    (item,) = response["output"]
+    assert (response["status"], item["type"], item["status"]) == ("failed", "function_call", "incomplete")
+
+
 # --- leaving ---------------------------------------------------------------------------------------------------------
 
 

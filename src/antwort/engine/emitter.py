@@ -209,6 +209,8 @@ class Emitter:
         for call in calls:
             call.call_id = call.call_id or self._call_ids.new()
             if call.item is not None and cut:
+                if call.item.status != "in_progress":  # the turn has ended before
+                    continue
                 # Only the last item of a response may be incomplete.
                 is_last = call.output_index == len(self._places) - 1
                 self._close_call(call, "incomplete" if is_last else "completed")

@@ -29,7 +29,6 @@ from antwort.large_work import LargeWork
 from antwort.observability import Tracer
 from antwort.storage.base import FencedError, JournalEntry, StoreUnavailableError
 from antwort.types import JSON
-from antwort.wire.items import ItemStatus
 from antwort.wire.responses import IncompleteDetails, ResponseError, ResponseObject
 
 logger = logging.getLogger(__name__)
@@ -137,7 +136,7 @@ class Loop:
         except TimeoutError:
             if not clock.expired():
                 raise
-            self._close("incomplete")
+            self._close()
             reason = "deadline"
         await self._end("completed" if reason is None else "incomplete", reason)
 
@@ -324,16 +323,16 @@ class Loop:
     def _told(self) -> bool:  # whether a reader has seen anything yet; until then an error can be an HTTP status
         return self._sink is not None and self._sink.started
 
-    def _close(self, status: ItemStatus) -> None:
-        """Close whatever is open: no item of a response that is over is in progress."""
-        self.emitter.close_open(status)
+    def _close(self) -> None:
+        """Close whatever was cut off: no item of a response that is over is in progress."""
+        self.emitter.end_turn(cut=True)
         self._note_output()
         for position, entry in enumerate(self._journal.entries):
             if interrupt(entry, self.emitter):
                 self._journal.change(position)
 
     async def _failed(self, error: APIError) -> None:
-        self._close("incomplete")
+        self._close()
         response = self.response
         response.status = "failed"
         response.usage = self._totals.usage if self._totals.usage.total_tokens else None
@@ -362,7 +361,7 @@ class Loop:
         if self.farewell is not None and self._told:
             await asyncio.shield(asyncio.ensure_future(self._failed(self.farewell)))
             return
-        self._close("incomplete")
+        self._close()
         self.response.status = "cancelled"
         self._metrics.response("cancelled")
         self.response.usage = self._totals.usage
