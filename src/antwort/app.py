@@ -35,9 +35,8 @@ from antwort.server.middleware import Bodies
 from antwort.server.refusals import Refusals
 from antwort.server.sockets.websocket import WebSockets
 from antwort.server.state import ServerState
-from antwort.storage.limited import LimitedRecords
-from antwort.storage.on_demand import on_demand
-from antwort.storage.opening import Place, configured, temporary
+from antwort.storage.forwarding import LimitedRecords
+from antwort.storage.opening import ProviderStorage, open_configured, open_on_demand, open_temporary
 from antwort.storage.retention import Sweeper
 from antwort.wire.requests import decode_create
 from antwort.wire.responses import ResponseObject
@@ -176,17 +175,17 @@ class Antwort:
             closed = self.state.phase == "stopping"
             raise StateError("the app was closed; make a new one" if closed else "the app was started already")
         self._started = True
-        places = contextlib.AsyncExitStack()
+        opened = contextlib.AsyncExitStack()
         self._watchdog.start()
         try:
-            place = await places.enter_async_context(temporary() if scratch else configured(self.config))
-            kept = await places.enter_async_context(on_demand(self.config)) if scratch else place
-            limits = TenantLimits(self.config.limits.per_tenant, place.store.retention)
+            storage = await opened.enter_async_context(open_temporary() if scratch else open_configured(self.config))
+            kept = await opened.enter_async_context(open_on_demand(self.config)) if scratch else storage
+            limits = TenantLimits(self.config.limits.per_tenant, storage.store.retention)
             await self.registry.start(lambda name: self._services(name, kept, limits))
             self.engine = Engine.build(
                 executors=[self.registry, *self._executors],
                 models=self.router,
-                store=place.store,
+                store=storage.store,
                 settings=self.config.engine,
                 agents=self.config.agents,
                 metrics=self.metrics,
@@ -200,15 +199,15 @@ class Antwort:
             recovered = await self.runs.recover() if recover else 0
             if recover:
                 settings = self.config.storage
-                self._sweeper = Sweeper(place.store, settings.keep, settings.sweep, self.metrics)
+                self._sweeper = Sweeper(storage.store, settings.keep, settings.sweep, self.metrics)
                 self._sweeper.start()
         except BaseException:
             self._watchdog.close()
             await self.registry.close()
-            await places.aclose()
+            await opened.aclose()
             self._started = False
             raise
-        self._places = places
+        self._opened = opened
         if recovered:
             logger.info("taking up %d background responses", recovered)
         self.state.phase = "running"
@@ -220,18 +219,18 @@ class Antwort:
         In a rehearsal they get records and folders that are thrown away; else what they keep is kept, and a database
         comes about only with that.
         """
-        async with temporary() if rehearsal else on_demand(self.config) as place:
+        async with open_temporary() if rehearsal else open_on_demand(self.config) as storage:
             try:
-                await self.registry.start(lambda name: self._services(name, place))
+                await self.registry.start(lambda name: self._services(name, storage))
                 yield
             finally:
                 await self.registry.close()
 
-    def _services(self, provider: str, place: Place, limits: TenantLimits | None = None) -> Services:
-        records = place.records(provider)
+    def _services(self, provider: str, storage: ProviderStorage, limits: TenantLimits | None = None) -> Services:
+        records = storage.records(provider)
         if limits is not None and limits.counts_bytes:
             records = LimitedRecords(records, limits.check_room)
-        return Services(self.outbound, records, place.folder / provider)
+        return Services(self.outbound, records, storage.folder / provider)
 
     def _sealer(self) -> Sealer:
         settings = self.config.encryption
@@ -291,7 +290,7 @@ class Antwort:
         await self.router.close()
         await self.chain.close()
         if started:
-            await self._places.aclose()
+            await self._opened.aclose()
         self._refusals.close()
         self._audit.close()
         self._tracer.close()

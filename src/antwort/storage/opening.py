@@ -1,4 +1,4 @@
-"""Where an app keeps things: in the configured database and folder, or in a place that is gone afterwards."""
+"""Opening what an app keeps: in the configured database and folder, in one that is gone afterwards, or on demand."""
 
 import asyncio
 import contextlib
@@ -7,10 +7,14 @@ from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from typing_extensions import override
+
 from antwort.config import Config
 from antwort.storage.base import Records
+from antwort.storage.forwarding import ForwardingRecords
 from antwort.storage.sql.store import Store
 from antwort.storage.sqlite import SqliteStore
+from antwort.storage.upgrade import current
 from antwort.storage.urls import database_url, is_postgres, postgres_module, sqlite_path
 
 
@@ -26,7 +30,7 @@ def open_store(config: Config) -> Store:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class ProviderStorage:
     """Where providers keep things: records by owner, and the folder that has a folder for each provider."""
 
     records: Callable[[str], Records]
@@ -34,32 +38,104 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
-class StorePlace(Place):
+class Storage(ProviderStorage):
     """A database that has all there is, and the folder beside it."""
 
     store: Store
 
 
 @contextlib.asynccontextmanager
-async def configured(config: Config) -> AsyncIterator[StorePlace]:
-    """Open the configured place; what is not there is created. What cannot be used is a ConfigError."""
-    async with _opened(lambda: open_store(config), config.data_dir / "providers") as place:
-        yield place
+async def open_configured(config: Config) -> AsyncIterator[Storage]:
+    """Open the configured storage; what is not there is created. What cannot be used is a ConfigError."""
+    async with _open(lambda: open_store(config), config.data_dir / "providers") as storage:
+        yield storage
 
 
 @contextlib.asynccontextmanager
-async def temporary() -> AsyncIterator[StorePlace]:
-    """Open a place that is thrown away."""
+async def open_temporary() -> AsyncIterator[Storage]:
+    """Open storage that is thrown away."""
     with tempfile.TemporaryDirectory(prefix="antwort-") as name:
         folder = Path(name)
-        async with _opened(lambda: SqliteStore.open(folder / "antwort.db"), folder) as place:
-            yield place
+        async with _open(lambda: SqliteStore.open(folder / "antwort.db"), folder) as storage:
+            yield storage
 
 
 @contextlib.asynccontextmanager
-async def _opened(opening: Callable[[], Store], folder: Path) -> AsyncIterator[StorePlace]:
+async def _open(opening: Callable[[], Store], folder: Path) -> AsyncIterator[Storage]:
     store = await asyncio.to_thread(opening)  # it takes some milliseconds, in which others go on
     try:
-        yield StorePlace(store.records, folder, store)
+        yield Storage(store.records, folder, store)
     finally:
         await store.close()
+
+
+@contextlib.asynccontextmanager
+async def open_on_demand(config: Config) -> AsyncIterator[ProviderStorage]:
+    """Open the configured storage; a database that is not there comes about with the first record that is kept.
+
+    What is there and cannot be used is a ConfigError at once.
+    """
+    async with contextlib.AsyncExitStack() as closing:
+        database = _DatabaseOnDemand(config, closing)
+        await database.find()
+        try:
+            yield ProviderStorage(lambda owner: _RecordsOnDemand(database, owner), config.data_dir / "providers")
+        finally:
+            await database.settle()
+
+
+class _DatabaseOnDemand:
+    """The configured database, once it is there; until then an empty one, thrown away, answers what is asked."""
+
+    def __init__(self, config: Config, closing: contextlib.AsyncExitStack) -> None:
+        self._config = config
+        self._closing = closing
+        self._lock = asyncio.Lock()
+        self._kept: Store | None = None
+        self._empty: Store | None = None
+        self._opening: set[asyncio.Task[Store]] = set()
+
+    async def find(self) -> Store | None:
+        """Open the configured database if it is there."""
+        if self._kept is None and await asyncio.to_thread(current, database_url(self._config)) is not None:
+            self._kept = await self._enter(open_configured(self._config))
+        return self._kept
+
+    async def store(self, *, create: bool) -> Store:
+        """Return the configured database, which is created if it is to be; if there is none, an empty one."""
+        if self._kept is not None:
+            return self._kept
+        # A task of its own: whoever is cut off while a database is being opened leaves it to be closed.
+        task = asyncio.create_task(self._open(create=create))
+        self._opening.add(task)
+        task.add_done_callback(self._opening.discard)
+        return await asyncio.shield(task)
+
+    async def settle(self) -> None:
+        """Wait for what is being opened."""
+        await asyncio.gather(*self._opening, return_exceptions=True)
+
+    async def _open(self, *, create: bool) -> Store:
+        async with self._lock:
+            if create and self._kept is None:
+                self._kept = await self._enter(open_configured(self._config))
+            if (found := await self.find()) is not None:
+                return found
+            if self._empty is None:
+                self._empty = await self._enter(open_temporary())
+            return self._empty
+
+    async def _enter(self, storage: contextlib.AbstractAsyncContextManager[Storage]) -> Store:
+        return (await self._closing.enter_async_context(storage)).store
+
+
+class _RecordsOnDemand(ForwardingRecords):
+    """The records of one owner, wherever the database is by now."""
+
+    def __init__(self, database: _DatabaseOnDemand, owner: str) -> None:
+        self._database = database
+        self._owner = owner
+
+    @override
+    async def _behind(self, *, new_of: str | None = None) -> Records:
+        return (await self._database.store(create=new_of is not None)).records(self._owner)

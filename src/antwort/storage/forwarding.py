@@ -1,16 +1,14 @@
-"""Records that pass everything on to others, which each call may choose anew."""
+"""Records that others keep: those in front of them may choose them anew for each call, or refuse what is new."""
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 
 from typing_extensions import override
 
 from antwort.storage.base import Kept, Page, Records
 from antwort.types import JSON
 
-__all__ = ["PassingRecords"]
 
-
-class PassingRecords(Records):
+class ForwardingRecords(Records):
     """Whoever inherits says with `_behind` who answers a call."""
 
     async def _behind(self, *, new_of: str | None = None) -> Records:
@@ -65,3 +63,17 @@ class PassingRecords(Records):
     @override
     async def scan(self, kind: str, *, after: int = 0, limit: int = 500) -> Sequence[tuple[int, Kept]]:
         return await (await self._behind()).scan(kind, after=after, limit=limit)
+
+
+class LimitedRecords(ForwardingRecords):
+    """Records whose tenants are asked for room before something new is kept; all else is passed on."""
+
+    def __init__(self, records: Records, check_room: Callable[[str], Awaitable[None]]) -> None:
+        self._records = records
+        self._check_room = check_room
+
+    @override
+    async def _behind(self, *, new_of: str | None = None) -> Records:
+        if new_of is not None:
+            await self._check_room(new_of)
+        return self._records
