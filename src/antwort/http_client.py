@@ -1,7 +1,11 @@
 """The client for the world outside, as functions and routes get it: `ctx.http`."""
 
+import asyncio
+import random
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
 from typing import Any, Protocol
 
 import msgspec
@@ -9,18 +13,9 @@ from typing_extensions import override
 
 from antwort.errors import FunctionError
 
-__all__ = [
-    "BlockedError",
-    "HttpAnswer",
-    "HttpClient",
-    "NoHttpClient",
-    "OutboundError",
-    "OutboundTimeoutError",
-    "TooLargeError",
-    "UnreachableError",
-]
-
 _CHARSET = re.compile(r"charset\s*=\s*[\"']?([\w.:-]+)", re.IGNORECASE)
+_LONGEST_WAIT = 24 * 3600.0
+"""Seconds that a server can ask to wait; more is taken for so many."""
 
 
 class OutboundError(FunctionError):
@@ -128,3 +123,62 @@ class NoHttpClient(HttpClient):
     @override
     async def call(self, method: str, url: str, **options: Any) -> HttpAnswer:
         return await self.fetch(url)
+
+
+# --- trying again ----------------------------------------------------------------------------------------------------
+
+
+def retry_after(headers: Mapping[str, str]) -> float | None:
+    """Return the seconds that `Retry-After` asks to wait, given as a number or as a date: a day at most.
+
+    None if it is not there or cannot be read. Names of headers are in lower case.
+    """
+    value = headers.get("retry-after", "").strip()
+    try:
+        if value.isascii() and value.replace(".", "", 1).isdecimal():
+            seconds = float(value)
+        else:
+            seconds = (parsedate_to_datetime(value).astimezone(UTC) - datetime.now(UTC)).total_seconds()
+    except (ValueError, OverflowError, OSError):  # no date, or one beyond what a clock can show
+        return None
+    return min(max(0.0, seconds), _LONGEST_WAIT)
+
+
+def _may_pass(answer: HttpAnswer) -> bool:
+    """Tell whether a failure may be over soon: too many requests, or an error of the server."""
+    return answer.status == 429 or answer.status >= 500
+
+
+async def call_again(
+    call: Callable[[], Awaitable[HttpAnswer]],
+    *,
+    retries: int,
+    patience: float,
+    passing: Callable[[HttpAnswer], bool] = _may_pass,
+    first_pause: float = 0.2,
+    longest_pause: float = 5.0,
+    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+) -> HttpAnswer:
+    """Send a request that may be sent twice, again while the failure may pass; return the last answer.
+
+    It passes if nobody could be reached, or the answer is `passing`. What `Retry-After` asks for is waited, unless it
+    is more than `patience` seconds: then the answer is returned at once. Else the pauses double, from the first to the
+    longest, each by chance a little shorter. Raise UnreachableError if the last try reached nobody; any other
+    OutboundError is raised at once.
+    """
+    pause = first_pause
+    for tries_left in range(retries, -1, -1):
+        wait = pause * random.uniform(0.5, 1.0)  # noqa: S311 - it only keeps clients apart
+        try:
+            answer = await call()
+        except UnreachableError:
+            if not tries_left:
+                raise
+        else:
+            asked = retry_after(answer.headers)
+            if not tries_left or not passing(answer) or (asked is not None and asked > patience):
+                return answer
+            wait = wait if asked is None else asked
+        await sleep(wait)
+        pause = min(2 * pause, longest_pause)
+    raise AssertionError("the last try returns or raises")

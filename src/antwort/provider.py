@@ -23,6 +23,7 @@ from antwort.errors import (
     ServiceUnavailableError,
     did_you_mean,
 )
+from antwort.foreign_text import fenced, one_line, printable
 from antwort.functions import (
     Counter,
     Effect,
@@ -50,6 +51,8 @@ from antwort.http_client import (
     OutboundTimeoutError,
     TooLargeError,
     UnreachableError,
+    call_again,
+    retry_after,
 )
 from antwort.storage import Kept, Page, Records
 from antwort.types import JSON
@@ -103,7 +106,12 @@ __all__ = [
     "ToolCall",
     "ToolResult",
     "UnreachableError",
+    "call_again",
     "did_you_mean",
+    "fenced",
     "function",
+    "one_line",
+    "printable",
+    "retry_after",
     "route",
 ]

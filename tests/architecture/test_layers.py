@@ -35,6 +35,7 @@ LAYERS = (
     ("http_client",),
     ("concurrency",),
     ("large_work",),
+    ("foreign_text",),
     ("errors",),
     ("types",),
 )

@@ -3,8 +3,6 @@
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
-from email.utils import parsedate_to_datetime
 from typing import Any
 
 import msgspec
@@ -19,6 +17,7 @@ from antwort.errors import (
     RateLimitError,
     ServiceUnavailableError,
 )
+from antwort.http_client import retry_after
 
 UNREACHABLE = "backend_unreachable"
 """No connection came about; nothing was asked."""
@@ -89,8 +88,6 @@ def may_pass(error: APIError) -> bool:
 _SHOWN = 500
 _RETRY_AFTER = 1.0
 """Seconds to wait for a server that takes no more requests and does not say until when."""
-_LONGEST_WAIT = 24 * 3600.0
-"""Seconds that a server can ask to wait; more is taken for so many."""
 
 _TITLE = re.compile(r"<title[^>]*>(.*?)</title>", re.IGNORECASE | re.DOTALL)
 _UNSEEN = re.compile(r"<(script|style)\b.*?</\1\s*>|<[^>]*>", re.IGNORECASE | re.DOTALL)
@@ -161,7 +158,7 @@ def reply_error(backend: str, model: str, status: int, headers: Mapping[str, str
         return BadGatewayError(
             f"The backend '{backend}' answers with a redirect, which is not followed; check its url.", code=UNSUITABLE
         )
-    return _error(backend, model, status, _parsed(body), _retry_after(headers))
+    return _error(backend, model, status, _parsed(body), retry_after(headers))
 
 
 def reported_error(backend: str, value: Any) -> APIError:
@@ -253,18 +250,3 @@ def _name(value: Any) -> str:
 def _one_line(text: str) -> str:
     line = " ".join(text.split())
     return line if len(line) <= _SHOWN else f"{line[:_SHOWN]}…"
-
-
-def _retry_after(headers: Mapping[str, str]) -> float | None:
-    """Return the seconds a server asks to wait, given as a number or as a date."""
-    value = headers.get("retry-after")
-    if value is None:
-        return None
-    try:
-        if value.replace(".", "", 1).isdecimal():
-            seconds = float(value)
-        else:
-            seconds = (parsedate_to_datetime(value).astimezone(UTC) - datetime.now(UTC)).total_seconds()
-    except (ValueError, OverflowError, OSError):  # no date, or one beyond what a clock can show
-        return None
-    return min(max(0.0, seconds), _LONGEST_WAIT)

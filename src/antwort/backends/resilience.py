@@ -23,6 +23,7 @@ from antwort.backends.errors import (
     worth_another_try,
 )
 from antwort.errors import APIError, RateLimitError, ServiceUnavailableError
+from antwort.http_client import retry_after
 from antwort.types import JSON
 from antwort.wire.responses import Usage
 
@@ -322,5 +323,4 @@ def _asked_pause(error: APIError) -> float:
     """Return the seconds a server asked us to wait."""
     if isinstance(error, RateLimitError):
         return error.retry_after or 0.0
-    value = error.headers.get("retry-after", "")
-    return float(value) if value.isdecimal() else 0.0
+    return retry_after(error.headers) or 0.0

@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from typing import TypeVar
 
 from antwort.errors import APIError, RateLimitError
+from antwort.http_client import retry_after
 from antwort.storage.base import StoreUnavailableError
 
 T = TypeVar("T")
@@ -73,5 +74,4 @@ def _asked(error: APIError) -> float:
     """Return the seconds that a server asked us to wait."""
     if isinstance(error, RateLimitError):
         return error.retry_after or 0.0
-    value = error.headers.get("retry-after", "")
-    return float(value) if value.isdecimal() else 0.0
+    return retry_after(error.headers) or 0.0

@@ -4,7 +4,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from antwort.providers.web_search.markup import one_line, plain, readable, sniffed_charset
+from antwort.provider import one_line
+from antwort.providers.web_search.markup import plain, readable, sniffed_charset
 
 
 @pytest.mark.parametrize(

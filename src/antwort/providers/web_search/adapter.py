@@ -1,21 +1,30 @@
 """What searches the web: the protocol, what it finds, and how it fails."""
 
-import asyncio
 import logging
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 from urllib.parse import urlsplit
 
-from antwort.provider import Context, FunctionError, HttpAnswer, OutboundError, OutboundTimeoutError, UnreachableError
+from antwort.provider import (
+    Context,
+    FunctionError,
+    HttpAnswer,
+    OutboundError,
+    OutboundTimeoutError,
+    UnreachableError,
+    call_again,
+    retry_after,
+)
 
 logger = logging.getLogger(__name__)
 
 
 _PASSING = frozenset({502, 503, 504})
 """Statuses of a failure that may pass."""
-_FIRST_DELAY = 0.1
-_LONGEST_DELAY = 2.0
+_FIRST_PAUSE = 0.1
+_PATIENCE = 2.0
+"""Seconds that a backend may ask us to wait: a search is answered while somebody watches."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,29 +82,28 @@ async def ask(
 
     Details are for the log: the model learns no address of the operator's network.
     """
-    delay, tries = _FIRST_DELAY, 0
-    while True:
-        wait = delay
-        try:
-            answer = await ctx.http.call("GET", url, params=params, headers=headers, time_limit=time_limit)
-        except UnreachableError as error:
-            if tries >= retries:
-                logger.warning("web search: %s: %s", _server(url), error)
+
+    async def call() -> HttpAnswer:
+        return await ctx.http.call("GET", url, params=params, headers=headers, time_limit=time_limit)
+
+    try:
+        return await call_again(
+            call,
+            retries=retries,
+            patience=_PATIENCE,
+            passing=_passing,
+            first_pause=_FIRST_PAUSE,
+            longest_pause=_PATIENCE,
+        )
+    except OutboundError as error:
+        logger.warning("web search: %s: %s", _server(url), error)
+        match error:
+            case UnreachableError():
                 raise SearchError("The search backend cannot be reached. Go on without web search.") from None
-        except OutboundTimeoutError as error:
-            logger.warning("web search: %s: %s", _server(url), error)
-            raise SearchError("The search backend did not answer in time.", "timeout") from None
-        except OutboundError as error:
-            logger.warning("web search: %s: %s", _server(url), error)
-            raise SearchError("The answer of the search backend cannot be used.") from None
-        else:
-            again = _wait(answer, delay)
-            if again is None or tries >= retries:
-                return answer
-            wait = again
-        tries += 1
-        await asyncio.sleep(wait)
-        delay = min(delay * 2, _LONGEST_DELAY)
+            case OutboundTimeoutError():
+                raise SearchError("The search backend did not answer in time.", "timeout") from None
+            case _:
+                raise SearchError("The answer of the search backend cannot be used.") from None
 
 
 def _server(url: str) -> str:
@@ -103,14 +111,9 @@ def _server(url: str) -> str:
     return urlsplit(url).netloc.rpartition("@")[2]
 
 
-def _wait(answer: HttpAnswer, delay: float) -> float | None:
-    """Return the seconds after which to ask again; None if the answer is final."""
-    if answer.status in _PASSING:
-        return delay
-    after = answer.headers.get("retry-after", "")
-    if answer.status == 429 and after.isdecimal() and float(after) <= _LONGEST_DELAY:
-        return float(after)
-    return None
+def _passing(answer: HttpAnswer) -> bool:
+    """Tell whether to ask again: a backend that limits us and does not say for how long is left alone."""
+    return answer.status in _PASSING or (answer.status == 429 and retry_after(answer.headers) is not None)
 
 
 def texts(value: Any, *keys: str) -> str:

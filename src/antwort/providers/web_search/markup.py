@@ -6,6 +6,8 @@ The parser of the standard library is quadratic on hostile input in some of the 
 import html
 import re
 
+from antwort.provider import one_line, printable
+
 _TAG = re.compile(r"</?([a-zA-Z][a-zA-Z0-9:-]*)")
 _RAW = frozenset({"script", "style", "textarea", "title", "noscript", "template", "iframe", "svg", "math", "xmp"})
 """Elements whose content is no text of the page; it is skipped whole."""
@@ -29,11 +31,6 @@ _STOP = re.compile(r"=\s*([\"'])|>")
 _SPACES = re.compile(r"\s+")
 _BLANKS = re.compile(r"[^\S\n]+")
 _LINES = re.compile(r"\n\s*\n\s*")
-_UNSEEN = re.compile(
-    "[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u061c\u180e\u200b\u200e\u200f\u202a-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"
-    "\ue000-\uf8ff\U000e0000-\U000e0fff\ud800-\udfff]"
-)
-"""Control characters, and those that reorder or hide text; the two that join letters stay."""
 _KEPT = "\ue000"
 """Stands for a space of preformatted text until the others are tidied."""
 
@@ -49,16 +46,6 @@ class Page:
 def plain(text: str) -> str:
     """Return a title or snippet as one line of plain text: no tags, no entities, no control characters."""
     return one_line(_Scanner(text, inline=True).text()) if "<" in text or "&" in text else one_line(text)
-
-
-def one_line(text: str) -> str:
-    """Return a text without control characters, in one line."""
-    return " ".join(printable(text).split())
-
-
-def printable(text: str) -> str:
-    """Drop control characters and those that reorder or hide text; tabs and line ends stay."""
-    return _UNSEEN.sub("", text)
 
 
 def readable(body: str) -> Page:

@@ -3,8 +3,8 @@
 import asyncio
 from collections.abc import Callable
 
-from antwort.provider import Context, FunctionError, HttpAnswer
-from antwort.providers.web_search.markup import Page, printable, readable, sniffed_charset
+from antwort.provider import Context, FunctionError, HttpAnswer, printable
+from antwort.providers.web_search.markup import Page, readable, sniffed_charset
 
 _HTML = frozenset({"text/html", "application/xhtml+xml"})
 _TEXT = frozenset({"application/json", "application/xml", "application/yaml", "application/javascript", ""})

@@ -4,12 +4,9 @@ import asyncio
 import base64
 import binascii
 import logging
-import random
 import re
 import struct
-import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from email.utils import parsedate_to_datetime
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -24,14 +21,13 @@ from antwort.provider import (
     OutboundTimeoutError,
     SingleFlight,
     UnreachableError,
+    call_again,
 )
 from antwort.providers.file_search.embedding.base import EmbeddingClient
 from antwort.providers.file_search.errors import EmbeddingUnavailable
 
 logger = logging.getLogger(__name__)
 
-_FIRST_DELAY = 0.2
-_LONGEST_DELAY = 5.0
 _BATCH_CHARACTERS = 400_000
 """Characters of one request, if it has several texts: services limit its size, too."""
 _VECTOR_BYTES = 512 * 1024
@@ -160,29 +156,16 @@ class HttpEmbedding(EmbeddingClient):
         """Ask, again if the failure may pass, and return the last answer."""
         # Services refuse an empty text, but a vector for it is due.
         body = msgspec.json.encode({**self._options, "input": [text or " " for text in texts]})
-        tries, delay = 0, _FIRST_DELAY
-        while True:
-            answer = None
-            try:
-                answer = await self._call(body, len(texts))
-            except OutboundTimeoutError:
-                raise self._failure(f"did not answer within {self._timeout:g} seconds") from None
-            except UnreachableError as error:
-                if tries >= self._retries:
-                    raise self._failure("cannot be reached", f"{_cause(error)}; check 'embedding_url'") from None
-            except OutboundError as error:
-                raise self._failure("gave an answer that cannot be used", str(error)) from None
-            wait = delay * random.uniform(0.5, 1.0)  # noqa: S311 - it only keeps clients apart
-            if answer is not None:
-                if tries >= self._retries or not _passes(answer):
-                    return answer
-                told = _retry_after(answer)
-                if told is not None and told > self._timeout:
-                    return answer
-                wait = wait if told is None else told
-            tries += 1
-            await self._sleep(wait)
-            delay = min(delay * 2, _LONGEST_DELAY)
+        try:
+            return await call_again(
+                lambda: self._call(body, len(texts)), retries=self._retries, patience=self._timeout, sleep=self._sleep
+            )
+        except OutboundTimeoutError:
+            raise self._failure(f"did not answer within {self._timeout:g} seconds") from None
+        except UnreachableError as error:
+            raise self._failure("cannot be reached", f"{_cause(error)}; check 'embedding_url'") from None
+        except OutboundError as error:
+            raise self._failure("gave an answer that cannot be used", str(error)) from None
 
     async def _call(self, body: bytes, count: int) -> HttpAnswer:
         headers = {"content-type": "application/json", "accept": "application/json"}
@@ -238,23 +221,6 @@ def _cause(error: UnreachableError) -> str:
     """Say for the log why a service cannot be reached, not that it cannot."""
     cause = error.__cause__
     return (cause.strerror if isinstance(cause, OSError) else None) or str(error).rstrip(".")
-
-
-def _passes(answer: HttpAnswer) -> bool:
-    return answer.status == 429 or answer.status >= 500
-
-
-def _retry_after(answer: HttpAnswer) -> float | None:
-    """Return the seconds that the service asks to wait; None if it does not say."""
-    told = answer.headers.get("retry-after", "").strip()
-    try:
-        return max(0.0, float(told))
-    except ValueError:
-        pass
-    try:
-        return max(0.0, parsedate_to_datetime(told).timestamp() - time.time())
-    except (ValueError, OverflowError):
-        return None
 
 
 # --- reading the answer: OpenAI's, and what others make of it ---------------------------------------------------------
