@@ -15,7 +15,7 @@ from tests.backends.conftest import DONE, ModelServer, Notes, delta, reply
 from typing_extensions import override
 
 from antwort import Antwort
-from antwort.backends import ChatBackend, ModelRequest, ResponsesBackend
+from antwort.backends import ChatBackend, ModelRequest, ModelRoute, ModelRouter, ResponsesBackend
 from antwort.backends.remote import encode_body
 from antwort.config import BackendConfig, Config
 from antwort.context import Context
@@ -76,7 +76,7 @@ async def test_the_loop_goes_on_while_a_request_of_many_items_is_planned(tmp_pat
         async with ticking() as ticks:
             plan = await app.engine.plan(CreateResponse(model="scripted", input=items), Context("t"))
         assert ticks.count >= TURNS
-    assert len(plan.items) == len(items)
+    assert len(plan.window) == len(items)
 
 
 async def test_the_loop_goes_on_while_items_of_many_parts_are_added_to_a_conversation(
@@ -153,7 +153,8 @@ async def test_the_loop_goes_on_while_a_window_is_shortened(tmp_path: Path) -> N
     app = Antwort(Config(data_dir=tmp_path, providers={}), backend=ScriptedBackend([]))
     async with app:
         plan = await app.engine.plan(CreateResponse(model="scripted", input=ITEMS, truncation="auto"), Context("t"))
-    models, request = Small([]), ModelRequest(model="scripted", items=plan.items)
+    models = ModelRouter([ModelRoute(Small([]))])
+    request = ModelRequest(model="scripted", items=plan.window)
     async with ticking() as ticks:
         await ModelTurns(plan, models, NoTracer(), LargeWork()).run(request, Notes())
     assert ticks.count >= TURNS

@@ -41,16 +41,15 @@ class Embedded:
 
     async def accept(self, text: str = "Hello?", *, show_calls: bool = False, **options: Any) -> str:
         """Accept a background run; return its id."""
-        plan = await self.plan({"input": text, "background": True, **options})
-        plan.show_calls = show_calls
+        plan = await self.plan({"input": text, "background": True, **options}, show_calls=show_calls)
         accepted = msgspec.json.decode(await self.runs.accept(plan))
         assert accepted["status"] == "queued"
         return str(accepted["id"])
 
-    async def plan(self, create: JSON, ctx: Context | None = None) -> Plan:
+    async def plan(self, create: JSON, ctx: Context | None = None, *, show_calls: bool = False) -> Plan:
         """Read a request."""
         ctx = ctx or Context(TENANT, scopes=frozenset({"*"}))
-        return await self.app.engine.plan(decode_create(msgspec.json.encode(create)), ctx)
+        return await self.app.engine.plan(decode_create(msgspec.json.encode(create)), ctx, show_calls=show_calls)
 
     async def read(self, response_id: str, *, after: int = -1) -> bytes:
         """Read a run's stream to its end."""

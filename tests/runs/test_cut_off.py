@@ -11,8 +11,8 @@ from tests.http.sdk import served
 from tests.runs.embedded import SEARCH, TENANT, embedded, is_delta, text_of
 
 from antwort.engine.events import Events
-from antwort.engine.replay import state_of
 from antwort.functions import FunctionSpec
+from antwort.runs.recovery import state_of
 from antwort.storage.base import ConversationRecord, JournalEntry, StoredEvent
 from antwort.testing import Gate, LintedStream, call, turn
 from antwort.types import JSON

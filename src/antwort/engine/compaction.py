@@ -5,8 +5,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from antwort.backends import ModelRouter
 from antwort.backends.base import ModelRequest
-from antwort.engine.model_turn import TOO_LONG, Models
+from antwort.engine.model_turn import TOO_LONG
 from antwort.engine.telemetry import TurnMetrics
 from antwort.engine.window import CALLS, INSTRUCTING, OUTPUTS, SUMMARY, Seals, is_summary
 from antwort.errors import BadGatewayError, BadRequestError
@@ -51,7 +52,7 @@ class Compacted:
 class Compactor:
     """Has the model summarise windows; each summary is a model turn in metrics and traces."""
 
-    def __init__(self, models: Models, metrics: TurnMetrics, tracer: Tracer, large_work: LargeWork) -> None:
+    def __init__(self, models: ModelRouter, metrics: TurnMetrics, tracer: Tracer, large_work: LargeWork) -> None:
         self._large_work = large_work
         self._models = models
         self._metrics = metrics

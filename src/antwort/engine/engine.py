@@ -3,31 +3,28 @@
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 import msgspec
 
-from antwort.backends import estimate_tokens
+from antwort.backends import ModelRouter, estimate_tokens
 from antwort.config import AgentConfig, EngineConfig
 from antwort.context import Context
 from antwort.engine.compaction import Compactor
 from antwort.engine.events import EventSink
-from antwort.engine.history import Recall, assembled, load_history, resolve_references, restore_sources
-from antwort.engine.input import read_input
+from antwort.engine.history import Recall
 from antwort.engine.journal import Journal, body_of
-from antwort.engine.links import CheckUrl, check_links, item_links
+from antwort.engine.links import CheckUrl
 from antwort.engine.loop import Loop
-from antwort.engine.model_turn import Models, model_request
+from antwort.engine.model_turn import model_request
 from antwort.engine.plan import Plan, Planner
 from antwort.engine.telemetry import TurnMetrics
 from antwort.engine.tools import Offers
 from antwort.engine.totals import Totals
-from antwort.engine.window import Seals, compaction_item
+from antwort.engine.window import compaction_item
 from antwort.errors import NotFoundError
 from antwort.functions import ToolExecutor
-from antwort.large_work import MANY, LargeWork, is_large
+from antwort.large_work import LargeWork, is_large
 from antwort.observability import Metrics, Tracer
-from antwort.scopes import CONVERSATIONS_READ, CONVERSATIONS_WRITE, RESPONSES_READ
 from antwort.sealing import Sealer
 from antwort.storage.base import JournalEntry, ResponseRecord
 from antwort.storage.sql.store import Store
@@ -37,33 +34,16 @@ from antwort.wire.requests import CompactRequest, CreateResponse
 from antwort.wire.responses import CompactedResponse, ResponseObject
 
 
-class Resolved(Protocol):
-    """A model that was found."""
-
-    @property
-    def model(self) -> str:
-        """Its name at the model server."""
-
-
-class Routed(Models, Protocol):
-    """Models that can also tell which one a request means."""
-
-    async def resolve(self, model: str | None) -> Resolved:
-        """Find a model; None is the default one. One that cannot be anywhere is a NotFoundError."""
-
-
 @dataclass(frozen=True, slots=True)
 class Engine:
     """Executors, models, a store and limits, put together."""
 
-    executors: Sequence[ToolExecutor]
-    models: Routed
+    models: ModelRouter
     store: Store
     settings: EngineConfig
     planner: Planner
     metrics: TurnMetrics
     tracer: Tracer
-    sealer: Sealer
     large_work: LargeWork
     check_url: CheckUrl | None = None
     """Asked about each URL that a model server would fetch; None lets all pass."""
@@ -73,7 +53,7 @@ class Engine:
         cls,
         *,
         executors: Sequence[ToolExecutor],
-        models: Routed,
+        models: ModelRouter,
         store: Store,
         settings: EngineConfig,
         agents: Mapping[str, AgentConfig],
@@ -83,54 +63,24 @@ class Engine:
         check_url: CheckUrl | None = None,
     ) -> "Engine":
         """Put an engine together."""
-        planner = Planner(settings, agents, Offers(executors))
         work = LargeWork()
-        return cls(executors, models, store, settings, planner, TurnMetrics(metrics), tracer, sealer, work, check_url)
+        planner = Planner(
+            settings,
+            agents,
+            Offers(executors),
+            models=models,
+            store=store,
+            sealer=sealer,
+            large_work=work,
+            check_url=check_url,
+        )
+        return cls(models, store, settings, planner, TurnMetrics(metrics), tracer, work, check_url)
 
     async def plan(
         self, create: CreateResponse, ctx: Context, *, show_calls: bool = False, recall: Recall | None = None
     ) -> Plan:
-        """Read a request: decide what can be decided, load what came before, check that it fits together.
-
-        `recall` has responses that are stored nowhere and can be continued all the same, by id.
-        """
-        plan = self.planner.plan(create, ctx)
-        plan.show_calls = plan.show_calls or show_calls
-        large = isinstance(create.input, list) and is_large(create.input)
-        items = await self.large_work.run_if(large, read_input, create.input)
-        if create.previous_response_id is not None:
-            if recall is None or create.previous_response_id not in recall:
-                ctx.require(RESPONSES_READ, param="previous_response_id", purpose="to continue a stored response")
-            plan.history = await load_history(self.store, ctx.tenant, create.previous_response_id, recall)
-        elif plan.conversation is not None:
-            for scope in (CONVERSATIONS_READ, CONVERSATIONS_WRITE):
-                ctx.require(scope, param="conversation", purpose="to continue a conversation")
-            found = await self.store.conversations.history(ctx.tenant, plan.conversation)
-            if found is None:
-                raise conversation_not_found(plan.conversation)
-            plan.history = found
-        plan.input = await resolve_references(items, self.store, ctx)
-        large = large or len(plan.history) + len(plan.input) >= MANY
-        await self._check_links(plan, large=large)
-        restore_sources([*plan.history, *plan.input], plan.ctx.sources)
-        resolved = await self.models.resolve(plan.response.model or None)
-        plan.response.model = plan.response.model or resolved.model
-        await self.large_work.run_if(large, assembled, plan, self.seals(plan))
-        if plan.stored and recall is not None and create.previous_response_id in recall:
-            plan.carried, plan.history = plan.history, []
-        return plan
-
-    async def _check_links(self, plan: Plan, *, large: bool) -> None:
-        """Check the URLs that the model server would fetch; what was stored once is checked again, as names change."""
-        if self.check_url is None:
-            return
-        links = await self.large_work.run_if(large, _links, plan)
-        if links:
-            await check_links(links, self.check_url)
-
-    def seals(self, plan: Plan) -> Seals:
-        """Return what opens and makes the sealed items of a response."""
-        return Seals(self.sealer, plan.ctx.tenant, plan.response.model)
+        """Read a request, as `Planner.plan` does."""
+        return await self.planner.plan(create, ctx, show_calls=show_calls, recall=recall)
 
     def journal(self, plan: Plan) -> Journal:
         """Return the journal of a new response; it is only kept in memory if the request wants it so."""
@@ -186,7 +136,7 @@ class Engine:
             settings=self.settings,
             metrics=self.metrics,
             tracer=self.tracer,
-            seals=self.seals(plan),
+            seals=self.planner.seals(plan.ctx, plan.response),
             large_work=self.large_work,
             sequence=sequence,
             places=places,
@@ -204,8 +154,8 @@ class Engine:
         )
         plan = await self.plan(create, ctx)
         compacted = await Compactor(self.models, self.metrics, self.tracer, self.large_work).compact(
-            plan.items,
-            self.seals(plan),
+            plan.window,
+            self.planner.seals(plan.ctx, plan.response),
             model=plan.response.model,
             tenant=ctx.tenant,
             instructions=plan.instructions,
@@ -220,7 +170,7 @@ class Engine:
     async def input_tokens(self, create: CreateResponse, ctx: Context) -> int:
         """Count what the model would read: by the model server's tokenizer, or by our estimate if it has none."""
         plan = await self.plan(create, ctx)
-        request = model_request(plan, plan.items, plan.choice, Totals())
+        request = model_request(plan, plan.window, plan.choice, Totals())
         counted = await self.models.count_tokens(request)
         if counted is not None:
             return counted
@@ -239,13 +189,6 @@ _NOWHERE = ResponseRecord("", "", 0, "", "", {}, {})
 """The record of a response that is not kept; nobody reads or writes it."""
 
 
-def _links(plan: Plan) -> list[tuple[str, str]]:
-    """Return the URLs in what a response reads, with their places."""
-    before = "conversation" if plan.create.previous_response_id is None else "previous_response_id"
-    links = [link for index, new in enumerate(plan.input) for link in item_links(new.item, f"input[{index}]")]
-    return links + [(before, url) for old in plan.history for _, url in item_links(old.item, "")]
-
-
 def shown(record: ResponseRecord, output: list[JSON]) -> JSON:
     """Return a stored response as clients see it."""
     return {**record.body, "output": output}
@@ -254,11 +197,6 @@ def shown(record: ResponseRecord, output: list[JSON]) -> JSON:
 def not_found(response_id: str) -> NotFoundError:
     """Return the error for a response that is not there, or not the tenant's: the two are never told apart."""
     return NotFoundError(f"Response with id '{response_id}' not found.", param="response_id")
-
-
-def conversation_not_found(conversation_id: str) -> NotFoundError:
-    """Return the error for a conversation that is not there, or not the tenant's."""
-    return NotFoundError(f"Conversation with id '{conversation_id}' not found.", param="conversation")
 
 
 def _request_of(create: CreateResponse) -> JSON:

@@ -5,6 +5,8 @@ from typing import Any, Protocol
 
 import msgspec
 
+from antwort.types import JSON
+
 encode = msgspec.json.Encoder().encode
 
 
@@ -59,3 +61,80 @@ _HEADS = {
         "response.function_call_arguments.delta",
     )
 }
+
+
+def replay_response(response: JSON, events: Events) -> None:
+    """Send the events a response might have had: whole deltas, each item from beginning to end."""
+    running = {**response, "status": "in_progress", "output": [], "completed_at": None, "usage": None}
+    running |= {"error": None, "incomplete_details": None}
+    events.emit("response.created", response=running)
+    events.emit("response.in_progress", response=running)
+    for index, item in enumerate(response["output"]):
+        _replay_item(item, index, events)
+    status = response["status"]
+    if status in {"completed", "failed", "incomplete"}:
+        events.emit(f"response.{status}", response=response)
+
+
+def _replay_item(item: JSON, index: int, events: Events) -> None:
+    kind = item["type"]
+    begun = {**item, "status": "in_progress", **_EMPTY.get(kind, {})}
+    events.emit("response.output_item.added", output_index=index, item=begun)
+    place = {"item_id": item["id"], "output_index": index}
+    if kind == "function_call":
+        if item["arguments"]:
+            events.emit("response.function_call_arguments.delta", **place, delta=item["arguments"])
+        events.emit("response.function_call_arguments.done", **place, name=item["name"], arguments=item["arguments"])
+    elif kind == "custom_tool_call":
+        if item["input"]:
+            events.emit("response.custom_tool_call_input.delta", **place, delta=item["input"])
+        events.emit("response.custom_tool_call_input.done", **place, input=item["input"])
+    elif kind in {"message", "reasoning"}:
+        for number, part in enumerate(item.get("summary") or ()):
+            _replay_summary(part, {**place, "summary_index": number}, events)
+        for number, part in enumerate(item.get("content") or ()):
+            _replay_part(part, {**place, "content_index": number}, events)
+    elif kind.endswith("_call"):
+        for phase in ("in_progress", "completed") if item.get("status") == "completed" else ("in_progress",):
+            events.emit(f"response.{kind}.{phase}", **place)
+    events.emit("response.output_item.done", output_index=index, item=item)
+
+
+_EMPTY: dict[str, JSON] = {
+    "message": {"content": []},
+    "reasoning": {"content": [], "summary": []},
+    "function_call": {"arguments": ""},
+    "custom_tool_call": {"input": ""},
+    "compaction": {"encrypted_content": ""},
+}
+"""What items have not yet when they begin."""
+
+
+def _replay_summary(part: JSON, place: JSON, events: Events) -> None:
+    events.emit("response.reasoning_summary_part.added", **place, part={**part, "text": ""})
+    events.emit("response.reasoning_summary_text.delta", **place, delta=part["text"])
+    events.emit("response.reasoning_summary_text.done", **place, text=part["text"])
+    events.emit("response.reasoning_summary_part.done", **place, part=part)
+
+
+def _replay_part(part: JSON, place: JSON, events: Events) -> None:
+    kind = part["type"]
+    if kind == "output_text":
+        events.emit(
+            "response.content_part.added", **place, part={**part, "text": "", "annotations": [], "logprobs": []}
+        )
+        logprobs = part.get("logprobs") or []
+        if part["text"]:
+            events.emit("response.output_text.delta", **place, delta=part["text"], logprobs=logprobs)
+        for number, annotation in enumerate(part["annotations"]):
+            events.emit(
+                "response.output_text.annotation.added", **place, annotation_index=number, annotation=annotation
+            )
+        events.emit("response.output_text.done", **place, text=part["text"], logprobs=logprobs)
+    else:
+        name, field = ("refusal", "refusal") if kind == "refusal" else ("reasoning_text", "text")
+        events.emit("response.content_part.added", **place, part={**part, field: ""})
+        if part[field]:
+            events.emit(f"response.{name}.delta", **place, delta=part[field])
+        events.emit(f"response.{name}.done", **place, **{field: part[field]})
+    events.emit("response.content_part.done", **place, part=part)

@@ -5,7 +5,6 @@ from collections.abc import Iterable, Mapping, Sequence
 import msgspec
 
 from antwort.context import Context, Source, Sources
-from antwort.engine.plan import Plan
 from antwort.engine.window import CALLS, OUTPUTS, Seals, pruned
 from antwort.errors import BadRequestError
 from antwort.scopes import CONVERSATIONS_READ, RESPONSES_READ
@@ -86,19 +85,28 @@ def _named(found: JournalEntry) -> list[JournalEntry]:
     return entries
 
 
-def assembled(plan: Plan, seals: Seals) -> None:
-    """Put history and input together into what the model reads, and check that they fit."""
-    if any(entry.item["type"] == _TRIGGER for entry in plan.input):
-        if plan.input[-1].item["type"] != _TRIGGER:
-            raise BadRequestError(f"An item of type '{_TRIGGER}' must be the last of the input.", param="input")
-        plan.compact_only = True
-        plan.input = [entry for entry in plan.input if entry.item["type"] != _TRIGGER]
-    history = model_items(plan.history)
-    items = [*(history if plan.conversation is None else pruned(history)), *(entry.item for entry in plan.input)]
+def without_trigger(entries: list[JournalEntry]) -> tuple[list[JournalEntry], bool]:
+    """Return an input without the item that asks for its window to be compacted, and whether it had one."""
+    if not any(entry.item["type"] == _TRIGGER for entry in entries):
+        return entries, False
+    if entries[-1].item["type"] != _TRIGGER:
+        raise BadRequestError(f"An item of type '{_TRIGGER}' must be the last of the input.", param="input")
+    return [entry for entry in entries if entry.item["type"] != _TRIGGER], True
+
+
+def read_window(
+    history: Iterable[JournalEntry], entries: Iterable[JournalEntry], seals: Seals, prune: bool
+) -> list[JSON]:
+    """Put history and input together into what the model reads, and check that they fit.
+
+    `prune` leaves out outputs whose call is gone: items of conversations can be deleted one by one.
+    """
+    before = model_items(history)
+    items = [*(pruned(before) if prune else before), *(entry.item for entry in entries)]
     if len(items) > 1 or (items and items[0]["type"] != "message"):
         items = seals.opened(items)
         check_calls(items)
-    plan.items = items
+    return items
 
 
 def model_items(entries: Iterable[JournalEntry]) -> list[JSON]:

@@ -7,29 +7,30 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
+from antwort.backends import ModelRouter
 from antwort.backends.base import ModelRequest
 from antwort.backends.errors import may_pass
 from antwort.config import EngineConfig
 from antwort.engine import telemetry
 from antwort.engine.coalescer import Coalescer
 from antwort.engine.compaction import Compactor, compactable
-from antwort.engine.dispatch import ServerCall, admit, begin, end, finish_started, grouped, interrupt, run_all
-from antwort.engine.emitter import CallIds, Emitter, ModelCall
+from antwort.engine.dispatch import Dispatch
+from antwort.engine.emitter import CallIds, Emitter
+from antwort.engine.ending import Ending
 from antwort.engine.events import EventSink
 from antwort.engine.history import model_items
 from antwort.engine.journal import Journal
-from antwort.engine.model_turn import Models, ModelTurns, model_request
+from antwort.engine.model_turn import ModelTurns, model_request
 from antwort.engine.plan import Plan
 from antwort.engine.telemetry import TurnMetrics
 from antwort.engine.totals import Totals
 from antwort.engine.window import CALLS, COMPACTION, Seals
-from antwort.errors import APIError, RateLimitError
-from antwort.functions import ToolResult
+from antwort.errors import APIError
 from antwort.large_work import LargeWork
 from antwort.observability import Tracer
 from antwort.storage.base import FencedError, JournalEntry, StoreUnavailableError
 from antwort.types import JSON
-from antwort.wire.responses import IncompleteDetails, ResponseError, ResponseObject
+from antwort.wire.responses import ResponseObject
 
 logger = logging.getLogger(__name__)
 
@@ -43,7 +44,7 @@ class Loop:
         journal: Journal,
         sink: EventSink | None,
         *,
-        models: Models,
+        models: ModelRouter,
         settings: EngineConfig,
         metrics: TurnMetrics,
         tracer: Tracer,
@@ -60,7 +61,6 @@ class Loop:
         self._tracer = tracer
         self._seals = seals
         self._journal = journal
-        self._settings = settings
         self._metrics = metrics
         self._resumed = resumed
         self._sink = sink
@@ -71,7 +71,7 @@ class Loop:
             sources=plan.ctx.sources,
             client_functions=self._clients(),
             custom={name for name, target in plan.toolset.targets.items() if target.is_custom},
-            call_ids=CallIds(lambda: [*plan.items, *self._generated()]),
+            call_ids=CallIds(lambda: [*plan.window, *self._generated()]),
             seal=seals.seal_thoughts if "reasoning.encrypted_content" in plan.include else None,
             seal_opaque=seals.seal_opaque,
             whole_calls=self.response.background,
@@ -93,6 +93,16 @@ class Loop:
         self.farewell: APIError | None = None
         """What the reader of a response that is cut off is told. None if there is nobody left to be told anything."""
         self._compacted = any(e.direction == "output" and e.item["type"] == COMPACTION for e in journal.entries)
+        self._dispatch = Dispatch(
+            plan,
+            journal,
+            self.emitter,
+            self._totals,
+            parallel=settings.parallel_calls,
+            keep=self._keep_totals,
+            progress=self._progress,
+        )
+        self._ending = Ending(self.response, journal, self.emitter, metrics, self._close)
 
     async def run(self) -> ResponseObject:
         """Make the response. For a caller that does not stream, an error of the model server is raised as it is.
@@ -136,9 +146,11 @@ class Loop:
         except TimeoutError:
             if not clock.expired():
                 raise
-            self._close()
             reason = "deadline"
-        await self._end("completed" if reason is None else "incomplete", reason)
+        if reason is None:
+            await self._ending.complete(self._totals.usage)
+        else:
+            await self._ending.cut_short(reason, self._totals.usage)
 
     async def _turns(self) -> str | None:
         """Perform turns until there is nothing left to do; return why it ended early, if it did."""
@@ -168,7 +180,7 @@ class Loop:
                 return "max_output_tokens" if emitter.finish_reason == "length" else "content_filter"
             server = [call for call in calls if not call.is_client]
             if server:
-                await self._execute(server)
+                await self._dispatch.execute(server, self._choice)
             if len(server) < len(calls) or not calls:
                 return None
             self._choice = self._choice.relaxed()
@@ -206,7 +218,7 @@ class Loop:
 
     def _window(self) -> list[JSON]:
         generated = self._generated()
-        return self._seals.opened([*self.plan.items, *generated]) if generated else self.plan.items
+        return self._seals.opened([*self.plan.window, *generated]) if generated else self.plan.window
 
     async def _make_room(self) -> None:
         """Compact the window if it is time. Without a summary the window stays as it is."""
@@ -233,7 +245,6 @@ class Loop:
         self._totals.usage.add(compacted.usage)
         self._totals.summarised += compacted.usage.output_tokens
         self._journal.note(JournalEntry("output", self.emitter.compaction(compacted.encrypted_content)))
-        self._noted = len(self.response.output)
         self.on_progress()
         self._keep_totals()
         if self._journal.begun or self.response.background:
@@ -250,53 +261,18 @@ class Loop:
                 self._journal.note(JournalEntry("output", msgspec.to_builtins(item)))
         self._noted = len(self.response.output)
 
-    # --- the functions' side -----------------------------------------------------------------------------------------
-
-    async def _execute(self, calls: list[ModelCall]) -> None:
-        server = [admit(call, self.plan, self._choice, self._totals) for call in calls]
-        for call in server:
-            call.position = self._journal.note(begin(call, self.plan, self.emitter))
-        self._noted = len(self.response.output)
-        self._keep_totals()
-        await self._journal.save()  # a call is known to have started before it starts
-        await self.emitter.flush()
-        groups = grouped(server)
-        limit = 1 if self.plan.create.parallel_tool_calls is False else self._settings.parallel_calls
-
-        async def finished(leader: ServerCall, result: ToolResult) -> None:
-            for call in groups[leader.call_id]:
-                end(call, result, leader.sources.noted(), self.plan, self.emitter)
-                self._keep_totals()
-                await self._journal.save_at(call.position)
-            await self.emitter.flush()
-
-        await run_all([group[0] for group in groups.values()], self._call, finished, limit=limit)
-
-    async def _call(self, call: ServerCall) -> ToolResult:
-        target = call.target
-        if call.refusal is not None or target is None or target.executor is None or target.spec is None:
-            return ToolResult.error(call.refusal or "There is no such function.", "denied")
-        ctx = self.plan.ctx.with_(call_id=call.call_id, options=target.options, sources=call.sources)
-        name = target.spec.name
-        try:
-            result = ToolResult.of(await target.executor.execute(name, call.arguments, ctx))
-        except (asyncio.CancelledError, GeneratorExit):
-            raise
-        except BaseException:  # an executor may be anybody's
-            logger.exception("the executor of function %s has failed", name)
-            result = ToolResult.error(f"{name} failed.")
-        self.on_progress()
-        return result
-
     # --- after a crash -----------------------------------------------------------------------------------------------
 
     async def _continue(self) -> str | None:
         """Finish what was started, then go on, unless the client is to answer first."""
-        await finish_started(self._journal, self.plan, self.emitter, execute=self._call, keep=self._keep_totals)
+        await self._dispatch.finish_started()
         entries = self._journal.entries
         if any(e.direction == "output" and e.call is None and e.item["type"] in CALLS for e in entries):
             return None
         return await self._turns()
+
+    def _progress(self) -> None:
+        self.on_progress()  # whoever runs the loop may set it later
 
     def forget(self, key: str) -> None:
         """Forget something that was noted about the run, with the next write."""
@@ -309,73 +285,30 @@ class Loop:
 
     # --- endings -----------------------------------------------------------------------------------------------------
 
-    async def _end(self, status: str, reason: str | None = None) -> None:
-        response = self.response
-        response.status = "completed" if status == "completed" else "incomplete"
-        response.usage = self._totals.usage
-        if reason is None:
-            response.completed_at = int(time.time())
-        else:
-            response.incomplete_details = IncompleteDetails(reason)
-        await self._finish(response.status)
-
     @property
     def _told(self) -> bool:  # whether a reader has seen anything yet; until then an error can be an HTTP status
         return self._sink is not None and self._sink.started
 
     def _close(self) -> None:
-        """Close whatever was cut off: no item of a response that is over is in progress."""
+        """Close whatever was cut off."""
         self.emitter.end_turn(cut=True)
         self._note_output()
-        for position, entry in enumerate(self._journal.entries):
-            if interrupt(entry, self.emitter):
-                self._journal.change(position)
 
     async def _failed(self, error: APIError) -> None:
-        self._close()
-        response = self.response
-        response.status = "failed"
-        response.usage = self._totals.usage if self._totals.usage.total_tokens else None
-        code = "rate_limit_exceeded" if isinstance(error, RateLimitError) else "server_error"
-        response.error = ResponseError(code, error.message)
         if self._journal.begun or self._told:
-            self.emitter.error(code, error.message)
-            await self._finish_failed()
+            await self._ending.fail(error, self._totals.usage)
         if not self._told:
             raise error
-
-    async def _finish_failed(self) -> None:
-        """Tell a reader about the failure even if it cannot be stored."""
-        try:
-            await self._finish("failed")
-        except APIError as error:
-            if self.response.background:
-                raise  # its readers only see what is stored
-            logger.warning("response %s failed, and cannot be stored: %s", self.response.id, error.message)
-            await self.emitter.flush()
 
     async def _cancelled(self) -> None:
         """Keep what there is of a response that is cut off, and tell its reader, if there still is one, how it ends."""
         if self.response.background:
             return  # its run goes on elsewhere, or was cancelled in the store
         if self.farewell is not None and self._told:
-            await asyncio.shield(asyncio.ensure_future(self._failed(self.farewell)))
-            return
-        self._close()
-        self.response.status = "cancelled"
-        self._metrics.response("cancelled")
-        self.response.usage = self._totals.usage
-        saving = asyncio.ensure_future(self._journal.finish(self.response))
-        await asyncio.shield(saving)
-
-    async def _finish(self, kind: str) -> None:
-        """Store the end, then tell it: whoever hears of it can fetch it."""
-        self._metrics.response(kind)
-        if self._journal.store is not None:
-            self._note_output()
-        self.emitter.announce(kind)
-        await self._journal.finish(self.response)
-        await self.emitter.flush()
+            end = self._failed(self.farewell)
+        else:
+            end = self._ending.cancel(self._totals.usage)
+        await asyncio.shield(asyncio.ensure_future(end))
 
 
 def _nobody() -> None:

@@ -1,10 +1,9 @@
-"""A model turn: who performs it, what it asks, and keeping that within what the model can read."""
+"""A model turn: what it asks, and keeping that within what the model can read."""
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Protocol
 
-from antwort.backends import estimate_tokens
+from antwort.backends import ModelRouter, estimate_tokens
 from antwort.backends.base import ModelRequest, TurnSink
 from antwort.engine.plan import Plan
 from antwort.engine.tools import Choice
@@ -17,19 +16,6 @@ from antwort.types import JSON
 
 TOO_LONG = "context_length_exceeded"
 """The code of an error that says that a window does not fit the model."""
-
-
-class Models(Protocol):
-    """Whoever performs model turns."""
-
-    async def run(self, request: ModelRequest, sink: TurnSink) -> None:
-        """Perform one turn."""
-
-    async def count_tokens(self, request: ModelRequest) -> int | None:
-        """Count the input tokens of a turn; None if nobody can."""
-
-    async def context_window(self, model: str) -> int | None:
-        """Return how many tokens a model takes, None if that is not known."""
 
 
 _ATTEMPTS = 6
@@ -82,7 +68,7 @@ def model_request(
 class ModelTurns:
     """Performs the turns of one response. With `truncation: auto` the oldest items are dropped when they must be."""
 
-    def __init__(self, plan: Plan, models: Models, tracer: Tracer, large_work: LargeWork) -> None:
+    def __init__(self, plan: Plan, models: ModelRouter, tracer: Tracer, large_work: LargeWork) -> None:
         self._plan = plan
         self._models = models
         self._tracer = tracer

@@ -2,40 +2,52 @@
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 
+import msgspec
+
+from antwort.backends import ModelRouter
 from antwort.config import AgentConfig, EngineConfig
 from antwort.context import Agent, Context
+from antwort.engine.history import (
+    Recall,
+    load_history,
+    read_window,
+    resolve_references,
+    restore_sources,
+    without_trigger,
+)
+from antwort.engine.input import read_input
+from antwort.engine.links import CheckUrl, check_links, item_links
+from antwort.engine.parameters import (
+    NO_PROFILE,
+    check_parameters,
+    compact_threshold,
+    joined,
+    least,
+    new_response,
+    read_include,
+)
 from antwort.engine.tools import Choice, Offers, Toolset, read_choice
-from antwort.errors import BadRequestError, did_you_mean
-from antwort.storage.base import JournalEntry
+from antwort.engine.window import Seals
+from antwort.errors import BadRequestError, NotFoundError, did_you_mean
+from antwort.large_work import MANY, LargeWork, is_large
+from antwort.scopes import CONVERSATIONS_READ, CONVERSATIONS_WRITE, RESPONSES_READ
+from antwort.sealing import Sealer
+from antwort.storage.base import JournalEntry, ResponseRecord
+from antwort.storage.sql.store import Store
 from antwort.types import JSON
 from antwort.wire.ids import new_id
-from antwort.wire.requests import CreateResponse, read_type
+from antwort.wire.requests import CreateResponse
 from antwort.wire.responses import ResponseObject
 
-INCLUDES = frozenset(
-    {
-        "message.output_text.logprobs",
-        "message.input_image.image_url",
-        "reasoning.encrypted_content",
-        "code_interpreter_call.outputs",
-        "computer_call_output.output.image_url",
-    }
-)
-"""Values of `include` that belong to no function; those of hosted functions are declared by their wire faces."""
 
-_REFUSED = ("prompt", "moderation", "image")
-"""Parameters that would change what the request means and that are not served."""
-
-
-@dataclass(slots=True)
-class Plan:
-    """A request, read and decided."""
+class Decision(msgspec.Struct, frozen=True, kw_only=True):
+    """What a request decides by itself, whatever came before it."""
 
     create: CreateResponse
     ctx: Context
     response: ResponseObject
+    """The response as it is before anything has happened; whoever makes it changes it."""
     instructions: str | None
     toolset: Toolset
     choice: Choice
@@ -43,21 +55,26 @@ class Plan:
     max_tool_calls: int | None
     max_output_tokens: int | None
     include: frozenset[str]
-    history: list[JournalEntry] = field(default_factory=list)
-    input: list[JournalEntry] = field(default_factory=list)
-    carried: list[JournalEntry] = field(default_factory=list)
-    """What came before and is stored nowhere: a response that is stored takes it along, as input."""
-    items: list[JSON] = field(default_factory=list)
-    """History and input as the model reads them."""
-    conversation: str | None = None
+    conversation: str | None
     """The conversation that the response belongs to."""
-    compact_at: int | None = None
+    compact_at: int | None
     """Tokens from which on the window is compacted; 0 leaves the number to the model's own size."""
-    compact_only: bool = False
-    """The request wants its window compacted, and no answer."""
-    show_calls: bool = False
-    profile: str | None = None
+    profile: str | None
     """The agent of the configuration that answers, if one was asked for, by `agent` or as the model."""
+
+
+class Plan(Decision, frozen=True, kw_only=True):
+    """A request, read and decided, with all that the model is to read."""
+
+    input: list[JournalEntry]
+    history: list[JournalEntry]
+    carried: list[JournalEntry]
+    """What came before and is stored nowhere: a response that is stored takes it along, as input."""
+    window: list[JSON]
+    """History and input as the model reads them."""
+    compact_only: bool
+    """The request wants its window compacted, and no answer."""
+    show_calls: bool
 
     @property
     def stored(self) -> bool:
@@ -66,51 +83,124 @@ class Plan:
 
 
 class Planner:
-    """Reads requests against the configuration and what the executors offer."""
+    """Reads requests against the configuration, what the executors offer, and what is stored.
 
-    def __init__(self, engine: EngineConfig, agents: Mapping[str, AgentConfig], offers: Offers) -> None:
-        self._engine = engine
+    `check_url` is asked about each URL that a model server would fetch; None lets all pass.
+    """
+
+    def __init__(
+        self,
+        settings: EngineConfig,
+        agents: Mapping[str, AgentConfig],
+        offers: Offers,
+        *,
+        models: ModelRouter,
+        store: Store,
+        sealer: Sealer,
+        large_work: LargeWork,
+        check_url: CheckUrl | None = None,
+    ) -> None:
+        self._settings = settings
         self._agents = agents
         self._offers = offers
+        self._models = models
+        self._store = store
+        self._sealer = sealer
+        self._large_work = large_work
+        self._check_url = check_url
 
-    def plan(self, create: CreateResponse, ctx: Context, *, response_id: str | None = None) -> Plan:
-        """Decide a request; BadRequestError names the parameter that cannot be served."""
-        _refuse(create)
+    async def plan(
+        self, create: CreateResponse, ctx: Context, *, show_calls: bool = False, recall: Recall | None = None
+    ) -> Plan:
+        """Read a request; BadRequestError names the parameter that cannot be served.
+
+        `recall` has responses that are stored nowhere and can be continued all the same, by id.
+        """
+        decision = self._decide(create, ctx, new_id("resp"))
+        large = isinstance(create.input, list) and is_large(create.input)
+        items = await self._large_work.run_if(large, read_input, create.input)
+        history = await self._history(decision, recall)
+        entries = await resolve_references(items, self._store, ctx)
+        large = large or len(history) + len(entries) >= MANY
+        await self._check_links(create, entries, history, large=large)
+        restore_sources([*history, *entries], decision.ctx.sources)
+        response = decision.response
+        resolved = await self._models.resolve(response.model or None)
+        response.model = response.model or resolved.model
+        entries, compact_only = without_trigger(entries)
+        prune = decision.conversation is not None
+        window = await self._large_work.run_if(large, read_window, history, entries, self.seals(ctx, response), prune)
+        carried: list[JournalEntry] = []
+        if response.store and recall is not None and create.previous_response_id in recall:
+            carried, history = history, carried
+        return Plan(
+            **msgspec.structs.asdict(decision),
+            input=entries,
+            history=history,
+            carried=carried,
+            window=window,
+            compact_only=compact_only,
+            show_calls=show_calls or self._settings.show_calls,
+        )
+
+    async def plan_again(
+        self, record: ResponseRecord, entries: Sequence[JournalEntry], response: ResponseObject
+    ) -> Plan:
+        """Decide a stored request again: functions and agents may have changed, what the response repeats has not."""
+        create = msgspec.convert(record.request, CreateResponse)
+        ctx = Context(record.tenant, record.subject, frozenset(record.extra.get("scopes", ())))
+        decision = self._decide(create, ctx, record.id)
+        profile = record.extra.get("profile")
+        if decision.profile != profile:
+            raise BadRequestError(f"The agent '{profile or decision.profile}' is not what it was when the run began.")
+        history: list[JournalEntry] = []
+        if record.previous_response_id is not None:  # of the record: a response that was deleted meanwhile is left out
+            history = await load_history(self._store, record.tenant, record.previous_response_id)
+        elif decision.conversation is not None:  # one that was deleted meanwhile is left out too
+            history = await self._store.conversations.history(record.tenant, decision.conversation) or []
+        restore_sources([*history, *entries], decision.ctx.sources)
+        new = [entry for entry in entries if entry.direction == "input"]
+        prune = decision.conversation is not None
+        return Plan(
+            **{**msgspec.structs.asdict(decision), "response": response},
+            input=new,
+            history=history,
+            carried=[],
+            window=read_window(history, new, self.seals(ctx, response), prune),
+            compact_only=bool(record.extra.get("compact_only")),
+            show_calls=bool(record.extra.get("show_calls")),
+        )
+
+    def seals(self, ctx: Context, response: ResponseObject) -> Seals:
+        """Return what opens and makes the sealed items of a response."""
+        return Seals(self._sealer, ctx.tenant, response.model)
+
+    def _decide(self, create: CreateResponse, ctx: Context, response_id: str) -> Decision:
+        check_parameters(create, most_tools=self._settings.max_tools)
         name, profile = self._profile(create)
-        response = _response(create, profile, response_id or new_id("resp"))
+        response = new_response(create, profile, response_id)
         if name is not None:
             response.agent = name
-        deadline = None if self._engine.deadline is None else time.monotonic() + self._engine.deadline
+        deadline = None if self._settings.deadline is None else time.monotonic() + self._settings.deadline
         ctx = ctx.with_(response_id=response.id, agent=Agent(name or "root"), deadline=ctx.deadline or deadline)
-        self._check_tools(create)
         toolset = self._offers.toolset(create.tools or (), ctx, profile.functions)
         choice = read_choice(create.tool_choice, toolset)
         response.tools, response.tool_choice = toolset.echo, choice.echo
-        return Plan(
+        return Decision(
             create=create,
             ctx=ctx,
             response=response,
-            instructions=_joined(profile.instructions, create.instructions),
+            instructions=joined(profile.instructions, create.instructions),
             toolset=toolset,
             choice=choice,
-            max_turns=profile.max_turns or self._engine.max_turns,
-            max_tool_calls=_least(create.max_tool_calls, profile.max_tool_calls),
+            max_turns=profile.max_turns or self._settings.max_turns,
+            max_tool_calls=least(create.max_tool_calls, profile.max_tool_calls),
             max_output_tokens=response.max_output_tokens,
-            include=_include(create.include or (), toolset),
+            include=read_include(create.include or (), toolset),
             conversation=None if response.conversation is None else response.conversation["id"],
-            compact_at=_compact_at(create),
-            show_calls=self._engine.show_calls,
-            profile=create.agent or (create.model if create.model in self._agents else None),
+            compact_at=compact_threshold(create),
+            profile=name,
         )
-
-    def _check_tools(self, create: CreateResponse) -> None:
-        most = self._engine.max_tools
-        if create.tools is not None and len(create.tools) > most:
-            raise BadRequestError(
-                f"Invalid value for 'tools': it has more than {most:,} entries (engine.max_tools).",
-                param="tools",
-                code="invalid_value",
-            )
 
     def _profile(self, create: CreateResponse) -> tuple[str | None, AgentConfig]:
         """Return the agent a request asks for, by `agent` or in the place of a model, and its name."""
@@ -121,140 +211,42 @@ class Planner:
             return create.agent, self._agents[create.agent]
         if create.model is not None and create.model in self._agents:
             return create.model, self._agents[create.model]
-        return None, _NOBODY
+        return None, NO_PROFILE
+
+    async def _history(self, decision: Decision, recall: Recall | None) -> list[JournalEntry]:
+        """Return what came before a request, if its caller may read it."""
+        create, ctx = decision.create, decision.ctx
+        if create.previous_response_id is not None:
+            if recall is None or create.previous_response_id not in recall:
+                ctx.require(RESPONSES_READ, param="previous_response_id", purpose="to continue a stored response")
+            return await load_history(self._store, ctx.tenant, create.previous_response_id, recall)
+        if decision.conversation is None:
+            return []
+        for scope in (CONVERSATIONS_READ, CONVERSATIONS_WRITE):
+            ctx.require(scope, param="conversation", purpose="to continue a conversation")
+        found = await self._store.conversations.history(ctx.tenant, decision.conversation)
+        if found is None:
+            raise conversation_not_found(decision.conversation)
+        return found
+
+    async def _check_links(
+        self, create: CreateResponse, entries: list[JournalEntry], history: list[JournalEntry], *, large: bool
+    ) -> None:
+        """Check the URLs that the model server would fetch; what was stored once is checked again, as names change."""
+        if self._check_url is None:
+            return
+        before = "conversation" if create.previous_response_id is None else "previous_response_id"
+        links = await self._large_work.run_if(large, _links, entries, history, before)
+        if links:
+            await check_links(links, self._check_url)
 
 
-_NOBODY = AgentConfig()
+def _links(entries: Sequence[JournalEntry], history: Sequence[JournalEntry], before: str) -> list[tuple[str, str]]:
+    """Return the URLs in what a response reads, with the parameters that bring them."""
+    links = [link for index, new in enumerate(entries) for link in item_links(new.item, f"input[{index}]")]
+    return links + [(before, url) for old in history for _, url in item_links(old.item, "")]
 
 
-def _refuse(create: CreateResponse) -> None:
-    for name in _REFUSED:
-        if getattr(create, name) is not None:
-            raise BadRequestError(
-                f"'{name}' is not supported by this server.", param=name, code="unsupported_parameter"
-            )
-    if create.background and create.store is False:
-        raise BadRequestError(
-            "'background' needs 'store': a response that is not kept cannot be fetched.", param="store"
-        )
-    if create.conversation is not None and create.previous_response_id is not None:
-        raise BadRequestError(
-            "Give either 'conversation' or 'previous_response_id': both say what came before.",
-            param="conversation",
-            code="mutually_exclusive_parameters",
-        )
-    if create.input is None and create.previous_response_id is None and create.conversation is None:
-        raise BadRequestError("Missing required parameter: 'input'.", param="input", code="missing_required_parameter")
-    _check_format(create.text.format if create.text else None)
-
-
-def _check_format(value: JSON | None) -> None:
-    if value is None:
-        return
-    kind = read_type(value, "text.format")
-    if kind not in {"text", "json_object", "json_schema"}:
-        raise BadRequestError(
-            f"Invalid value for 'text.format.type': '{kind}' is none of text, json_object, json_schema.",
-            param="text.format.type",
-        )
-    if kind == "json_schema" and not isinstance(value.get("schema"), dict):
-        raise BadRequestError(
-            "Missing required parameter: 'text.format.schema'.",
-            param="text.format.schema",
-            code="missing_required_parameter",
-        )
-    if kind == "json_schema" and not isinstance(value.get("name"), str):
-        raise BadRequestError(
-            "Missing required parameter: 'text.format.name'.",
-            param="text.format.name",
-            code="missing_required_parameter",
-        )
-
-
-def _include(values: Sequence[str], toolset: Toolset) -> frozenset[str]:
-    declared = {
-        value
-        for target in toolset.targets.values()
-        if target.spec is not None and target.spec.hosted is not None
-        for value in target.spec.hosted.includes
-    }
-    for value in values:
-        # A hosted tool that is not offered has nothing to include; clients send these values all the same.
-        if value not in INCLUDES and value not in declared and "_call." not in value:
-            raise BadRequestError(f"Invalid value for 'include': '{value}'.", param="include", code="invalid_value")
-    return frozenset(values)
-
-
-def _conversation(value: str | JSON | None) -> JSON | None:
-    """Return a conversation as responses repeat it."""
-    if value is None:
-        return None
-    name = value.get("id") if isinstance(value, dict) else value
-    if not isinstance(name, str) or not name:
-        raise BadRequestError(
-            "Invalid value for 'conversation': give its id, or an object with its id.",
-            param="conversation",
-            code="invalid_value",
-        )
-    return {"id": name}
-
-
-def _compact_at(create: CreateResponse) -> int | None:
-    thresholds = [entry.compact_threshold or 0 for entry in create.context_management or ()]
-    return min(thresholds, default=None)
-
-
-def _joined(first: str | None, second: str | None) -> str | None:
-    return f"{first}\n\n{second}" if first and second else first or second
-
-
-def _least(*values: int | None) -> int | None:
-    return min((value for value in values if value is not None), default=None)
-
-
-def _response(create: CreateResponse, profile: AgentConfig, response_id: str) -> ResponseObject:
-    """Return the response as it is before anything has happened: every key filled."""
-    # An agent named in the place of a model, and without one of its own, has the default model.
-    asked = create.model if create.agent is not None or profile is _NOBODY else None
-    response = ResponseObject(
-        id=response_id,
-        created_at=int(time.time()),
-        model=profile.model or asked or "",
-        background=bool(create.background),
-        store=create.store is not False,
-        instructions=create.instructions,
-        previous_response_id=create.previous_response_id,
-        conversation=_conversation(create.conversation),
-        max_output_tokens=_least(create.max_output_tokens, profile.max_output_tokens),
-        max_tool_calls=create.max_tool_calls,
-        parallel_tool_calls=create.parallel_tool_calls is not False,
-        prompt_cache_key=create.prompt_cache_key,
-        safety_identifier=create.safety_identifier,
-        service_tier="default" if create.service_tier in {None, "auto"} else create.service_tier,
-        truncation=create.truncation or "disabled",
-        metadata=create.metadata or {},
-        user=create.user,
-    )
-    for name in ("top_p", "presence_penalty", "frequency_penalty", "top_logprobs"):
-        value = getattr(create, name)
-        if value is not None:
-            setattr(response, name, value)
-    temperature = create.temperature if create.temperature is not None else profile.temperature
-    if temperature is not None:
-        response.temperature = temperature
-    if create.reasoning is not None:
-        response.reasoning = {"effort": create.reasoning.effort, "summary": create.reasoning.summary}
-    if create.text is not None:
-        response.text = {"format": _format_echo(create.text.format)}
-        if create.text.verbosity is not None:
-            response.text["verbosity"] = create.text.verbosity
-    return response
-
-
-def _format_echo(value: JSON | None) -> JSON:
-    """Repeat a format with every key the contracts require."""
-    if value is None:
-        return {"type": "text"}
-    if value["type"] != "json_schema":
-        return value
-    return {**value, "description": value.get("description"), "strict": bool(value.get("strict"))}
+def conversation_not_found(conversation_id: str) -> NotFoundError:
+    """Return the error for a conversation that is not there, or not the tenant's."""
+    return NotFoundError(f"Conversation with id '{conversation_id}' not found.", param="conversation")

@@ -18,7 +18,7 @@ from antwort.errors import APIError, BadRequestError, ServiceUnavailableError
 from antwort.runs.limits import TenantLimits
 from antwort.runs.log import RunLog
 from antwort.runs.outage import ModelOutage, patiently, pauses
-from antwort.runs.remains import Remains
+from antwort.runs.recovery import StoredRun
 from antwort.runs.takeovers import TAKEOVERS, Order, Place, Takeover, takeovers_of
 from antwort.storage.base import (
     ACTIVE,
@@ -138,13 +138,12 @@ class LocalRuns:
             await self._stop(response_id)
             self._taken.pop(response_id, None)
             try:
-                await (await Remains.load(self.engine, claimed, self.wake)).cancel()
+                await (await StoredRun.load(self.engine, claimed, self.wake)).cancel()
             except FencedError:  # somebody else cancels it too
                 continue
             except StoreUnavailableError as error:
                 self._start(response_id, partial(self._withdraw, tenant, response_id, error))
                 raise
-            self.engine.metrics.response("cancelled")
             self.wake(response_id)
             break
         return await self.engine.retrieve(tenant, response_id)
@@ -321,7 +320,7 @@ class LocalRuns:
     async def _resumed(self, tenant: str, response_id: str, record: ResponseRecord | None = None) -> Loop | None:
         """Return the loop that goes on with a run from what is stored; one that cannot go on has failed."""
         try:
-            return await self._with_remains(tenant, response_id, Remains.loop, record)
+            return await self._with_stored(tenant, response_id, StoredRun.loop, record)
         except APIError as error:
             logger.error("response %s cannot be taken up again: %s", response_id, error)  # noqa: TRY400 - no bug of ours
             reason = error
@@ -331,11 +330,11 @@ class LocalRuns:
         await self._fail(tenant, response_id, reason)
         return None
 
-    async def _with_remains(
+    async def _with_stored(
         self,
         tenant: str,
         response_id: str,
-        use: Callable[[Remains], Awaitable[T]],
+        use: Callable[[StoredRun], Awaitable[T]],
         record: ResponseRecord | None = None,
     ) -> T | None:
         """Claim a run, unless its record is given, and do something with what is stored of it.
@@ -346,7 +345,7 @@ class LocalRuns:
         while True:
             try:
                 record = record or await self.engine.store.claim(tenant, response_id)
-                return None if record is None else await use(await Remains.load(self.engine, record, self.wake))
+                return None if record is None else await use(await StoredRun.load(self.engine, record, self.wake))
             except FencedError:
                 return None
             except StoreUnavailableError as error:
@@ -359,40 +358,33 @@ class LocalRuns:
         logger.warning(
             "response %s is cancelled when the store is back, if it is there: %s", response_id, error.message
         )
-        await self._end(tenant, response_id, Remains.cancel, "cancelled")
+        await self._end(tenant, response_id, StoredRun.cancel)
 
     async def _give_up(self, record: ResponseRecord) -> None:
         """Let a run fail that was taken up too often."""
         times = takeovers_of(record)
 
-        async def fail(remains: Remains) -> None:
-            names = ", ".join(f"'{name}'" for name in remains.under_way())
+        async def fail(stored: StoredRun) -> None:
+            names = ", ".join(f"'{name}'" for name in stored.under_way())
             message = f"The server ended while it made this response, and again each of the {times} times it went on"
             message += f" with it, executing {names}." if names else " with it."
             logger.error("response %s is not taken up again: %s", record.id, message)
-            await remains.fail(APIError(f"{message} It is not tried again."))
+            await stored.fail(APIError(f"{message} It is not tried again."))
 
-        await self._end(record.tenant, record.id, fail, "failed", record)
+        await self._end(record.tenant, record.id, fail, record)
 
     async def _fail(self, tenant: str, response_id: str, error: APIError) -> None:
-        await self._end(tenant, response_id, lambda remains: remains.fail(error), "failed")
+        await self._end(tenant, response_id, lambda stored: stored.fail(error))
 
     async def _end(
         self,
         tenant: str,
         response_id: str,
-        end: Callable[[Remains], Awaitable[None]],
-        status: str,
+        end: Callable[[StoredRun], Awaitable[None]],
         record: ResponseRecord | None = None,
     ) -> None:
         """End a run from what is stored of it."""
-
-        async def ended(remains: Remains) -> bool:
-            await end(remains)
-            return True
-
         try:
-            if await self._with_remains(tenant, response_id, ended, record):
-                self.engine.metrics.response(status)
+            await self._with_stored(tenant, response_id, end, record)
         except Exception:
             logger.exception("response %s could not be ended; the next start tries again", response_id)

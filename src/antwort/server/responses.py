@@ -10,9 +10,8 @@ from starlette.types import Receive, Scope, Send
 
 from antwort.context import Context
 from antwort.engine.engine import Engine, not_found, shown
-from antwort.engine.events import Events
+from antwort.engine.events import Events, replay_response
 from antwort.engine.plan import Plan
-from antwort.engine.replay import replay_response
 from antwort.errors import BadRequestError, ServiceUnavailableError
 from antwort.functions import Route
 from antwort.functions.http import CONTEXT

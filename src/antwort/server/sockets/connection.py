@@ -14,9 +14,8 @@ from starlette.types import Message, Receive, Send
 from antwort.config import ServerConfig
 from antwort.context import Context, Principal
 from antwort.engine.engine import Engine
-from antwort.engine.events import Events
+from antwort.engine.events import Events, replay_response
 from antwort.engine.plan import Plan
-from antwort.engine.replay import replay_response
 from antwort.errors import APIError, BadRequestError, PermissionDeniedError, RateLimitError
 from antwort.functions.http import as_api_error
 from antwort.large_work import MUCH

@@ -1,29 +1,123 @@
-"""What is in the store of a run that another process has begun, and how to go on or to end with it."""
+"""Recovery: what is stored of a run that another process has begun, and how to go on or to end with it."""
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Self
 
 import msgspec
 
-from antwort.context import Context, Sources
-from antwort.engine.dispatch import interrupt
+from antwort.context import Sources
 from antwort.engine.emitter import Emitter
+from antwort.engine.ending import Ending
 from antwort.engine.engine import Engine
-from antwort.engine.history import assembled, load_history, restore_sources
+from antwort.engine.events import Events
 from antwort.engine.journal import Journal
 from antwort.engine.loop import Loop
-from antwort.engine.plan import Plan
-from antwort.engine.replay import RunState, state_of
-from antwort.errors import APIError, BadRequestError, RateLimitError
+from antwort.errors import APIError
 from antwort.runs.log import RunLog
 from antwort.storage.base import JournalEntry, ResponseRecord, StoredEvent
 from antwort.types import JSON
-from antwort.wire.requests import CreateResponse
-from antwort.wire.responses import ResponseError, ResponseObject
+from antwort.wire.items import ItemStatus
+from antwort.wire.responses import ResponseObject
 
 
-class Remains:
+class OpenItem:
+    """An item that was begun and not ended."""
+
+    def __init__(self, item: JSON, index: int) -> None:
+        self.item = item
+        self.index = index
+        self.part: JSON | None = None
+        self.pieces: list[str] = []
+        self.logprobs: list[JSON] = []
+        self.summary: list[str] | None = None
+        """The pieces of a summary that was begun and not ended."""
+
+    def take(self, delta: JSON) -> None:
+        """Take a delta."""
+        self.pieces.append(delta["delta"])
+        self.logprobs += delta.get("logprobs") or ()
+
+    def close(self, events: Events, status: ItemStatus) -> JSON:
+        """End it with what had arrived.
+
+        The text of one that is incomplete is not told to be done: clients parse it then, and half of a JSON is none.
+        """
+        self._close_summary(events)
+        text = "".join(self.pieces)
+        part = self.part
+        if part is not None:
+            place = {"item_id": self.item["id"], "output_index": self.index, "content_index": 0}
+            kind = part["type"]
+            fields: JSON = {"refusal": text} if kind == "refusal" else {"text": text}
+            if kind == "output_text":
+                fields["logprobs"] = self.logprobs
+            part = {**part, **fields}
+            if status != "incomplete":
+                events.emit(f"response.{kind}.done", **place, **fields)
+            events.emit("response.content_part.done", **place, part=part)
+            self.item["content"] = [part]
+        self.item["status"] = status
+        events.emit("response.output_item.done", output_index=self.index, item=self.item)
+        return self.item
+
+    def _close_summary(self, events: Events) -> None:
+        if self.summary is None:
+            return
+        done = self.item.setdefault("summary", [])
+        place = {"item_id": self.item["id"], "output_index": self.index, "summary_index": len(done)}
+        part = {"type": "summary_text", "text": "".join(self.summary)}
+        events.emit("response.reasoning_summary_text.done", **place, text=part["text"])
+        events.emit("response.reasoning_summary_part.done", **place, part=part)
+        done.append(part)
+
+
+class ReaderState:
+    """What readers of a run have been told so far."""
+
+    def __init__(self) -> None:
+        self.output: list[JSON] = []
+        """All items they were told of, by `output_index`."""
+        self.open: dict[str, OpenItem] = {}
+        self.sequence = 0
+        self.in_progress = False
+
+
+def state_of(events: Iterable[StoredEvent]) -> ReaderState:
+    """Read a run's state off its events."""
+    state = ReaderState()
+    for event in events:
+        state.sequence = event.sequence + 1
+        data: JSON = msgspec.json.decode(event.data)
+        kind = event.type
+        if kind == "response.in_progress":
+            state.in_progress = True
+        elif kind == "response.output_item.added":
+            state.output.append(data["item"])
+            state.open[data["item"]["id"]] = OpenItem(data["item"], data["output_index"])
+        elif kind == "response.output_item.done":
+            state.output[data["output_index"]] = data["item"]
+            state.open.pop(data["item"]["id"], None)
+        elif kind == "response.content_part.added":
+            state.open[data["item_id"]].part = data["part"]
+        elif kind.startswith("response.reasoning_summary_"):
+            _take_summary(state.open[data["item_id"]], kind, data)
+        elif kind.endswith(".delta"):
+            state.open[data["item_id"]].take(data)
+    return state
+
+
+def _take_summary(item: OpenItem, kind: str, data: JSON) -> None:
+    if kind.endswith("_part.added"):
+        item.summary = []
+    elif kind.endswith("_part.done"):
+        item.summary = None
+        item.item.setdefault("summary", []).append(data["part"])
+    elif kind.endswith(".delta") and item.summary is not None:
+        item.summary.append(data["delta"])
+
+
+class StoredRun:
     """A claimed run: its journal, and what its readers have been told.
 
     Readers were told more than the journal has: the beginning of a turn that was cut off. The last item of it is always
@@ -33,7 +127,7 @@ class Remains:
     """
 
     def __init__(
-        self, engine: Engine, record: ResponseRecord, entries: list[JournalEntry], state: RunState, log: RunLog
+        self, engine: Engine, record: ResponseRecord, entries: list[JournalEntry], state: ReaderState, log: RunLog
     ) -> None:
         self._engine = engine
         self._record = record
@@ -55,6 +149,7 @@ class Remains:
             sequence=state.sequence,
             places=self._places,
         )
+        self._ending = Ending(self.response, self._journal, self._emitter, engine.metrics, self._keep_cut_off)
 
     @classmethod
     async def load(cls, engine: Engine, record: ResponseRecord, tell: Callable[[str], None]) -> Self:
@@ -69,7 +164,7 @@ class Remains:
 
     async def loop(self) -> Loop:
         """Return the loop that goes on with the run; an APIError says why it cannot."""
-        plan = await self._plan()
+        plan = await self._engine.planner.plan_again(self._record, self._journal.entries, self.response)
         self._begin()
         self._leave_out_cut_off()
         sequence = self._emitter.events.sequence
@@ -82,43 +177,12 @@ class Remains:
 
     async def cancel(self) -> None:
         """End the run as cancelled. There is no event for that: the stream just ends."""
-        self._keep_cut_off()
-        self._interrupt_calls()
-        self.response.status = "cancelled"
-        await self._journal.finish(self.response)
+        await self._ending.cancel()
 
     async def fail(self, error: APIError) -> None:
         """End the run as failed."""
         self._begin()
-        self._keep_cut_off()
-        self._interrupt_calls()
-        self.response.status = "failed"
-        code = "rate_limit_exceeded" if isinstance(error, RateLimitError) else "server_error"
-        self.response.error = ResponseError(code, error.message)
-        self._emitter.error(code, error.message)
-        self._emitter.announce("failed")
-        await self._journal.finish(self.response)
-
-    async def _plan(self) -> Plan:
-        """Decide the request again: functions and agents may have changed, what the response repeats has not."""
-        record, engine = self._record, self._engine
-        create = msgspec.convert(record.request, CreateResponse)
-        ctx = Context(record.tenant, record.subject, frozenset(record.extra.get("scopes", ())))
-        plan = engine.planner.plan(create, ctx, response_id=record.id)
-        profile = record.extra.get("profile")
-        if plan.profile != profile:
-            raise BadRequestError(f"The agent '{profile or plan.profile}' is not what it was when the run began.")
-        plan.show_calls = bool(record.extra.get("show_calls"))
-        plan.input = [entry for entry in self._journal.entries if entry.direction == "input"]
-        if record.previous_response_id is not None:  # of the record: a response that was deleted meanwhile is left out
-            plan.history = await load_history(engine.store, record.tenant, record.previous_response_id)
-        elif plan.conversation is not None:  # one that was deleted meanwhile is left out too
-            plan.history = await engine.store.conversations.history(record.tenant, plan.conversation) or []
-        restore_sources([*plan.history, *self._journal.entries], plan.ctx.sources)
-        plan.response = self.response
-        plan.compact_only = bool(record.extra.get("compact_only"))
-        assembled(plan, engine.seals(plan))
-        return plan
+        await self._ending.fail(error)
 
     def _begin(self) -> None:
         """Tell what readers were not told yet about the beginning."""
@@ -156,8 +220,3 @@ class Remains:
                 break
             items.insert(0, item)
         return items
-
-    def _interrupt_calls(self) -> None:
-        for position, entry in enumerate(self._journal.entries):
-            if interrupt(entry, self._emitter):
-                self._journal.change(position)

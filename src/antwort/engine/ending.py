@@ -1,0 +1,82 @@
+"""How a response ends, whoever ends it: what is open is closed, the end is stored, then told."""
+
+import logging
+import time
+from collections.abc import Callable
+from typing import Literal
+
+from antwort.engine.dispatch import interrupt_calls
+from antwort.engine.emitter import Emitter
+from antwort.engine.journal import Journal
+from antwort.engine.telemetry import TurnMetrics
+from antwort.errors import APIError, RateLimitError
+from antwort.wire.responses import IncompleteDetails, ResponseError, ResponseObject, Usage
+
+logger = logging.getLogger(__name__)
+
+
+class Ending:
+    """Ends one response. It is stored before it is told: whoever hears of it can fetch it.
+
+    `close` closes the items that are being written and takes them into the journal, since only whoever writes them
+    knows them: no item of a response that is over is in progress. Calls that are under way are interrupted here.
+    """
+
+    def __init__(
+        self,
+        response: ResponseObject,
+        journal: Journal,
+        emitter: Emitter,
+        metrics: TurnMetrics,
+        close: Callable[[], None],
+    ) -> None:
+        self._response = response
+        self._journal = journal
+        self._emitter = emitter
+        self._metrics = metrics
+        self._close = close
+
+    async def complete(self, usage: Usage) -> None:
+        """End it with the answer that is there."""
+        self._response.completed_at = int(time.time())
+        await self._end("completed", usage)
+
+    async def cut_short(self, reason: str, usage: Usage) -> None:
+        """End it because a limit is reached: the answer is as long as it is."""
+        self._close_all()
+        self._response.incomplete_details = IncompleteDetails(reason)
+        await self._end("incomplete", usage)
+
+    async def fail(self, error: APIError, usage: Usage | None = None) -> None:
+        """End it without an answer. A reader is told so even if that cannot be stored, unless he only sees what is."""
+        response = self._response
+        code = "rate_limit_exceeded" if isinstance(error, RateLimitError) else "server_error"
+        response.error = ResponseError(code, error.message)
+        self._close_all()
+        self._emitter.error(code, error.message)
+        try:
+            await self._end("failed", usage if usage is not None and usage.total_tokens else None)
+        except APIError as problem:
+            if response.background:
+                raise
+            logger.warning("response %s failed, and cannot be stored: %s", response.id, problem.message)
+            self._metrics.response("failed")
+            await self._emitter.flush()
+
+    async def cancel(self, usage: Usage | None = None) -> None:
+        """End it because nobody waits for it: what there is of it is kept. There is no event for that."""
+        self._close_all()
+        self._response.status, self._response.usage = "cancelled", usage
+        await self._journal.finish(self._response)
+        self._metrics.response("cancelled")
+
+    def _close_all(self) -> None:
+        self._close()
+        interrupt_calls(self._journal, self._emitter)
+
+    async def _end(self, status: Literal["completed", "incomplete", "failed"], usage: Usage | None) -> None:
+        self._response.status, self._response.usage = status, usage
+        self._emitter.announce(status)
+        await self._journal.finish(self._response)
+        self._metrics.response(status)
+        await self._emitter.flush()

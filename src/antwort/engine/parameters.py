@@ -1,0 +1,172 @@
+"""The parameters of a request: those that are refused, what the others mean, and how the response repeats them."""
+
+import time
+from collections.abc import Sequence
+
+from antwort.config import AgentConfig
+from antwort.engine.tools import Toolset
+from antwort.errors import BadRequestError
+from antwort.types import JSON
+from antwort.wire.requests import CreateResponse, read_type
+from antwort.wire.responses import ResponseObject
+
+INCLUDES = frozenset(
+    {
+        "message.output_text.logprobs",
+        "message.input_image.image_url",
+        "reasoning.encrypted_content",
+        "code_interpreter_call.outputs",
+        "computer_call_output.output.image_url",
+    }
+)
+"""Values of `include` that belong to no function; those of hosted functions are declared by their wire faces."""
+
+_REFUSED = ("prompt", "moderation", "image")
+"""Parameters that would change what the request means and that are not served."""
+
+NO_PROFILE = AgentConfig()
+"""What answers if no agent was asked for."""
+
+
+def check_parameters(create: CreateResponse, *, most_tools: int) -> None:
+    """Refuse what is not served, or does not fit together; BadRequestError names the parameter."""
+    for name in _REFUSED:
+        if getattr(create, name) is not None:
+            raise BadRequestError(
+                f"'{name}' is not supported by this server.", param=name, code="unsupported_parameter"
+            )
+    if create.background and create.store is False:
+        raise BadRequestError(
+            "'background' needs 'store': a response that is not kept cannot be fetched.", param="store"
+        )
+    if create.conversation is not None and create.previous_response_id is not None:
+        raise BadRequestError(
+            "Give either 'conversation' or 'previous_response_id': both say what came before.",
+            param="conversation",
+            code="mutually_exclusive_parameters",
+        )
+    if create.input is None and create.previous_response_id is None and create.conversation is None:
+        raise BadRequestError("Missing required parameter: 'input'.", param="input", code="missing_required_parameter")
+    if create.tools is not None and len(create.tools) > most_tools:
+        raise BadRequestError(
+            f"Invalid value for 'tools': it has more than {most_tools:,} entries (engine.max_tools).",
+            param="tools",
+            code="invalid_value",
+        )
+    _check_format(create.text.format if create.text else None)
+
+
+def _check_format(value: JSON | None) -> None:
+    if value is None:
+        return
+    kind = read_type(value, "text.format")
+    if kind not in {"text", "json_object", "json_schema"}:
+        raise BadRequestError(
+            f"Invalid value for 'text.format.type': '{kind}' is none of text, json_object, json_schema.",
+            param="text.format.type",
+        )
+    if kind == "json_schema" and not isinstance(value.get("schema"), dict):
+        raise BadRequestError(
+            "Missing required parameter: 'text.format.schema'.",
+            param="text.format.schema",
+            code="missing_required_parameter",
+        )
+    if kind == "json_schema" and not isinstance(value.get("name"), str):
+        raise BadRequestError(
+            "Missing required parameter: 'text.format.name'.",
+            param="text.format.name",
+            code="missing_required_parameter",
+        )
+
+
+def read_include(values: Sequence[str], toolset: Toolset) -> frozenset[str]:
+    """Return what a request wants included; BadRequestError for what nobody can include."""
+    declared = {
+        value
+        for target in toolset.targets.values()
+        if target.spec is not None and target.spec.hosted is not None
+        for value in target.spec.hosted.includes
+    }
+    for value in values:
+        # A hosted tool that is not offered has nothing to include; clients send these values all the same.
+        if value not in INCLUDES and value not in declared and "_call." not in value:
+            raise BadRequestError(f"Invalid value for 'include': '{value}'.", param="include", code="invalid_value")
+    return frozenset(values)
+
+
+def _conversation(value: str | JSON | None) -> JSON | None:
+    """Return a conversation as responses repeat it."""
+    if value is None:
+        return None
+    name = value.get("id") if isinstance(value, dict) else value
+    if not isinstance(name, str) or not name:
+        raise BadRequestError(
+            "Invalid value for 'conversation': give its id, or an object with its id.",
+            param="conversation",
+            code="invalid_value",
+        )
+    return {"id": name}
+
+
+def compact_threshold(create: CreateResponse) -> int | None:
+    """Return the number of tokens from which on the window is compacted, None if it is not to be."""
+    thresholds = [entry.compact_threshold or 0 for entry in create.context_management or ()]
+    return min(thresholds, default=None)
+
+
+def joined(first: str | None, second: str | None) -> str | None:
+    """Join two texts of which either may be missing."""
+    return f"{first}\n\n{second}" if first and second else first or second
+
+
+def least(*values: int | None) -> int | None:
+    """Return the smallest of the limits that are set."""
+    return min((value for value in values if value is not None), default=None)
+
+
+def new_response(create: CreateResponse, profile: AgentConfig, response_id: str) -> ResponseObject:
+    """Return the response as it is before anything has happened: every key filled."""
+    # An agent named in the place of a model, and without one of its own, has the default model.
+    asked = create.model if create.agent is not None or profile is NO_PROFILE else None
+    response = ResponseObject(
+        id=response_id,
+        created_at=int(time.time()),
+        model=profile.model or asked or "",
+        background=bool(create.background),
+        store=create.store is not False,
+        instructions=create.instructions,
+        previous_response_id=create.previous_response_id,
+        conversation=_conversation(create.conversation),
+        max_output_tokens=least(create.max_output_tokens, profile.max_output_tokens),
+        max_tool_calls=create.max_tool_calls,
+        parallel_tool_calls=create.parallel_tool_calls is not False,
+        prompt_cache_key=create.prompt_cache_key,
+        safety_identifier=create.safety_identifier,
+        service_tier="default" if create.service_tier in {None, "auto"} else create.service_tier,
+        truncation=create.truncation or "disabled",
+        metadata=create.metadata or {},
+        user=create.user,
+    )
+    for name in ("top_p", "presence_penalty", "frequency_penalty", "top_logprobs"):
+        value = getattr(create, name)
+        if value is not None:
+            setattr(response, name, value)
+    temperature = create.temperature if create.temperature is not None else profile.temperature
+    if temperature is not None:
+        response.temperature = temperature
+    if create.reasoning is not None:
+        response.reasoning = {"effort": create.reasoning.effort, "summary": create.reasoning.summary}
+    if create.text is not None:
+        response.text = {"format": _format_echo(create.text.format)}
+        if create.text.verbosity is not None:
+            response.text["verbosity"] = create.text.verbosity
+    return response
+
+
+def _format_echo(value: JSON | None) -> JSON:
+    """Repeat a format with every key the contracts require."""
+    if value is None:
+        return {"type": "text"}
+    if value["type"] != "json_schema":
+        return value
+    return {**value, "description": value.get("description"), "strict": bool(value.get("strict"))}
