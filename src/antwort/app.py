@@ -19,12 +19,11 @@ from antwort.context import ANONYMOUS_TENANT, Context
 from antwort.engine.engine import Engine
 from antwort.errors import ConfigError, ServiceUnavailableError, StateError, did_you_mean
 from antwort.functions import Catalogue, FunctionProvider, FunctionRegistry, FunctionSpec, ToolExecutor
-from antwort.functions.discovery import place
-from antwort.functions.importable import doubt_about
+from antwort.functions.discovery import doubt_about, place
+from antwort.functions.output import described
+from antwort.functions.provider import Services
 from antwort.functions.registration import Offer
 from antwort.functions.registry import Factory
-from antwort.functions.services import Services
-from antwort.functions.trouble import described
 from antwort.observability import AuditLog, LoopWatchdog, Metrics, Redactor, tracer
 from antwort.outbound import Outbound
 from antwort.runs.limits import TenantLimits
@@ -32,9 +31,9 @@ from antwort.runs.local import LocalRuns
 from antwort.sealing import Sealer, key_of
 from antwort.server import Parts, build_asgi, build_websockets
 from antwort.server.middleware import Bodies
+from antwort.server.readiness import ServerState
 from antwort.server.refusals import Refusals
 from antwort.server.sockets.websocket import WebSockets
-from antwort.server.state import ServerState
 from antwort.storage.forwarding import LimitedRecords
 from antwort.storage.opening import ProviderStorage, open_configured, open_on_demand, open_temporary
 from antwort.storage.retention import Sweeper

@@ -27,7 +27,6 @@ from antwort.foreign_text import fenced, one_line, printable
 from antwort.functions import (
     Counter,
     Effect,
-    Example,
     FunctionProvider,
     FunctionSpec,
     Gauge,
@@ -35,14 +34,13 @@ from antwort.functions import (
     Hosted,
     Limits,
     Provider,
-    Route,
     Scope,
     ToolCall,
     ToolResult,
     function,
     route,
 )
-from antwort.functions.services import Services
+from antwort.functions.provider import Services
 from antwort.http_client import (
     BlockedError,
     HttpAnswer,
@@ -56,6 +54,7 @@ from antwort.http_client import (
 )
 from antwort.storage import Kept, Page, Records
 from antwort.types import JSON
+from antwort.web.routes import Example, Route
 
 __all__ = [
     "JSON",

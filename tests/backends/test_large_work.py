@@ -17,12 +17,12 @@ from typing_extensions import override
 from antwort import Antwort
 from antwort.backends import ChatBackend, ModelRequest, ModelRoute, ModelRouter, ResponsesBackend
 from antwort.backends.remote import encode_body
+from antwort.concurrency.large_work import MANY, MUCH, LargeWork, is_large
 from antwort.config import BackendConfig, Config
 from antwort.context import Context
 from antwort.engine.input import read_input
 from antwort.engine.model_turn import ModelTurns
 from antwort.errors import BadRequestError
-from antwort.large_work import MANY, MUCH, LargeWork, is_large
 from antwort.observability import NoTracer
 from antwort.server.conversations import Conversations, CreateConversation
 from antwort.testing import ScriptedBackend, lint_stream, running

@@ -9,7 +9,7 @@ from typing_extensions import override
 
 from antwort.config import load_config
 from antwort.errors import ConfigError, DefinitionError
-from antwort.functions.collectors import MetricDescriptor
+from antwort.functions.metrics import MetricDescriptor
 from antwort.provider import Counter, Gauge, Histogram, Provider, Settings, function
 
 

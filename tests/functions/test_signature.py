@@ -11,9 +11,9 @@ import pytest
 from pydantic import BaseModel, Field
 
 from antwort import Context
+from antwort.callables import HandlerKind
 from antwort.errors import DefinitionError
 from antwort.functions import FunctionSpec
-from antwort.functions.signature import HandlerKind
 
 
 class Colour(Enum):

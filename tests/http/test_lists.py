@@ -8,9 +8,9 @@ from pydantic_core import to_json
 from tests.http.sdk import Served, served
 from tests.support.statements import Questions
 
-from antwort.server.lists import listed
 from antwort.testing import call, turn
 from antwort.types import JSON
+from antwort.web.pagination import listed
 
 COUNT = 12
 

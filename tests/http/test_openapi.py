@@ -11,13 +11,13 @@ from schemathesis.specs.openapi.definitions import OPENAPI_31_VALIDATOR
 
 from antwort import Antwort
 from antwort.config import Config
-from antwort.functions import Example, Route
 from antwort.provider import Annotated, BaseModel, ConflictError, Field, Provider, route
 from antwort.server.description import shapes
 from antwort.server.description.openapi import OWN, openapi
 from antwort.server.description.vocabulary import DESCRIPTIONS, REFINED
 from antwort.testing import running
 from antwort.types import JSON
+from antwort.web.routes import Example, Route
 
 
 @pytest.fixture(scope="module")

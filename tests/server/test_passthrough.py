@@ -24,6 +24,7 @@ from typing_extensions import override
 
 from antwort import Antwort
 from antwort.backends import ModelRoute, ModelRouter, Reply, Timeouts, Transport
+from antwort.concurrency.large_work import LargeWork
 from antwort.config import (
     ApiKeyConfig,
     AuthConfig,
@@ -34,7 +35,6 @@ from antwort.config import (
     RateConfig,
     ServerConfig,
 )
-from antwort.large_work import LargeWork
 from antwort.observability import Metrics, NoTracer
 from antwort.server import passthrough
 from antwort.server.forwarded import Forwarded, read_forwarded

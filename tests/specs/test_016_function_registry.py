@@ -21,9 +21,10 @@ from typing_extensions import override
 from antwort import Antwort, Context, FunctionProvider, FunctionRegistry, FunctionSpec, ToolResult
 from antwort.config import ApiKeyConfig, AuthConfig, Config, LimitsConfig, ProviderConfig, RateConfig, load_config
 from antwort.errors import ConfigError, DefinitionError
-from antwort.functions import Catalogue, Route, ToolCall, ToolExecutor
+from antwort.functions import Catalogue, ToolCall, ToolExecutor
 from antwort.provider import Counter, Provider, function, route
 from antwort.testing import running
+from antwort.web.routes import Route
 
 KEYS = AuthConfig(
     api_keys=[

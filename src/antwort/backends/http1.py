@@ -14,7 +14,7 @@ from typing import cast
 import httptools
 from typing_extensions import override
 
-from antwort.functions.slots import Slots
+from antwort.concurrency.slots import Slots
 
 MAX_IDLE = 50.0
 """Seconds a connection is kept; servers close theirs after a minute or more."""

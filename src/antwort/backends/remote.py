@@ -18,9 +18,9 @@ from antwort.backends.known_models import KnownModels, read_models
 from antwort.backends.limits import AnswerLimits
 from antwort.backends.sse import EventSplitter
 from antwort.backends.transport import Reply, Timeouts, Transport
+from antwort.concurrency.large_work import LargeWork, is_large
 from antwort.config import BackendConfig
 from antwort.errors import APIError, BadGatewayError, BadRequestError, GatewayTimeoutError
-from antwort.large_work import LargeWork, is_large
 from antwort.types import JSON
 
 logger = logging.getLogger(__name__)

@@ -19,11 +19,10 @@ from antwort.cli.containment import run_contained
 from antwort.cli.model import app_with_model, backend_option, probe_option
 from antwort.cli.options import configured, setting
 from antwort.cli.stuck import StuckLoop
+from antwort.concurrency.contained_tasks import end_tasks
 from antwort.config import LoadedConfig
-from antwort.functions.tasks import end_tasks
 from antwort.observability import configure_logging
-from antwort.server.handles import raise_limit
-from antwort.server.serve import bind, running_server, url_of
+from antwort.server.serve import bind, raise_limit, running_server, url_of
 
 __all__ = ["serve"]
 

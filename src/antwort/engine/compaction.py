@@ -7,11 +7,11 @@ from typing import Any
 
 from antwort.backends import ModelRouter
 from antwort.backends.base import ModelRequest
+from antwort.concurrency.large_work import LargeWork, is_large
 from antwort.engine.model_turn import TOO_LONG
 from antwort.engine.telemetry import TurnMetrics
 from antwort.engine.window import CALLS, INSTRUCTING, OUTPUTS, SUMMARY, Seals, is_summary
 from antwort.errors import BadGatewayError, BadRequestError
-from antwort.large_work import LargeWork, is_large
 from antwort.observability import Tracer
 from antwort.observability.tracing import Attribute
 from antwort.types import JSON

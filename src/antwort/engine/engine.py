@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import msgspec
 
 from antwort.backends import ModelRouter, estimate_tokens
+from antwort.concurrency.large_work import LargeWork, is_large
 from antwort.config import AgentConfig, EngineConfig
 from antwort.context import Context
 from antwort.engine.compaction import Compactor
@@ -23,7 +24,6 @@ from antwort.engine.totals import Totals
 from antwort.engine.window import compaction_item
 from antwort.errors import NotFoundError
 from antwort.functions import ToolExecutor
-from antwort.large_work import LargeWork, is_large
 from antwort.observability import Metrics, Tracer
 from antwort.sealing import Sealer
 from antwort.storage.base import JournalEntry, ResponseRecord

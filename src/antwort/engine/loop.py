@@ -10,6 +10,7 @@ import msgspec
 from antwort.backends import ModelRouter
 from antwort.backends.base import ModelRequest
 from antwort.backends.errors import may_pass
+from antwort.concurrency.large_work import LargeWork
 from antwort.config import EngineConfig
 from antwort.engine import telemetry
 from antwort.engine.coalescer import Coalescer
@@ -26,7 +27,6 @@ from antwort.engine.telemetry import TurnMetrics
 from antwort.engine.totals import Totals
 from antwort.engine.window import CALLS, COMPACTION, Seals
 from antwort.errors import APIError
-from antwort.large_work import LargeWork
 from antwort.observability import Tracer
 from antwort.storage.base import FencedError, JournalEntry, StoreUnavailableError
 from antwort.types import JSON

@@ -5,12 +5,12 @@ from dataclasses import replace
 
 from antwort.backends import ModelRouter, estimate_tokens
 from antwort.backends.base import ModelRequest, TurnSink
+from antwort.concurrency.large_work import LargeWork, is_large
 from antwort.engine.plan import Plan
 from antwort.engine.tools import Choice
 from antwort.engine.totals import Totals
 from antwort.engine.window import shortened
 from antwort.errors import BadRequestError
-from antwort.large_work import LargeWork, is_large
 from antwort.observability import Tracer
 from antwort.types import JSON
 

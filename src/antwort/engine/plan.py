@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from antwort.backends import ModelRouter
+from antwort.concurrency.large_work import MANY, LargeWork, is_large
 from antwort.config import AgentConfig, EngineConfig
 from antwort.context import Agent, Context
 from antwort.engine.history import (
@@ -30,7 +31,6 @@ from antwort.engine.parameters import (
 from antwort.engine.tools import Choice, Offers, Toolset, read_choice
 from antwort.engine.window import Seals
 from antwort.errors import BadRequestError, NotFoundError, did_you_mean
-from antwort.large_work import MANY, LargeWork, is_large
 from antwort.scopes import CONVERSATIONS_READ, CONVERSATIONS_WRITE, RESPONSES_READ
 from antwort.sealing import Sealer
 from antwort.storage.base import JournalEntry, ResponseRecord

@@ -8,10 +8,12 @@ import importlib
 import importlib.util
 import inspect
 import logging
+import re
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from importlib.machinery import ModuleSpec
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from types import ModuleType
@@ -20,16 +22,21 @@ from typing import Any
 from antwort.config import LoadedConfig, ProviderConfig, secret_values
 from antwort.errors import ConfigError, did_you_mean
 from antwort.functions.lifetime import telling
+from antwort.functions.output import described
 from antwort.functions.provider import FunctionProvider, Provider, is_function
-from antwort.functions.trouble import described
 from antwort.observability import Redactor
 
-__all__ = ["Catalogue", "Found", "place"]
-
 GROUP = "antwort.providers"
+
+
 DEFAULT_GROUP = "antwort.default_providers"
+
+
 DISTRIBUTION = "antwort"
+
+
 _MEMBERS = ("name", "tools", "can_execute", "execute", "routes", "collectors", "close")
+
 
 logger = logging.getLogger(__name__)
 
@@ -221,3 +228,51 @@ def _provider_in(module: ModuleType, name: str) -> Any:
     if not functions:
         raise ConfigError(f"the plug-in '{name}' has neither a Provider class nor a function marked with @function")
     return type(name, (Provider,), {"name": name, "__doc__": module.__doc__, **functions})
+
+
+_WORD = re.compile(r"[^\W\d]\w*")
+
+
+def doubt_about(use: str) -> str | None:
+    """Return why 'module:Class' cannot be imported, as far as that can be seen from outside; None if it may well be.
+
+    A module that makes its names as it runs is given the benefit of the doubt.
+    """
+    module, _, attribute = use.partition(":")
+    spec: ModuleSpec | None = None
+    path: Sequence[str] | None = None
+    parts = module.split(".")
+    for count in range(1, len(parts) + 1):
+        name = ".".join(parts[:count])
+        spec = _spec(name, path)
+        if spec is None:
+            return f"use: there is no module '{name}'; is it installed, and on PYTHONPATH?"
+        path = spec.submodule_search_locations
+        if path is None and count < len(parts):
+            return f"use: '{name}' is a module, not a package, so there is no '{module}'"
+    source = _source(spec)
+    if source is None or "import *" in source or "__getattr__" in source or "globals()" in source:
+        return None
+    words = set(_WORD.findall(source))
+    first = attribute.partition(".")[0]
+    return None if first in words else f"use: module '{module}' has no '{first}'{did_you_mean(first, words)}"
+
+
+def _spec(name: str, path: Sequence[str] | None) -> ModuleSpec | None:
+    """Find a module; its packages, whose folders are given, are not imported as `importlib.util.find_spec` would."""
+    if path is None:
+        try:
+            return importlib.util.find_spec(name)
+        except ValueError:  # it is running, and nobody knows where from: `__main__`
+            return ModuleSpec(name, None)
+    return next((spec for finder in sys.meta_path if (spec := finder.find_spec(name, path)) is not None), None)
+
+
+def _source(spec: ModuleSpec | None) -> str | None:
+    file = Path(spec.origin) if spec is not None and spec.has_location and spec.origin else None
+    if file is None or file.suffix != ".py":
+        return None
+    try:
+        return file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError):
+        return None

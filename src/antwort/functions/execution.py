@@ -10,19 +10,18 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TypeVar
 
+from antwort.callables import HandlerKind
+from antwort.concurrency.contained_tasks import ContainedTask, end_tasks
+from antwort.concurrency.slots import Slots
+from antwort.concurrency.threads import WorkerThreads
 from antwort.context import Agent, Context, Progress
 from antwort.errors import FunctionDeniedError, FunctionError, FunctionTimeoutError, FunctionUnavailableError
+from antwort.functions.calls import ToolCall, ToolResult
 from antwort.functions.hanging import HangingCalls
 from antwort.functions.metrics import FunctionMetrics, Recorder
+from antwort.functions.output import Stop, as_text, capped, described, encodable, short_text
 from antwort.functions.provider import FunctionProvider
-from antwort.functions.result import ToolCall, ToolResult
-from antwort.functions.signature import HandlerKind
-from antwort.functions.slots import Slots
 from antwort.functions.spec import FunctionSpec, Scope
-from antwort.functions.tasks import ContainedTask, end_tasks
-from antwort.functions.text import Stop, as_text, capped, encodable, short_text
-from antwort.functions.threads import WorkerThreads
-from antwort.functions.trouble import described
 from antwort.http_client import HttpClient
 from antwort.observability import AuditLog, NoTracer, Redactor, Tracer
 

@@ -7,10 +7,10 @@ import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+from antwort.concurrency.contained_tasks import ContainedTask, end_tasks
 from antwort.errors import ConfigError
+from antwort.functions.output import described
 from antwort.functions.provider import FunctionProvider
-from antwort.functions.tasks import ContainedTask, end_tasks
-from antwort.functions.trouble import described
 from antwort.observability import Redactor
 
 __all__ = ["Lifetime", "Patience", "telling"]

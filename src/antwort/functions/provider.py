@@ -1,28 +1,12 @@
-"""Providers: bundles of functions, management routes, metrics and state.
-
-`FunctionProvider` is the protocol the registry works with; anything that fits it can be registered. `Provider` is the
-pleasant way to fit it:
-
-    class Weather(Provider[WeatherSettings]):
-        lookups = Counter("lookups_total", "Weather lookups.", ["outcome"])
-
-        @function
-        async def forecast(self, ctx: Context, city: str) -> str:
-            '''Forecast the weather for a city.'''
-            self.lookups.labels("hit").inc()
-            return f"Sunny in {city}."
-
-        @route("GET", "/v1/weather/status")
-        async def status(self) -> dict[str, str]:
-            '''Tell whether the weather service can be reached.'''
-            return {"status": "ok"}
-"""
+"""What an app gives a provider to work with."""
 
 import contextlib
 import dataclasses
 import inspect
 import re
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import (
     Any,
     ClassVar,
@@ -44,17 +28,46 @@ from typing_extensions import TypeVar, Unpack, override
 from antwort.config import LoadedConfig, Settings, validate_settings
 from antwort.context import Context
 from antwort.errors import APIError, ConfigError, DefinitionError, FunctionError
-from antwort.functions.collectors import MetricDescriptor
-from antwort.functions.result import ToolCall, ToolResult
-from antwort.functions.routes import Example, Route
-from antwort.functions.services import Services
+from antwort.functions.calls import ToolCall, ToolResult
+from antwort.functions.metrics import MetricDescriptor
 from antwort.functions.spec import FunctionOptions, FunctionSpec, check_options
+from antwort.http_client import HttpClient
+from antwort.storage.base import Records
+from antwort.web.routes import Example, Route
 
-__all__ = ["FunctionProvider", "NoSettings", "Provider", "function", "is_function", "marked_options", "route"]
+
+@dataclass(frozen=True, slots=True)
+class Services:
+    """What a provider has from its app, from the beginning of its `lifespan` on."""
+
+    http: HttpClient
+    """The client for the world outside; functions and routes have it as `ctx.http` too."""
+    records: Records
+    """What the provider keeps in the app's database."""
+    place: Path
+    """Where its folder is, or would be."""
+
+    @property
+    def folder(self) -> Path:
+        """The folder in which the provider may keep files; it is made when it is asked for first.
+
+        Nobody else of the machine can look into it, whoever made the folder around it.
+        """
+        self.place.parent.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        for folder in (self.place.parent, self.place):
+            folder.mkdir(mode=0o700, exist_ok=True)
+            if folder.stat().st_mode & 0o077:  # of an older release
+                with contextlib.suppress(PermissionError):  # it is another user's, who shares it with us
+                    folder.chmod(0o700)
+        return self.place
+
 
 F = TypeVar("F", bound=Callable[..., Any])
 
+
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,62}")
+
+
 _SELF = frozenset({"self", "_self", "this", "_"})
 
 
@@ -91,14 +104,21 @@ class NoSettings(Settings):
 
 S = TypeVar("S", bound=Settings, default=NoSettings)
 
+
 _FUNCTION = "__antwort_function__"
+
+
 _ROUTE = "__antwort_route__"
 
 
 @overload
 def function(handler: F, /) -> F: ...
+
+
 @overload
 def function(**options: Unpack[FunctionOptions]) -> Callable[[F], F]: ...
+
+
 def function(handler: F | None = None, /, **options: Unpack[FunctionOptions]) -> F | Callable[[F], F]:
     """Mark a method of a provider as a function that models may call. The method itself stays as it is."""
     check_options(options, FunctionOptions.__annotations__, "@function")

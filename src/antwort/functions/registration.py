@@ -10,14 +10,14 @@ from typing_extensions import override
 
 from antwort.context import Context
 from antwort.errors import DefinitionError, FunctionError
+from antwort.functions.calls import ToolCall, ToolResult
 from antwort.functions.execution import Entry
 from antwort.functions.lifetime import Lifetime, telling
+from antwort.functions.output import described
 from antwort.functions.provider import FunctionProvider, Provider
-from antwort.functions.result import ToolCall, ToolResult
-from antwort.functions.routes import Route, Routed, answers_the_same, clashes
 from antwort.functions.spec import FunctionSpec, Offer
-from antwort.functions.trouble import described
 from antwort.observability import Metrics, Redactor
+from antwort.web.routes import Route, Routed, answers_the_same, clashes
 
 __all__ = [
     "CUSTOM",

@@ -11,15 +11,15 @@ from typing import Any, Self, cast, overload
 
 from typing_extensions import TypeVar, Unpack, override
 
+from antwort.concurrency.contained_tasks import SpawnedTasks
 from antwort.context import ANONYMOUS_TENANT, Context
 from antwort.errors import DefinitionError, UnknownFunctionError, did_you_mean
-from antwort.functions.definitions import Shape, tool_definition
+from antwort.functions.calls import ToolExecutor, ToolResult
 from antwort.functions.execution import Defaults, Entry, Execution, permits
-from antwort.functions.executor import ToolExecutor
-from antwort.functions.http import ProviderRoutes
 from antwort.functions.lifetime import Lifetime, Patience
 from antwort.functions.metrics import FunctionMetrics
-from antwort.functions.provider import FunctionProvider, Provider, marked_options
+from antwort.functions.provider import FunctionProvider, Provider, Services, marked_options
+from antwort.functions.provider_routes import ProviderRoutes
 from antwort.functions.registration import (
     CUSTOM,
     CustomFunctions,
@@ -30,13 +30,18 @@ from antwort.functions.registration import (
     collect,
     conflicts,
 )
-from antwort.functions.result import ToolResult
-from antwort.functions.routes import Route, Routed
-from antwort.functions.services import Services
-from antwort.functions.spec import FunctionOptions, FunctionSpec, Scope, check_offer, check_options
-from antwort.functions.tasks import SpawnedTasks
+from antwort.functions.spec import (
+    FunctionOptions,
+    FunctionSpec,
+    Scope,
+    Shape,
+    check_offer,
+    check_options,
+    tool_definition,
+)
 from antwort.http_client import HttpClient
 from antwort.observability import AuditLog, Metrics, Redactor, Tracer
+from antwort.web.routes import Route, Routed
 
 __all__ = ["Factory", "FunctionRegistry"]
 

@@ -1,5 +1,6 @@
 """What a function is: a name, a description, typed parameters, a handler, and how it may be used."""
 
+import copy
 import functools
 import inspect
 import math
@@ -11,32 +12,29 @@ from typing import Any, Literal, TypedDict, TypeVar, get_args
 
 import msgspec
 
+from antwort.callables import HandlerKind, handler_kind
 from antwort.context import Context
 from antwort.errors import DefinitionError, did_you_mean
 from antwort.functions.arguments import Arguments, SchemaArguments, SignatureArguments
 from antwort.functions.schema import object_schema, strict_schema
-from antwort.functions.signature import HandlerKind, context_parameter, handler_kind, read_signature
+from antwort.functions.signature import context_parameter, read_signature
 from antwort.types import JSON
 
-__all__ = [
-    "Effect",
-    "FunctionOptions",
-    "FunctionSpec",
-    "Handler",
-    "Hosted",
-    "Limits",
-    "Offer",
-    "Scope",
-    "check_offer",
-    "check_options",
-]
-
 Handler = Callable[..., Any]
+
+
 Offer = Literal["always", "on_request"]
+
+
 E = TypeVar("E", bound=StrEnum)
 
+
 _OFFERS = get_args(Offer)
+
+
 _NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
+
+
 _ITEM = re.compile(r"[a-zA-Z][a-zA-Z0-9_:.-]{0,63}")
 
 
@@ -315,3 +313,25 @@ def _member(kind: type[E], value: E | str, name: str) -> E:
     except ValueError:
         known = ", ".join(kind)
         raise DefinitionError(f"function '{name}': {kind.__name__.lower()} '{value}' is not one of {known}") from None
+
+
+Shape = Literal["responses", "chat", "anthropic"]
+
+
+def tool_definition(spec: FunctionSpec, shape: Shape = "responses") -> dict[str, Any]:
+    """Return the definition of a function for the Responses API, Chat Completions, or Anthropic's Messages API."""
+    strict = spec.strict_parameters
+    parameters = copy.deepcopy(dict(spec.parameters) if strict is None else strict)
+    if shape == "anthropic":
+        return {"name": spec.name, "description": spec.description, "input_schema": parameters}
+    function = {
+        "name": spec.name,
+        "description": spec.description,
+        "parameters": parameters,
+        "strict": strict is not None,
+    }
+    if shape == "chat":
+        return {"type": "function", "function": function}
+    if shape == "responses":
+        return {"type": "function", **function}
+    raise ValueError(f"'{shape}' is not a shape of tool definitions; use 'responses', 'chat' or 'anthropic'")

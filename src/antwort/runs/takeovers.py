@@ -3,7 +3,7 @@
 import asyncio
 from dataclasses import dataclass
 
-from antwort.functions.slots import Slots
+from antwort.concurrency.slots import Slots
 from antwort.storage.base import ResponseRecord
 
 TAKEOVERS = "takeovers"

@@ -14,7 +14,6 @@ from antwort.observability import Metrics
 from antwort.runs.local import LocalRuns
 from antwort.server.conversations import Conversations
 from antwort.server.endpoints import Endpoints
-from antwort.server.hosts import AllowedHosts
 from antwort.server.middleware import (
     AuthMiddleware,
     Bodies,
@@ -25,14 +24,14 @@ from antwort.server.middleware import (
     RequestIdMiddleware,
     TraceMiddleware,
 )
+from antwort.server.middleware.hosts import AllowedHosts
 from antwort.server.models import Models
 from antwort.server.passthrough import Passthrough
-from antwort.server.readiness import Readiness
+from antwort.server.readiness import Readiness, ServerState
 from antwort.server.refusals import Refusals
 from antwort.server.responses import Responses
 from antwort.server.router import Router
 from antwort.server.sockets.websocket import Guards, WebSockets
-from antwort.server.state import ServerState
 
 __all__ = ["Parts", "build_asgi", "build_websockets"]
 

@@ -6,22 +6,21 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from antwort.concurrency.large_work import LargeWork, is_large
 from antwort.context import Context
 from antwort.engine.history import resolve_references
 from antwort.engine.input import read_input
 from antwort.engine.links import CheckUrl, check_links, item_links
 from antwort.errors import BadRequestError, NotFoundError
-from antwort.functions import Route
-from antwort.large_work import LargeWork, is_large
 from antwort.runs.limits import TenantLimits
 from antwort.scopes import CONVERSATIONS_READ, CONVERSATIONS_WRITE
 from antwort.server.description import examples
 from antwort.server.description.shapes import AN_ITEM, Conversation, DeletedConversation, ItemList
-from antwort.server.lists import listed, unknown_cursor
-from antwort.server.queries import After, Include, Limit, Order
 from antwort.storage.base import ConversationRecord, JournalEntry
 from antwort.storage.sql.store import Store
 from antwort.types import JSON
+from antwort.web.pagination import After, Include, Limit, Order, listed, unknown_cursor
+from antwort.web.routes import Route
 from antwort.wire.ids import new_id
 
 __all__ = ["Conversations", "CreateConversation", "CreateItems", "UpdateConversation"]

@@ -8,14 +8,13 @@ from starlette.responses import Response
 
 import antwort
 from antwort.config import ServerConfig
-from antwort.functions import FunctionRegistry, Route
+from antwort.functions import FunctionRegistry
 from antwort.observability import Metrics
 from antwort.scopes import ADMIN, FUNCTIONS_CALL, METRICS
 from antwort.server.description import examples
 from antwort.server.description.openapi import OWN, openapi
-from antwort.server.raw import RawRoute
-from antwort.server.readiness import Readiness
-from antwort.server.state import ServerState
+from antwort.server.readiness import Readiness, ServerState
+from antwort.web.routes import RawRoute, Route
 
 __all__ = ["Endpoints", "FunctionList", "ProviderList"]
 

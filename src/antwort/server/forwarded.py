@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from antwort.errors import BadRequestError
-from antwort.server.values import check_values
+from antwort.web.bodies import check_values
 
 __all__ = ["Fields", "Forwarded", "body_links", "read_forwarded"]
 

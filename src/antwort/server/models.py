@@ -2,11 +2,11 @@
 
 from antwort.backends import ModelInfo, ModelRouter
 from antwort.errors import NotFoundError
-from antwort.functions import Route
 from antwort.scopes import RESPONSES_WRITE
 from antwort.server.description import examples
 from antwort.server.description.shapes import Model, ModelList
 from antwort.types import JSON
+from antwort.web.routes import Route
 
 __all__ = ["Models"]
 

@@ -11,18 +11,18 @@ from starlette.types import Message, Receive, Scope, Send
 
 from antwort.backends import ModelRouter, ModelTarget, Reply, Transport
 from antwort.backends.errors import DEADLINE, reply_error
+from antwort.concurrency.large_work import LargeWork
 from antwort.engine.links import CheckUrl, check_links
 from antwort.errors import APIError, BadRequestError, GatewayTimeoutError
-from antwort.large_work import LargeWork
 from antwort.observability import Metrics, Tracer
 from antwort.scopes import RESPONSES_WRITE
-from antwort.server.bodies import read_body, require_json
 from antwort.server.description import examples
 from antwort.server.description.shapes import ChatRequest, EmbeddingsRequest
 from antwort.server.forwarded import Fields, read_forwarded
-from antwort.server.raw import RawRoute
 from antwort.server.sse import while_connected
 from antwort.types import JSON
+from antwort.web.bodies import read_body, require_json
+from antwort.web.routes import RawRoute
 
 __all__ = ["Passthrough"]
 

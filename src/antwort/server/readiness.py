@@ -1,16 +1,32 @@
-"""Whether the server can do its work now, for the probes of whoever sends it requests."""
+"""Where in its life the server is."""
 
 import asyncio
+from dataclasses import dataclass
+from typing import Literal
 
 from antwort.errors import ServiceUnavailableError
-from antwort.server.state import ServerState
 from antwort.storage.base import StoreUnavailableError
 from antwort.storage.sql.store import Store
 
-__all__ = ["Readiness"]
+
+@dataclass(slots=True)
+class ServerState:
+    """Shared between whoever starts and stops the app and the readiness probe."""
+
+    phase: Literal["starting", "running", "stopping"] = "starting"
+    model: str = ""
+    """What answers requests, for everybody: names, never addresses."""
+
+    @property
+    def ready(self) -> bool:
+        """Tell whether requests are taken."""
+        return self.phase == "running"
+
 
 LIMIT = 2.0
 """Seconds that the store has to answer."""
+
+
 WRITE_EVERY = 1.0
 """Seconds between two writes that show that the store can be written."""
 

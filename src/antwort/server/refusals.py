@@ -20,7 +20,7 @@ MAX_ADDRESSES = 1000
 
 
 @dataclass(slots=True)
-class _Window:
+class _Tally:
     since: float
     written: int = 0
     left_out: Counter[str] = field(default_factory=Counter)
@@ -34,7 +34,7 @@ class Refusals:
         self._audit = audit
         self._most = most
         self._clock = clock
-        self._windows: dict[str | None, _Window] = {}
+        self._windows: dict[str | None, _Tally] = {}
         self._timer: asyncio.TimerHandle | None = None
 
     def __len__(self) -> int:
@@ -61,11 +61,11 @@ class Refusals:
             code=error.code,
         )
 
-    def _window(self, address: str | None) -> _Window:
+    def _window(self, address: str | None) -> _Tally:
         key = address if address in self._windows or len(self._windows) < MAX_ADDRESSES else None
         window = self._windows.get(key)
         if window is None:
-            window = self._windows[key] = _Window(self._clock())
+            window = self._windows[key] = _Tally(self._clock())
             if self._timer is None:
                 self._timer = asyncio.get_running_loop().call_later(WINDOW, self._sum_up)
         return window
@@ -80,7 +80,7 @@ class Refusals:
                 break
             self._close(address, window)
 
-    def _close(self, address: str | None, window: _Window) -> None:
+    def _close(self, address: str | None, window: _Tally) -> None:
         del self._windows[address]
         if window.left_out:
             self._audit.record(

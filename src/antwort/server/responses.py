@@ -8,25 +8,24 @@ import msgspec
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from antwort.concurrency.large_work import MUCH, is_large
 from antwort.context import Context
 from antwort.engine.engine import Engine, not_found, shown
 from antwort.engine.events import Events, replay_response
 from antwort.engine.plan import Plan
 from antwort.errors import BadRequestError, ServiceUnavailableError
-from antwort.functions import Route
-from antwort.functions.http import CONTEXT
-from antwort.large_work import MUCH, is_large
 from antwort.runs.local import LocalRuns
 from antwort.scopes import RESPONSES_READ, RESPONSES_WRITE
-from antwort.server.bodies import read_body, require_json, send_json
 from antwort.server.description import examples
 from antwort.server.description.shapes import DeletedResponse, InputTokens, ItemList, ResponseList
-from antwort.server.lists import listed, unknown_cursor
-from antwort.server.queries import After, Before, Include, Limit, Order, StartingAfter, Stream
-from antwort.server.raw import RawRoute
 from antwort.server.sse import DONE, EventStream, Heartbeats, Tail, frame, while_connected
 from antwort.storage.base import ACTIVE
 from antwort.types import JSON
+from antwort.web.answers import send_json
+from antwort.web.asgi_scope import CONTEXT
+from antwort.web.bodies import read_body, require_json
+from antwort.web.pagination import After, Before, Include, Limit, Order, StartingAfter, Stream, listed, unknown_cursor
+from antwort.web.routes import RawRoute, Route
 from antwort.wire.requests import CompactRequest, CreateResponse, decode_compact, decode_create
 from antwort.wire.responses import CompactedResponse, ResponseObject
 

@@ -5,9 +5,10 @@ from collections.abc import Iterable
 from starlette.requests import Request
 from starlette.types import Receive, Scope, Send
 
-from antwort.functions.http import CONTEXT, ROUTE, ProviderRoutes, authorize, json_response
-from antwort.functions.routes import Route, RouteTable, no_route
-from antwort.server.raw import RawRoute
+from antwort.functions.provider_routes import ProviderRoutes
+from antwort.web.answers import json_response
+from antwort.web.asgi_scope import CONTEXT, ROUTE, authorize
+from antwort.web.routes import RawRoute, Route, RouteTable, no_route
 
 __all__ = ["Router"]
 

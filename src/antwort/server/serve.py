@@ -1,8 +1,10 @@
-"""Listening on a socket: uvicorn, set up for an app that starts and stops itself."""
+"""File handles: every connection is one, and so is every connection to a model server."""
 
 import asyncio
 import contextlib
 import functools
+import logging
+import resource
 import socket
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -13,15 +15,40 @@ from typing_extensions import override
 
 from antwort.config import ServerConfig
 from antwort.errors import ConfigError
-from antwort.server.connections import Connections
-from antwort.server.handles import most_connections
-from antwort.server.protocol import HttpProtocol
+from antwort.server.client_connections import Connections
+from antwort.server.http_protocol import HttpProtocol
 from antwort.server.sockets.protocol import WebSocketProtocol
 
-__all__ = ["bind", "running_server", "url_of"]
+logger = logging.getLogger(__name__)
+
+
+_SPARE = 64
+"""Handles for files, the database and whatever else is open."""
+
+
+def raise_limit() -> None:
+    """Let this process open as many files as its user may: the limit that shells give is for interactive programs."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == hard:
+        return
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    except (OSError, ValueError) as error:  # some systems have a limit below the one they tell
+        logger.info("the limit of open files stays at %d: %s", soft, error)
+
+
+def most_connections() -> int:
+    """Return how many connections leave room for as many to model servers."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY:
+        return 1_000_000
+    return max(16, (soft - _SPARE) // 2)
+
 
 _PARTING = 5.0
 """Seconds that requests get to end after they were cancelled."""
+
+
 _TICKS = 10
 """How many ticks of the server, ten in a second, are between two sweeps."""
 

@@ -10,10 +10,11 @@ from typing import Any, ClassVar
 import jsonschema_rs
 
 from antwort.errors import ConfigError, InvalidArgumentsError, did_you_mean
-from antwort.functions import FunctionProvider, FunctionSpec, Provider, Route
+from antwort.functions import FunctionProvider, FunctionSpec, Provider
 from antwort.functions.schema import strict_schema
 from antwort.testing.arguments import garbage, outline
 from antwort.testing.trial import ALPHA, BETA, Calls, Crashes, alone, context, examples, new_canary, trial
+from antwort.web.routes import Route
 
 __all__ = ["ProviderContract"]
 

@@ -8,8 +8,8 @@ from typing import Annotated, Any, Literal, TypeVar
 import msgspec
 from msgspec import Meta, Struct
 
+from antwort.concurrency.large_work import MUCH
 from antwort.errors import BadRequestError, did_you_mean
-from antwort.large_work import MUCH
 from antwort.types import JSON
 
 S = TypeVar("S", bound=Struct)

@@ -8,8 +8,8 @@ from antwort.backends.chat.request import ChatDialect, chat_body
 from antwort.backends.remote import RemoteBackend
 from antwort.backends.tokens import TokenEndpoint
 from antwort.backends.transport import Transport
+from antwort.concurrency.large_work import is_large
 from antwort.config import BackendConfig
-from antwort.large_work import is_large
 from antwort.types import JSON
 
 

@@ -9,9 +9,9 @@ from antwort.backends.remote import RemoteBackend
 from antwort.backends.responses.answer import ResponsesAnswer
 from antwort.backends.responses.request import SEALED_THOUGHTS, count_body, responses_body
 from antwort.backends.tokens import TokenEndpoint
+from antwort.concurrency.large_work import is_large
 from antwort.config import BackendConfig
 from antwort.errors import BadRequestError
-from antwort.large_work import is_large
 from antwort.types import JSON
 
 logger = logging.getLogger(__name__)

@@ -5,8 +5,8 @@ from typing import Any
 from msgspec import to_builtins
 
 import antwort
-from antwort.functions import Example
 from antwort.types import JSON
+from antwort.web.routes import Example
 from antwort.wire.items import Message, OutputText
 from antwort.wire.responses import CompactedResponse, ResponseObject, Usage
 

@@ -9,6 +9,7 @@ from typing import Any
 from starlette.routing import compile_path
 
 import antwort
+from antwort.callables import read_docstring
 from antwort.errors import (
     APIError,
     AuthenticationError,
@@ -25,11 +26,9 @@ from antwort.errors import (
     ServiceUnavailableError,
     UnsupportedMediaTypeError,
 )
-from antwort.functions import Example, Route
-from antwort.functions.signature import read_docstring
 from antwort.server.description.schemas import Use, build_schemas, reference
-from antwort.server.raw import RawRoute
 from antwort.types import JSON
+from antwort.web.routes import Example, RawRoute, Route
 
 __all__ = ["OWN", "openapi"]
 

@@ -4,9 +4,7 @@ from antwort.server.middleware.auth import AuthMiddleware
 from antwort.server.middleware.body_limit import Bodies, BodyLimitMiddleware
 from antwort.server.middleware.errors import ErrorMiddleware
 from antwort.server.middleware.hosts import HostMiddleware
-from antwort.server.middleware.observation import ObservationMiddleware
-from antwort.server.middleware.request_id import RequestIdMiddleware
-from antwort.server.middleware.traces import TraceMiddleware
+from antwort.server.middleware.observation import ObservationMiddleware, RequestIdMiddleware, TraceMiddleware
 
 __all__ = [
     "AuthMiddleware",

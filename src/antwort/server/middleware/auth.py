@@ -8,9 +8,9 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from antwort.auth import Logins, RateLimiter
 from antwort.context import Context
 from antwort.errors import APIError, AuthenticationError, PermissionDeniedError, RateLimitError
-from antwort.functions.http import CONTEXT, DENIED, REQUEST_ID, ROUTE
 from antwort.observability import bind_log_context
 from antwort.server.refusals import Refusals
+from antwort.web.asgi_scope import CONTEXT, DENIED, REQUEST_ID, ROUTE
 
 
 class AuthMiddleware:

@@ -5,7 +5,7 @@ from collections.abc import Collection
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from antwort.errors import PayloadTooLargeError, ServiceUnavailableError
-from antwort.server.values import Values
+from antwort.web.bodies import ValueCount
 
 __all__ = ["Bodies", "BodyLimitMiddleware"]
 
@@ -70,7 +70,7 @@ class BodyLimitMiddleware:
             raise self._too_large()
         # In a body with fewer bytes there cannot be too many; one that claims to be something else is not read as JSON.
         counts = size > self._max_values and b"json" in kind.lower() and scope["path"] not in self._uncounted
-        values = Values(self._max_values) if counts else None
+        values = ValueCount(self._max_values) if counts else None
         read = counted = 0
 
         async def limited() -> Message:

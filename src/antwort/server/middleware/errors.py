@@ -5,7 +5,8 @@ import asyncio
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from antwort.errors import ServiceUnavailableError
-from antwort.functions.http import REQUEST_ID, as_api_error, error_response
+from antwort.web.answers import as_api_error, error_response
+from antwort.web.asgi_scope import REQUEST_ID
 
 
 class ErrorMiddleware:

@@ -1,11 +1,91 @@
-"""Requests are for this server, not for a name that somebody else points at it."""
+"""The hosts a server answers to: the guard against strangers' names that point at it."""
+
+import ipaddress
+import re
+from collections.abc import Iterable
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from antwort.errors import APIError
-from antwort.functions.http import REQUEST_ID
-from antwort.server.hosts import AllowedHosts
+from antwort.config import ServerConfig
+from antwort.errors import APIError, BadRequestError, PermissionDeniedError
 from antwort.server.refusals import Refusals
+from antwort.web.asgi_scope import REQUEST_ID
+
+_HOST = re.compile(r"(?:\[(?P<v6>[0-9a-f:.]{2,45})\]|(?P<name>[\w.-]{1,253}?)\.?)(?::\d{0,5})?", re.ASCII)
+
+
+_REMEMBERED = 256
+"""Headers whose check is spared when they come again; ports and subdomains are the clients' to invent."""
+
+
+_SHOWN = 100
+
+
+class AllowedHosts:
+    """Names, `*.` and a domain for all names below it, addresses and networks; ports do not matter.
+
+    A web page can have its own name point at the address of a server after it was loaded (DNS rebinding). The browser
+    then takes the two for one site and lets the page read everything. The name in `Host` is still the page's.
+    """
+
+    def __init__(self, entries: Iterable[str]) -> None:
+        self._names: set[str] = set()
+        self._networks: list[ipaddress.IPv4Network | ipaddress.IPv6Network] = []
+        self._known: set[bytes] = set()
+        for entry in entries:
+            name = entry.lower().strip("[]").removesuffix(".")
+            try:
+                self._networks.append(ipaddress.ip_network(name, strict=False))
+            except ValueError:
+                self._names.add(name)
+        self._domains = tuple(name[1:] for name in self._names if name.startswith("*."))
+
+    @classmethod
+    def of(cls, settings: ServerConfig) -> "AllowedHosts | None":
+        """Return what the settings allow; None if there is nothing to check."""
+        allowed = settings.allowed_hosts
+        return None if not allowed or "*" in allowed else cls(allowed)
+
+    def check(self, headers: Iterable[tuple[bytes, bytes]], version: str = "1.1") -> None:
+        """Refuse a request to another host: PermissionDeniedError, or BadRequestError if it does not name just one.
+
+        One of HTTP/1.0 need not name any.
+        """
+        given = [value for name, value in headers if name == b"host"]
+        if not given and version == "1.0":
+            # The header came with HTTP/1.1, and simple probes send none. What is guarded against is a page in a
+            # browser: browsers speak HTTP/1.1 or later, always name the host, and no page can leave it out.
+            return
+        if len(given) != 1:
+            raise BadRequestError(f"A request needs one Host header, and this one has {len(given) or 'none'}.")
+        if given[0] in self._known:
+            return
+        text = given[0].decode("latin-1")
+        found = _HOST.fullmatch(text.lower())
+        name = None if found is None else found["v6"] or found["name"]
+        if name is None or not self._has(name):
+            # 403, not 421: there is no other server to try, and OpenAI's clients know this status.
+            raise PermissionDeniedError(
+                f"This server does not answer to the host '{_printable(name or text)}'."
+                " If that is a name of it, its operator can add it to server.allowed_hosts.",
+                code="host_not_allowed",
+            )
+        if len(self._known) < _REMEMBERED:
+            self._known.add(given[0])
+
+    def _has(self, name: str) -> bool:
+        if name in self._names or name.endswith(self._domains):
+            return True
+        try:
+            address = ipaddress.ip_address(name)
+        except ValueError:
+            return False
+        address = getattr(address, "ipv4_mapped", None) or address
+        return any(address in network for network in self._networks)
+
+
+def _printable(text: str) -> str:
+    return "".join(character for character in text if character.isprintable())[:_SHOWN]
 
 
 class HostMiddleware:

@@ -1,18 +1,71 @@
-"""Counting and timing every request, and one log line for each."""
+"""A name for each request, the trace it belongs to, and what is counted and logged of it."""
 
 import logging
+import os
+import re
 import time
 
 from prometheus_client import Counter, Histogram
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from antwort.functions.http import CONTEXT, ROUTE
-from antwort.observability import Metrics
+from antwort.observability import Metrics, Tracer, bind_log_context
+from antwort.web.asgi_scope import CONTEXT, REQUEST_ID, ROUTE
+
+HEADER = b"x-request-id"
+
+
+_ACCEPTABLE = re.compile(rb"[A-Za-z0-9._:-]{1,128}")
+
+
+class RequestIdMiddleware:
+    """Take the client's `x-request-id` if it is a decent one, else make one; log with it and send it back."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request."""
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        raw = request_id_of(scope)
+        request_id = scope[REQUEST_ID] = raw.decode()
+
+        async def named(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                message["headers"] = [*message.get("headers", ()), (HEADER, raw)]
+            await send(message)
+
+        with bind_log_context(request_id=request_id):
+            await self.app(scope, receive, named)
+
+
+def request_id_of(scope: Scope) -> bytes:
+    """Return the id that the client gives to a request, or a new one."""
+    given = next((value for name, value in scope["headers"] if name == HEADER), b"")
+    return given if _ACCEPTABLE.fullmatch(given) else b"req_" + os.urandom(16).hex().encode()
+
+
+class TraceMiddleware:
+    """Take up the trace that a request names in `traceparent`; what a background run does later belongs to it too."""
+
+    def __init__(self, app: ASGIApp, tracer: Tracer) -> None:
+        self.app = app
+        self._tracer = tracer
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request."""
+        with self._tracer.joining(scope["headers"]):
+            await self.app(scope, receive, send)
+
 
 logger = logging.getLogger("antwort.access")
 
+
 UNMATCHED = "unmatched"
 """The path label of requests that no route answers: what clients invent must not become a time series."""
+
+
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 
 

@@ -11,20 +11,20 @@ import msgspec
 from prometheus_client import Counter
 from starlette.types import Message, Receive, Send
 
+from antwort.concurrency.large_work import MUCH
 from antwort.config import ServerConfig
 from antwort.context import Context, Principal
 from antwort.engine.engine import Engine
 from antwort.engine.events import Events, replay_response
 from antwort.engine.plan import Plan
 from antwort.errors import APIError, BadRequestError, PermissionDeniedError, RateLimitError
-from antwort.functions.http import as_api_error
-from antwort.large_work import MUCH
 from antwort.observability import bind_log_context
 from antwort.runs.limits import TenantLimits
 from antwort.server.middleware.body_limit import Bodies
-from antwort.server.sockets.frames import Frame, FrameStream, error_frame, read_frame
 from antwort.server.sockets.memory import Memory
+from antwort.server.sockets.messages import Frame, FrameStream, error_frame, read_frame
 from antwort.server.sse import Heartbeats
+from antwort.web.answers import as_api_error
 from antwort.wire.responses import Usage
 
 __all__ = ["Caller", "Connection", "Served"]

@@ -18,7 +18,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 @dataclass(frozen=True, slots=True)
-class _Window:
+class _Remembered:
     """A response with all that came before it."""
 
     lane: str | None
@@ -34,7 +34,7 @@ class Memory:
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
-        self._windows: dict[str, _Window] = {}
+        self._windows: dict[str, _Remembered] = {}
         self._size = 0
 
     def recall(self) -> Mapping[str, Sequence[JournalEntry]]:
@@ -50,7 +50,7 @@ class Memory:
         begin, size = (0, 0) if known is None else (len(known.entries), known.size)
         size += sum(_size(entry) for entry in entries[begin:])
         self.leave(lane)
-        self._windows[response_id] = _Window(lane, entries, size)
+        self._windows[response_id] = _Remembered(lane, entries, size)
         self._size += size + PRICE
         while self._size > self._limit or len(self._windows) > LANES:
             self.forget(next(iter(self._windows)))

@@ -1,4 +1,4 @@
-"""Values as text for a model: of any size, without holding up others, and within bounds where a value has none.
+"""Values and errors as text for a model: of any size, without holding up others, within bounds where there are none.
 
 What is written at once is small, so that other threads get their turn; in between it can be stopped. Of a text that is
 too long only head and tail are kept, and an iterator is not read for ever.
@@ -15,23 +15,39 @@ from typing import Any
 from pydantic_core import PydanticSerializationError, to_json
 
 from antwort.errors import FunctionError
-
-__all__ = ["NOTHING", "Stop", "StoppedError", "as_text", "capped", "encodable", "short_text"]
+from antwort.observability import Redactor
 
 NOTHING = "(no output)"
 
+
 _READ = 8
 """How many times the limit of the text an iterator is read for."""
+
+
 _UNLIMITED = 100_000
 """The limit that an iterator is read by if the text has none."""
+
+
 _BATCH = 1000
+
+
 _SMALL = 1000
 """How many values are written at once."""
+
+
 _SMALL_TEXT = 50_000
 """How many characters are."""
+
+
 _DEPTH = 200
+
+
 _SCALARS = frozenset({int, float, bool, type(None)})
+
+
 _SIZED = (list, tuple, set, frozenset, deque)
+
+
 _UNREAD = '"[… the rest was not read …]"'
 
 
@@ -254,3 +270,43 @@ def _json(value: Any) -> str:
 def _unwritable(value: Any, reason: str) -> FunctionError:
     what = type(value).__name__
     return FunctionError(f"The function returned a {what}, which cannot be written as JSON: {reason}")
+
+
+_SHOWN = 500
+
+
+_READ_OF_ERROR = 5000
+"""Characters of a text that are looked at. It may be of any length, and whoever waits must not wait for it."""
+
+
+_SHOWN_CAUSES = 3
+
+
+_DEEPEST = 5
+"""How many groups within each other are opened."""
+
+
+def described(error: BaseException, redactor: Redactor) -> str:
+    """Name an exception nobody expected, in one line and without secrets; of a group, what is in it."""
+    return _described(error, redactor, 0)
+
+
+def _described(error: BaseException, redactor: Redactor, depth: int) -> str:
+    if isinstance(error, BaseExceptionGroup) and depth < _DEEPEST:
+        causes = [_described(cause, redactor, depth + 1) for cause in error.exceptions[:_SHOWN_CAUSES]]
+        return "; ".join(causes)[:_SHOWN]
+    text = _line(error)
+    kind = type(error).__name__
+    return redactor.text(f"{kind}: {text}" if text else kind)[:_SHOWN]
+
+
+def _line(error: BaseException) -> str:
+    """Return the text of an exception in one line; of a long one, the beginning."""
+    try:
+        text = str.__str__(str(error))
+    except BaseException:  # noqa: BLE001 - a stranger's __str__ may fail as well, or want to end the process
+        return ""
+    words = text[:_READ_OF_ERROR].split()
+    if len(text) > _READ_OF_ERROR and words and len(words[-1]) < _READ_OF_ERROR:
+        words.pop()  # it may be half a secret, which is not known for one
+    return " ".join(words)

@@ -6,12 +6,13 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, TypeVar
 
-__all__ = ["MANY", "MUCH", "LargeWork", "is_large"]
-
 T = TypeVar("T")
+
 
 MANY = 250
 """Items and parts of them from which on a list is large: each costs some ten microseconds at every step."""
+
+
 MUCH = 500_000
 """Characters from which on a text is large."""
 

@@ -3,7 +3,7 @@
 import functools
 import inspect
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import NoneType
 from typing import Any, Generic, Protocol, TypeVar
@@ -13,18 +13,20 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import compile_path
+from starlette.types import Receive, Scope, Send
 from typing_extensions import override
 
+from antwort.callables import HandlerKind, handler_kind, is_context, modern, read_docstring, type_hints
+from antwort.concurrency.threads import WorkerThreads
 from antwort.context import Context
 from antwort.errors import APIError, DefinitionError, MethodNotAllowedError, NotFoundError
-from antwort.functions.inputs import QueryParameter, path_reader, query_parameter, read_body
-from antwort.functions.signature import HandlerKind, handler_kind, is_context, modern, read_docstring, type_hints
-from antwort.functions.threads import WorkerThreads
-
-__all__ = ["Example", "Match", "Route", "RouteTable", "Routed", "answers_the_same", "clashes", "no_route"]
+from antwort.web.parameters import QueryParameter, path_reader, query_parameter, read_model
 
 RouteHandler = Callable[..., Any]
+
+
 _Source = Callable[[Context | None, Request, Any], Any]
+
 
 _METHODS = {"GET", "POST", "PUT", "PATCH", "DELETE"}
 
@@ -197,7 +199,7 @@ class Route:
 
     async def call(self, ctx: Context | None, request: Request, threads: WorkerThreads | None = None) -> Any:
         """Fill the handler's parameters and call it; one written as plain `def` on one of the threads."""
-        body = None if self._model is None else await read_body(request, self._model)
+        body = None if self._model is None else await read_model(request, self._model)
         arguments = {name: source(ctx, request, body) for name, source in self._plan.items()}
         if handler_kind(self.handler) is HandlerKind.SYNC:  # on a thread, so that it cannot hold up other requests
             work = functools.partial(self.handler, **arguments)
@@ -316,3 +318,22 @@ def _overlap(one: list[str], other: list[str]) -> bool:
         if mine != theirs and "{" not in mine and "{" not in theirs:
             return False
     return len(one) == len(other)
+
+
+@dataclass(frozen=True, slots=True)
+class RawRoute:
+    """A method, a path without parameters, and an ASGI app that answers there."""
+
+    method: str
+    path: str
+    app: Callable[[Scope, Receive, Send], Awaitable[None]]
+    summary: str
+    scope: str | None = None
+    """As in Route."""
+    # The rest is for the API description only, as in Route.
+    body: Any = field(default=None, compare=False)
+    returns: Any = field(default=None, compare=False)
+    streams: bool = False
+    upstream: bool = False
+    errors: Sequence[type[APIError]] = ()
+    examples: Sequence[Example] = field(default=(), compare=False)

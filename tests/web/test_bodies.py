@@ -19,9 +19,9 @@ from antwort import Antwort
 from antwort.config import Config, ServerConfig
 from antwort.errors import BadRequestError, ServiceUnavailableError, UnsupportedMediaTypeError
 from antwort.provider import Provider, route
-from antwort.server.bodies import read_body, require_json
 from antwort.server.middleware import Bodies, BodyLimitMiddleware, ErrorMiddleware
 from antwort.testing import Gate, ScriptedBackend, Turn, running, turn
+from antwort.web.bodies import read_body, require_json
 
 
 def receiving(*messages: Any) -> Any:

@@ -19,7 +19,7 @@ from starlette.responses import StreamingResponse
 from antwort import Antwort
 from antwort.config import Config, ConnectionsConfig, ServerConfig
 from antwort.provider import Provider, Request, Response, route
-from antwort.server.connections import Connections
+from antwort.server.client_connections import Connections
 from antwort.testing import RunningApp, running
 
 PATIENCE = 30.0

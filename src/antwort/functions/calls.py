@@ -1,12 +1,12 @@
-"""What a call is and what it gives back."""
+"""What a call is, what it gives back, and the protocol between a loop and whatever executes calls."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
-from antwort.functions.text import as_text
-
-__all__ = ["ToolCall", "ToolResult"]
+from antwort.context import Context
+from antwort.functions.output import as_text
+from antwort.functions.spec import FunctionSpec
 
 STATUSES = frozenset(
     {"success", "error", "invalid_arguments", "timeout", "denied", "unavailable", "unknown", "cancelled"}
@@ -53,3 +53,22 @@ class ToolResult:
     def error(cls, message: str, status: str = "error") -> "ToolResult":
         """Make an error result."""
         return cls(message, is_error=True, status=status)
+
+
+@runtime_checkable
+class ToolExecutor(Protocol):
+    """Something that offers functions and executes them. The loop has a list of these and cannot tell them apart."""
+
+    def discovered_tools(self, ctx: Context | None = None) -> Sequence[FunctionSpec]:
+        """Return the functions it offers to the agent of this context."""
+
+    def can_execute(self, name: str) -> bool:
+        """Tell whether a call of this name is for this executor."""
+
+    async def execute(
+        self, name: str, params: str | bytes | Mapping[str, Any], ctx: Context | None = None
+    ) -> ToolResult:
+        """Execute a call. A failure is a result; nothing is raised but the caller's own cancellation."""
+
+    async def close(self) -> None:
+        """Give everything back."""

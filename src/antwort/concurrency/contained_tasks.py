@@ -12,9 +12,8 @@ from typing import Any, Generic, TypeVar
 
 from typing_extensions import override
 
-__all__ = ["ContainedTask", "ExitRefusedError", "SpawnedTasks", "end_tasks"]
-
 T = TypeVar("T")
+
 
 _OWNER: ContextVar[str | None] = ContextVar("antwort_task_owner", default=None)
 """The name of the contained task in which code runs, also in the tasks that it starts."""

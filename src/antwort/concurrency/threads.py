@@ -7,9 +7,7 @@ from collections.abc import Callable
 from queue import SimpleQueue
 from typing import Any
 
-from antwort.functions.slots import Slots
-
-__all__ = ["Job", "WorkerThreads"]
+from antwort.concurrency.slots import Slots
 
 
 class Job:

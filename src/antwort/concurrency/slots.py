@@ -3,8 +3,6 @@
 import asyncio
 from collections import deque
 
-__all__ = ["Slots"]
-
 
 class Slots:
     """A number of places, handed out in the order of asking.

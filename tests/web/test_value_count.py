@@ -12,9 +12,9 @@ from websockets.sync.client import connect
 from antwort import Antwort
 from antwort.config import Config, EngineConfig, ServerConfig
 from antwort.errors import BadRequestError
-from antwort.server.values import Values, check_values
 from antwort.testing import ScriptedBackend, running
 from antwort.types import JSON
+from antwort.web.bodies import ValueCount, check_values
 
 MOST = ServerConfig().max_values
 ASK: JSON = {"model": "scripted", "input": "Hi"}
@@ -92,7 +92,7 @@ def test_values_are_counted_alike_wherever_a_text_is_cut() -> None:
     marks = sum(1 for _ in _marks(json.loads(text)))
     for first in range(len(text)):
         for second in range(first, len(text)):
-            values = Values(marks)
+            values = ValueCount(marks)
             for piece in (text[:first], text[first:second], text[second:]):
                 values.take(piece)
             with pytest.raises(BadRequestError, match="more than"):

@@ -1,7 +1,7 @@
 """What a route's handler gets from a request: values of the path, of the query, and the body."""
 
 import inspect
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
 
@@ -10,9 +10,8 @@ from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails, from_json
 from starlette.requests import Request
 
-from antwort.errors import BadRequestError, DefinitionError, UnsupportedMediaTypeError
-
-__all__ = ["QueryParameter", "check_claim", "path_reader", "query_parameter", "read_body"]
+from antwort.errors import BadRequestError, DefinitionError
+from antwort.web.bodies import check_claim
 
 Read = Callable[[Any], Any]
 
@@ -77,44 +76,7 @@ def path_reader(name: str, hint: Any) -> Callable[[Request], Any]:
     return lambda request: _checked(validate, request.path_params[name], name)
 
 
-def check_claim(headers: Iterable[tuple[bytes, bytes]]) -> None:
-    """Refuse a body that does not claim to be JSON; one that claims nothing is taken from programs, not from web pages.
-
-    Browsers let a page of any site send forms, plain text and bodies without a type to any server, without asking it
-    first. They send the page's origin along. A body that was encoded, such as by gzip, is refused as well: nobody here
-    decodes one, and what a small one becomes would have to be bounded.
-    """
-    claimed = from_page = False
-    for name, value in headers:
-        if name == b"content-type":
-            _check_media_type(value)
-            claimed = True
-        elif name == b"content-encoding":
-            _check_encoding(value)
-        elif name == b"origin":
-            from_page = True
-    if from_page and not claimed:
-        raise UnsupportedMediaTypeError("Web pages must say that they send JSON (content-type: application/json).")
-
-
-def _check_media_type(value: bytes) -> None:
-    kind = value.partition(b";")[0].strip().lower()
-    if kind not in {b"application/json", b"text/json"} and not kind.endswith(b"+json"):
-        shown = kind.decode("latin-1")
-        raise UnsupportedMediaTypeError(f"Send JSON (content-type: application/json), not '{shown}'.")
-
-
-def _check_encoding(value: bytes) -> None:
-    encoding = value.strip().lower()
-    if encoding not in {b"", b"identity"}:
-        shown = encoding.decode("latin-1")
-        raise UnsupportedMediaTypeError(
-            f"Send the body as it is, without the header Content-Encoding: '{shown}' is not decoded here.",
-            headers={"accept-encoding": "identity"},
-        )
-
-
-async def read_body(request: Request, model: type[BaseModel]) -> BaseModel:
+async def read_model(request: Request, model: type[BaseModel]) -> BaseModel:
     """Read a body as a model; BadRequestError with the first field that does not fit."""
     check_claim(request.scope["headers"])
     raw = await request.body()

@@ -11,10 +11,10 @@ from starlette.exceptions import HTTPException
 from antwort import Antwort
 from antwort.config import Config
 from antwort.errors import DefinitionError
-from antwort.functions import FunctionRegistry, Route
-from antwort.functions.routes import RouteTable
+from antwort.functions import FunctionRegistry
 from antwort.provider import ConflictError, Context, Provider, Request, Response, route
 from antwort.testing import running
+from antwort.web.routes import Route, RouteTable
 
 Word = Annotated[str, Field(max_length=5)]
 

@@ -3,7 +3,7 @@
 import pytest
 from typing_extensions import override
 
-from antwort.functions.trouble import described
+from antwort.functions.output import described
 from antwort.observability import Redactor
 
 

@@ -1,54 +1,24 @@
 """Serving the routes of providers: guarded, measured, isolated."""
 
 import asyncio
-import logging
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any
 
-import msgspec
-from pydantic_core import to_json
-from starlette.exceptions import HTTPException
-from starlette.requests import ClientDisconnect, Request
-from starlette.responses import JSONResponse, Response
+from starlette.requests import Request
+from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
 
-from antwort.context import Context
+from antwort.concurrency.threads import WorkerThreads
 from antwort.errors import (
-    APIError,
-    AuthenticationError,
-    BadRequestError,
-    InternalServerError,
     PermissionDeniedError,
 )
 from antwort.functions.metrics import FunctionMetrics
-from antwort.functions.routes import Match, Route, RouteTable, no_route
-from antwort.functions.threads import WorkerThreads
 from antwort.http_client import HttpClient
+from antwort.web.answers import as_api_error, error_response, json_response
+from antwort.web.asgi_scope import DENIED, REQUEST_ID, ROUTE, _authenticated, authorize
+from antwort.web.routes import Match, Route, RouteTable, no_route
 
-__all__ = [
-    "CONTEXT",
-    "DENIED",
-    "REQUEST_ID",
-    "ROUTE",
-    "ProviderRoutes",
-    "as_api_error",
-    "authorize",
-    "error_response",
-    "json_response",
-]
-
-logger = logging.getLogger(__name__)
-
-CONTEXT = "antwort.context"
-"""The key of the ASGI scope under which authentication leaves the context."""
-DENIED = "antwort.denied"
-"""The key of the ASGI scope under which a provider's route leaves the error for what the caller may not do."""
-REQUEST_ID = "antwort.request_id"
-"""The key of the ASGI scope that holds the request id."""
-ROUTE = "antwort.route"
-"""The key of the ASGI scope under which routing leaves the pattern it matched, for metrics."""
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 
 
@@ -152,59 +122,3 @@ class ProviderRoutes:
                 scope[DENIED] = error
             where = f"route {mounted.route} of provider '{mounted.provider}'"
             return error_response(as_api_error(error, where, scope.get(REQUEST_ID)))
-
-
-def _authenticated(scope: Scope) -> Context:
-    context = scope.get(CONTEXT)
-    if not isinstance(context, Context):
-        raise AuthenticationError("Missing credentials. Send 'Authorization: Bearer <API key>'.")
-    return context
-
-
-def authorize(context: Context | None, scopes: str | None) -> None:
-    """Raise PermissionDeniedError unless the caller's credentials carry every scope a route needs, parted by blanks."""
-    for scope in scopes.split() if scopes else ():
-        if context is None:
-            raise PermissionDeniedError(f"The credentials lack the scope '{scope}'.")
-        context.require(scope)
-
-
-def json_response(value: Any, status: int = 200) -> Response:
-    """Write a handler's value: a Response as it is, None as 204, anything else as JSON; ValueError if there is none."""
-    if isinstance(value, Response):
-        return value
-    if value is None or status == 204:
-        return Response(status_code=204)
-    body = to_json(value)
-    if b"NaN" in body or b"Infinity" in body:  # a number that JSON does not have, or only the word
-        try:
-            msgspec.json.decode(body)
-        except msgspec.DecodeError:
-            raise ValueError("the answer has a NaN or an infinite number in it, which JSON cannot express") from None
-    return Response(body, status, media_type="application/json")
-
-
-def error_response(error: APIError) -> Response:
-    """Write an error in the OpenAI envelope."""
-    return JSONResponse(error.envelope(), error.status, error.headers)
-
-
-def as_api_error(error: BaseException, where: str, request_id: str | None = None) -> APIError:
-    """Turn whatever a handler raised into what the client may see; the rest goes to the log."""
-    if isinstance(error, APIError):
-        return error
-    if isinstance(error, HTTPException):  # Starlette's own, which authors may know better than ours
-        return _from_http(error)
-    if isinstance(error, ClientDisconnect):
-        return BadRequestError("The client went away before the body was complete.")
-    logger.error("%s failed", where, exc_info=error)
-    hint = f" (request id {request_id})" if request_id else ""
-    return InternalServerError(f"The server had an error while handling the request; its log has the details{hint}.")
-
-
-def _from_http(error: HTTPException) -> APIError:
-    api_error = APIError(error.detail, headers=error.headers)
-    api_error.status = error.status_code
-    if error.status_code < 500:
-        api_error.type = BadRequestError.type
-    return api_error

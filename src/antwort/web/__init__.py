@@ -1,0 +1,1 @@
+"""The small HTTP kernel: routes and what their handlers get, bodies, pages of lists, answers."""

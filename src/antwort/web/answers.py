@@ -1,0 +1,68 @@
+"""Answers: values as JSON, and errors in the envelope of the OpenAI API."""
+
+import logging
+from typing import Any
+
+import msgspec
+from pydantic_core import to_json
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
+from starlette.responses import JSONResponse, Response
+from starlette.types import Message, Send
+
+from antwort.errors import (
+    APIError,
+    BadRequestError,
+    InternalServerError,
+)
+
+logger = logging.getLogger(__name__)
+
+
+def json_response(value: Any, status: int = 200) -> Response:
+    """Write a handler's value: a Response as it is, None as 204, anything else as JSON; ValueError if there is none."""
+    if isinstance(value, Response):
+        return value
+    if value is None or status == 204:
+        return Response(status_code=204)
+    body = to_json(value)
+    if b"NaN" in body or b"Infinity" in body:  # a number that JSON does not have, or only the word
+        try:
+            msgspec.json.decode(body)
+        except msgspec.DecodeError:
+            raise ValueError("the answer has a NaN or an infinite number in it, which JSON cannot express") from None
+    return Response(body, status, media_type="application/json")
+
+
+def error_response(error: APIError) -> Response:
+    """Write an error in the OpenAI envelope."""
+    return JSONResponse(error.envelope(), error.status, error.headers)
+
+
+def as_api_error(error: BaseException, where: str, request_id: str | None = None) -> APIError:
+    """Turn whatever a handler raised into what the client may see; the rest goes to the log."""
+    if isinstance(error, APIError):
+        return error
+    if isinstance(error, HTTPException):  # Starlette's own, which authors may know better than ours
+        return _from_http(error)
+    if isinstance(error, ClientDisconnect):
+        return BadRequestError("The client went away before the body was complete.")
+    logger.error("%s failed", where, exc_info=error)
+    hint = f" (request id {request_id})" if request_id else ""
+    return InternalServerError(f"The server had an error while handling the request; its log has the details{hint}.")
+
+
+def _from_http(error: HTTPException) -> APIError:
+    api_error = APIError(error.detail, headers=error.headers)
+    api_error.status = error.status_code
+    if error.status_code < 500:
+        api_error.type = BadRequestError.type
+    return api_error
+
+
+async def send_json(send: Send, body: bytes) -> None:
+    """Answer with JSON that is written already."""
+    headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
+    start: Message = {"type": "http.response.start", "status": 200, "headers": headers}
+    await send(start)
+    await send({"type": "http.response.body", "body": body})

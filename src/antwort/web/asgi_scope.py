@@ -1,0 +1,39 @@
+"""What the pipeline leaves in the ASGI scope of a request, and what is read from there."""
+
+from starlette.types import Scope
+
+from antwort.context import Context
+from antwort.errors import (
+    AuthenticationError,
+    PermissionDeniedError,
+)
+
+CONTEXT = "antwort.context"
+"""The key of the ASGI scope under which authentication leaves the context."""
+
+
+DENIED = "antwort.denied"
+"""The key of the ASGI scope under which a provider's route leaves the error for what the caller may not do."""
+
+
+REQUEST_ID = "antwort.request_id"
+"""The key of the ASGI scope that holds the request id."""
+
+
+ROUTE = "antwort.route"
+"""The key of the ASGI scope under which routing leaves the pattern it matched, for metrics."""
+
+
+def _authenticated(scope: Scope) -> Context:
+    context = scope.get(CONTEXT)
+    if not isinstance(context, Context):
+        raise AuthenticationError("Missing credentials. Send 'Authorization: Bearer <API key>'.")
+    return context
+
+
+def authorize(context: Context | None, scopes: str | None) -> None:
+    """Raise PermissionDeniedError unless the caller's credentials carry every scope a route needs, parted by blanks."""
+    for scope in scopes.split() if scopes else ():
+        if context is None:
+            raise PermissionDeniedError(f"The credentials lack the scope '{scope}'.")
+        context.require(scope)
