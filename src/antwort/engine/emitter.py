@@ -73,8 +73,8 @@ class Emitter:
     client to carry: the model's, if it wants them, and those that only the model server reads.
     `whole_calls` holds such a call back until it is complete, for runs that may have to start a turn again.
     `call_ids` makes the ids of calls unique: an output belongs to one call.
-    `places` tells where the items that readers were told of before stand in the output, -1 if they are no part of it:
-    readers count all of them.
+    `positions` tells where the items that readers were told of before stand in the output, -1 if they are no part of
+    it: readers count all of them.
     """
 
     def __init__(
@@ -90,7 +90,7 @@ class Emitter:
         seal_opaque: Callable[[str], str] | None = None,
         whole_calls: bool = False,
         sequence: int = 0,
-        places: Sequence[int] = (),
+        positions: Sequence[int] = (),
     ) -> None:
         self.response = response
         self.events = Events(None if sink is None else sink.put, sequence)
@@ -102,7 +102,7 @@ class Emitter:
         self.seal = seal
         self._seal_opaque = seal_opaque
         self._whole_calls = whole_calls
-        self._places = list(places)
+        self._positions = list(positions)
         self._open: Writer | None = None
         self._calls: dict[int, ModelCall] = {}
         self.turn_usage: Usage | None = None
@@ -212,7 +212,7 @@ class Emitter:
                 if call.item.status != "in_progress":  # the turn has ended before
                     continue
                 # Only the last item of a response may be incomplete.
-                is_last = call.output_index == len(self._places) - 1
+                is_last = call.output_index == len(self._positions) - 1
                 self._close_call(call, "incomplete" if is_last else "completed")
             elif call.is_client and not cut:
                 if call.is_custom:
@@ -235,8 +235,8 @@ class Emitter:
 
     def add(self, item: Item) -> int:
         """Begin an item: give it the next index and tell so."""
-        index = len(self._places)
-        self._places.append(len(self.response.output))
+        index = len(self._positions)
+        self._positions.append(len(self.response.output))
         self.response.output.append(item)
         self.events.emit("response.output_item.added", output_index=index, item=item)
         return index
@@ -244,16 +244,16 @@ class Emitter:
     def done(self, index: int) -> None:
         """End an item."""
         self.events.emit(
-            "response.output_item.done", output_index=index, item=self.response.output[self._places[index]]
+            "response.output_item.done", output_index=index, item=self.response.output[self._positions[index]]
         )
 
     def replace(self, item: JSON) -> int:
         """Put an item in the place of the one with its id, and return its index; -1 if the output does not have it."""
         output = self.response.output
-        for index, place in enumerate(self._places):
-            old = output[place] if place >= 0 else None
+        for index, position in enumerate(self._positions):
+            old = output[position] if position >= 0 else None
             if isinstance(old, dict) and old.get("id") == item["id"]:
-                output[place] = item
+                output[position] = item
                 return index
         return -1
 
@@ -263,13 +263,13 @@ class Emitter:
         index = self.add({**item, "status": "in_progress"})
         self.phase(index, item["type"], "compacting")
         item["encrypted_content"] = encrypted_content
-        self.response.output[self._places[index]] = item
+        self.response.output[self._positions[index]] = item
         self.done(index)
         return item
 
     def phase(self, index: int, item_type: str, phase: str) -> None:
         """Tell that a hosted call has reached a phase."""
-        item = self.response.output[self._places[index]]
+        item = self.response.output[self._positions[index]]
         if isinstance(item, dict):
             self.events.emit(f"response.{item_type}.{phase}", output_index=index, item_id=item["id"])
 
@@ -317,11 +317,11 @@ class Emitter:
         self.close_open("completed")
         item = call.item = CustomToolCall(id=new_id("ctc"), call_id=call.call_id, name=call.name)
         call.output_index = self.add(item)
-        place = {"item_id": item.id, "output_index": call.output_index}
+        at = {"item_id": item.id, "output_index": call.output_index}
         item.input = custom_input(call.arguments)
         if item.input:
-            self.events.emit("response.custom_tool_call_input.delta", **place, delta=item.input)
-        self.events.emit("response.custom_tool_call_input.done", **place, input=item.input)
+            self.events.emit("response.custom_tool_call_input.delta", **at, delta=item.input)
+        self.events.emit("response.custom_tool_call_input.done", **at, input=item.input)
         item.status = "completed"
         self.done(call.output_index)
 

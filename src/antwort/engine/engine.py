@@ -124,10 +124,10 @@ class Engine:
         sink: EventSink | None,
         *,
         sequence: int = 0,
-        places: Sequence[int] = (),
+        positions: Sequence[int] = (),
         resumed: bool = False,
     ) -> Loop:
-        """Return the loop that makes a response; `sequence` and `places` are what readers were told before."""
+        """Return the loop that makes a response; `sequence` and `positions` are what readers were told before."""
         return Loop(
             plan,
             journal,
@@ -139,7 +139,7 @@ class Engine:
             seals=self.planner.seals(plan.ctx, plan.response),
             large_work=self.large_work,
             sequence=sequence,
-            places=places,
+            positions=positions,
             resumed=resumed,
         )
 

@@ -80,23 +80,23 @@ def _replay_item(item: JSON, index: int, events: Events) -> None:
     kind = item["type"]
     begun = {**item, "status": "in_progress", **_EMPTY.get(kind, {})}
     events.emit("response.output_item.added", output_index=index, item=begun)
-    place = {"item_id": item["id"], "output_index": index}
+    at = {"item_id": item["id"], "output_index": index}
     if kind == "function_call":
         if item["arguments"]:
-            events.emit("response.function_call_arguments.delta", **place, delta=item["arguments"])
-        events.emit("response.function_call_arguments.done", **place, name=item["name"], arguments=item["arguments"])
+            events.emit("response.function_call_arguments.delta", **at, delta=item["arguments"])
+        events.emit("response.function_call_arguments.done", **at, name=item["name"], arguments=item["arguments"])
     elif kind == "custom_tool_call":
         if item["input"]:
-            events.emit("response.custom_tool_call_input.delta", **place, delta=item["input"])
-        events.emit("response.custom_tool_call_input.done", **place, input=item["input"])
+            events.emit("response.custom_tool_call_input.delta", **at, delta=item["input"])
+        events.emit("response.custom_tool_call_input.done", **at, input=item["input"])
     elif kind in {"message", "reasoning"}:
         for number, part in enumerate(item.get("summary") or ()):
-            _replay_summary(part, {**place, "summary_index": number}, events)
+            _replay_summary(part, {**at, "summary_index": number}, events)
         for number, part in enumerate(item.get("content") or ()):
-            _replay_part(part, {**place, "content_index": number}, events)
+            _replay_part(part, {**at, "content_index": number}, events)
     elif kind.endswith("_call"):
         for phase in ("in_progress", "completed") if item.get("status") == "completed" else ("in_progress",):
-            events.emit(f"response.{kind}.{phase}", **place)
+            events.emit(f"response.{kind}.{phase}", **at)
     events.emit("response.output_item.done", output_index=index, item=item)
 
 
@@ -110,31 +110,27 @@ _EMPTY: dict[str, JSON] = {
 """What items have not yet when they begin."""
 
 
-def _replay_summary(part: JSON, place: JSON, events: Events) -> None:
-    events.emit("response.reasoning_summary_part.added", **place, part={**part, "text": ""})
-    events.emit("response.reasoning_summary_text.delta", **place, delta=part["text"])
-    events.emit("response.reasoning_summary_text.done", **place, text=part["text"])
-    events.emit("response.reasoning_summary_part.done", **place, part=part)
+def _replay_summary(part: JSON, at: JSON, events: Events) -> None:
+    events.emit("response.reasoning_summary_part.added", **at, part={**part, "text": ""})
+    events.emit("response.reasoning_summary_text.delta", **at, delta=part["text"])
+    events.emit("response.reasoning_summary_text.done", **at, text=part["text"])
+    events.emit("response.reasoning_summary_part.done", **at, part=part)
 
 
-def _replay_part(part: JSON, place: JSON, events: Events) -> None:
+def _replay_part(part: JSON, at: JSON, events: Events) -> None:
     kind = part["type"]
     if kind == "output_text":
-        events.emit(
-            "response.content_part.added", **place, part={**part, "text": "", "annotations": [], "logprobs": []}
-        )
+        events.emit("response.content_part.added", **at, part={**part, "text": "", "annotations": [], "logprobs": []})
         logprobs = part.get("logprobs") or []
         if part["text"]:
-            events.emit("response.output_text.delta", **place, delta=part["text"], logprobs=logprobs)
+            events.emit("response.output_text.delta", **at, delta=part["text"], logprobs=logprobs)
         for number, annotation in enumerate(part["annotations"]):
-            events.emit(
-                "response.output_text.annotation.added", **place, annotation_index=number, annotation=annotation
-            )
-        events.emit("response.output_text.done", **place, text=part["text"], logprobs=logprobs)
+            events.emit("response.output_text.annotation.added", **at, annotation_index=number, annotation=annotation)
+        events.emit("response.output_text.done", **at, text=part["text"], logprobs=logprobs)
     else:
         name, field = ("refusal", "refusal") if kind == "refusal" else ("reasoning_text", "text")
-        events.emit("response.content_part.added", **place, part={**part, field: ""})
+        events.emit("response.content_part.added", **at, part={**part, field: ""})
         if part[field]:
-            events.emit(f"response.{name}.delta", **place, delta=part[field])
-        events.emit(f"response.{name}.done", **place, **{field: part[field]})
-    events.emit("response.content_part.done", **place, part=part)
+            events.emit(f"response.{name}.delta", **at, delta=part[field])
+        events.emit(f"response.{name}.done", **at, **{field: part[field]})
+    events.emit("response.content_part.done", **at, part=part)

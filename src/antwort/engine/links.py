@@ -41,16 +41,16 @@ def part_links(part: Any, where: str) -> Iterator[Link]:
 
 async def check_links(links: Iterable[Link], check: CheckUrl) -> None:
     """Check each URL once; BadRequestError with the place of the first that may not be passed on."""
-    places: dict[str, str] = {}
+    first_seen: dict[str, str] = {}
     for where, url in links:
-        places.setdefault(url, where)
-        if len(places) > MOST:
+        first_seen.setdefault(url, where)
+        if len(first_seen) > MOST:
             raise BadRequestError(
                 f"Invalid value for '{where}': it is one too many; a request names up to {MOST} URLs.",
                 param=where,
                 code="too_many_urls",
             )
-    for url, where in places.items():
+    for url, where in first_seen.items():
         try:
             await check(url)
         except FunctionError as error:

@@ -51,7 +51,7 @@ class Loop:
         seals: Seals,
         large_work: LargeWork,
         sequence: int = 0,
-        places: Sequence[int] = (),
+        positions: Sequence[int] = (),
         resumed: bool = False,
     ) -> None:
         self.plan = plan
@@ -76,7 +76,7 @@ class Loop:
             seal_opaque=seals.seal_opaque,
             whole_calls=self.response.background,
             sequence=sequence,
-            places=places,
+            positions=positions,
         )
         self._coalescer = Coalescer(self.emitter) if self.response.background else None
         self._noted = len(self.response.output)

@@ -180,8 +180,8 @@ def _check(face: Hosted, tool: JSON, param: str) -> None:
     except FunctionError as error:
         raise BadRequestError(str(error), param=param, code="invalid_value") from None
     except BadRequestError as error:
-        place = f"{param}.{error.param}" if error.param else param
-        raise BadRequestError(error.message, param=place, code=error.code or "invalid_value") from None
+        where = f"{param}.{error.param}" if error.param else param
+        raise BadRequestError(error.message, param=where, code=error.code or "invalid_value") from None
     except BaseException as error:
         logger.exception("the check of a tool of type '%s' has failed", tool.get("type"))
         raise BadRequestError(

@@ -53,8 +53,8 @@ class Writer:
     def begin_part(self, part: Any, kind: str, tail: bytes) -> None:
         """Add the part that the pieces belong to."""
         self.kind = kind
-        self.place = {"item_id": self.item_id, "output_index": self.index, "content_index": 0}
-        self.output.events.emit("response.content_part.added", **self.place, part=part)
+        self.at = {"item_id": self.item_id, "output_index": self.index, "content_index": 0}
+        self.output.events.emit("response.content_part.added", **self.at, part=part)
         self.middle = b',"item_id":"%s","output_index":%d,"content_index":0,"delta":' % (
             self.item_id.encode(),
             self.index,
@@ -68,7 +68,7 @@ class Writer:
 
     def end(self, part: Any) -> None:
         """End the part and the item."""
-        self.output.events.emit("response.content_part.done", **self.place, part=part)
+        self.output.events.emit("response.content_part.done", **self.at, part=part)
         self.output.done(self.index)
 
 
@@ -88,7 +88,7 @@ class TextWriter(Writer):
         events = self.output.events
         if logprobs:
             self.part.logprobs += logprobs
-            events.emit("response.output_text.delta", **self.place, delta=delta, logprobs=logprobs)
+            events.emit("response.output_text.delta", **self.at, delta=delta, logprobs=logprobs)
         else:
             events.delta("response.output_text.delta", self.middle, delta, self.tail)
 
@@ -99,9 +99,9 @@ class TextWriter(Writer):
         part.annotations = self.output.cite(part.text)
         for number, annotation in enumerate(part.annotations):
             events.emit(
-                "response.output_text.annotation.added", **self.place, annotation_index=number, annotation=annotation
+                "response.output_text.annotation.added", **self.at, annotation_index=number, annotation=annotation
             )
-        events.emit("response.output_text.done", **self.place, text=part.text, logprobs=part.logprobs)
+        events.emit("response.output_text.done", **self.at, text=part.text, logprobs=part.logprobs)
         self.message.status = status
         self.end(part)
 
@@ -119,7 +119,7 @@ class RefusalWriter(Writer):
     @override
     def close(self, status: ItemStatus) -> None:
         self.part.refusal = "".join(self.pieces)
-        self.output.events.emit("response.refusal.done", **self.place, refusal=self.part.refusal)
+        self.output.events.emit("response.refusal.done", **self.at, refusal=self.part.refusal)
         self.message.status = status
         self.end(self.part)
 
@@ -160,8 +160,8 @@ class ReasoningWriter(Writer):
         text = "".join(self.pieces)
         if self.part is not None:
             self.part.text = text
-            self.output.events.emit("response.reasoning_text.done", **self.place, text=text)
-            self.output.events.emit("response.content_part.done", **self.place, part=self.part)
+            self.output.events.emit("response.reasoning_text.done", **self.at, text=text)
+            self.output.events.emit("response.content_part.done", **self.at, part=self.part)
         if self.opaque is not None:
             self.reasoning.encrypted_content = self.opaque
         elif self.output.seal is not None and text:
@@ -210,7 +210,7 @@ def annotations(text: str, sources: Mapping[int, Source]) -> list[JSON]:
         source = by_url.get(url.rstrip("/"))
         if source is not None:
             found.append((match.start(), match.start() + len(url), source))
-    return [_annotation(start, end, source) for start, end, source in sorted(found, key=lambda place: place[:2])]
+    return [_annotation(start, end, source) for start, end, source in sorted(found, key=lambda span: span[:2])]
 
 
 def _annotation(start: int, end: int, source: Source) -> JSON:

@@ -19,7 +19,7 @@ from antwort.runs.limits import TenantLimits
 from antwort.runs.log import RunLog
 from antwort.runs.outage import ModelOutage, patiently, pauses
 from antwort.runs.recovery import StoredRun
-from antwort.runs.takeovers import TAKEOVERS, Order, Place, Takeover, takeovers_of
+from antwort.runs.takeovers import TAKEOVERS, Takeover, TakeoverQueue, Ticket, takeovers_of
 from antwort.storage.base import (
     ACTIVE,
     FencedError,
@@ -63,7 +63,7 @@ class LocalRuns:
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._news: dict[str, asyncio.Event] = {}
         self._closing = False
-        self._order = Order(engine.settings.parallel_recoveries)
+        self._queue = TakeoverQueue(engine.settings.parallel_recoveries)
         self._taken: dict[str, Takeover] = {}
         """Runs that were taken up here and have not got further yet."""
 
@@ -120,10 +120,10 @@ class LocalRuns:
             if record is not None:
                 claimed.append(Takeover(tenant, response_id, record.epoch, takeovers_of(record)))
         for takeover in sorted(claimed, key=lambda takeover: takeover.before):
-            place = self._order.place(takeover)
+            ticket = self._queue.ticket(takeover)
             # It was accepted, so it counts and is not refused.
-            ends = (place.leave, self.limits.enter(takeover.tenant, always=True))
-            self._start(takeover.response_id, partial(self._take_up, takeover, place), partial(_call_all, ends))
+            ends = (ticket.leave, self.limits.enter(takeover.tenant, always=True))
+            self._start(takeover.response_id, partial(self._take_up, takeover, ticket), partial(_call_all, ends))
         return len(found)
 
     async def cancel(self, tenant: str, response_id: str) -> JSON:
@@ -244,15 +244,15 @@ class LocalRuns:
             async with asyncio.timeout(None if mine else LOOK):
                 await news.wait()
 
-    async def _run(self, loop: Loop | None, place: Place | None = None) -> None:
+    async def _run(self, loop: Loop | None, ticket: Ticket | None = None) -> None:
         """Bring a run to its end. While the store or the model server is away it waits, then goes on from the store.
 
-        `place` is that of a run that was taken up: it is left while the run waits, and once it got further.
+        `ticket` is that of a run that was taken up: it is left while the run waits, and once it got further.
         """
         outage, looks = ModelOutage(self.engine.settings.outage_patience), pauses()
         while loop is not None:
             tenant, response_id = loop.plan.ctx.tenant, loop.response.id
-            loop.on_progress = self._progress_of(loop, outage, place)
+            loop.on_progress = self._progress_of(loop, outage, ticket)
             try:
                 await loop.run()
             except FencedError:
@@ -275,30 +275,30 @@ class LocalRuns:
                 return
             else:
                 return
-            if place is not None:
-                place.leave()
+            if ticket is not None:
+                ticket.leave()
             await asyncio.sleep(pause)
-            if place is not None and response_id in self._taken:
-                await place.enter()
+            if ticket is not None and response_id in self._taken:
+                await ticket.enter()
             loop = await self._resumed(tenant, response_id)
 
-    def _progress_of(self, loop: Loop, outage: ModelOutage, place: Place | None) -> Callable[[], None]:
+    def _progress_of(self, loop: Loop, outage: ModelOutage, ticket: Ticket | None) -> Callable[[], None]:
         """Return what is called when a run got further."""
 
         def progress() -> None:
             outage.over()
-            if place is not None:
+            if ticket is not None:
                 loop.forget(TAKEOVERS)
                 self._taken.pop(loop.response.id, None)
-                place.leave()
+                ticket.leave()
 
         return progress
 
-    async def _take_up(self, takeover: Takeover, place: Place) -> None:
+    async def _take_up(self, takeover: Takeover, ticket: Ticket) -> None:
         """Go on with a run that was left unfinished, when it is its turn. Until then its record is not in memory."""
         tenant, response_id = takeover.tenant, takeover.response_id
         try:
-            await place.enter()
+            await ticket.enter()
             # Its turn may come late. By then it, or what it continues, may have been deleted.
             record = await patiently(lambda: self.engine.store.get(tenant, response_id))
             if record is None or record.epoch != takeover.epoch:
@@ -310,12 +310,12 @@ class LocalRuns:
             noted = {TAKEOVERS: takeover.before + 1}  # before it runs: it may be what ends the process
             await patiently(lambda: self.engine.store.note(tenant, response_id, takeover.epoch, noted))
             self._taken[response_id] = takeover
-            await self._run(await self._resumed(tenant, response_id, record), place)
+            await self._run(await self._resumed(tenant, response_id, record), ticket)
             self._taken.pop(response_id, None)
         except FencedError:
             return
         finally:
-            place.leave()
+            ticket.leave()
 
     async def _resumed(self, tenant: str, response_id: str, record: ResponseRecord | None = None) -> Loop | None:
         """Return the loop that goes on with a run from what is stored; one that cannot go on has failed."""

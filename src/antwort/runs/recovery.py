@@ -47,15 +47,15 @@ class OpenItem:
         text = "".join(self.pieces)
         part = self.part
         if part is not None:
-            place = {"item_id": self.item["id"], "output_index": self.index, "content_index": 0}
+            at = {"item_id": self.item["id"], "output_index": self.index, "content_index": 0}
             kind = part["type"]
             fields: JSON = {"refusal": text} if kind == "refusal" else {"text": text}
             if kind == "output_text":
                 fields["logprobs"] = self.logprobs
             part = {**part, **fields}
             if status != "incomplete":
-                events.emit(f"response.{kind}.done", **place, **fields)
-            events.emit("response.content_part.done", **place, part=part)
+                events.emit(f"response.{kind}.done", **at, **fields)
+            events.emit("response.content_part.done", **at, part=part)
             self.item["content"] = [part]
         self.item["status"] = status
         events.emit("response.output_item.done", output_index=self.index, item=self.item)
@@ -65,10 +65,10 @@ class OpenItem:
         if self.summary is None:
             return
         done = self.item.setdefault("summary", [])
-        place = {"item_id": self.item["id"], "output_index": self.index, "summary_index": len(done)}
+        at = {"item_id": self.item["id"], "output_index": self.index, "summary_index": len(done)}
         part = {"type": "summary_text", "text": "".join(self.summary)}
-        events.emit("response.reasoning_summary_text.done", **place, text=part["text"])
-        events.emit("response.reasoning_summary_part.done", **place, part=part)
+        events.emit("response.reasoning_summary_text.done", **at, text=part["text"])
+        events.emit("response.reasoning_summary_part.done", **at, part=part)
         done.append(part)
 
 
@@ -138,7 +138,7 @@ class StoredRun:
         kept = {entry.id for entry in entries if not (entry.call or {}).get("partial")}
         output = [item for item in state.output if item["id"] in kept]
         numbers = itertools.count()
-        self._places = [next(numbers) if item["id"] in kept else -1 for item in state.output]
+        self._positions = [next(numbers) if item["id"] in kept else -1 for item in state.output]
         self.response = msgspec.convert({**record.body, "output": output}, ResponseObject)
         self._emitter = Emitter(
             self.response,
@@ -147,7 +147,7 @@ class StoredRun:
             client_functions=(),
             whole_calls=True,
             sequence=state.sequence,
-            places=self._places,
+            positions=self._positions,
         )
         self._ending = Ending(self.response, self._journal, self._emitter, engine.metrics, self._keep_cut_off)
 
@@ -168,7 +168,9 @@ class StoredRun:
         self._begin()
         self._leave_out_cut_off()
         sequence = self._emitter.events.sequence
-        return self._engine.loop(plan, self._journal, self._log, sequence=sequence, places=self._places, resumed=True)
+        return self._engine.loop(
+            plan, self._journal, self._log, sequence=sequence, positions=self._positions, resumed=True
+        )
 
     def under_way(self) -> list[str]:
         """Return the names of the functions that were being executed."""

@@ -26,7 +26,7 @@ class Takeover:
     """How often it was taken up before, since it last got further."""
 
 
-class Order:
+class TakeoverQueue:
     """Lets runs go on a few at a time, in the order of asking.
 
     One that was taken up before and got no further may be what ended the process. It goes on alone, when no other that
@@ -41,11 +41,11 @@ class Order:
         self._no_others = asyncio.Event()
         self._no_others.set()
 
-    def place(self, takeover: Takeover) -> "Place":
-        """Return a run's place, which it enters and leaves; those with a run that is not suspect count at once."""
-        place = Place(self, suspect=takeover.before > 0)
-        place.expect()
-        return place
+    def ticket(self, takeover: Takeover) -> "Ticket":
+        """Return a run's ticket, which it enters and leaves; those with a run that is not suspect count at once."""
+        ticket = Ticket(self, suspect=takeover.before > 0)
+        ticket.expect()
+        return ticket
 
     async def enter(self, *, suspect: bool) -> None:
         """Wait for a turn."""
@@ -75,11 +75,11 @@ class Order:
             self._no_others.set()
 
 
-class Place:
-    """The place of one run. It is left when the run got further, waits for something, or is over."""
+class Ticket:
+    """The turn of one run in the queue. It is given away when the run got further, waits for something, or is over."""
 
-    def __init__(self, order: Order, *, suspect: bool) -> None:
-        self._order = order
+    def __init__(self, queue: TakeoverQueue, *, suspect: bool) -> None:
+        self._queue = queue
         self._suspect = suspect
         self._expected = self._entered = False
 
@@ -87,19 +87,19 @@ class Place:
         """Take note that the run will ask for its turn: those that must be alone wait for it."""
         if not (self._suspect or self._expected):
             self._expected = True
-            self._order.count(1)
+            self._queue.count(1)
 
     async def enter(self) -> None:
         """Wait for the turn."""
         self.expect()
-        await self._order.enter(suspect=self._suspect)
+        await self._queue.enter(suspect=self._suspect)
         self._entered = True
 
     def leave(self) -> None:
         """Give the turn away, if the run has it."""
         if self._entered:
             self._entered = False
-            self._order.leave(suspect=self._suspect)
+            self._queue.leave(suspect=self._suspect)
         if self._expected:
             self._expected = False
-            self._order.count(-1)
+            self._queue.count(-1)

@@ -23,7 +23,7 @@ class TextConfig(Struct, kw_only=True, forbid_unknown_fields=True):
     verbosity: Literal["low", "medium", "high"] | None = None
 
 
-class Reasoning(Struct, kw_only=True):
+class ReasoningOptions(Struct, kw_only=True):
     """How much the model should think, and what it shows of it."""
 
     effort: str | None = None
@@ -66,7 +66,7 @@ class CreateResponse(Struct, kw_only=True, forbid_unknown_fields=True):
     top_logprobs: Annotated[int, Meta(ge=0, le=20)] | None = None
     max_output_tokens: Annotated[int, Meta(ge=16)] | None = None
     max_tool_calls: Annotated[int, Meta(ge=1)] | None = None
-    reasoning: Reasoning | None = None
+    reasoning: ReasoningOptions | None = None
     stream: bool | None = None
     stream_options: StreamOptions | None = None
     background: bool | None = None
