@@ -24,7 +24,7 @@ async def keep(store: Store, name: str, days: float, *, events: int = 0, **chang
     await store.add_events(made.tenant, name, 0, [event(number) for number in range(events)])
 
 
-async def talked(store: Store, name: str, days: float, monkeypatch: pytest.MonkeyPatch) -> None:
+async def converse(store: Store, name: str, days: float, monkeypatch: pytest.MonkeyPatch) -> None:
     """Store a conversation that was used some days ago."""
     monkeypatch.setattr(conversations, "_now", lambda: int(NOW - days * DAY))
     await store.conversations.create(ConversationRecord(name, TENANT, NOW - 400 * DAY), [entry(f"item_{name}")])
@@ -88,9 +88,9 @@ async def test_what_continues_a_deleted_response_goes_on_from_the_one_before(sto
 async def test_a_conversation_is_as_old_as_its_last_use(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(retention, "SLICE", 2)
     for number in range(5):
-        await talked(store, f"unused_{number}", 50, monkeypatch)
+        await converse(store, f"unused_{number}", 50, monkeypatch)
     for name in ("said", "renamed", "answered"):
-        await talked(store, name, 50, monkeypatch)
+        await converse(store, name, 50, monkeypatch)
     monkeypatch.setattr(conversations, "_now", lambda: NOW)
     await store.conversations.add(TENANT, "said", [entry("new")])
     await store.conversations.update(TENANT, "renamed", {"name": "new"})
@@ -111,8 +111,8 @@ async def test_a_conversation_is_as_old_as_its_last_use(store: Store, monkeypatc
 async def test_a_conversation_that_a_background_response_is_going_on_in_stays(
     store: Store, monkeypatch: pytest.MonkeyPatch, status: str
 ) -> None:
-    await talked(store, "busy", 50, monkeypatch)
-    await talked(store, "idle", 50, monkeypatch)
+    await converse(store, "busy", 50, monkeypatch)
+    await converse(store, "idle", 50, monkeypatch)
     fields: dict[str, Any] = {"background": True, "created_at": NOW}
     await store.create(record("elsewhere", status=status, **fields))
     await store.create(record("over", status="completed", conversation_id="idle", **fields))
@@ -129,7 +129,7 @@ async def test_a_conversation_that_a_background_response_is_going_on_in_stays(
 async def test_a_conversation_that_a_response_goes_on_with_is_used_from_its_beginning(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    await talked(store, "old", 50, monkeypatch)
+    await converse(store, "old", 50, monkeypatch)
     monkeypatch.setattr(conversations, "_now", lambda: NOW)
     history = await store.conversations.history(TENANT, "old")
     assert history is not None
@@ -177,7 +177,7 @@ async def test_what_a_tenant_has_stored_is_counted_in_bytes(store: Store, monkey
     small = await store.retention.usage(TENANT)
     assert 300 < small < 2000
     await store.append(TENANT, "resp_1", 0, [entry("msg_2", "ä" * 10_000)], start=1)
-    await talked(store, "conv_1", 1, monkeypatch)
+    await converse(store, "conv_1", 1, monkeypatch)
     await store.conversations.add(TENANT, "conv_1", [entry("msg_3", "\\" * 1000)])
     await store.records("shelf").create(TENANT, "book", "b1", {"text": "x" * 5000})
     await keep(store, "theirs", 1, tenant="other")

@@ -14,7 +14,7 @@ OTHER = "other"
 CONVERSATION = ConversationRecord("conv_1", TENANT, 1_700_000_000, {"topic": "tea", "odd": "ü\u0000 \"'%?"})
 
 
-async def talk(store: Store, *item_ids: str, **changes: Any) -> ConversationRecord:
+async def begin(store: Store, *item_ids: str, **changes: Any) -> ConversationRecord:
     """Store a conversation with items."""
     made = replace(CONVERSATION, **changes)
     await store.conversations.create(made, [entry(item_id) for item_id in item_ids])
@@ -44,21 +44,21 @@ async def test_a_conversation_comes_back_as_it_was_stored(store: Store) -> None:
 
 
 async def test_a_conversation_may_have_no_items_and_an_unknown_one_has_no_history(store: Store) -> None:
-    await talk(store)
+    await begin(store)
     assert await store.conversations.history(TENANT, "conv_1") == []
     assert await store.conversations.history(TENANT, "conv_2") is None
     assert await store.conversations.get(TENANT, "conv_2") is None
 
 
 async def test_an_id_that_is_taken_is_a_conflict(store: Store) -> None:
-    await talk(store, "msg_1")
+    await begin(store, "msg_1")
     with pytest.raises(ConflictError):
-        await talk(store, "msg_2", tenant=OTHER)
+        await begin(store, "msg_2", tenant=OTHER)
     assert await told(store) == ["msg_1"]
 
 
 async def test_metadata_are_replaced(store: Store) -> None:
-    made = await talk(store)
+    made = await begin(store)
     changed = await store.conversations.update(TENANT, "conv_1", {"topic": "coffee"})
     assert changed == replace(made, metadata={"topic": "coffee"})
     assert await store.conversations.get(TENANT, "conv_1") == changed
@@ -66,7 +66,7 @@ async def test_metadata_are_replaced(store: Store) -> None:
 
 
 async def test_items_are_appended_in_order(store: Store) -> None:
-    await talk(store, "msg_1")
+    await begin(store, "msg_1")
     added = [entry("msg_3"), entry("msg_2")]
     assert await store.conversations.add(TENANT, "conv_1", added) == added
     assert await store.conversations.add(TENANT, "conv_1", []) == []
@@ -75,7 +75,7 @@ async def test_items_are_appended_in_order(store: Store) -> None:
 
 
 async def test_an_item_whose_id_is_taken_gets_a_new_one_of_the_same_kind(store: Store) -> None:
-    await talk(store, *(f"msg_{n}" for n in range(50)))
+    await begin(store, *(f"msg_{n}" for n in range(50)))
     again = [entry("new_1"), *(entry(f"msg_{n}", f"again {n}") for n in (0, 25, 49)), entry("new_1", "twice")]
     again += [entry(f"more_{n}") for n in range(30)]
     added = await store.conversations.add(TENANT, "conv_1", again)
@@ -92,18 +92,18 @@ async def test_an_item_whose_id_is_taken_gets_a_new_one_of_the_same_kind(store: 
 
 
 async def test_items_given_twice_at_birth_are_told_apart(store: Store) -> None:
-    await talk(store, "msg_1", "msg_1", "msg_1")
+    await begin(store, "msg_1", "msg_1", "msg_1")
     assert len(set(await told(store))) == 3
 
 
 async def test_two_conversations_may_have_an_item_of_the_same_id(store: Store) -> None:
-    await talk(store, "msg_1")
-    await talk(store, "msg_1", id="conv_2")
+    await begin(store, "msg_1")
+    await begin(store, "msg_1", id="conv_2")
     assert await told(store) == await told(store, "conv_2") == ["msg_1"]
 
 
 async def test_those_who_add_at_once_each_find_their_items_together(store: Store) -> None:
-    await talk(store)
+    await begin(store)
     await asyncio.gather(
         *(store.conversations.add(TENANT, "conv_1", [entry(f"msg_{n}_{k}") for k in range(3)]) for n in range(20))
     )
@@ -115,18 +115,18 @@ async def test_those_who_add_at_once_each_find_their_items_together(store: Store
 
 
 async def test_with_a_conversation_go_its_items(store: Store) -> None:
-    await talk(store, "msg_1")
+    await begin(store, "msg_1")
     assert await store.conversations.delete(TENANT, "conv_1") is True
     assert await store.conversations.delete(TENANT, "conv_1") is False
     assert await store.conversations.history(TENANT, "conv_1") is None
     assert await store.conversations.item(TENANT, "conv_1", "msg_1") is None
     assert await store.find_item(TENANT, "msg_1") is None
-    await talk(store)
+    await begin(store)
     assert await told(store) == []
 
 
 async def test_one_item_is_read_and_deleted(store: Store) -> None:
-    await talk(store, "msg_1", "msg_2")
+    await begin(store, "msg_1", "msg_2")
     assert await store.conversations.item(TENANT, "conv_1", "msg_1") == entry("msg_1")
     assert await store.conversations.remove(TENANT, "conv_1", "msg_1") is True
     assert await store.conversations.remove(TENANT, "conv_1", "msg_1") is False
@@ -150,8 +150,8 @@ async def test_pages_go_through_the_visible_items_either_way(store: Store) -> No
 
 
 async def test_an_unknown_item_to_list_from_is_not_found_and_an_unknown_conversation_has_no_page(store: Store) -> None:
-    await talk(store, "msg_1")
-    await talk(store, "msg_2", id="conv_2")
+    await begin(store, "msg_1")
+    await begin(store, "msg_2", id="conv_2")
     with pytest.raises(NotFoundError, match="msg_2") as caught:
         await listed(store, after="msg_2")
     assert caught.value.param == "after"
@@ -163,7 +163,7 @@ async def test_an_unknown_item_to_list_from_is_not_found_and_an_unknown_conversa
 
 
 async def test_what_is_said_in_a_response_is_stored_with_its_end(store: Store) -> None:
-    await talk(store, "msg_0")
+    await begin(store, "msg_0")
     made = record(conversation_id="conv_1")
     await store.create(made, [entry("msg_1")])
     assert await store.get(TENANT, "resp_1") == made
@@ -175,13 +175,13 @@ async def test_what_is_said_in_a_response_is_stored_with_its_end(store: Store) -
 
 
 async def test_a_response_that_is_over_at_once_says_it_all_in_one_write(store: Store) -> None:
-    await talk(store)
+    await begin(store)
     await store.create(record(conversation_id="conv_1"), [entry("msg_1")], said=[entry("msg_1")])
     assert await told(store) == ["msg_1"]
 
 
 async def test_when_the_conversation_is_gone_the_response_is_stored_all_the_same(store: Store) -> None:
-    await talk(store, tenant=OTHER)
+    await begin(store, tenant=OTHER)
     made = record(conversation_id="conv_1")
     await store.create(made, said=[entry("msg_1")])
     await store.update(made, said=[entry("msg_1")])
@@ -190,7 +190,7 @@ async def test_when_the_conversation_is_gone_the_response_is_stored_all_the_same
 
 
 async def test_an_end_that_is_stored_again_is_said_once(store: Store) -> None:
-    await talk(store)
+    await begin(store)
     made = record(conversation_id="conv_1")
     await store.create(made)
     for _ in range(2):
@@ -204,7 +204,7 @@ async def test_a_response_without_a_conversation_says_nothing(store: Store) -> N
 
 
 async def test_whoever_is_fenced_or_refused_says_nothing(store: Store) -> None:
-    await talk(store)
+    await begin(store)
     made = record(conversation_id="conv_1")
     await store.create(made)
     await store.claim(TENANT, "resp_1")
@@ -216,7 +216,7 @@ async def test_whoever_is_fenced_or_refused_says_nothing(store: Store) -> None:
 
 
 async def test_a_conversation_outlives_its_responses(store: Store) -> None:
-    await talk(store)
+    await begin(store)
     await store.create(record(conversation_id="conv_1"), [entry("msg_1")], said=[entry("msg_1")])
     await store.delete(TENANT, "resp_1")
     assert await told(store) == ["msg_1"]
@@ -263,7 +263,7 @@ async def outcomes(store: Store, tenant: str, conversation_id: str) -> list[Any]
 
 
 async def test_the_conversation_of_another_tenant_is_like_an_unknown_one(store: Store) -> None:
-    made = await talk(store, "msg_1")
+    made = await begin(store, "msg_1")
     assert await outcomes(store, OTHER, "conv_1") == await outcomes(store, OTHER, "conv_9")
     assert await store.conversations.get(TENANT, "conv_1") == made
     assert await told(store) == ["msg_1"]

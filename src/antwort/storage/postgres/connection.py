@@ -55,7 +55,7 @@ class PostgresAddress:
 
     @override
     def __str__(self) -> str:
-        """Return what may be shown: no password, and nothing but the place."""
+        """Return what may be shown: no password, and nothing but where it is."""
         user, host, port, name = (str(self.options.get(key, "")) for key in ("user", "host", "port", "dbname"))
         owner = f"{user}@" if user else ""
         if host.startswith("/"):
@@ -65,8 +65,8 @@ class PostgresAddress:
 
 def _sound(options: dict[str, Any]) -> bool:
     ports = str(options.get("port", "")).split(",")
-    places = f"{options.get('host', '')}{options.get('dbname', '')}"
-    return all(not port or port.isdigit() for port in ports) and "@" not in places
+    named = f"{options.get('host', '')}{options.get('dbname', '')}"
+    return all(not port or port.isdigit() for port in ports) and "@" not in named
 
 
 class PostgresConnection(psycopg.Connection[Row]):

@@ -113,7 +113,7 @@ records = Table(
     Column("created_at", BigInteger, nullable=False),
     Column("version", Integer, nullable=False),
     Column("value", Text, nullable=False),
-    # What is deleted stays for a while without its value: lists may go on from its place.
+    # What is deleted stays for a while without its value: lists may go on from it.
     Column("deleted_at", BigInteger),
     UniqueConstraint("owner", "kind", "tenant", "id"),
     # Partial, so that what is deleted costs neither lists nor scans.

@@ -56,7 +56,7 @@ def record_row(record: ResponseRecord) -> Row:
 
 def record_of(row: Sequence[Any]) -> ResponseRecord:
     """Return the record in a row of `RECORD`."""
-    id_, tenant, created_at, status, model, body, request, previous, background, epoch, subject, extra, talk = row
+    id_, tenant, created_at, status, model, body, request, previous, background, epoch, subject, extra, said_in = row
     return ResponseRecord(
         id_,
         tenant,
@@ -70,7 +70,7 @@ def record_of(row: Sequence[Any]) -> ResponseRecord:
         epoch,
         subject,
         _decode(extra),
-        talk,
+        said_in,
     )
 
 
