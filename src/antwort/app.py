@@ -75,7 +75,7 @@ class Antwort:
         self._sweeper: Sweeper | None = None
         self._started = False
         given = list(providers)
-        configured = self._configured_providers(factories or {})
+        configured = self._configured_providers(factories or {}, demo=backend is None and not self.config.backends)
         made = [*given, *(provider for provider, _ in configured)]
         secrets = [*secret_values(self.config), *(s for p in made for s in secret_values(getattr(p, "settings", None)))]
         self.redactor = Redactor(secrets)
@@ -118,8 +118,10 @@ class Antwort:
             http=self.outbound,
         )
 
-    def _configured_providers(self, factories: Mapping[str, Factory]) -> list[tuple[FunctionProvider, Offer]]:
-        """Make the providers that the configuration enables, in its order."""
+    def _configured_providers(
+        self, factories: Mapping[str, Factory], *, demo: bool
+    ) -> list[tuple[FunctionProvider, Offer]]:
+        """Make the providers that the configuration enables, in its order; `demo` if the demo model will answer."""
         catalogue = Catalogue(plugins_dir=self.config.plugins_dir, factories=factories)
         for conflict in catalogue.conflicts:
             if self.config.strict_names:
@@ -139,7 +141,7 @@ class Antwort:
                 logger.warning("%s", ConfigError(message, where=where))
         return [
             (catalogue.make(name, entry, self.loaded), entry.offer)
-            for name, entry in enabled_providers(self.config, catalogue).items()
+            for name, entry in enabled_providers(self.config, catalogue, demo=demo).items()
         ]
 
     def _register(self, provider: FunctionProvider, offer: Offer) -> None:
@@ -345,13 +347,15 @@ class Antwort:
                 return
 
 
-def enabled_providers(config: Config, catalogue: Catalogue) -> dict[str, ProviderConfig]:
+def enabled_providers(config: Config, catalogue: Catalogue, *, demo: bool = False) -> dict[str, ProviderConfig]:
     """Return the providers to load, in order: those of the file, or the default set, then those of the plug-in folder.
 
-    Naming a plug-in folder enables what lies in it; the file can still disable a plug-in by name.
+    Naming a plug-in folder enables what lies in it; the file can still disable a plug-in by name. The default set is
+    offered to requests that name its functions, but to the demo model always: it can do nothing else than call them.
     """
     if config.providers is None:
-        chosen = {name: ProviderConfig(enabled=True, offer="on_request") for name in catalogue.defaults}
+        offer: Offer = "always" if demo else "on_request"
+        chosen = {name: ProviderConfig(enabled=True, offer=offer) for name in catalogue.defaults}
     else:
         chosen = dict(config.providers)
     for name in catalogue.plugins:

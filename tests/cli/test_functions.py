@@ -7,6 +7,7 @@ from click.testing import Result
 
 Cli = Callable[..., Result]
 Plugin = Callable[[str, str], None]
+Write = Callable[[str], Path]
 PLUGINS = ("--plugins-dir", "plugins")
 
 
@@ -138,7 +139,13 @@ def test_the_list_shows_what_is_in_service(cli: Cli) -> None:
         "state": "offered",
         "description": "Look a word up.\nIn a very large book.",
     }
-    assert rows["calculate", "basics"]["state"] == "offered on request"
+    assert rows["calculate", "basics"]["state"] == "offered"  # the demo model would answer
+
+
+def test_the_default_set_is_offered_on_request_where_a_model_is_configured(cli: Cli, config: Write) -> None:
+    config("backends:\n  one:\n    url: http://127.0.0.1:9/v1\n")
+    rows = json.loads(cli("functions", "list", "--json").stdout)
+    assert {row["name"]: row["state"] for row in rows}["calculate"] == "offered on request"
 
 
 def test_with_all_the_list_names_who_shadows_a_function(cli: Cli, plugin: Plugin) -> None:

@@ -38,6 +38,11 @@ def test_the_answer_is_printed_and_nothing_is_left_behind(cli: Cli) -> None:
     assert list(Path().iterdir()) == []
 
 
+def test_without_configuration_the_demo_model_calls_the_functions_of_the_default_set(cli: Cli) -> None:
+    assert answered(cli("run", "What is 12*7?")) == "The result for 12*7 is 84.\n"
+    assert "timezone Asia/Tokyo" in answered(cli("run", "What time is it in Tokyo?"))
+
+
 def test_without_a_model_server_the_demo_model_says_who_it_is(cli: Cli) -> None:
     assert "the built-in demo model" in answered(cli("run", "Who are you?"))
 

@@ -8,7 +8,7 @@ import jsonschema_rs
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.backends_demo.conftest import ABACUS, EVERYTHING, Recorder, ask, call, output, request, tool
+from tests.backends.demo.conftest import ABACUS, EVERYTHING, Recorder, ask, call, output, request, tool
 
 from antwort.backends.base import ModelBackend, ModelInfo
 from antwort.backends.demo import DEMO_MODEL, DemoBackend
@@ -84,16 +84,6 @@ async def test_a_call_is_never_cut() -> None:
     turn = await ask("12*7 and the time in Tokyo", tools=EVERYTHING, max_output_tokens=8)
     assert turn.calls == [("abacus", {"sum": "12*7"})]
     assert turn.reason == "length"
-
-
-async def test_log_probabilities_are_given_when_asked_for() -> None:
-    assert (await ask("Hello")).logprobs == []
-    turn = await ask("Hello", top_logprobs=2)
-    assert "".join(token["token"] for token in turn.logprobs) == turn.answer
-    token = turn.logprobs[0]
-    assert bytes(token["bytes"]).decode() == token["token"]
-    assert token["top_logprobs"] == [{key: token[key] for key in ("token", "logprob", "bytes")}]
-    assert (await ask("Hello", top_logprobs=0)).logprobs[0]["top_logprobs"] == []
 
 
 async def test_it_uses_the_functions_that_come_with_the_server() -> None:
@@ -232,6 +222,14 @@ async def test_any_schema_gives_a_valid_object_or_a_refusal(message: str, schema
 async def test_a_hostile_message_is_answered_all_the_same(message: str) -> None:
     turn = await ask(message, tools=EVERYTHING)
     assert turn.reason in {"stop", "tool_calls"}
+
+
+async def test_of_a_very_long_message_only_the_beginning_is_read() -> None:
+    turn = await ask(f"What is 12*7?{' and 1+1' * 1_000_000}", tools=EVERYTHING)
+    assert turn.calls[0] == ("abacus", {"sum": "12*7"})
+    assert len(turn.calls) <= 8
+    assert turn.used is not None
+    assert turn.used.input_tokens > 2_000_000
 
 
 async def test_items_that_are_not_as_they_should_be_are_survived() -> None:

@@ -5,7 +5,7 @@ from typing import Any
 
 import jsonschema_rs
 import pytest
-from tests.backends_demo.conftest import ABACUS, EVERYTHING, ask, call, output, user
+from tests.backends.demo.conftest import ABACUS, CLOCK, EVERYTHING, ask, call, output
 
 SOURCES = """\
 [1] Ada Lovelace — https://example.org/ada
@@ -20,19 +20,26 @@ How to cook rice.
 """
 
 
-async def test_it_says_what_it_is_what_it_understood_what_it_can_do_and_how_to_get_a_real_model() -> None:
-    answer = (await ask("Hello, nice to meet you", tools=[ABACUS])).answer
+CONNECT = "Connect a real model with: antwort serve --backend URL"
+
+
+@pytest.mark.parametrize(("message", "hello"), [("Hello, nice to meet you", "Hello! "), ("Who are you?", ""), ("", "")])
+async def test_it_says_what_it_is_what_it_can_do_and_how_to_get_a_real_model(message: str, hello: str) -> None:
+    answer = (await ask(message, tools=[ABACUS, CLOCK])).answer
     assert answer == (
-        "Hello! I am antwort-demo, the built-in demo model: a set of rules, not a language model. "
-        "You wrote “Hello, nice to meet you”. "
-        "I can call abacus (Works out sums); try “What is 12*7?” or “call abacus with {…}”. "
-        "For real answers connect a model: antwort serve --backend URL."
+        f"{hello}I am antwort-demo, the built-in demo model: a set of rules, no language model. "
+        f"I can call abacus, wall_clock; try “What is 12*7?” or “What time is it in Tokyo?”. {CONNECT}"
     )
 
 
-async def test_it_says_that_it_cannot_see() -> None:
-    parts = [{"type": "input_text", "text": "Look"}, {"type": "input_image", "image_url": "data:image/png;base64,AAAA"}]
-    assert "I cannot look at images and files." in (await ask(user(parts))).answer
+async def test_what_it_cannot_do_it_says_in_one_line_with_how_to_connect_a_real_model() -> None:
+    questions = ["What is the capital of France?", "Write a poem about the sea.", "My name is Ada."]
+    answers = [(await ask(question, tools=[ABACUS, CLOCK])).answer for question in questions]
+    assert answers == [
+        f"The built-in demo model, a set of rules, cannot answer “{question.rstrip('.?')}”. {CONNECT}"
+        for question in questions
+    ]
+    assert (await ask("Thanks!")).answer == "You are welcome."
 
 
 async def test_a_long_message_is_repeated_only_in_part() -> None:
@@ -46,9 +53,9 @@ async def test_a_long_message_is_repeated_only_in_part() -> None:
     [
         ({"sum": "12*7"}, "84", "The result for 12*7 is 84."),
         ({}, "84", "The result of f is 84."),
-        ({"a": 2, "b": 3, "c": None}, "5", "The result of f (a 2, b 3) is 5."),
+        ({"a": 2, "b": 3, "c": None}, "5", "The result for 2, 3 is 5."),
         ({}, '{"time": "12:30", "day": 1}', "f answered: time 12:30, day 1."),
-        ({}, "[1, 2]", "f answered: 1, 2."),
+        ({}, "[1, 2]", "f answered: [1, 2]."),
         ({}, "It rains. Take care!", "f answered: It rains. Take care!"),
         ({}, [{"type": "input_text", "text": "in a part"}], "The result of f is in a part."),
         ({}, "", "f gave no output."),
@@ -98,18 +105,7 @@ async def test_items_of_other_types_are_passed_over() -> None:
         {"type": "reasoning", "summary": []},
         {"role": "user", "content": "Hi"},
     ]
-    assert "You wrote “Hi”" in (await ask(*items)).answer
-
-
-async def test_it_thinks_when_it_is_asked_to() -> None:
-    assert (await ask("What is 12*7?", tools=[ABACUS])).thoughts == []
-    assert (await ask("What is 12*7?", tools=[ABACUS], effort="none")).thoughts == []
-    calling = await ask("What is 12*7?", tools=[ABACUS], effort="low")
-    assert calling.thoughts == ["The user wrote “What is 12*7?”. I call abacus for it."]
-    answering = await ask("What is 12*7?", call("c1", "abacus", sum="12*7"), output("c1", "84"), effort="high")
-    assert answering.thoughts == ["The user wrote “What is 12*7?”. I have the result and answer from there."]
-    assert answering.used is not None
-    assert answering.used.output_tokens_details.reasoning_tokens == 18
+    assert (await ask(*items)).answer.startswith("Hello!")
 
 
 # --- structured output -----------------------------------------------------------------------------------------------
@@ -130,20 +126,15 @@ SCHEMAS: dict[str, dict[str, Any]] = {
     "event": closed(name=TEXT, date={"type": "string", "format": "date"}, people={"type": "array", "items": TEXT}),
     "enum": closed(kind={"enum": ["party", "fair"]}, level={"type": "integer", "enum": [1, 2]}),
     "limits": closed(
-        score={"type": "number", "minimum": 0.5, "maximum": 0.75},
-        odd={"type": "integer", "exclusiveMinimum": 10, "multipleOf": 11},
-        code={"type": "string", "minLength": 3, "maxLength": 5},
-        plate={"type": "string", "pattern": "^[A-Z][0-9]$"},
+        score={"type": "number", "minimum": 0.5, "maximum": 0.75}, code={"type": "string", "minLength": 30}
     ),
     "nested": closed(outer=closed(inner=closed(deep=closed(deeper=closed(flag={"type": "boolean"}))))),
     "nullable": closed(maybe={"type": ["string", "null"]}, either={"anyOf": [{"type": "null"}, {"type": "integer"}]}),
     "tree": {**closed(root=NODE), "$defs": {"node": closed(value=TEXT, children={"type": "array", "items": NODE})}},
     "chain": {**closed(next={"anyOf": [{"$ref": "#"}, {"type": "null"}]}, value=TEXT)},
     "union": closed(shape={"anyOf": [closed(kind={"const": "circle"}, radius={"type": "number"}), closed(kind=TEXT)]}),
-    "all": {"allOf": [{"properties": {"a": TEXT}, "required": ["a"]}, {"properties": {"b": TEXT}, "required": ["b"]}]},
-    "tuple": closed(pair={"type": "array", "prefixItems": [TEXT, {"type": "integer"}], "items": False, "minItems": 2}),
     "many": closed(rows={"type": "array", "items": closed(n={"type": "integer"}), "minItems": 3}),
-    "formats": closed(**{f: {"type": "string", "format": f} for f in ("date-time", "email", "uri", "uuid", "ipv4")}),
+    "formats": closed(**{f: {"type": "string", "format": f} for f in ("date-time", "date", "email", "uri")}),
     "optional": {"type": "object", "properties": {"note": TEXT}},
     "anything": {},
     "array": {"type": "array", "items": {"type": "integer"}},
@@ -160,7 +151,6 @@ async def test_structured_output_is_valid_for_its_schema(schema: dict[str, Any],
 
 async def test_structured_output_is_filled_from_the_message() -> None:
     schema = closed(
-        people={"type": "array", "items": TEXT},
         date={"type": "string", "format": "date"},
         kind={"enum": ["party", "fair"]},
         guests={"type": "integer"},
@@ -168,14 +158,7 @@ async def test_structured_output_is_filled_from_the_message() -> None:
     )
     message = "Alice and Bob go to a fair with 12 guests on 2026-11-20, place: Berlin."
     turn = await ask(message, text_format={"type": "json_schema", "name": "event", "schema": schema})
-    value = json.loads(turn.answer)
-    assert {key: value[key] for key in ("date", "kind", "guests", "place")} == {
-        "date": "2026-11-20",
-        "kind": "fair",
-        "guests": 12,
-        "place": "Berlin",
-    }
-    assert value["people"][:2] == ["Alice", "Bob"]
+    assert json.loads(turn.answer) == {"date": "2026-11-20", "kind": "fair", "guests": 12, "place": "Berlin"}
 
 
 async def test_structured_output_is_filled_from_results_first() -> None:
@@ -197,7 +180,7 @@ async def test_a_schema_that_nothing_fits_is_refused() -> None:
     schema = closed(code={"type": "string", "pattern": "^[A-Z]{3}-[0-9]{9}$"})
     turn = await ask("Hello", text_format={"type": "json_schema", "name": "badge", "schema": schema})
     assert turn.answer == ""
-    assert turn.refusals == ["I am a demo model and found no value that fits badge."]
+    assert turn.refusals == [f"I am a demo model and found no value for the schema. {CONNECT}"]
     assert turn.reason == "stop"
 
 

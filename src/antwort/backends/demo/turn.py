@@ -1,0 +1,348 @@
+"""What the demo model says or does in one turn: it reads the conversation, calls functions, and tells their results.
+
+Functions are known only by what their definitions say. One is chosen by the words that a message shares with its name
+and description, and called if the message gives what it requires.
+"""
+
+import json
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from antwort.backends.base import ModelRequest
+from antwort.backends.demo.values import Facts, Filling, places, role_of, sums, words
+from antwort.backends.items import as_function, text_of
+from antwort.types import JSON
+
+DEMO_MODEL = "antwort-demo"
+
+_READ, _READ_OUTPUT = 4_000, 100_000
+"""Characters of a message, and of an output, that it looks at: more would take it long, and everybody else with it."""
+_MOST_CALLS, _MOST_PARTS, _MOST_SOURCES = 8, 20, 3
+_SHOWN = 200
+_CONNECT = "Connect a real model with: antwort serve --backend URL"
+_GREETING = re.compile(r"\W*(?:hello|hi|hey|good (?:morning|evening|day))\b", re.IGNORECASE)
+_THANKS = re.compile(r"\W*(?:thanks|thank you)\b", re.IGNORECASE)
+_ABOUT_ITSELF = re.compile(r"\b(?:who|what) (?:are|can) you\b|^\W*help\b|\bare you\b", re.IGNORECASE)
+_RECALL = re.compile(r"\bwhat (?:did|have) i (?:just )?(?:say|said|ask|asked|tell|told)\b", re.IGNORECASE)
+_SEARCH = re.compile(
+    r"\b(?:search|look up|look for|find)\b(?: (?:the|my|our|web|internet|files|documents|for|about|me))*\s+(.+)",
+    re.IGNORECASE | re.DOTALL,
+)
+_QUESTION = re.compile(r"\W*(?:who|what|where|when|which|why|how|tell me about|explain)\b", re.IGNORECASE)
+_PERSONAL = re.compile(r"\b(?:you|your|i|my)\b", re.IGNORECASE)
+_PART = re.compile(
+    r"(?<=[?!;])\s+|(?<=[^\W\d])\.\s+|\n+"
+    r"|(?:,| and| then|, and) (?=(?:what|how|tell|the time|search|find|compute|calculate|\d+ ?[*+/] ?\d+)\b)"
+)
+_FILLERS = re.compile(r"^(?:(?:for|of|about|the|with|in|on|to|that|a|an)\b|[\s:,`'\"])+", re.IGNORECASE)
+_EDGES = " \t\n?!.,;:\"'“”`"
+_FAILURE = re.compile(
+    r"\W*(?:error|invalid|unknown|failed|there is no)\b|.{0,80}\b(?:cannot be|is not (?:a|an|valid)\b)", re.IGNORECASE
+)
+_SOURCE = re.compile(r"^[ \t]*\[(\d{1,4})\][ \t]*", re.MULTILINE)
+_URL = re.compile(r"(?:— |\(|<)?https?://[^\s)>\]]+[)>]?")
+_SENTENCE = re.compile(r"(?<=[.!?])\s+|\n\n+")
+
+
+@dataclass(frozen=True, slots=True)
+class DemoCall:
+    """A call to make."""
+
+    name: str
+    arguments: JSON
+
+
+@dataclass(frozen=True, slots=True)
+class DemoTurn:
+    """What the demo model says or does in one turn."""
+
+    calls: tuple[DemoCall, ...] = ()
+    text: str = ""
+    refusal: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class OfferedFunction:
+    """A function the model may call, and the words that tell what it is about."""
+
+    name: str
+    parameters: JSON
+    words: frozenset[str]
+
+    @classmethod
+    def of(cls, tool: JSON) -> "OfferedFunction":
+        """Read a definition in the Responses shape."""
+        name, parameters = str(tool["name"]), tool.get("parameters")
+        schema = {"type": "object", **(parameters if isinstance(parameters, dict) else {})}
+        return cls(name, schema, words(name) | words(str(tool.get("description") or "")))
+
+    def takes(self, role: str) -> bool:
+        """Tell whether it has a parameter for something."""
+        properties = self.parameters.get("properties")
+        return isinstance(properties, dict) and any(role_of(key, part) == role for key, part in properties.items())
+
+    def likeness(self, text: str) -> int:
+        """Count the words it shares with a message; those of its name count three, a place for a place too."""
+        shared = words(text) & self.words
+        place = 3 if shared and self.takes("place") and places(text) else 0
+        return 2 * len(shared & words(self.name)) + len(shared) + place
+
+
+@dataclass(frozen=True, slots=True)
+class CallResult:
+    """What a function gave back."""
+
+    name: str
+    arguments: str
+    output: str
+    failed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Dialogue:
+    """The user's messages in order, the last one apart, and the results of calls made since."""
+
+    question: str
+    earlier: tuple[str, ...]
+    results: tuple[CallResult, ...]
+
+    @classmethod
+    def of(cls, items: Sequence[JSON]) -> "Dialogue":
+        """Read wire items; those of unknown types are passed over."""
+        said: list[str] = []
+        calls: dict[str, tuple[str, str]] = {}
+        results: list[CallResult] = []
+        for item in map(as_function, items):
+            kind = item.get("type", "message")
+            if kind == "message" and item.get("role") == "user":
+                lines = _clean(text_of(item.get("content"))[:_READ]).splitlines()
+                said.append("\n".join(line for line in (" ".join(line.split()) for line in lines) if line))
+                results.clear()
+            elif kind == "function_call":
+                calls[str(item.get("call_id"))] = (
+                    _clean(item.get("name")),
+                    _clean(str(item.get("arguments") or "")[:_READ]),
+                )
+            elif kind == "function_call_output":
+                output = _clean(text_of(item.get("output"))[:_READ_OUTPUT]).strip()
+                failed = item.get("status") == "incomplete" or bool(_error(output))
+                results.append(CallResult(*calls.get(str(item.get("call_id")), ("The function", "")), output, failed))
+        return cls(said[-1] if said else "", tuple(said[:-1]), tuple(results))
+
+
+def decide(request: ModelRequest) -> DemoTurn:
+    """Return what to say or do."""
+    dialogue = Dialogue.of(request.items)
+    functions = [OfferedFunction.of(tool) for tool in request.tools if isinstance(tool.get("name"), str)]
+    calls = _calls(request, dialogue, functions)
+    if calls:
+        return DemoTurn(calls)
+    text = _answer(dialogue, functions)
+    wanted = request.text_format or {}
+    if wanted.get("type") == "json_object":
+        return DemoTurn(text=json.dumps({"answer": text}, ensure_ascii=False))
+    if wanted.get("type") == "json_schema" and isinstance(wanted.get("schema"), dict):
+        given = "\n".join([*(_as_lines(result.output) for result in dialogue.results), dialogue.question])
+        facts = Facts(given[:_READ], _shortened(text if dialogue.results else dialogue.question))
+        value = Filling(wanted["schema"], facts, insist=True).value()
+        if value is None:
+            return DemoTurn(refusal=f"I am a demo model and found no value for the schema. {_CONNECT}")
+        return DemoTurn(text=json.dumps(value, ensure_ascii=False))
+    return DemoTurn(text=text)
+
+
+# --- calls -----------------------------------------------------------------------------------------------------------
+
+
+def _calls(request: ModelRequest, dialogue: Dialogue, functions: Sequence[OfferedFunction]) -> tuple[DemoCall, ...]:
+    """Return the calls to make now: those the question asks for and that were not made yet, as the request allows."""
+    choice = request.tool_choice
+    if isinstance(choice, dict):
+        functions = [function for function in functions if function.name == choice.get("name")] or functions
+    if choice == "none" or not functions:
+        return ()
+    asked = tuple(_asked(dialogue.question, functions))
+    calls = asked[len(dialogue.results) :]
+    if isinstance(choice, dict) or (choice == "required" and not calls):
+        return asked[:1] or (_forced(dialogue.question, functions),)
+    return calls[:1] if request.parallel_tool_calls is False else calls
+
+
+def _asked(text: str, functions: Sequence[OfferedFunction]) -> list[DemoCall]:
+    """Return the calls a message asks for, each once."""
+    parts = [call for part in _PART.split(text, _MOST_PARTS) for call in _reading(part, functions)]
+    found = parts or _reading(text, functions)
+    return [call for number, call in enumerate(found[:_MOST_CALLS]) if call not in found[:number]]
+
+
+def _reading(text: str, functions: Sequence[OfferedFunction]) -> list[DemoCall]:
+    """Return the calls that a part of a message asks for: of a calculator, of what it speaks of, or of a search."""
+    found = sums(text)
+    for function in functions if found else ():
+        if function.takes("sum"):
+            calls = [_filled(function, Facts(text, sum=expression)) for expression in found]
+            if all(calls):
+                return [call for call in calls if call]
+    asked = words(text)
+    for function in _ranked(text, functions):
+        if function.likeness(text) < 3 and not (asked and asked <= function.words):
+            break
+        calls = [_filled(function, facts) for facts in _facts(text, function)]
+        # Without arguments a shared word is too little: all that is asked must be about the function.
+        if any(call and (call.arguments or asked <= function.words) for call in calls):
+            return [call for call in calls if call]
+    if _SEARCH.search(text) or (_QUESTION.match(text) and not _PERSONAL.search(text)):
+        for function in _ranked(text, functions):
+            if function.takes("query") and (call := _filled(function, next(_facts(text, function)))):
+                return [call]
+    return []
+
+
+def _ranked(text: str, functions: Sequence[OfferedFunction]) -> list[OfferedFunction]:
+    return sorted(functions, key=lambda function: -function.likeness(text))
+
+
+def _facts(text: str, function: OfferedFunction) -> Iterator[Facts]:
+    """Yield what a message gives for a function, once for each place it names."""
+    search = _SEARCH.search(text) if function.takes("query") else None
+    mentions = [match for match in re.finditer(r"\w+", text) if words(match.group()) & words(function.name)]
+    rest = search.group(1) if search else text[mentions[-1].end() :] if mentions else text
+    topic = _FILLERS.sub("", rest).strip(_EDGES) or text.strip(_EDGES)
+    if function.takes("query") and not search:
+        topic = text.strip(_EDGES)
+    found = next(iter(sums(text)), "")
+    for place in places(text) or [""]:
+        yield Facts(text, topic, place, found, function.words)
+
+
+def _filled(function: OfferedFunction, facts: Facts) -> DemoCall | None:
+    arguments = Filling(function.parameters, facts).value()
+    return None if arguments is None else DemoCall(function.name, arguments)
+
+
+def _forced(text: str, functions: Sequence[OfferedFunction]) -> DemoCall:
+    """Return a call although the message asks for none: of the function nearest to it, with arguments made up."""
+    ranked = _ranked(text, functions)
+    for function in ranked:
+        if call := _filled(function, next(_facts(text, function))):
+            return call
+    facts = next(_facts(text, ranked[0]))
+    return DemoCall(ranked[0].name, Filling(ranked[0].parameters, facts, insist=True).value() or {})
+
+
+# --- answers ---------------------------------------------------------------------------------------------------------
+
+
+def _answer(dialogue: Dialogue, functions: Sequence[OfferedFunction]) -> str:
+    """Write an answer for a reader: from results if there are any, else what can be said without a model."""
+    question = dialogue.question
+    if dialogue.results:
+        return "\n\n".join(_told(result, question) for result in dialogue.results)
+    if _RECALL.search(question):
+        said = " and ".join(f"“{_shortened(message)}”" for message in dialogue.earlier[-_MOST_CALLS:])
+        return f"You said: {said}." if said else "This is your first message in this conversation."
+    if _THANKS.match(question):
+        return "You are welcome."
+    if not question or _GREETING.match(question) or _ABOUT_ITSELF.search(question):
+        hello = "Hello! " if _GREETING.match(question) else ""
+        myself = f"I am {DEMO_MODEL}, the built-in demo model: a set of rules, no language model."
+        return f"{hello}{myself} {_abilities(functions)} {_CONNECT}"
+    asked = f"“{_shortened(question.strip(_EDGES), 80)}”{_obstacle(question, functions)}"
+    return f"The built-in demo model, a set of rules, cannot answer {asked}. {_CONNECT}"
+
+
+def _abilities(functions: Sequence[OfferedFunction]) -> str:
+    if not functions:
+        return "This request offers me no functions to call."
+    examples = {"sum": "“What is 12*7?”", "zone": "“What time is it in Tokyo?”", "query": "“Search for tea”"}
+    tries = [text for role, text in examples.items() if any(function.takes(role) for function in functions)]
+    hint = f"; try {' or '.join(tries)}." if tries else "."
+    names = ", ".join(function.name for function in functions[:_MOST_CALLS])
+    return f"I can call {names}{hint}"
+
+
+def _obstacle(question: str, functions: Sequence[OfferedFunction]) -> str:
+    """Say what kept the function that a question speaks of from being called."""
+    if not functions:
+        return ": this request offers me no functions"
+    function = _ranked(question, functions)[0]
+    if not words(question) & words(function.name):
+        return ""
+    filling = Filling(function.parameters, next(_facts(question, function)))
+    filling.value()
+    return f": {function.name} needs {', '.join(filling.missing)}" if filling.missing else ""
+
+
+def _told(result: CallResult, question: str) -> str:
+    """Tell a result in a sentence."""
+    if result.failed:
+        return f"{result.name} could not do it: {_ended(_shortened(_error(result.output) or result.output, 600))}"
+    if cited := _cited(result.output, question):
+        return cited
+    value = _loaded(result.output)
+    fields = [f"{key} {part}" for key, part in value.items()] if isinstance(value, dict) else []
+    output = _shortened(", ".join(fields) or result.output, 600)
+    if not output:
+        return f"{result.name} gave no output."
+    if value is not None or len(output) > _SHOWN or re.search(r"[.!?:](?:\s|$)", output):
+        return f"{result.name} answered: {_ended(output)}"
+    arguments = _loaded(result.arguments)
+    given = [str(part) for part in arguments.values() if part is not None] if isinstance(arguments, dict) else []
+    subject = f"for {_shortened(', '.join(given))}" if given else f"of {result.name}"
+    return f"The result {subject} is {output}."
+
+
+def _cited(output: str, question: str) -> str:
+    """Write a sentence of each of the sources nearest to the question, with its number; nothing without sources."""
+    asked = words(question)
+    numbered = _SOURCE.split(output)[1:]
+    passages: dict[str, tuple[int, str]] = {}
+    for number, block in zip(numbered[::2], numbered[1::2], strict=True):
+        title, _, body = _URL.sub("\n", block.strip()).strip().partition("\n")
+        sentences = [sentence for sentence in _SENTENCE.split(body) if sentence.strip()] or [title]
+        best = max(sentences, key=lambda sentence: len(asked & words(sentence)))
+        passages.setdefault(number, (len(asked & words(block)), _shortened(best).rstrip(" .!?:;")))
+    nearest = sorted(passages, key=lambda number: -passages[number][0])[:_MOST_SOURCES]
+    chosen = [number for number in nearest if passages[number][0]] or nearest
+    return " ".join(f"{passages[number][1]} [{number}]." for number in sorted(chosen, key=int))
+
+
+def _error(output: str) -> str:
+    """Return what an output says went wrong, nothing if it is none: no mark on the wire tells, so its words have to."""
+    value = _loaded(output)
+    cause = value.get("error") if isinstance(value, dict) else None
+    if cause:
+        return str(cause.get("message") if isinstance(cause, dict) else cause)
+    return re.sub(r"(?i)^error: ", "", output) if value is None and _FAILURE.match(output) else ""
+
+
+def _as_lines(output: str) -> str:
+    """Write the fields of a JSON object line by line, so that they are found by name; other texts as they are."""
+    value = _loaded(output)
+    fields = value.items() if isinstance(value, dict) else ()
+    return "\n".join(f"{key}: {part}" for key, part in fields) or output
+
+
+def _loaded(text: str) -> Any:
+    """Read JSON objects and arrays; anything else is None."""
+    try:
+        return json.loads(text) if text.lstrip().startswith(("{", "[")) else None
+    except (ValueError, RecursionError):
+        return None
+
+
+def _ended(text: str) -> str:
+    return text if text.endswith((".", "!", "?", "…")) else f"{text}."
+
+
+def _shortened(text: str, limit: int = _SHOWN) -> str:
+    """Return a text on one line, cut at a word where it is too long."""
+    line = " ".join(text.split())
+    return line if len(line) <= limit else f"{line[:limit].rsplit(' ', 1)[0]} …"
+
+
+def _clean(text: Any) -> str:
+    """Return text that can be encoded: a lone surrogate becomes a question mark."""
+    return str(text).encode(errors="replace").decode()
