@@ -113,9 +113,9 @@ class Compactor:
                 request.headers = self._tracer.headers()
                 await self._models.run(request, answer)
         except BaseException as error:
-            self._metrics.failed_turn(time.perf_counter() - started, error)
+            self._metrics.count_failed_turn(time.perf_counter() - started, error)
             raise
-        self._metrics.turn(request.model, time.perf_counter() - started, None, answer.used)
+        self._metrics.count_turn(request.model, time.perf_counter() - started, None, answer.used)
 
 
 def compactable(items: Sequence[JSON]) -> bool:

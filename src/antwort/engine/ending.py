@@ -60,7 +60,7 @@ class Ending:
             if response.background:
                 raise
             logger.warning("response %s failed, and cannot be stored: %s", response.id, problem.message)
-            self._metrics.response("failed")
+            self._metrics.count_response("failed")
             await self._emitter.flush()
 
     async def cancel(self, usage: Usage | None = None) -> None:
@@ -68,7 +68,7 @@ class Ending:
         self._close_all()
         self._response.status, self._response.usage = "cancelled", usage
         await self._journal.finish(self._response)
-        self._metrics.response("cancelled")
+        self._metrics.count_response("cancelled")
 
     def _close_all(self) -> None:
         self._close()
@@ -78,5 +78,5 @@ class Ending:
         self._response.status, self._response.usage = status, usage
         self._emitter.announce(status)
         await self._journal.finish(self._response)
-        self._metrics.response(status)
+        self._metrics.count_response(status)
         await self._emitter.flush()

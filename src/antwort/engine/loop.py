@@ -111,11 +111,11 @@ class Loop:
         runs it may go on from what is stored.
         """
         try:
-            with self._tracer.span(*telemetry.agent(self.plan)) as span:
+            with self._tracer.span(*telemetry.agent_span(self.plan)) as span:
                 await self._run()
-                telemetry.ended(span, self.response)
+                telemetry.record_end(span, self.response)
         except asyncio.CancelledError:
-            await self._cancelled()
+            await self._cancel()
             raise
         except FencedError:
             logger.info("response %s was taken over by somebody else", self.response.id)
@@ -123,10 +123,10 @@ class Loop:
         except APIError as error:
             if self.response.background and (isinstance(error, StoreUnavailableError) or may_pass(error)):
                 raise  # it is unfinished in the store; whoever runs it goes on when store and model are back
-            await self._failed(error)
+            await self._fail(error)
         except Exception:
             logger.exception("response %s failed", self.response.id)
-            await self._failed(APIError("The server had an error while making the response."))
+            await self._fail(APIError("The server had an error while making the response."))
         return self.response
 
     async def _run(self) -> None:
@@ -191,20 +191,20 @@ class Loop:
         emitter.begin_turn()
         started = time.perf_counter()
         try:
-            with self._tracer.span(*telemetry.turn(self.plan)) as span:
+            with self._tracer.span(*telemetry.turn_span(self.plan)) as span:
                 await self._model.run(self._request(), self._coalescer or emitter)
                 if self._coalescer is not None:
                     await self._coalescer.settle()
-                telemetry.answered(span, emitter)
+                telemetry.record_answer(span, emitter)
         except BaseException as error:
-            self._metrics.failed_turn(time.perf_counter() - started, error)
+            self._metrics.count_failed_turn(time.perf_counter() - started, error)
             raise
         finally:
             if self._coalescer is not None:
                 self._coalescer.stop()
         ended, first = time.perf_counter(), emitter.first_piece_at
         first_seconds = None if first is None or self._sink is None else first - started
-        self._metrics.turn(self.response.model, ended - started, first_seconds, emitter.turn_usage)
+        self._metrics.count_turn(self.response.model, ended - started, first_seconds, emitter.turn_usage)
 
     # --- the model's side --------------------------------------------------------------------------------------------
 
@@ -229,7 +229,7 @@ class Loop:
             await self._compact()
         except APIError as error:
             logger.warning("response %s goes on uncompacted: %s", self.response.id, error.message)
-        await self._model.compacted(self._request())
+        await self._model.note_compacted(self._request())
 
     async def _compact(self) -> None:
         """Put a summary by the model in the place of what is over of all that was read and said."""
@@ -294,18 +294,18 @@ class Loop:
         self.emitter.end_turn(cut=True)
         self._note_output()
 
-    async def _failed(self, error: APIError) -> None:
+    async def _fail(self, error: APIError) -> None:
         if self._journal.begun or self._told:
             await self._ending.fail(error, self._totals.usage)
         if not self._told:
             raise error
 
-    async def _cancelled(self) -> None:
+    async def _cancel(self) -> None:
         """Keep what there is of a response that is cut off, and tell its reader, if there still is one, how it ends."""
         if self.response.background:
             return  # its run goes on elsewhere, or was cancelled in the store
         if self.farewell is not None and self._told:
-            end = self._failed(self.farewell)
+            end = self._fail(self.farewell)
         else:
             end = self._ending.cancel(self._totals.usage)
         await asyncio.shield(asyncio.ensure_future(end))

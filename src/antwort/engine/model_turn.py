@@ -90,15 +90,15 @@ class ModelTurns:
             self._looked = True
             self._room = await self._room_for(request)
         for attempt in range(_ATTEMPTS):
-            shorter = await self._fitted(request)
+            shorter = await self._fit(request)
             try:
                 await self._models.run(shorter, sink)
             except BadRequestError as error:
                 if error.code != TOO_LONG or attempt == _ATTEMPTS - 1:
                     raise
-                tried = await self._estimated(shorter)
+                tried = await self._estimate(shorter)
                 self._room = int(tried * _SHARE)
-                if await self._estimated(await self._fitted(shorter)) >= tried:
+                if await self._estimate(await self._fit(shorter)) >= tried:
                     raise  # there is nothing left to drop
             else:
                 return
@@ -112,12 +112,12 @@ class ModelTurns:
         if not limit:
             window = await self._models.context_window(request.model)
             limit = _UNKNOWN_WINDOW if window is None else window * 3 // 4
-        size = max(used, await self._estimated(request))  # what functions have returned since then is not in `used`
+        size = max(used, await self._estimate(request))  # what functions have returned since then is not in `used`
         return size >= max(limit, self._compacted + max(limit, self._compacted) // 4)
 
-    async def compacted(self, request: ModelRequest) -> None:
+    async def note_compacted(self, request: ModelRequest) -> None:
         """Take note of a window that was compacted, or could not be."""
-        self._compacted = await self._estimated(request)
+        self._compacted = await self._estimate(request)
 
     async def _room_for(self, request: ModelRequest) -> int | None:
         """Return how many tokens of input fit, by our estimate, which is held against the server's own count."""
@@ -125,17 +125,17 @@ class ModelTurns:
         if window is None:
             return None
         room = window - min(request.max_output_tokens or _ANSWER, window // 2)
-        estimate = await self._estimated(request)
+        estimate = await self._estimate(request)
         if estimate > room:
             counted = await self._models.count_tokens(request)
             if counted:
                 return room * estimate // counted
         return room
 
-    async def _estimated(self, request: ModelRequest) -> int:
+    async def _estimate(self, request: ModelRequest) -> int:
         return await self._large_work.run_if(is_large(request.items), estimate_tokens, request)
 
-    async def _fitted(self, request: ModelRequest) -> ModelRequest:
+    async def _fit(self, request: ModelRequest) -> ModelRequest:
         large = self._room is not None and is_large(request.items)
         return await self._large_work.run_if(large, self._fitting, request)
 

@@ -11,7 +11,7 @@ from antwort.wire.responses import ResponseObject, Usage
 Described = tuple[str, dict[str, Attribute]]
 
 
-def agent(plan: Plan) -> Described:
+def agent_span(plan: Plan) -> Described:
     """Return the name and the attributes of the span of a response."""
     response = plan.response
     name = plan.ctx.agent.name
@@ -28,7 +28,7 @@ def agent(plan: Plan) -> Described:
     return f"invoke_agent {name}", attributes
 
 
-def ended(span: Span, response: ResponseObject) -> None:
+def record_end(span: Span, response: ResponseObject) -> None:
     """Tell how a response ended."""
     span.set("antwort.response.status", response.status)
     if response.usage is not None:
@@ -36,7 +36,7 @@ def ended(span: Span, response: ResponseObject) -> None:
         span.set("gen_ai.usage.output_tokens", response.usage.output_tokens)
 
 
-def turn(plan: Plan) -> Described:
+def turn_span(plan: Plan) -> Described:
     """Return the name and the attributes of the span of a model turn."""
     model = plan.response.model
     attributes: dict[str, Attribute] = {"gen_ai.operation.name": "chat", "gen_ai.request.model": model}
@@ -49,7 +49,7 @@ def turn(plan: Plan) -> Described:
     return f"chat {model}", attributes
 
 
-def answered(span: Span, emitter: Emitter) -> None:
+def record_answer(span: Span, emitter: Emitter) -> None:
     """Tell what a turn has used, and why it ended."""
     if emitter.finish_reason is not None:
         span.set("gen_ai.response.finish_reasons", [emitter.finish_reason])
@@ -83,7 +83,7 @@ class TurnMetrics:
         responses = metrics.counter("antwort_responses_total", "Responses by how they ended.", ["status"])
         self._responses = {status: responses.labels(status) for status in ENDS}
 
-    def turn(self, model: str, seconds: float, first: float | None, usage: Usage | None) -> None:
+    def count_turn(self, model: str, seconds: float, first: float | None, usage: Usage | None) -> None:
         """Count a turn that was answered."""
         children = self._children.get(model)
         if children is None and len(self._children) >= MODELS:
@@ -104,10 +104,10 @@ class TurnMetrics:
             read.observe(usage.input_tokens)
             written.observe(usage.output_tokens)
 
-    def failed_turn(self, seconds: float, error: BaseException) -> None:
+    def count_failed_turn(self, seconds: float, error: BaseException) -> None:
         """Count a turn that was not."""
         self._duration.labels("", type(error).__name__).observe(seconds)
 
-    def response(self, status: str) -> None:
+    def count_response(self, status: str) -> None:
         """Count a response that has ended."""
         self._responses[status].inc()

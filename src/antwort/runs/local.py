@@ -44,7 +44,7 @@ def _call_all(calls: Iterable[Callable[[], None]]) -> None:
         call()
 
 
-async def _contained(response_id: str, work: Callable[[], Awaitable[None]]) -> None:
+async def _contain(response_id: str, work: Callable[[], Awaitable[None]]) -> None:
     """Work on a run, in a task of its own: nothing that is raised there ends the loop, and with it everything else."""
     try:
         await work()
@@ -217,7 +217,7 @@ class LocalRuns:
     def _start(
         self, response_id: str, work: Callable[[], Awaitable[None]], finished: Callable[[], None] | None = None
     ) -> None:
-        task = asyncio.get_running_loop().create_task(_contained(response_id, work))
+        task = asyncio.get_running_loop().create_task(_contain(response_id, work))
         self._tasks[response_id] = task
 
         def ended(_: "asyncio.Task[None]") -> None:
@@ -280,7 +280,7 @@ class LocalRuns:
             await asyncio.sleep(pause)
             if ticket is not None and response_id in self._taken:
                 await ticket.enter()
-            loop = await self._resumed(tenant, response_id)
+            loop = await self._resume(tenant, response_id)
 
     def _progress_of(self, loop: Loop, outage: ModelOutage, ticket: Ticket | None) -> Callable[[], None]:
         """Return what is called when a run got further."""
@@ -310,14 +310,14 @@ class LocalRuns:
             noted = {TAKEOVERS: takeover.before + 1}  # before it runs: it may be what ends the process
             await patiently(lambda: self.engine.store.note(tenant, response_id, takeover.epoch, noted))
             self._taken[response_id] = takeover
-            await self._run(await self._resumed(tenant, response_id, record), ticket)
+            await self._run(await self._resume(tenant, response_id, record), ticket)
             self._taken.pop(response_id, None)
         except FencedError:
             return
         finally:
             ticket.leave()
 
-    async def _resumed(self, tenant: str, response_id: str, record: ResponseRecord | None = None) -> Loop | None:
+    async def _resume(self, tenant: str, response_id: str, record: ResponseRecord | None = None) -> Loop | None:
         """Return the loop that goes on with a run from what is stored; one that cannot go on has failed."""
         try:
             return await self._with_stored(tenant, response_id, StoredRun.loop, record)
