@@ -266,7 +266,7 @@ def _abilities(functions: Sequence[OfferedFunction]) -> str:
 def _obstacle(question: str, functions: Sequence[OfferedFunction]) -> str:
     """Say what kept the function that a question speaks of from being called."""
     if not functions:
-        return ": this request offers me no functions"
+        return ": this request offers it no functions"
     function = _ranked(question, functions)[0]
     if not words(question) & words(function.name):
         return ""
