@@ -40,8 +40,6 @@ from antwort.storage.retention import Sweeper
 from antwort.wire.requests import decode_create
 from antwort.wire.responses import ResponseObject
 
-__all__ = ["Antwort"]
-
 logger = logging.getLogger(__name__)
 
 

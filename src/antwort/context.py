@@ -12,8 +12,6 @@ from antwort.errors import PermissionDeniedError
 from antwort.http_client import HttpClient, NoHttpClient
 from antwort.scopes import granted
 
-__all__ = ["ANONYMOUS_TENANT", "Agent", "Context", "Principal", "Progress", "Source", "Sources"]
-
 ANONYMOUS_TENANT = "default"
 """The one tenant of a server that runs without authentication."""
 

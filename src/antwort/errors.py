@@ -37,37 +37,6 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import ClassVar
 
-__all__ = [
-    "APIError",
-    "AntwortError",
-    "AuthenticationError",
-    "BadGatewayError",
-    "BadRequestError",
-    "ConfigError",
-    "ConflictError",
-    "DefinitionError",
-    "FunctionDeniedError",
-    "FunctionError",
-    "FunctionTimeoutError",
-    "FunctionUnavailableError",
-    "GatewayTimeoutError",
-    "HeadersTooLargeError",
-    "InternalServerError",
-    "InvalidArgumentsError",
-    "MethodNotAllowedError",
-    "NotFoundError",
-    "PathTooLongError",
-    "PayloadTooLargeError",
-    "PermissionDeniedError",
-    "RateLimitError",
-    "RequestTimeoutError",
-    "ServiceUnavailableError",
-    "StateError",
-    "UnknownFunctionError",
-    "UnsupportedMediaTypeError",
-    "did_you_mean",
-]
-
 _A_DAY = 24 * 3600.0
 
 

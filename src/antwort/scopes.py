@@ -8,22 +8,6 @@ from collections.abc import Collection, Iterable, Mapping
 
 from antwort.errors import did_you_mean
 
-__all__ = [
-    "ADMIN",
-    "CONVERSATIONS_READ",
-    "CONVERSATIONS_WRITE",
-    "EVERYTHING",
-    "FUNCTIONS_CALL",
-    "METRICS",
-    "OWN_SCOPES",
-    "RESPONSES_READ",
-    "RESPONSES_WRITE",
-    "granted",
-    "is_one_scope",
-    "mistake_in",
-    "nearest_scope",
-]
-
 EVERYTHING = "*"
 RESPONSES_READ = "responses:read"
 RESPONSES_WRITE = "responses:write"

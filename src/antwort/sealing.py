@@ -17,8 +17,6 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from antwort.errors import ConfigError
 
-__all__ = ["SealError", "Sealer", "key_of"]
-
 PREFIX = "aw1."
 _NONCE = 12
 _NAME = 4

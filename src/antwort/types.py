@@ -2,8 +2,6 @@
 
 from typing import Any, TypeAlias
 
-__all__ = ["JSON", "JSONValue"]
-
 JSON = dict[str, Any]
 """A JSON object: what it holds is known to whoever reads it."""
 

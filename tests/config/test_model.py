@@ -22,7 +22,7 @@ from antwort.config import (
     short_duration,
     written_duration,
 )
-from antwort.config.schema import alternatives, models_in
+from antwort.config.settings import alternatives, models_in
 
 
 def test_the_defaults_are_those_the_documentation_promises() -> None:

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from antwort.config import Config, LoadedConfig, Override
-from antwort.config.masking import MASK, is_secret_collection, is_secret_name, mask_urls
+from antwort.config.secrets import MASK, is_secret_collection, is_secret_name, mask_urls
 
 Load = Callable[..., LoadedConfig]
 

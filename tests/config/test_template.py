@@ -4,7 +4,7 @@ from collections.abc import Callable
 from pydantic import BaseModel
 
 from antwort.config import Config, LoadedConfig, ProviderConfig, commented_config
-from antwort.config.schema import models_in
+from antwort.config.settings import models_in
 
 Load = Callable[..., LoadedConfig]
 

@@ -13,7 +13,7 @@ from antwort import Antwort
 from antwort.errors import DefinitionError
 from antwort.provider import Hosted, Provider, ToolResult, function
 from antwort.testing import ScriptedBackend, call, turn
-from antwort.testing.server import running
+from antwort.testing.apps import running
 
 LOOP: list[Any] = []
 LOOP.append(LOOP)

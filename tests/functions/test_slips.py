@@ -18,7 +18,7 @@ from antwort.engine.tools import Offers
 from antwort.errors import ConfigError, DefinitionError, StateError
 from antwort.provider import Provider, Route, function, route
 from antwort.testing import ScriptedBackend, turn
-from antwort.testing.server import running
+from antwort.testing.apps import running
 
 ANY = cast("Any", function)
 ANY_ROUTE = cast("Any", route)

@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from tests.support.site import Asked, Reply, Site
 
-from antwort.config.outbound import OutboundConfig
+from antwort.config.engine import OutboundConfig
 from antwort.http_client import OutboundTimeoutError, TooLargeError, UnreachableError
 from antwort.outbound import Outbound
 

@@ -1,7 +1,6 @@
 """Who is calling: authenticators, the chain of them, API keys and rate limits."""
 
-from antwort.auth.anonymous import Anonymous
-from antwort.auth.base import Authenticator, Chain, credential
+from antwort.auth.base import Anonymous, Authenticator, Chain, credential
 from antwort.auth.build import allowed_hosts, build_authenticator, check_bind, is_anonymous, keys_file
 from antwort.auth.jwt import JwtAuthenticator
 from antwort.auth.keyfile import ApiKey, KeyFile, hash_key

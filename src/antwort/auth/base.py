@@ -1,4 +1,4 @@
-"""The contract of an authenticator, the chain that asks several in turn, and how credentials are read from headers."""
+"""The contract of an authenticator, the one that takes all, the chain of several, and credentials in headers."""
 
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
@@ -6,10 +6,8 @@ from typing import Protocol
 
 from starlette.datastructures import Headers
 
-from antwort.context import Principal
+from antwort.context import ANONYMOUS_TENANT, Principal
 from antwort.errors import AuthenticationError
-
-__all__ = ["Authenticator", "Chain", "credential"]
 
 HOW_TO = "Send 'Authorization: Bearer <API key>'."
 KEY_HEADERS = ("x-api-key", "api-key")
@@ -78,3 +76,21 @@ def credential(headers: Headers) -> str | None:
         if key := headers.get(name, "").strip():
             return key
     return None
+
+
+class Anonymous:
+    """Accept every request. Credentials are not even read, so clients that insist on sending a key still work."""
+
+    def __init__(self) -> None:
+        self._principal = Principal(ANONYMOUS_TENANT, "anonymous", frozenset({"*"}), method="none")
+
+    async def authenticate(self, _headers: Headers) -> Principal:
+        """Return the one anonymous caller."""
+        return self._principal
+
+    def describe(self) -> str:
+        """Name it to the operator."""
+        return "none"
+
+    async def close(self) -> None:
+        """Hold nothing."""

@@ -6,15 +6,12 @@ from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
 from pathlib import Path
 
-from antwort.auth.anonymous import Anonymous
-from antwort.auth.base import Authenticator, Chain
+from antwort.auth.base import Anonymous, Authenticator, Chain
 from antwort.auth.jwt import JwtAuthenticator
 from antwort.auth.keyfile import ApiKey, KeyFile, hash_key
 from antwort.auth.keys import ApiKeyAuthenticator
 from antwort.config import ApiKeyConfig, Config
 from antwort.errors import ConfigError
-
-__all__ = ["allowed_hosts", "build_authenticator", "check_bind", "is_anonymous", "keys_file"]
 
 _THIS_MACHINE = ("localhost", "*.localhost", "127.0.0.0/8", "::1")
 

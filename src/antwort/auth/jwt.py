@@ -10,13 +10,10 @@ import jwt
 from starlette.datastructures import Headers
 
 from antwort.auth.base import credential
-from antwort.auth.jwks import KeySet
-from antwort.auth.sources import KeysUnavailableError, Source, from_file, from_issuer, from_url
+from antwort.auth.jwks import KeySet, KeySource, KeysUnavailableError, from_file, from_issuer, from_url
 from antwort.config import JwtConfig
 from antwort.context import Principal
 from antwort.errors import AuthenticationError, ConfigError
-
-__all__ = ["JwtAuthenticator"]
 
 JWT_PATTERN = re.compile(r"[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]*")
 
@@ -101,7 +98,7 @@ class JwtAuthenticator:
         )
 
 
-def _source(config: JwtConfig, timeout: float) -> Source:
+def _source(config: JwtConfig, timeout: float) -> KeySource:
     if config.jwks_file is not None:
         return from_file(config.jwks_file)
     name, url = ("issuer", config.issuer) if config.jwks_url is None else ("jwks_url", config.jwks_url)

@@ -23,8 +23,6 @@ from pydantic import AwareDatetime, TypeAdapter, ValidationError
 from antwort.context import Principal
 from antwort.errors import ConfigError
 
-__all__ = ["KEY_PATTERN", "KEY_PREFIX", "ApiKey", "KeyFile", "Stamp", "hash_key"]
-
 KEY_PREFIX = "ak_"
 KEY_PATTERN = re.compile(r"ak_([a-z2-7]{8,12})_[A-Za-z0-9_-]{43,}")
 HASH_PATTERN = re.compile(r"sha256:[0-9a-f]{64}")
@@ -161,8 +159,8 @@ class KeyFile:
             raise self._unreadable(error) from error
         except ValidationError as error:
             first = error.errors(include_url=False, include_input=False, include_context=False)[0]
-            place = ".".join(str(part) for part in first["loc"])
-            raise self._broken(f"{place}: {first['msg']}" if place else first["msg"]) from None
+            key = ".".join(str(part) for part in first["loc"])
+            raise self._broken(f"{key}: {first['msg']}" if key else first["msg"]) from None
         ids = [record.id for record in document.keys]
         if len(set(ids)) < len(ids):
             raise self._broken("two keys have the same id")

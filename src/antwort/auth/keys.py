@@ -16,8 +16,6 @@ from antwort.auth.keyfile import KEY_PATTERN, KEY_PREFIX, ApiKey, KeyFile, hash_
 from antwort.context import Principal
 from antwort.errors import AuthenticationError, ConfigError
 
-__all__ = ["ApiKeyAuthenticator"]
-
 logger = logging.getLogger(__name__)
 
 CHECK_INTERVAL = 1.0

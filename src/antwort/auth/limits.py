@@ -10,8 +10,6 @@ from antwort.config import RateConfig
 from antwort.context import Principal
 from antwort.errors import RateLimitError
 
-__all__ = ["RateLimiter"]
-
 NOTHING: Mapping[str, str] = {}
 MAX_BUCKETS = 100_000
 EPSILON = 1e-6

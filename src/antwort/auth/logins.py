@@ -11,8 +11,6 @@ from antwort.auth.base import KEY_HEADERS, Chain, credential
 from antwort.context import Principal
 from antwort.errors import AuthenticationError, RateLimitError
 
-__all__ = ["Logins"]
-
 WINDOW = 60.0
 """Seconds after which failures are forgotten."""
 MAX_ADDRESSES = 10_000
@@ -75,15 +73,15 @@ class Logins:
         return token is not None and len(token) < UNGUESSABLE and hash(token) not in self._good
 
     def _found(self, address: str) -> _Failures | None:
-        failures = self._failures.get(_place(address))
+        failures = self._failures.get(_network(address))
         return failures if failures is not None and self._clock() - failures.since < WINDOW else None
 
     def _count(self, address: str) -> _Failures:
         failures = self._found(address)
         if failures is None:
-            place, now = _place(address), self._clock()
-            self._failures.pop(place, None)  # so that the first ones are the oldest
-            failures = self._failures[place] = _Failures(now)
+            network, now = _network(address), self._clock()
+            self._failures.pop(network, None)  # so that the first ones are the oldest
+            failures = self._failures[network] = _Failures(now)
             # Two for each that may come: the old ones go faster than new ones arrive.
             for _ in range(2):
                 oldest, entry = next(iter(self._failures.items()))
@@ -102,7 +100,7 @@ class Logins:
         )
 
 
-def _place(address: str) -> str:
+def _network(address: str) -> str:
     """Return whose address it is: of IPv6, everybody has a whole network."""
     if ":" not in address:
         return address

@@ -8,15 +8,11 @@ from typing import Any
 import click
 
 import antwort
-from antwort.cli.answers import AnswerText, ask, check_outcome, open_calls
-from antwort.cli.failures import Failure, failure_of
-from antwort.cli.questions import clean, user_input
-from antwort.cli.responders import Responder
+from antwort.cli.clients import ResponseClient
+from antwort.cli.output import CommandFailure, failure_of
+from antwort.cli.terminal import AnswerText, ask, check_outcome, clean, open_calls, user_input
 from antwort.errors import APIError, did_you_mean
 from antwort.types import JSON
-
-__all__ = ["Chat"]
-
 
 COMMANDS = {
     "/new": "forget what was said and start again",
@@ -29,10 +25,10 @@ class Chat:
     """Reads lines and answers them. `request` is what every turn asks for; `files` go with the first."""
 
     def __init__(
-        self, runner: asyncio.Runner, responder: Responder, request: Mapping[str, Any], files: Sequence[JSON]
+        self, runner: asyncio.Runner, client: ResponseClient, request: Mapping[str, Any], files: Sequence[JSON]
     ) -> None:
         self._runner = runner
-        self._responder = responder
+        self._client = client
         self._request = request
         self._files = files
         self._previous: str | None = request.get("previous_response_id")
@@ -41,7 +37,7 @@ class Chat:
         """Go on until the user leaves."""
         with contextlib.suppress(ImportError):
             import readline  # noqa: F401 - gives `input` its history and editing
-        click.echo(f"antwort {antwort.__version__}: {self._responder.description}")
+        click.echo(f"antwort {antwort.__version__}: {self._client.description}")
         click.echo("/help lists the commands, Ctrl-C stops an answer, Ctrl-D leaves.")
         while True:
             try:
@@ -75,13 +71,13 @@ class Chat:
             request["previous_response_id"] = self._previous
         printer = AnswerText(stream=True)
         try:
-            response = self._runner.run(ask(self._responder, request, printer))
+            response = self._runner.run(ask(self._client, request, printer))
             if response.get("status") in {"completed", "incomplete"} and not open_calls(response):
                 self._previous, self._files = response["id"], ()
             check_outcome(response)
         except KeyboardInterrupt:
             printer.finish_line()
             click.echo("(stopped)")
-        except (Failure, APIError) as error:
+        except (CommandFailure, APIError) as error:
             printer.finish_line()
-            (error if isinstance(error, Failure) else failure_of(error)).show()
+            (error if isinstance(error, CommandFailure) else failure_of(error)).show()

@@ -25,8 +25,6 @@ from antwort.storage.schema.revisions import needs_upgrade
 from antwort.storage.upgrade import current, location
 from antwort.storage.urls import is_postgres, sqlite_path
 
-__all__ = ["check"]
-
 EXIT_PROBLEMS = 2
 PATIENCE = 5.0
 """Seconds a backend gets to answer."""
@@ -35,7 +33,7 @@ PROVIDER_PATIENCE = 20.0
 
 
 @dataclass(slots=True)
-class Report:
+class CheckReport:
     """What was found to work, and what was not."""
 
     parts: dict[str, str] = field(default_factory=dict)
@@ -64,7 +62,7 @@ def check(ctx: click.Context, *, as_json: bool) -> None:
     Every provider is started, examined and closed again, and every configured backend is asked for its models. All
     problems are shown, one line each.
     """
-    report = Report()
+    report = CheckReport()
     try:
         loaded = load(ctx)
     except ConfigError as error:
@@ -83,7 +81,7 @@ def check(ctx: click.Context, *, as_json: bool) -> None:
         ctx.exit(EXIT_PROBLEMS)
 
 
-async def _examine(loaded: LoadedConfig, report: Report) -> None:
+async def _examine(loaded: LoadedConfig, report: CheckReport) -> None:
     report.parts["configuration"] = str(loaded.path or "defaults")
     report.attempt(partial(check_bind, loaded.config))
     try:
@@ -101,7 +99,7 @@ async def _examine(loaded: LoadedConfig, report: Report) -> None:
         await app.close()
 
 
-async def _examine_providers(app: Antwort, report: Report) -> None:
+async def _examine_providers(app: Antwort, report: CheckReport) -> None:
     try:
         async with app.providers_only(rehearsal=True):  # not the app: that would create the database
             for registration in app.registry.registrations():
@@ -110,7 +108,7 @@ async def _examine_providers(app: Antwort, report: Report) -> None:
         report.add(error)
 
 
-async def _examine_provider(app: Antwort, registration: Registration, report: Report) -> None:
+async def _examine_provider(app: Antwort, registration: Registration, report: CheckReport) -> None:
     name = registration.name
     problems = await examined(registration.provider, app.redactor, PROVIDER_PATIENCE)
     for problem in problems:
@@ -120,7 +118,7 @@ async def _examine_provider(app: Antwort, registration: Registration, report: Re
         report.parts[f"provider {name}"] = functions or "no functions"
 
 
-def _examine_storage(config: Config, report: Report) -> None:
+def _examine_storage(config: Config, report: CheckReport) -> None:
     """Look at the database, or at the place where it would be created."""
     url = database_url(config)
     where, revision = location(url), current(url)
@@ -139,7 +137,7 @@ def _examine_folder(path: Path) -> None:
         raise ConfigError(f"the database cannot be created: {folder} is no folder one may write to", where=str(path))
 
 
-async def _examine_models(loaded: LoadedConfig, report: Report) -> None:
+async def _examine_models(loaded: LoadedConfig, report: CheckReport) -> None:
     backends = loaded.config.backends
     if not backends:
         report.parts["model"] = f"one that is found at the start, else the built-in demo model ({DEMO_MODEL})"
@@ -165,7 +163,7 @@ async def _ask(name: str, config: BackendConfig) -> str | APIError:
     return f"{mask_urls(config.url)}, {count} {'model' if count == 1 else 'models'}"
 
 
-def _examine_apart(loaded: LoadedConfig, report: Report) -> None:
+def _examine_apart(loaded: LoadedConfig, report: CheckReport) -> None:
     """Build each part on its own, for an app stops at the first that fails."""
     config = loaded.config
     report.attempt(partial(build_authenticator, config))

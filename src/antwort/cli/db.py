@@ -7,10 +7,9 @@ from typing import Any
 
 import click
 
-from antwort.cli.failures import Misuse
-from antwort.cli.lazy import Group
+from antwort.cli.groups import Group
 from antwort.cli.options import configured, json_option
-from antwort.cli.output import print_json
+from antwort.cli.output import Misuse, print_json
 from antwort.config import Config, LoadedConfig, read_age, written_duration
 from antwort.errors import ConfigError
 from antwort.storage import open_store
@@ -21,8 +20,6 @@ from antwort.storage.upgrade import location
 from antwort.storage.upgrade import upgrade as upgrade_database
 from antwort.storage.urls import database_url
 from antwort.storage.vacuum import vacuum as vacuum_database
-
-__all__ = ["db"]
 
 TELL_EVERY = 2.0
 """Seconds between two lines about work that takes long."""
@@ -46,15 +43,15 @@ def db() -> None:
 def current(loaded: LoadedConfig, *, as_json: bool) -> None:
     """Show the revision of the database and the one this version needs."""
     url = database_url(loaded.config)
-    place, revision = location(url), current_revision(url)
+    database, revision = location(url), current_revision(url)
     if as_json:
-        print_json({"database": place, "revision": revision, "needed": head()})
+        print_json({"database": database, "revision": revision, "needed": head()})
     elif revision is None:
-        click.echo(f"{place} is empty or does not exist. 'antwort serve' or 'antwort db upgrade' creates it.")
+        click.echo(f"{database} is empty or does not exist. 'antwort serve' or 'antwort db upgrade' creates it.")
     elif revision == head():
-        click.echo(f"{place} has the revision {revision} and is up to date.")
+        click.echo(f"{database} has the revision {revision} and is up to date.")
     else:
-        click.echo(f"{place} has the revision {revision}; this version of antwort needs {head()}.")
+        click.echo(f"{database} has the revision {revision}; this version of antwort needs {head()}.")
 
 
 @db.command()
@@ -63,15 +60,15 @@ def current(loaded: LoadedConfig, *, as_json: bool) -> None:
 def upgrade(loaded: LoadedConfig, *, as_json: bool) -> None:
     """Bring the database to the revision this version needs; create it if there is none."""
     url = database_url(loaded.config)
-    place, before = location(url), current_revision(url)
+    database, before = location(url), current_revision(url)
     upgrade_database(url)
     after = current_revision(url)
     if as_json:
-        print_json({"database": place, "before": before, "revision": after})
+        print_json({"database": database, "before": before, "revision": after})
     elif before == after:
-        click.echo(f"{place} has the revision {after} already.")
+        click.echo(f"{database} has the revision {after} already.")
     else:
-        click.echo(f"{place} now has the revision {after}.")
+        click.echo(f"{database} now has the revision {after}.")
 
 
 @db.command()

@@ -9,16 +9,13 @@ from typing import Any
 import click
 
 from antwort.auth import ApiKey, is_anonymous, keys_file
-from antwort.cli.failures import Misuse
-from antwort.cli.lazy import Group
+from antwort.cli.groups import Group
 from antwort.cli.options import configured, json_option
-from antwort.cli.output import print_json, print_table
+from antwort.cli.output import Misuse, print_json, print_table
 from antwort.config import Config, LoadedConfig
 from antwort.errors import ConfigError, did_you_mean
 from antwort.observability import AuditLog
 from antwort.scopes import EVERYTHING, OWN_SCOPES, is_one_scope, mistake_in, nearest_scope
-
-__all__ = ["keys"]
 
 _DURATION = re.compile(r"(\d{1,6})([mhdw])")
 _UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
@@ -183,8 +180,8 @@ def _unknown(loaded: LoadedConfig, key_id: str) -> str:
     config = loaded.config
     for index, entry in enumerate(config.auth.api_keys):
         if entry.id == key_id:
-            place = loaded.origin(f"auth.api_keys.{index}.id")
-            return f"the API key '{key_id}' is given in the configuration ({place}); remove it there"
+            origin = loaded.origin(f"auth.api_keys.{index}.id")
+            return f"the API key '{key_id}' is given in the configuration ({origin}); remove it there"
     known = [record.id for record in keys_file(config).list()]
     hint = did_you_mean(key_id, known) or "; 'antwort keys list' shows those there are"
     return f"there is no API key '{key_id}'{hint}"

@@ -9,15 +9,13 @@ import click
 from typing_extensions import override
 
 import antwort
-from antwort.cli.failures import failure_of, misuse_of
-from antwort.cli.lazy import Lazy, LazyGroup
-
-__all__ = ["main", "root"]
+from antwort.cli.groups import Lazy, LazyGroup
+from antwort.cli.output import failure_of, misuse_of
 
 COMMANDS = {
     "serve": Lazy("antwort.cli.serve:serve", "Run the server."),
     "run": Lazy("antwort.cli.run:run", "Ask a question and print the answer; without a question, chat."),
-    "init": Lazy("antwort.cli.init:init", "Write a configuration file with every key and its default."),
+    "init": Lazy("antwort.cli.config:init", "Write a configuration file with every key and its default."),
     "check": Lazy("antwort.cli.check:check", "Check that the server would start, without listening."),
     "config": Lazy("antwort.cli.config:config", "Show the configuration that is in force."),
     "functions": Lazy("antwort.cli.functions:functions", "List, show and call functions."),

@@ -11,8 +11,6 @@ from antwort.backends.detection import find_backend
 from antwort.cli.options import setting
 from antwort.config import BackendConfig, LoadedConfig
 
-__all__ = ["app_with_model", "backend_option", "probe_option"]
-
 NAME = "default"
 """The name of a backend that the configuration does not name."""
 

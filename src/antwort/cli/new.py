@@ -9,11 +9,9 @@ from string import Template
 import click
 
 import antwort
-from antwort.cli.lazy import Group
+from antwort.cli.groups import Group
 from antwort.errors import ConfigError
 from antwort.functions import Catalogue
-
-__all__ = ["new"]
 
 _NAME = re.compile(r"[a-z][a-z0-9]*(_[a-z0-9]+)*")
 _LONGEST = 30

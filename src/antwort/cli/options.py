@@ -10,8 +10,6 @@ import click
 from antwort.config import LoadedConfig, Override, load_config
 from antwort.observability import configure_logging
 
-__all__ = ["config_options", "configured", "json_option", "load", "setting"]
-
 P = ParamSpec("P")
 F = TypeVar("F", bound=Callable[..., Any])
 

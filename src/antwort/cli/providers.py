@@ -6,13 +6,11 @@ from dataclasses import asdict, dataclass
 import click
 
 from antwort.app import Antwort, enabled_providers
-from antwort.cli.lazy import Group
+from antwort.cli.groups import Group
 from antwort.cli.options import configured, json_option
 from antwort.cli.output import print_json, print_table
 from antwort.config import LoadedConfig
 from antwort.functions import Catalogue
-
-__all__ = ["providers"]
 
 
 @click.group(cls=Group)
@@ -21,7 +19,7 @@ def providers() -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class ProviderRow:
     """A provider type within reach."""
 
     name: str
@@ -49,13 +47,13 @@ def list_providers(loaded: LoadedConfig, *, as_json: bool) -> None:
         click.echo("There are no providers. Install a package that brings some, or name a folder with --plugins-dir.")
 
 
-def _rows(app: Antwort) -> Iterator[Row]:
+def _rows(app: Antwort) -> Iterator[ProviderRow]:
     config = app.config
     catalogue = Catalogue(plugins_dir=config.plugins_dir)
     enabled = enabled_providers(config, catalogue)
     for registration in app.registry.registrations():
         provider = enabled[registration.name]
-        yield Row(
+        yield ProviderRow(
             registration.name,
             "default" if config.providers is None and registration.name in catalogue.defaults else "enabled",
             catalogue.find(registration.name).origin if provider.use is None else f"use: {provider.use}",
@@ -65,4 +63,4 @@ def _rows(app: Antwort) -> Iterator[Row]:
     for found in catalogue:
         if found.name not in enabled:
             planned = found.own and getattr(found.load(), "planned", False)
-            yield Row(found.name, "planned" if planned else "available", found.origin)
+            yield ProviderRow(found.name, "planned" if planned else "available", found.origin)

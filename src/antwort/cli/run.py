@@ -9,20 +9,28 @@ from typing import TextIO
 
 import click
 
-from antwort.cli.answers import AnswerText, EventLines, Printer, WholeResponse, ask, check_outcome
 from antwort.cli.chat import Chat
-from antwort.cli.failures import Misuse
+from antwort.cli.clients import LocalClient, RemoteClient, ResponseClient
 from antwort.cli.model import app_with_model, backend_option, probe_option
 from antwort.cli.options import config_options, json_option, load
-from antwort.cli.questions import clean, file_part, read_question, user_input
-from antwort.cli.responders import InProcess, Remote, Responder
+from antwort.cli.output import Misuse
+from antwort.cli.terminal import (
+    AnswerText,
+    EventLines,
+    Printer,
+    WholeResponse,
+    ask,
+    check_outcome,
+    clean,
+    file_part,
+    read_question,
+    user_input,
+)
 from antwort.config import LoadedConfig
 from antwort.observability import configure_logging
 from antwort.storage import database_url
 from antwort.storage.upgrade import current
 from antwort.types import JSON
-
-__all__ = ["run"]
 
 
 @click.command()
@@ -75,20 +83,20 @@ def run(
         raise Misuse("--no-store: a server that keeps nothing cannot go on with a chat; ask single questions")
     with asyncio.Runner() as runner:
         if url is not None:
-            responder: Responder = Remote(url, api_key)
+            client: ResponseClient = RemoteClient(url, api_key)
         else:
             loaded = load(ctx)
             # An earlier response can only be in a database that there is; none is created to look for it.
             scratch = not store and (previous is None or current(database_url(loaded.config)) is None)
-            responder = _in_process(loaded, functions, probe=not no_probe, scratch=scratch)
+            client = _in_process(loaded, functions, probe=not no_probe, scratch=scratch)
             store = chat or bool(store)
         wish = _request(request, functions, previous_response_id=previous, store=store)
-        with _started(runner, responder):
+        with _started(runner, client):
             if chat:
-                Chat(runner, responder, wish, parts).run()
+                Chat(runner, client, wish, parts).run()
                 return
             printer = _printer(as_json=as_json, as_events=as_events, stream=stream)
-            check_outcome(runner.run(ask(responder, {**wish, "input": user_input(text, parts)}, printer)))
+            check_outcome(runner.run(ask(client, {**wish, "input": user_input(text, parts)}, printer)))
 
 
 def _check_options(ctx: click.Context, *, as_json: bool, as_events: bool, remote: bool) -> None:
@@ -126,15 +134,15 @@ def _printer(*, as_json: bool, as_events: bool, stream: bool | None) -> Printer:
 
 
 @contextlib.contextmanager
-def _started(runner: asyncio.Runner, responder: Responder) -> Iterator[None]:
+def _started(runner: asyncio.Runner, client: ResponseClient) -> Iterator[None]:
     try:
-        runner.run(responder.start())
+        runner.run(client.start())
         yield
     finally:
-        runner.run(responder.close())
+        runner.run(client.close())
 
 
-def _in_process(loaded: LoadedConfig, functions: Sequence[str], *, probe: bool, scratch: bool) -> Responder:
+def _in_process(loaded: LoadedConfig, functions: Sequence[str], *, probe: bool, scratch: bool) -> ResponseClient:
     app = app_with_model(loaded, probe=probe)
     configure_logging("error", "console", redactor=app.redactor)  # what fails is told in one line
-    return InProcess(app, functions, scratch=scratch)
+    return LocalClient(app, functions, scratch=scratch)

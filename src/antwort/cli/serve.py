@@ -15,16 +15,13 @@ import click
 import antwort
 from antwort.app import Antwort
 from antwort.auth import allowed_hosts, check_bind
-from antwort.cli.containment import run_contained
+from antwort.cli.event_loop import StuckLoop, run_contained
 from antwort.cli.model import app_with_model, backend_option, probe_option
 from antwort.cli.options import configured, setting
-from antwort.cli.stuck import StuckLoop
 from antwort.concurrency.contained_tasks import end_tasks
 from antwort.config import LoadedConfig
 from antwort.observability import configure_logging
 from antwort.server.serve import bind, raise_limit, running_server, url_of
-
-__all__ = ["serve"]
 
 logger = logging.getLogger(__name__)
 

@@ -8,10 +8,8 @@ from types import FrameType
 
 import click
 
-from antwort.cli.lazy import Group
+from antwort.cli.groups import Group
 from antwort.testing.script_server import ScriptServer
-
-__all__ = ["testing"]
 
 
 @click.group(cls=Group)

@@ -1,6 +1,5 @@
 """Typed settings, loaded from a file, the environment and flags, each value with its origin."""
 
-from antwort.config.connections import ConnectionsConfig
 from antwort.config.durations import (
     Age,
     Duration,
@@ -11,30 +10,31 @@ from antwort.config.durations import (
     short_duration,
     written_duration,
 )
-from antwort.config.engine import AgentConfig, BackendConfig, EncryptionConfig, EngineConfig, KeepConfig, StorageConfig
-from antwort.config.load import LoadedConfig, load_config, validate_settings
-from antwort.config.masking import MASK, is_secret_name, mask_urls
-from antwort.config.model import (
+from antwort.config.engine import (
+    AgentConfig,
+    BackendConfig,
+    EncryptionConfig,
+    EngineConfig,
+    KeepConfig,
+    OutboundConfig,
+    StorageConfig,
+)
+from antwort.config.load import LoadedConfig, Override, load_config, validate_settings
+from antwort.config.model import Config, FunctionsConfig, ObservabilityConfig, ProviderConfig
+from antwort.config.origins import Origin, ShownValue
+from antwort.config.secrets import MASK, is_secret_name, mask_urls, secret_values
+from antwort.config.server import (
     ApiKeyConfig,
     AuthConfig,
-    Config,
-    FunctionsConfig,
+    ConnectionsConfig,
     JwtConfig,
     LimitsConfig,
-    ObservabilityConfig,
-    ProviderConfig,
     RateConfig,
     ServerConfig,
     TenantLimitsConfig,
     WebSocketConfig,
 )
-from antwort.config.origins import Origin
-from antwort.config.outbound import OutboundConfig
-from antwort.config.reference import markdown_table, markdown_tables
-from antwort.config.secrets import secret_values
 from antwort.config.settings import Settings
-from antwort.config.show import Entry
-from antwort.config.sources import Override
 from antwort.config.template import commented_config
 
 __all__ = [
@@ -49,7 +49,6 @@ __all__ = [
     "Duration",
     "EncryptionConfig",
     "EngineConfig",
-    "Entry",
     "FunctionsConfig",
     "JwtConfig",
     "KeepConfig",
@@ -64,6 +63,7 @@ __all__ = [
     "Seconds",
     "ServerConfig",
     "Settings",
+    "ShownValue",
     "StorageConfig",
     "TenantLimitsConfig",
     "WebSocketConfig",
@@ -71,8 +71,6 @@ __all__ = [
     "is_duration",
     "is_secret_name",
     "load_config",
-    "markdown_table",
-    "markdown_tables",
     "mask_urls",
     "read_age",
     "read_duration",

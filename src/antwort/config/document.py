@@ -11,8 +11,6 @@ from antwort.config.origins import Origin, join
 from antwort.config.problems import Problem
 from antwort.errors import ConfigError
 
-__all__ = ["interpolate", "read_document", "read_flow"]
-
 _TAG = "tag:yaml.org,2002:"
 _SCALARS = frozenset(f"{_TAG}{name}" for name in ("null", "bool", "int", "float"))
 _RESOLVED = _SCALARS | {f"{_TAG}merge"}
@@ -35,7 +33,7 @@ class _Loader(yaml.SafeLoader):
 
 def read_document(text: str, *, name: str, environ: Mapping[str, str]) -> Layer:
     """Read the text of a configuration file. Raise ConfigError if it is not YAML or not a mapping; collect the rest."""
-    reader = _Reader(lambda node: Origin("file", name, node.start_mark.line + 1), environ)
+    reader = _NodeReader(lambda node: Origin("file", name, node.start_mark.line + 1), environ)
     root = _compose(text, name)
     if root is None:
         return reader.layer
@@ -49,7 +47,7 @@ def read_document(text: str, *, name: str, environ: Mapping[str, str]) -> Layer:
 
 def read_flow(text: str, *, key: str, origin: Origin) -> tuple[Any, list[Problem]]:
     """Read a list or mapping written in one line, as the content of an environment variable."""
-    reader = _Reader(lambda _: origin, None)
+    reader = _NodeReader(lambda _: origin, None)
     try:
         root = _compose(text, str(origin))
     except ConfigError as error:
@@ -105,7 +103,7 @@ def _line(node: yaml.Node) -> int:
     return int(node.start_mark.line) + 1
 
 
-class _Reader:
+class _NodeReader:
     """One walk over the nodes of a document. Without `environ` nothing is interpolated."""
 
     def __init__(self, origin: Callable[[yaml.Node], Origin], environ: Mapping[str, str] | None) -> None:

@@ -7,17 +7,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 from pydantic import Field, GetCoreSchemaHandler
 from pydantic_core import CoreSchema, core_schema
 
-__all__ = [
-    "Age",
-    "Duration",
-    "Seconds",
-    "is_duration",
-    "read_age",
-    "read_duration",
-    "short_duration",
-    "written_duration",
-]
-
 _DURATION = re.compile(r"(\d{1,18}(?:\.\d{1,18})?)\s*(ms|[smhdw]?)")
 _SIZES = {
     unit: Decimal(size)

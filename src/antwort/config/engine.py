@@ -1,13 +1,15 @@
-"""Settings of the engine and of what it talks to: model servers, agents, storage."""
+"""Settings of the engine and of what it talks to: model servers, agents, storage, the world outside."""
 
+import ipaddress
+import re
 from typing import Any, Literal
 
-from pydantic import ByteSize, Field, PositiveInt, SecretStr
+from pydantic import ByteSize, Field, PositiveInt, SecretStr, field_validator
 
 from antwort.config.durations import Age, Duration, Seconds
 from antwort.config.settings import Settings
 
-__all__ = ["AgentConfig", "BackendConfig", "EncryptionConfig", "EngineConfig", "KeepConfig", "StorageConfig"]
+_HOST = re.compile(r"(?:\[[0-9a-fA-F:.]+\]|[\w.-]+)(?::(?P<port>\d{1,5}))?")
 
 
 class BackendConfig(Settings):
@@ -153,3 +155,43 @@ class StorageConfig(Settings):
     )
     keep: KeepConfig = Field(default_factory=KeepConfig, description="How long things are kept.")
     sweep: Duration = Field(default=3600.0, description="How often the server deletes what is too old, such as 1h.")
+
+
+class OutboundConfig(Settings):
+    """What functions may reach when a model, a client or a web page names a URL."""
+
+    allow: list[str] = Field(
+        default_factory=list,
+        description="Hosts and networks that are reached though not public: intranet.example, 10.0.0.5:80, 10.0.0.0/8.",
+    )
+    low_ports: list[int] = Field(
+        default_factory=lambda: [80, 443], description="Ports below 1024 that may be reached; higher ones all may."
+    )
+    timeout: Duration = Field(default=20.0, description="Time a request may take, redirects included.")
+    max_bytes: ByteSize = Field(
+        default=ByteSize(5 * 1024 * 1024), gt=0, description="Largest answer, compressed or not."
+    )
+    model_urls: Literal["public", "any", "none"] = Field(
+        default="public",
+        description="URLs in requests that a model server may fetch: public ones and those of `allow`, any, or none.",
+    )
+    max_connections: PositiveInt = Field(default=100, description="Connections at the same time.")
+
+    @field_validator("allow")
+    @classmethod
+    def _are_hosts_or_networks(cls, entries: list[str]) -> list[str]:
+        for entry in entries:
+            if not is_network(entry):
+                found = _HOST.fullmatch(entry)
+                if found is None or not 0 < int(found["port"] or 1) < 65536:
+                    raise ValueError(f"'{entry}' is no host, host:port, address or network")
+        return entries
+
+
+def is_network(entry: str) -> bool:
+    """Tell whether an entry is an address or a network, rather than a host."""
+    try:
+        ipaddress.ip_network(entry, strict=False)
+    except ValueError:
+        return False
+    return True

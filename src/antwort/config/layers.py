@@ -5,12 +5,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from antwort.config.masking import is_secret_name
 from antwort.config.model import ProviderConfig, fold_entry
 from antwort.config.origins import Origin, join, move, nearest
 from antwort.config.problems import Problem
-
-__all__ = ["Layer", "canonical_key"]
+from antwort.config.secrets import is_secret_name
 
 _ENTRY_DEPTH = 3
 """The parts of `providers.<name>.<key>`."""
@@ -81,8 +79,8 @@ class Layer:
         origin = nearest(self.origins, "builtins")
         builtins = self.values.pop("builtins")
         if "providers" in self.values:
-            place = nearest(self.origins, "providers")
-            message = f"the same section as 'providers' ({place}) under its old name; keep 'providers' only"
+            other = nearest(self.origins, "providers")
+            message = f"the same section as 'providers' ({other}) under its old name; keep 'providers' only"
             self.problems.append(Problem("builtins", message, origin))
             return
         self.values["providers"] = builtins
@@ -110,11 +108,11 @@ class Layer:
             known = settings if isinstance(settings, dict) else {}
             typo = next((given for given in known if _resembles_enabled(given)), None)
             if typo is None:
-                place = nearest(self.origins, key)
-                self.warnings.append(f"{place}: {key} has settings but is not enabled; add 'enabled: true'")
+                origin = nearest(self.origins, key)
+                self.warnings.append(f"{origin}: {key} has settings but is not enabled; add 'enabled: true'")
             else:
-                place = nearest(self.origins, f"{key}.settings.{typo}")
-                self.warnings.append(f"{place}: {key}.{typo}: read as a setting; did you mean 'enabled'?")
+                origin = nearest(self.origins, f"{key}.settings.{typo}")
+                self.warnings.append(f"{origin}: {key}.{typo}: read as a setting; did you mean 'enabled'?")
 
 
 def canonical_key(key: str) -> str:

@@ -1,5 +1,6 @@
 """Loading: flag over environment over file over default, every problem found at once."""
 
+import copy
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -7,18 +8,115 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, SecretStr, ValidationError
 
+from antwort.config.document import read_document, read_flow
 from antwort.config.layers import Layer, canonical_key
 from antwort.config.model import Config, ProviderConfig
-from antwort.config.origins import Origin, nearest
-from antwort.config.problems import problems_of, raised
-from antwort.config.show import Entry, entries
-from antwort.config.sources import Override, find_file, read_environment, read_file, read_overrides
+from antwort.config.origins import Origin, ShownValue, nearest, shown_values
+from antwort.config.problems import Problem, problems_of, raised
+from antwort.config.secrets import is_secret_name
+from antwort.config.settings import types_at
+from antwort.errors import ConfigError
 
-__all__ = ["LoadedConfig", "load_config", "validate_settings"]
+CONFIG_VARIABLE = "ANTWORT_CONFIG"
+DEFAULT_FILE = "antwort.yaml"
 
+_PREFIX = "ANTWORT_"
 S = TypeVar("S", bound=BaseModel)
+
+
+@dataclass(frozen=True, slots=True)
+class Override:
+    """A value given by a flag. None means that the flag was not given."""
+
+    key: str
+    value: object
+    flag: str
+    """The flag as the operator types it, such as `--port`."""
+
+
+def find_file(path: Path | None, environ: Mapping[str, str]) -> Path | None:
+    """Return the file to read: the one given, else `$ANTWORT_CONFIG`, else `antwort.yaml` in this folder if there."""
+    if path is not None:
+        return path
+    if named := environ.get(CONFIG_VARIABLE):
+        return Path(named)
+    default = Path(DEFAULT_FILE)
+    return default if default.exists() else None
+
+
+def read_file(path: Path, environ: Mapping[str, str]) -> Layer:
+    """Read a configuration file; raise ConfigError if it cannot be read as one."""
+    name = str(path)
+    try:
+        content = path.read_bytes()
+    except FileNotFoundError:
+        raise ConfigError("the configuration file does not exist", where=name) from None
+    except IsADirectoryError:
+        raise ConfigError("the configuration file is a directory", where=name) from None
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else error
+        raise ConfigError(f"the configuration file cannot be read: {reason}", where=name) from None
+    try:
+        text = content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        raise ConfigError("the configuration file is not UTF-8 text", where=f"{name}:{line}") from None
+    return read_document(text, name=name, environ=environ)
+
+
+def read_environment(environ: Mapping[str, str], below: Mapping[str, Any]) -> Layer:
+    """Read the variables `ANTWORT_SECTION__KEY`; an empty one counts as not set.
+
+    `below` are the values they are laid on: names there are found whatever their case, and `_` stands for `-` too.
+    A name without `__` that is no top-level key is not ours: Kubernetes puts `ANTWORT_PORT=tcp://…` into the pods
+    beside a service called antwort.
+    """
+    layer = Layer()
+    for name in sorted(environ, key=lambda name: (name.count("__"), name)):
+        if not name.upper().startswith(_PREFIX) or not environ[name]:
+            continue
+        parts = name[len(_PREFIX) :].lower().split("__")
+        if len(parts) == 1 and parts[0] not in Config.model_fields:
+            continue
+        origin = Origin("environment", name)
+        if not all(parts):
+            layer.problems.append(Problem("", "fits no key; the form is ANTWORT_SECTION__KEY", origin))
+            continue
+        path = _spelled(parts, below)
+        value: Any = environ[name]
+        if value.lstrip().startswith(("[", "{")) and not _is_text(path):
+            value, problems = read_flow(value, key=".".join(path), origin=origin)
+            layer.problems += problems
+        layer.put(path, value, origin)
+    return layer
+
+
+def read_overrides(overrides: Iterable[Override]) -> Layer:
+    """Read the values given by flags."""
+    layer = Layer()
+    for given in overrides:
+        if given.value is not None:
+            layer.put(given.key.split("."), copy.deepcopy(given.value), Origin("flag", given.flag))
+    return layer
+
+
+def _is_text(path: list[str]) -> bool:
+    """Tell whether a key takes text only, so that `[::1]` or a password that starts with a bracket stays what it is."""
+    kinds = types_at(Config, path)
+    return {str, Path, SecretStr}.issuperset(kinds) if kinds else is_secret_name(path[-1])
+
+
+def _spelled(parts: list[str], below: Mapping[str, Any]) -> list[str]:
+    """Return the path with each part spelled as in the values below."""
+    path: list[str] = []
+    current: Any = below
+    for part in parts:
+        names = current if isinstance(current, Mapping) else {}
+        path.append(next((name for name in names if name.lower().replace("-", "_") == part), part))
+        current = names.get(path[-1])
+    return path
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,9 +135,9 @@ class LoadedConfig:
         """Return where a dotted key was given, or else the nearest key around it."""
         return nearest(self.origins, canonical_key(key))
 
-    def entries(self) -> list[Entry]:
+    def entries(self) -> list[ShownValue]:
         """Return every value with its origin, secrets masked."""
-        return entries(self.config, self.origins)
+        return shown_values(self.config, self.origins)
 
 
 def load_config(

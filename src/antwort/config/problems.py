@@ -7,12 +7,10 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from antwort.config.masking import MASK, is_secret_collection, is_secret_name, mask_urls
 from antwort.config.origins import DEFAULT, Origin, join
-from antwort.config.schema import is_secret_type, known_keys, types_at
+from antwort.config.secrets import MASK, is_secret_collection, is_secret_name, mask_urls
+from antwort.config.settings import is_secret_type, known_keys, types_at
 from antwort.errors import ConfigError, did_you_mean
-
-__all__ = ["Problem", "problems_of", "raised"]
 
 _KINDS = ("file", "environment", "flag", "default")
 _LONGEST_VALUE = 80

@@ -1,16 +1,101 @@
-"""The base of every section of the configuration and of every provider's settings."""
+"""The base of every section of the configuration and of every provider's settings, and what its types say."""
 
 import os
-from collections.abc import Mapping
+import types
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Union, get_args, get_origin
 
-from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
+from pydantic import AliasChoices, BaseModel, ConfigDict, SecretBytes, SecretStr, ValidationError, model_validator
+from pydantic.fields import FieldInfo
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
-from antwort.config.schema import is_model, secret_fields
 
-__all__ = ["Settings"]
+def alternatives(annotation: Any) -> tuple[Any, ...]:
+    """Return the members of a union without None, or the type itself."""
+    while get_origin(annotation) is Annotated:
+        annotation = get_args(annotation)[0]
+    if get_origin(annotation) in (Union, types.UnionType):
+        return tuple(inner for member in get_args(annotation) for inner in alternatives(member))
+    return () if annotation is type(None) else (annotation,)
+
+
+def is_secret_type(annotation: Any) -> bool:
+    """Tell whether values of this type hide themselves."""
+    return any(kind in (SecretStr, SecretBytes) for kind in alternatives(annotation))
+
+
+def is_model(kind: Any) -> bool:
+    """Tell whether a type is a model, and not a union or container of models."""
+    return isinstance(kind, type) and issubclass(kind, BaseModel)
+
+
+def models_in(annotation: Any) -> tuple[type[BaseModel], ...]:
+    """Return the models a value of this type may be: itself, or the items of a list or mapping."""
+    found: list[type[BaseModel]] = []
+    for kind in alternatives(annotation):
+        if is_model(kind):
+            found.append(kind)
+        else:
+            found.extend(model for item in _item_types(kind) for model in models_in(item))
+    return tuple(found)
+
+
+def secret_fields(model: type[BaseModel]) -> list[str]:
+    """Return the names of the fields whose value may be read from a file named by `<field>_file`."""
+    fields = model.model_fields
+    return [
+        name
+        for name, field in fields.items()
+        if SecretStr in alternatives(field.annotation) and f"{name}_file" not in fields
+    ]
+
+
+def known_keys(kinds: Iterable[Any]) -> list[str]:
+    """Return every key that some model among the types would accept."""
+    keys: dict[str, None] = {}
+    for model in filter(is_model, kinds):
+        for name, field in model.model_fields.items():
+            keys |= dict.fromkeys([name, *_aliases(field)])
+        keys |= dict.fromkeys(f"{name}_file" for name in secret_fields(model))
+    return list(keys)
+
+
+def types_at(model: type[BaseModel], path: Sequence[str | int]) -> tuple[Any, ...]:
+    """Return the types a value at this path may have; none where the model leaves them open."""
+    kinds: tuple[Any, ...] = (model,)
+    for part in path:
+        kinds = tuple(inner for kind in kinds for inner in _step(kind, part))
+    return kinds
+
+
+def _step(kind: Any, part: str | int) -> tuple[Any, ...]:
+    if is_model(kind):
+        fields: Mapping[str, FieldInfo] = kind.model_fields
+        return tuple(
+            inner
+            for name, field in fields.items()
+            if part == name or part in _aliases(field)
+            for inner in alternatives(field.annotation)
+        )
+    return tuple(inner for item in _item_types(kind) for inner in alternatives(item) if inner is not Any)
+
+
+def _item_types(kind: Any) -> tuple[Any, ...]:
+    """Return the type of the items of a list, or of the values of a mapping."""
+    arguments = tuple(argument for argument in get_args(kind) if argument is not Ellipsis)
+    container = get_origin(kind)
+    if not isinstance(container, type):
+        return ()
+    if issubclass(container, Mapping):
+        return arguments[1:]
+    return arguments if issubclass(container, list | tuple | set | frozenset | Sequence) else ()
+
+
+def _aliases(field: FieldInfo) -> list[str]:
+    choices = field.validation_alias
+    every = choices.choices if isinstance(choices, AliasChoices) else [choices, field.alias]
+    return [alias for alias in every if isinstance(alias, str)]
 
 
 class Settings(BaseModel):

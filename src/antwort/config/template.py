@@ -1,15 +1,17 @@
 """The file `antwort init` writes: every key with what it does and its default."""
 
+import math
 from collections.abc import Iterator, Mapping
+from typing import Any
 
-from pydantic import BaseModel
+import yaml
+from pydantic import BaseModel, ByteSize
 from pydantic.fields import FieldInfo
+from pydantic_core import to_jsonable_python
 
+from antwort.config.durations import Seconds, is_duration, short_duration
 from antwort.config.model import Config, ProviderConfig
-from antwort.config.reference import default_text, field_default
-from antwort.config.schema import models_in
-
-__all__ = ["commented_config"]
+from antwort.config.settings import alternatives, models_in
 
 _HEADER = """\
 # The configuration of antwort.
@@ -58,3 +60,25 @@ def _provider_lines(field: FieldInfo, providers: Mapping[str, str]) -> Iterator[
         yield f"{_INDENT}# {' '.join(summary.split())}"
         yield f"{_INDENT}#{name}:"
         yield f"{_INDENT * 2}#enabled: false"
+
+
+def field_default(field: FieldInfo) -> Any:
+    """Return the default of a field that has one."""
+    value = field.get_default(call_default_factory=True, validated_data={})
+    return Seconds(value) if value is not None and Seconds in alternatives(field.annotation) else value
+
+
+def default_text(value: Any) -> str:
+    """Return a value as YAML, in one line."""
+    if isinstance(value, ByteSize):
+        return _size(value)
+    if is_duration(value):
+        return short_duration(value)
+    return yaml.safe_dump([to_jsonable_python(value)], default_flow_style=True, width=math.inf).strip()[1:-1]
+
+
+def _size(value: ByteSize) -> str:
+    for unit, factor in (("GiB", 1024**3), ("MiB", 1024**2), ("KiB", 1024)):
+        if value and value % factor == 0:
+            return f"{value // factor}{unit}"
+    return str(int(value))

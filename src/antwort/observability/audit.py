@@ -12,8 +12,6 @@ from antwort.observability.logs import FIELDS, log_context, merge, timestamp
 from antwort.observability.redaction import Redactor
 from antwort.types import JSONValue
 
-__all__ = ["AuditLog"]
-
 audit_logger = logging.getLogger("antwort.audit")
 logger = logging.getLogger(__name__)
 

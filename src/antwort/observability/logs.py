@@ -16,16 +16,6 @@ from antwort.errors import ConfigError, did_you_mean
 from antwort.observability.redaction import Redactor
 from antwort.types import JSONValue
 
-__all__ = [
-    "ConsoleFormatter",
-    "JSONFormatter",
-    "LogFormat",
-    "bind_log_context",
-    "configure_logging",
-    "log_context",
-    "reset_logging",
-]
-
 LogFormat: TypeAlias = Literal["auto", "console", "json"]
 
 LEVELS = ("debug", "info", "warning", "error", "critical")

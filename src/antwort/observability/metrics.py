@@ -13,8 +13,6 @@ from typing_extensions import override
 
 from antwort.errors import DefinitionError
 
-__all__ = ["DURATION_BUCKETS", "Metrics"]
-
 DURATION_BUCKETS = (
     0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0,
 )  # fmt: skip

@@ -14,8 +14,6 @@ from typing_extensions import override
 from antwort.observability.redaction import Redactor
 from antwort.observability.tracing import Attribute, Span, Tracer
 
-__all__ = ["OtelTracer"]
-
 # Of all that travels beside requests only the trace does: a client's `baggage` is not for model servers.
 _PROPAGATOR = TraceContextTextMapPropagator()
 _FIELDS = frozenset(name.encode() for name in _PROPAGATOR.fields)

@@ -12,9 +12,6 @@ from urllib.parse import quote
 
 from antwort.types import JSONValue
 
-__all__ = ["MASK", "Redactor", "is_secret_key", "redact"]
-
-
 MASK = "***"
 
 _LARGEST_INT = 4096

@@ -11,8 +11,6 @@ from typing_extensions import override
 from antwort.errors import ConfigError
 from antwort.observability.redaction import Redactor
 
-__all__ = ["Attribute", "NoTracer", "Span", "Tracer", "tracer"]
-
 Attribute: TypeAlias = str | int | float | bool | list[str]
 
 _NO_HEADERS: Mapping[str, str] = {}

@@ -9,8 +9,6 @@ from types import FrameType
 
 from antwort.observability.metrics import Metrics
 
-__all__ = ["LAG", "LoopWatchdog"]
-
 logger = logging.getLogger(__name__)
 
 LAG = "antwort_loop_lag_seconds"

@@ -4,17 +4,16 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from antwort.testing.apps import Answer, AppFactory, ServedApp, served
+    from antwort.testing.apps import Answer, AppFactory, RunningApp, ServedApp, running, served
+    from antwort.testing.chat import count_words
     from antwort.testing.contract import ProviderContract
-    from antwort.testing.dialects import Dialect
     from antwort.testing.expectations import matching
-    from antwort.testing.gates import Gate
-    from antwort.testing.lint import LintedStream, LintError, Violation, lint_response, lint_stream
-    from antwort.testing.script import Call, Failure, ScriptError, Turn, call, fail, raw, turn
+    from antwort.testing.linting.lint import LintedStream, lint_response, lint_stream
+    from antwort.testing.linting.report import LintError, Violation
+    from antwort.testing.playback import Gate
+    from antwort.testing.script import Call, Dialect, Failure, ScriptError, Turn, call, fail, raw, turn
     from antwort.testing.script_server import ScriptServer
     from antwort.testing.scripted import ScriptedBackend
-    from antwort.testing.server import RunningApp, running
-    from antwort.testing.tokenizers import count_words
 
 __all__ = [
     "Answer",
@@ -46,17 +45,16 @@ __all__ = [
 ]
 
 _HOME = {
-    "antwort.testing.apps": ("Answer", "AppFactory", "ServedApp", "served"),
+    "antwort.testing.apps": ("Answer", "AppFactory", "RunningApp", "ServedApp", "running", "served"),
     "antwort.testing.contract": ("ProviderContract",),
-    "antwort.testing.dialects": ("Dialect",),
-    "antwort.testing.gates": ("Gate",),
-    "antwort.testing.lint": ("LintError", "LintedStream", "Violation", "lint_response", "lint_stream"),
+    "antwort.testing.playback": ("Gate",),
+    "antwort.testing.linting.lint": ("LintedStream", "lint_response", "lint_stream"),
+    "antwort.testing.linting.report": ("LintError", "Violation"),
     "antwort.testing.expectations": ("matching",),
-    "antwort.testing.script": ("Call", "Failure", "ScriptError", "Turn", "call", "fail", "raw", "turn"),
+    "antwort.testing.script": ("Call", "Dialect", "Failure", "ScriptError", "Turn", "call", "fail", "raw", "turn"),
     "antwort.testing.script_server": ("ScriptServer",),
     "antwort.testing.scripted": ("ScriptedBackend",),
-    "antwort.testing.server": ("RunningApp", "running"),
-    "antwort.testing.tokenizers": ("count_words",),
+    "antwort.testing.chat": ("count_words",),
 }
 """Where each name lives. They are imported on first use: pytest loads this package wherever antwort is installed."""
 

@@ -12,11 +12,20 @@ import jsonschema_rs
 from antwort.errors import ConfigError, InvalidArgumentsError, did_you_mean
 from antwort.functions import FunctionProvider, FunctionSpec, Provider
 from antwort.functions.schema import strict_schema
-from antwort.testing.arguments import garbage, outline
-from antwort.testing.trial import ALPHA, BETA, Calls, Crashes, alone, context, examples, new_canary, trial
+from antwort.testing.trial import (
+    ALPHA,
+    BETA,
+    Calls,
+    Crashes,
+    alone,
+    context,
+    examples,
+    garbage,
+    new_canary,
+    outline,
+    trial,
+)
 from antwort.web.routes import Route
-
-__all__ = ["ProviderContract"]
 
 _MEMBERS = ("name", "tools", "can_execute", "execute", "routes", "collectors", "close")
 _PATH_VALUES = {"int": "1", "float": "1.5", "uuid": "00000000-0000-0000-0000-000000000000"}

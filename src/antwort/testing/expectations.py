@@ -9,8 +9,6 @@ from typing import Any
 from antwort.backends.base import ModelRequest
 from antwort.errors import DefinitionError, did_you_mean
 
-__all__ = ["Expectation", "Matcher", "described", "matching", "mismatches"]
-
 Fields = Mapping[str, Any]
 _FIELDS = frozenset(f.name for f in dataclasses.fields(ModelRequest))
 _LONGEST = 200

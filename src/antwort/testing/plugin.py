@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from antwort.config import Config, LoadedConfig
     from antwort.testing.apps import AppFactory, ServedApp
 
-__all__ = ["antwort_app"]
-
 
 @pytest.fixture
 def antwort_app(tmp_path: Path) -> "Iterator[AppFactory]":

@@ -33,12 +33,9 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from antwort.errors import ConfigError, DefinitionError, did_you_mean
-from antwort.testing.dialects import Dialect
 from antwort.testing.expectations import Expectation, matching
-from antwort.testing.script import Call, Failure, Turn, call, fail, raw, turn
+from antwort.testing.script import Call, Dialect, Failure, Turn, call, fail, raw, turn
 from antwort.wire.responses import InputTokensDetails, OutputTokensDetails, Usage
-
-__all__ = ["ScriptFile", "read_script"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,11 +46,11 @@ class ScriptFile:
     models: tuple[str, ...] = ("scripted",)
 
 
-class _Part(BaseModel):
+class _YamlPart(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
 
 
-class _Call(_Part):
+class _YamlCall(_YamlPart):
     name: str
     arguments: dict[str, Any] | str | list[str] = Field(default_factory=dict)
     id: str | None = None
@@ -62,7 +59,7 @@ class _Call(_Part):
         return call(self.name, self.arguments, call_id=self.id)
 
 
-class _Usage(_Part):
+class _YamlUsage(_YamlPart):
     input: int = Field(default=10, ge=0)
     output: int = Field(default=5, ge=0)
     cached: int = Field(default=0, ge=0)
@@ -78,7 +75,7 @@ class _Usage(_Part):
         )
 
 
-class _Failure(_Part):
+class _YamlFailure(_YamlPart):
     status: int = Field(ge=400, le=599)
     message: str = ""
     type: str | None = None
@@ -91,17 +88,17 @@ class _Failure(_Part):
         return fail(**dict(self))
 
 
-class _Step(_Part):
+class _YamlStep(_YamlPart):
     text: str | list[str] = ""
     reasoning: str | list[str] = ""
     summary: str | list[str] = ""
     opaque: str = ""
     refusal: str | list[str] = ""
-    calls: list[_Call] = Field(default_factory=list)
-    usage: _Usage | None = Field(default_factory=_Usage)
+    calls: list[_YamlCall] = Field(default_factory=list)
+    usage: _YamlUsage | None = Field(default_factory=_YamlUsage)
     finish: str | None = None
     logprobs: bool = False
-    error: _Failure | None = None
+    error: _YamlFailure | None = None
     delay: float = Field(default=0, ge=0)
     pace: float = Field(default=0, ge=0)
     burst: int = Field(default=1, ge=1)
@@ -144,8 +141,8 @@ class _Step(_Part):
         )
 
 
-class _File(_Part):
-    steps: list[_Step]
+class _YamlFile(_YamlPart):
+    steps: list[_YamlStep]
     models: list[str] = Field(default_factory=lambda: ["scripted"])
 
 
@@ -164,7 +161,7 @@ def read_script(path: str | Path) -> ScriptFile:
     if not isinstance(content, Mapping):
         raise ConfigError("a script is a list of steps, or a mapping with 'steps'", where=str(path))
     try:
-        file = _File.model_validate(content)
+        file = _YamlFile.model_validate(content)
     except ValidationError as error:
         # A mistyped key explains why another one is missing.
         problem, *more = sorted(error.errors(include_url=False), key=lambda one: one["type"] != "extra_forbidden")
@@ -173,7 +170,7 @@ def read_script(path: str | Path) -> ScriptFile:
     return ScriptFile(tuple(_values(file, path)), tuple(file.models))
 
 
-def _values(file: _File, path: Path) -> list[Turn]:
+def _values(file: _YamlFile, path: Path) -> list[Turn]:
     turns = []
     for number, step in enumerate(file.steps, 1):
         try:
@@ -205,18 +202,23 @@ def _dialect(given: str | Mapping[str, Any]) -> Dialect:
         raise DefinitionError(f"dialect.{problem['loc'][0]}: {problem['msg'].lower()}") from error
 
 
-_KEYS: dict[int | str, type[_Part]] = {"steps": _Step, "calls": _Call, "usage": _Usage, "error": _Failure}
+_KEYS: dict[int | str, type[_YamlPart]] = {
+    "steps": _YamlStep,
+    "calls": _YamlCall,
+    "usage": _YamlUsage,
+    "error": _YamlFailure,
+}
 
 
 def _told(problem: Mapping[str, Any]) -> str:
     """Say what pydantic found in the words of the file: the step by its number, then the key."""
-    places = [place for place in problem["loc"] if isinstance(place, int) or place.isidentifier()]
-    step = f"step {places[1] + 1}: " if len(places) > 1 and places[0] == "steps" else ""
-    keys = places[2:] if step else places
-    key = "".join(f"[{place}]" if isinstance(place, int) else f".{place}" for place in keys).lstrip(".")
+    location = [part for part in problem["loc"] if isinstance(part, int) or part.isidentifier()]
+    step = f"step {location[1] + 1}: " if len(location) > 1 and location[0] == "steps" else ""
+    keys = location[2:] if step else location
+    key = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in keys).lstrip(".")
     if problem["type"] == "extra_forbidden":
         *above, name = keys
-        part = next((_KEYS[place] for place in reversed(above) if place in _KEYS), _Step if step else _File)
-        hint = did_you_mean(str(name), part.model_fields)
-        return f"{step}{key}: unknown key{hint or ' (known: ' + ', '.join(part.model_fields) + ')'}"
+        model = next((_KEYS[part] for part in reversed(above) if part in _KEYS), _YamlStep if step else _YamlFile)
+        hint = did_you_mean(str(name), model.model_fields)
+        return f"{step}{key}: unknown key{hint or ' (known: ' + ', '.join(model.model_fields) + ')'}"
     return f"{step}{key}: {problem['msg'][:1].lower()}{problem['msg'][1:]}".replace(": : ", ": ")

@@ -14,14 +14,11 @@ from aiohttp import web
 
 from antwort.errors import APIError
 from antwort.server.serve import bind, url_of
-from antwort.testing.chat import ChatWriter, embedding, read_chat
-from antwort.testing.performance import Closed, Failed, Piece, perform
+from antwort.testing.chat import ChatWriter, Tokenizers, embedding, read_chat
+from antwort.testing.playback import Closed, Failed, Piece, perform
 from antwort.testing.script import Failure, Script, Turn
 from antwort.testing.script_file import read_script
-from antwort.testing.tokenizers import Tokenizers
 from antwort.types import JSON
-
-__all__ = ["ScriptServer"]
 
 _PATIENCE = 30.0
 _DIMENSIONS = 16

@@ -20,12 +20,10 @@ from antwort.errors import (
     RateLimitError,
     ServiceUnavailableError,
 )
-from antwort.testing.performance import Closed, Failed, Piece, logprob, perform
+from antwort.testing.chat import count_words
+from antwort.testing.playback import Closed, Failed, Piece, logprob, perform
 from antwort.testing.script import Failure, Script, Turn
 from antwort.testing.script_file import read_script
-from antwort.testing.tokenizers import count_words
-
-__all__ = ["ScriptedBackend"]
 
 _ERRORS: dict[int, type[APIError]] = {
     kind.status: kind

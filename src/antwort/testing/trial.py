@@ -1,4 +1,4 @@
-"""A provider on trial: alone in a served app, used by two tenants."""
+"""A provider on trial: alone in a served app, used by two tenants, with the author's examples and with nonsense."""
 
 import contextlib
 import logging
@@ -18,16 +18,60 @@ from antwort.context import Agent, Context
 from antwort.functions import FunctionProvider, FunctionSpec, ToolResult, execution
 from antwort.observability.watchdog import LAG
 from antwort.testing.apps import Answer, ServedApp, served
-from antwort.testing.arguments import filled
 
-__all__ = ["ALPHA", "BETA", "Calls", "Crashes", "Trial", "alone", "context", "examples", "new_canary", "trial"]
+CANARY = "{canary}"
+"""What an example writes where a text of the tenant's own belongs."""
 
+_NOT_OBJECTS = ("{", "null", "[]", '"text"', "0", "\x00", b"\xff\xfe", "[" * 10_000, '{"a":' * 1_000)
+# No huge numbers: a function that counts up to what it is given would take the test run down with it.
+_ODD_VALUES: tuple[Any, ...] = (
+    None,
+    True,
+    -1,
+    0,
+    1.5,
+    "",
+    " ",
+    "\x00",
+    "'\"\\{}%s",
+    "../..",
+    "ü" * 10_000,
+    [],
+    [None],
+    {},
+    {"": None},
+)
 ALPHA = "alpha"
 BETA = "beta"
 _KEYS = {tenant: f"key-of-{tenant}" for tenant in (ALPHA, BETA)}
-
 Calls = Mapping[str, Mapping[str, Any]]
 """Example arguments by function name."""
+
+
+def filled(value: Any, canary: str) -> Any:
+    """Return a value with the canary put into every string that asks for it."""
+    if isinstance(value, str):
+        return value.replace(CANARY, canary)
+    if isinstance(value, Mapping):
+        return {key: filled(part, canary) for key, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [filled(part, canary) for part in value]
+    return value
+
+
+def garbage(example: Mapping[str, Any], schema: Mapping[str, Any]) -> Iterator[str | bytes | Mapping[str, Any]]:
+    """Yield arguments no sane caller sends: broken JSON, wrong shapes, and the example with one value gone odd."""
+    yield from _NOT_OBJECTS
+    yield {}
+    yield {**example, "no_such_argument": 1}
+    for name in schema.get("properties", {}):
+        for value in _ODD_VALUES:
+            yield {**example, name: value}
+
+
+def outline(schema: Mapping[str, Any]) -> str:
+    """Return an example to be completed, with every required parameter in it."""
+    return "{" + ", ".join(f'"{name}": …' for name in schema.get("required", ())) + "}"
 
 
 def new_canary() -> str:

@@ -13,10 +13,8 @@ from typing import Any, get_args
 
 from pydantic import BaseModel, ValidationError
 
-from antwort.testing.linting.report import Report
+from antwort.testing.linting.report import LintReport
 from antwort.types import JSON
-
-__all__ = ["Contracts"]
 
 _CONTRACT_ITEMS = {"message", "function_call", "function_call_output", "reasoning", "compaction"}
 _CONTRACT_EFFORTS = {None, "none", "low", "medium", "high", "xhigh"}
@@ -31,7 +29,7 @@ Models = Mapping[str, type[BaseModel]]
 class Contracts:
     """Checks events and responses against both sets of types."""
 
-    def __init__(self, report: Report) -> None:
+    def __init__(self, report: LintReport) -> None:
         self._report = report
         self._open_responses = _open_responses_events()
         self._openai = _openai_events()
@@ -101,7 +99,7 @@ def _told(error: ValidationError) -> list[str]:
     """Say what is wrong. Of a union only the members that have the right `type` are of interest."""
     errors = error.errors(include_url=False, include_input=False)
     wrong = {one["loc"][:-1] for one in errors if one["loc"][-1:] == ("type",) and one["type"] != "missing"}
-    told = [one for one in errors if not any(one["loc"][: len(place)] == place for place in wrong)] or errors
+    told = [one for one in errors if not any(one["loc"][: len(location)] == location for location in wrong)] or errors
     lines = [f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in told]
     return lines[:_MOST] + ([f"and {len(lines) - _MOST} more"] if len(lines) > _MOST else [])
 

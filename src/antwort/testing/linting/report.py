@@ -5,8 +5,6 @@ from dataclasses import dataclass
 
 from typing_extensions import override
 
-__all__ = ["LintError", "Report", "Violation", "shown"]
-
 _LONGEST = 160
 
 
@@ -32,7 +30,7 @@ class LintError(AssertionError):
         super().__init__(f"{len(self.violations)} violations of the protocol:\n{lines}")
 
 
-class Report:
+class LintReport:
     """Collects violations; `where` is the place that is being looked at."""
 
     def __init__(self) -> None:

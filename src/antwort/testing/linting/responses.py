@@ -2,10 +2,8 @@
 
 from collections.abc import Iterable, Sequence
 
-from antwort.testing.linting.report import Report, shown
+from antwort.testing.linting.report import LintReport, shown
 from antwort.types import JSON
-
-__all__ = ["check_nulls", "check_response", "check_stable"]
 
 # fmt: off
 _FILLED = (
@@ -24,7 +22,7 @@ _OMITTED = ("phase", "encrypted_content", "content")
 _WITHOUT_STATUS = {"compaction", "program"}
 
 
-def check_response(response: JSON, report: Report) -> None:
+def check_response(response: JSON, report: LintReport) -> None:
     """Check a response by itself, at any moment of its life."""
     for key in (*_FILLED, *_NULLABLE):
         report.check("response-keys", key in response, f"the response has no '{key}'")
@@ -42,7 +40,7 @@ def check_response(response: JSON, report: Report) -> None:
     _check_items(response, report)
 
 
-def check_stable(snapshots: Sequence[JSON], report: Report) -> None:
+def check_stable(snapshots: Sequence[JSON], report: LintReport) -> None:
     """Check that what a request fixed stays the same from the first snapshot to the last."""
     for later in snapshots[1:]:
         for key, value in snapshots[0].items():
@@ -50,13 +48,13 @@ def check_stable(snapshots: Sequence[JSON], report: Report) -> None:
                 report.equal("snapshot-stable", f"'{key}' in a later snapshot", later.get(key), value)
 
 
-def check_nulls(item: JSON, report: Report) -> None:
+def check_nulls(item: JSON, report: LintReport) -> None:
     """Check that what an item does not have is left out of it."""
     for key in _OMITTED:
         report.check("item-nulls", key not in item or item[key] is not None, f"'{key}' of an item is null; omit it")
 
 
-def _check_end(response: JSON, report: Report) -> None:
+def _check_end(response: JSON, report: LintReport) -> None:
     status = response.get("status")
     for owner, key in (("failed", "error"), ("incomplete", "incomplete_details")):
         report.check(
@@ -76,7 +74,7 @@ def _check_end(response: JSON, report: Report) -> None:
         report.equal("usage", "total_tokens", usage.get("total_tokens"), total)
 
 
-def _check_items(response: JSON, report: Report) -> None:
+def _check_items(response: JSON, report: LintReport) -> None:
     items = list(_dicts(response.get("output")))
     status = response.get("status")
     ids = [item.get("id") for item in items]

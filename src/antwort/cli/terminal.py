@@ -1,25 +1,58 @@
-"""What `antwort run` prints of a response: the text, the whole object, or every event."""
+"""What `antwort run` reads (the question, what is piped in, files) and prints (the text, the response, every event)."""
 
+import base64
 import contextlib
 import json
+import mimetypes
 import sys
-from collections.abc import Mapping
-from typing import Any, Protocol
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Protocol, TextIO
 
 import click
 
-from antwort.cli.failures import Failure
-from antwort.cli.output import print_json
-from antwort.cli.responders import Responder
+from antwort.cli.clients import ResponseClient
+from antwort.cli.output import CommandFailure, Misuse, print_json
 from antwort.types import JSON
 
-__all__ = ["AnswerText", "EventLines", "Printer", "WholeResponse", "ask", "check_outcome", "open_calls"]
-
-
+_IMAGES = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
 _ENDS = frozenset({"response.completed", "response.failed", "response.incomplete", "response.cancelled"})
 _TEXT = frozenset({"response.output_text.delta", "response.refusal.delta"})
 _CONTROLS = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160)) if chr(code) not in "\n\t"}
 """Characters by which a text could do more to a terminal than be read."""
+
+
+def read_question(argument: str | None) -> str:
+    """Return the question: the argument, what is piped in, or the first about the second; empty if there is neither."""
+    stdin: TextIO | None = sys.stdin  # None in a process that was started without
+    piped = "" if stdin is None or stdin.isatty() else stdin.buffer.read().decode(errors="replace").strip()
+    return "\n\n".join(part for part in (clean(argument or "").strip(), piped) if part)
+
+
+def clean(text: str) -> str:
+    """Return a text without the halves of characters that arguments which are not UTF-8 consist of."""
+    return text.encode(errors="replace").decode()
+
+
+def user_input(text: str, files: Sequence[JSON]) -> str | list[JSON]:
+    """Return the `input` of a request: the text alone, or a message with files before it."""
+    if not files:
+        return text
+    content = [*files, {"type": "input_text", "text": text}] if text else list(files)
+    return [{"type": "message", "role": "user", "content": content}]
+
+
+def file_part(path: Path) -> JSON:
+    """Return a file as a part of a message: images to be seen, everything else to be read."""
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise Misuse(f"--file {path}: cannot be read: {error.strerror or error}") from None
+    kind = mimetypes.guess_type(path.name)[0] or "text/plain"
+    url = f"data:{kind};base64,{base64.b64encode(content).decode()}"
+    if kind in _IMAGES:
+        return {"type": "input_image", "image_url": url, "detail": "auto"}
+    return {"type": "input_file", "filename": clean(path.name), "file_data": url}
 
 
 class Printer(Protocol):
@@ -94,11 +127,11 @@ class WholeResponse:
         print_json(self._response)
 
 
-async def ask(responder: Responder, request: Mapping[str, Any], printer: Printer) -> JSON:
-    """Show a response while it is made, and return it. Without an end it is a Failure."""
+async def ask(client: ResponseClient, request: Mapping[str, Any], printer: Printer) -> JSON:
+    """Show a response while it is made, and return it. Without an end it is a CommandFailure."""
     response: JSON | None = None
     message = "the answer broke off before its end"
-    async with contextlib.aclosing(responder.respond(request)) as events:
+    async with contextlib.aclosing(client.respond(request)) as events:
         async for event in events:
             printer.take(event)
             kind = event.get("type")
@@ -107,21 +140,21 @@ async def ask(responder: Responder, request: Mapping[str, Any], printer: Printer
             elif kind == "error":
                 message = str(event.get("message") or (event.get("error") or {}).get("message") or message)
     if response is None:
-        raise Failure(message)
+        raise CommandFailure(message)
     printer.end()
     return response
 
 
 def check_outcome(response: JSON) -> None:
-    """Raise a Failure that says why a response is not a complete answer, if it is not."""
+    """Raise a CommandFailure that says why a response is not a complete answer, if it is not."""
     status = response.get("status")
     if status == "failed":
-        raise Failure((response.get("error") or {}).get("message") or "the response failed")
+        raise CommandFailure((response.get("error") or {}).get("message") or "the response failed")
     if status != "completed":
         reason = (response.get("incomplete_details") or {}).get("reason")
-        raise Failure(f"the answer is {status}{f' ({reason})' if reason else ''}")
+        raise CommandFailure(f"the answer is {status}{f' ({reason})' if reason else ''}")
     if calls := open_calls(response):
-        raise Failure(f"the model calls {', '.join(calls)}, which the server does not have")
+        raise CommandFailure(f"the model calls {', '.join(calls)}, which the server does not have")
 
 
 def open_calls(response: JSON) -> list[str]:

@@ -1,22 +1,18 @@
 """The reference of settings for the documentation, generated from the models."""
 
-import math
 import types
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
-import yaml
 from pydantic import BaseModel, ByteSize, SecretStr
 from pydantic.fields import FieldInfo
-from pydantic_core import to_jsonable_python
 
-from antwort.config.durations import Age, Seconds, is_duration, short_duration
+from antwort.config.durations import Age, Seconds
 from antwort.config.model import Config
 from antwort.config.origins import join
-from antwort.config.schema import alternatives, is_secret_type, models_in
-
-__all__ = ["default_text", "field_default", "markdown_table", "markdown_tables", "type_name"]
+from antwort.config.settings import alternatives, is_secret_type, models_in
+from antwort.config.template import default_text, field_default
 
 _NAMES: Mapping[Any, str] = types.MappingProxyType(
     {
@@ -55,28 +51,6 @@ def markdown_table(model: type[BaseModel], prefix: str = "") -> str:
 def type_name(annotation: Any) -> str:
     """Return what an operator calls a type."""
     return " or ".join(dict.fromkeys(_one_name(kind) for kind in alternatives(annotation)))
-
-
-def field_default(field: FieldInfo) -> Any:
-    """Return the default of a field that has one."""
-    value = field.get_default(call_default_factory=True, validated_data={})
-    return Seconds(value) if value is not None and Seconds in alternatives(field.annotation) else value
-
-
-def default_text(value: Any) -> str:
-    """Return a value as YAML, in one line."""
-    if isinstance(value, ByteSize):
-        return _size(value)
-    if is_duration(value):
-        return short_duration(value)
-    return yaml.safe_dump([to_jsonable_python(value)], default_flow_style=True, width=math.inf).strip()[1:-1]
-
-
-def _size(value: ByteSize) -> str:
-    for unit, factor in (("GiB", 1024**3), ("MiB", 1024**2), ("KiB", 1024)):
-        if value and value % factor == 0:
-            return f"{value // factor}{unit}"
-    return str(int(value))
 
 
 def _rows(prefix: str, fields: Mapping[str, FieldInfo]) -> Iterator[Sequence[str]]:

@@ -1,4 +1,4 @@
-"""The end of a process whose event loop is stuck: there no time limit is kept, and no signal is heard."""
+"""The event loop of a server: it goes on when a plug-in wants to end it, and the process ends when it is stuck."""
 
 import asyncio
 import contextlib
@@ -9,17 +9,14 @@ import signal
 import socket
 import sys
 import threading
-from typing import Literal, TypeAlias
+from collections.abc import Callable, Coroutine
+from typing import Any, Literal, TypeAlias
 
-from antwort.cli.failures import Failure, Misuse
+from antwort.cli.output import CommandFailure, Misuse
 from antwort.config import Config
 
-__all__ = ["StuckLoop"]
-
-Phase: TypeAlias = Literal["starting", "serving", "closing", "over"]
-
 logger = logging.getLogger(__name__)
-
+Phase: TypeAlias = Literal["starting", "serving", "closing", "over"]
 _STEP = 0.05
 """Seconds between two looks at a loop that has a limit."""
 _LENIENCE = 2.0
@@ -29,6 +26,34 @@ _LAST_WORD = 1.0
 _ENDING = (signal.SIGINT, signal.SIGTERM)
 _PROVIDER = "provider "
 """How the name of a task begins in which a provider starts and closes."""
+
+
+def run_contained(
+    loop: asyncio.AbstractEventLoop, main: Coroutine[Any, Any, None], *, entered_again: Callable[[], None]
+) -> None:
+    """Run a coroutine to its end, whatever the callbacks of plug-ins raise meanwhile. What it raises itself is raised.
+
+    asyncio lets a SystemExit or KeyboardInterrupt of any callback out of the loop, which then can be entered again: all
+    that was waiting still waits. So this costs nothing until it happens; then `entered_again` is called on the loop.
+    Ctrl-C passes where the loop does not handle it.
+    """
+    task = loop.create_task(main)
+    while not task.done():
+        try:
+            loop.run_until_complete(task)
+        except (SystemExit, KeyboardInterrupt, RuntimeError) as error:  # the last is for a loop that somebody stopped
+            if task.done():
+                break
+            if _is_signal(error) or loop.is_closed():
+                raise
+            logger.exception("a callback of a function or provider wanted to end the process; it goes on")
+            loop.call_soon(entered_again)
+    task.result()
+
+
+def _is_signal(error: BaseException) -> bool:
+    """Tell whether it may be Ctrl-C: it never is while the loop has a handler of its own for that."""
+    return isinstance(error, KeyboardInterrupt) and signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
 class StuckLoop:
@@ -133,6 +158,6 @@ def _log(name: str, waited: float) -> None:
     logging.shutdown()
 
 
-def _show(refusal: Failure) -> None:
+def _show(refusal: CommandFailure) -> None:
     refusal.show()
     sys.stderr.flush()

@@ -9,8 +9,6 @@ from typing_extensions import override
 
 from antwort.errors import did_you_mean
 
-__all__ = ["Group", "Lazy", "LazyGroup"]
-
 
 class Group(click.Group):
     """A group that names the command nearest to one it does not have."""

@@ -4,21 +4,19 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from antwort.testing.linting.contracts import Contracts
-from antwort.testing.linting.frames import read_frames
 from antwort.testing.linting.items import Items
-from antwort.testing.linting.order import (
+from antwort.testing.linting.report import LintReport
+from antwort.testing.linting.responses import check_response, check_stable
+from antwort.testing.linting.stream import (
     SNAPSHOTS,
     check_numbers,
     check_order,
     check_snapshot_status,
-    place,
+    position,
+    read_frames,
     terminal_of,
 )
-from antwort.testing.linting.report import LintError, Report, Violation
-from antwort.testing.linting.responses import check_response, check_stable
 from antwort.types import JSON
-
-__all__ = ["LintError", "LintedStream", "Violation", "lint_response", "lint_stream"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +60,7 @@ def lint_stream(
     deltas that amount to what is done; the final output equal to the items; all keys in every snapshot; and every event
     and response valid under the types of the packages `openresponses-types` and `openai`, which must be installed.
     """
-    report = Report()
+    report = LintReport()
     frames = read_frames(raw, report, whole_writes=whole_writes)
     seen = [event for event in earlier if starting_after is None or event["sequence_number"] <= starting_after]
     if starting_after is None and seen:
@@ -77,7 +75,7 @@ def lint_stream(
     items = Items(report, contracts.known)
     snapshots: list[JSON] = []
     for event in events:
-        report.where = place(event)
+        report.where = position(event)
         contracts.check_event(event)
         if event.get("type") in SNAPSHOTS:
             snapshots += _snapshot(event, report)
@@ -95,7 +93,7 @@ def lint_stream(
 
 def lint_response(body: JSON) -> JSON:
     """Check a response that is not streamed; raise a LintError that lists every violation, else return it."""
-    report = Report()
+    report = LintReport()
     report.where = "response"
     check_response(body, report)
     Contracts(report).check_response(body)
@@ -103,7 +101,7 @@ def lint_response(body: JSON) -> JSON:
     return body
 
 
-def _snapshot(event: JSON, report: Report) -> list[JSON]:
+def _snapshot(event: JSON, report: LintReport) -> list[JSON]:
     response = event.get("response")
     if not isinstance(response, dict):
         report.broken("snapshot", "the event has no response")

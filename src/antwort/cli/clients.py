@@ -1,4 +1,4 @@
-"""Who answers a request: an app in this process, or a server. Both give the events of the stream."""
+"""Clients of the Responses API, which give the events of a stream: of an app in this process, and of a server."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Mapping, Sequence
@@ -13,15 +13,12 @@ from antwort.backends import Reply, Transport
 from antwort.backends.errors import excerpt
 from antwort.backends.limits import AnswerLimits
 from antwort.backends.sse import EventSplitter
-from antwort.cli.failures import Misuse
+from antwort.cli.output import Misuse
 from antwort.config import BackendConfig, mask_urls
 from antwort.context import ANONYMOUS_TENANT, Context
 from antwort.errors import APIError, BadGatewayError, did_you_mean
 from antwort.types import JSON
 from antwort.wire.requests import decode_create
-
-__all__ = ["InProcess", "Remote", "Responder"]
-
 
 _MAX_ERROR = 64 * 1024
 _END = b"[DONE]"
@@ -29,7 +26,7 @@ _END = b"[DONE]"
 _encode = msgspec.json.Encoder().encode
 
 
-class Responder(Protocol):
+class ResponseClient(Protocol):
     """Makes responses."""
 
     @property
@@ -46,7 +43,7 @@ class Responder(Protocol):
         """Make a response and yield its events as they come; who leaves early cancels it. Raise APIError."""
 
 
-class InProcess:
+class LocalClient:
     """An app of our own, which must have some functions; with `scratch`, its responses are gone at the end."""
 
     def __init__(self, app: Antwort, functions: Sequence[str] = (), *, scratch: bool = False) -> None:
@@ -119,7 +116,7 @@ class _Batches:
         return await self._batches.get()
 
 
-class Remote:
+class RemoteClient:
     """A server that speaks the Responses API."""
 
     def __init__(self, url: str, key: str | None) -> None:

@@ -4,9 +4,10 @@ from typing import Any, Literal
 
 import pytest
 from pydantic import ByteSize, Field, SecretStr, TypeAdapter
+from scripts.settings_reference import markdown_table, markdown_tables, type_name
 
-from antwort.config import Config, Settings, markdown_table, markdown_tables
-from antwort.config.reference import default_text, type_name
+from antwort.config import Config, Settings
+from antwort.config.template import default_text
 
 
 class Colour(StrEnum):
