@@ -22,8 +22,8 @@ from antwort.functions import Catalogue, FunctionProvider, FunctionRegistry, Fun
 from antwort.functions.discovery import doubt_about, place
 from antwort.functions.output import described
 from antwort.functions.provider import Services
-from antwort.functions.registration import Offer
 from antwort.functions.registry import Factory
+from antwort.functions.spec import Offer
 from antwort.observability import AuditLog, LoopWatchdog, Metrics, Redactor, tracer
 from antwort.outbound import Outbound
 from antwort.runs.limits import TenantLimits

@@ -24,7 +24,7 @@ from antwort.engine.input import read_input
 from antwort.engine.model_turn import ModelTurns
 from antwort.errors import BadRequestError
 from antwort.observability import NoTracer
-from antwort.server.conversations import Conversations, CreateConversation
+from antwort.server.conversations import ConversationEndpoints, CreateConversation
 from antwort.testing import ScriptedBackend, lint_stream, running
 from antwort.types import JSON
 from antwort.wire.requests import CreateResponse, decode_create
@@ -91,7 +91,7 @@ async def test_the_loop_goes_on_while_items_of_many_parts_are_added_to_a_convers
     monkeypatch.setattr("antwort.server.conversations.read_input", watched)
     async with Antwort(Config(data_dir=tmp_path, providers={}), backend=ScriptedBackend([])) as app:
         engine = app.engine
-        conversations = Conversations(engine.store, app.runs.limits, engine.large_work)
+        conversations = ConversationEndpoints(engine.store, app.runs.limits, engine.large_work)
         for items, large in ((PARTS, True), (ITEMS[:3], False)):
             await conversations.create(Context("t"), CreateConversation(items=items))
             assert (worked.pop() is not threading.current_thread()) == large

@@ -3,14 +3,14 @@
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
-from pydantic_core import to_json
 from tests.http.sdk import Served, served
 from tests.support.statements import Questions
 
 from antwort.testing import call, turn
 from antwort.types import JSON
-from antwort.web.pagination import listed
+from antwort.wire.answers import ItemList
 
 COUNT = 12
 
@@ -25,7 +25,7 @@ def page(stage: Served, **query: Any) -> JSON:
     assert found.status_code == 200, found.text
     body: JSON = found.json()
     members = [stage.request("GET", f"/responses/{one['id']}").json() for one in body["data"]]
-    assert found.content == to_json(listed(members, body["has_more"]))
+    assert found.content == msgspec.json.encode(ItemList.of(members, has_more=body["has_more"]))
     return body
 
 

@@ -12,12 +12,11 @@ from schemathesis.specs.openapi.definitions import OPENAPI_31_VALIDATOR
 from antwort import Antwort
 from antwort.config import Config
 from antwort.provider import Annotated, BaseModel, ConflictError, Field, Provider, route
-from antwort.server.description import shapes
 from antwort.server.description.openapi import OWN, openapi
-from antwort.server.description.vocabulary import DESCRIPTIONS, REFINED
 from antwort.testing import running
 from antwort.types import JSON
 from antwort.web.routes import Example, Route
+from antwort.wire import answers
 
 
 @pytest.fixture(scope="module")
@@ -104,12 +103,23 @@ def _described(schema: JSON) -> bool:
     return "description" in schema or any(_described(part) for part in schema.get("anyOf", ()))
 
 
-def test_what_is_said_about_types_is_about_types_that_are_there(document: JSON) -> None:
+def test_open_types_refer_to_what_describes_them(document: JSON) -> None:
     schemas = document["components"]["schemas"]
-    for name, fields in DESCRIPTIONS.items():
-        assert fields.keys() <= schemas[name]["properties"].keys(), name
-    for name, field in REFINED:
-        assert field in schemas[name]["properties"], name
+
+    def members(name: str, field: str) -> str:
+        schema = schemas[name]["properties"][field]
+        lists = [part for part in (schema, *schema.get("anyOf", ())) if part.get("type") == "array"]
+        kind: str = lists[0]["items"]["$ref"].rpartition("/")[2]
+        return kind
+
+    open_types = {
+        "InputItem": [("CreateResponse", "input"), ("CompactRequest", "input"), ("CreateConversation", "items")],
+        "Item": [("ResponseObject", "output"), ("CompactedResponse", "output"), ("ItemList", "data")],
+        "Tool": [("CreateResponse", "tools"), ("ResponseObject", "tools")],
+    }
+    for kind, places in open_types.items():
+        assert [members(*place) for place in places] == [kind] * len(places)
+    assert members("CreateItems", "items") == "InputItem"
 
 
 def test_every_answer_that_can_come_is_there(document: JSON) -> None:
@@ -204,7 +214,7 @@ def test_routes_of_providers_are_described_from_their_signatures() -> None:
 
 
 def test_a_model_with_the_name_of_one_of_ours_keeps_its_own_schema() -> None:
-    ours = Route("GET", "/v1/x", Talks().find, returns=shapes.Conversation)
+    ours = Route("GET", "/v1/x", Talks().find, returns=answers.Conversation)
     document = openapi([(OWN, [ours]), ("talks", Talks().routes())], public=())
 
     def properties(path: str) -> set[str]:

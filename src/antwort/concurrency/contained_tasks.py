@@ -13,8 +13,6 @@ from typing import Any, Generic, TypeVar
 from typing_extensions import override
 
 T = TypeVar("T")
-
-
 _OWNER: ContextVar[str | None] = ContextVar("antwort_task_owner", default=None)
 """The name of the contained task in which code runs, also in the tasks that it starts."""
 

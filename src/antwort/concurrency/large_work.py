@@ -7,12 +7,8 @@ from functools import partial
 from typing import Any, TypeVar
 
 T = TypeVar("T")
-
-
 MANY = 250
 """Items and parts of them from which on a list is large: each costs some ten microseconds at every step."""
-
-
 MUCH = 500_000
 """Characters from which on a text is large."""
 

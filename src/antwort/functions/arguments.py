@@ -13,8 +13,6 @@ from antwort.functions.schema import drop_nulls
 from antwort.functions.signature import Signature
 from antwort.types import JSON
 
-__all__ = ["Arguments", "SchemaArguments", "SignatureArguments", "parse_object"]
-
 _SHOWN_ERRORS = 5
 _SHOWN_VALUE = 80
 _SHOWN_PROBLEM = 300

@@ -27,17 +27,9 @@ from antwort.functions.provider import FunctionProvider, Provider, is_function
 from antwort.observability import Redactor
 
 GROUP = "antwort.providers"
-
-
 DEFAULT_GROUP = "antwort.default_providers"
-
-
 DISTRIBUTION = "antwort"
-
-
 _MEMBERS = ("name", "tools", "can_execute", "execute", "routes", "collectors", "close")
-
-
 logger = logging.getLogger(__name__)
 
 

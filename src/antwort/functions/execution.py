@@ -25,8 +25,6 @@ from antwort.functions.spec import FunctionSpec, Scope
 from antwort.http_client import HttpClient
 from antwort.observability import AuditLog, NoTracer, Redactor, Tracer
 
-__all__ = ["Defaults", "Entry", "Execution", "permits"]
-
 T = TypeVar("T")
 
 logger = logging.getLogger(__name__)

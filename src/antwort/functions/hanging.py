@@ -7,8 +7,6 @@ from collections.abc import Callable
 
 from prometheus_client import Gauge
 
-__all__ = ["HangingCalls"]
-
 logger = logging.getLogger(__name__)
 
 

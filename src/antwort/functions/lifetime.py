@@ -13,8 +13,6 @@ from antwort.functions.output import described
 from antwort.functions.provider import FunctionProvider
 from antwort.observability import Redactor
 
-__all__ = ["Lifetime", "Patience", "telling"]
-
 logger = logging.getLogger(__name__)
 
 _SILENCE = 5.0

@@ -18,36 +18,18 @@ from antwort.errors import FunctionError
 from antwort.observability import Redactor
 
 NOTHING = "(no output)"
-
-
 _READ = 8
 """How many times the limit of the text an iterator is read for."""
-
-
 _UNLIMITED = 100_000
 """The limit that an iterator is read by if the text has none."""
-
-
 _BATCH = 1000
-
-
 _SMALL = 1000
 """How many values are written at once."""
-
-
 _SMALL_TEXT = 50_000
 """How many characters are."""
-
-
 _DEPTH = 200
-
-
 _SCALARS = frozenset({int, float, bool, type(None)})
-
-
 _SIZED = (list, tuple, set, frozenset, deque)
-
-
 _UNREAD = '"[… the rest was not read …]"'
 
 
@@ -273,15 +255,9 @@ def _unwritable(value: Any, reason: str) -> FunctionError:
 
 
 _SHOWN = 500
-
-
 _READ_OF_ERROR = 5000
 """Characters of a text that are looked at. It may be of any length, and whoever waits must not wait for it."""
-
-
 _SHOWN_CAUSES = 3
-
-
 _DEEPEST = 5
 """How many groups within each other are opened."""
 

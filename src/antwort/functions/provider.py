@@ -63,11 +63,7 @@ class Services:
 
 
 F = TypeVar("F", bound=Callable[..., Any])
-
-
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,62}")
-
-
 _SELF = frozenset({"self", "_self", "this", "_"})
 
 
@@ -103,11 +99,7 @@ class NoSettings(Settings):
 
 
 S = TypeVar("S", bound=Settings, default=NoSettings)
-
-
 _FUNCTION = "__antwort_function__"
-
-
 _ROUTE = "__antwort_route__"
 
 

@@ -19,18 +19,6 @@ from antwort.functions.spec import FunctionSpec, Offer
 from antwort.observability import Metrics, Redactor
 from antwort.web.routes import Route, Routed, answers_the_same, clashes
 
-__all__ = [
-    "CUSTOM",
-    "CustomFunctions",
-    "Offer",
-    "Registration",
-    "asked",
-    "check_unique",
-    "collect",
-    "conflicts",
-    "examined",
-]
-
 CUSTOM = "custom"
 """The provider that functions registered on their own belong to."""
 

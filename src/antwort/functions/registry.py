@@ -23,7 +23,6 @@ from antwort.functions.provider_routes import ProviderRoutes
 from antwort.functions.registration import (
     CUSTOM,
     CustomFunctions,
-    Offer,
     Registration,
     asked,
     check_unique,
@@ -33,6 +32,7 @@ from antwort.functions.registration import (
 from antwort.functions.spec import (
     FunctionOptions,
     FunctionSpec,
+    Offer,
     Scope,
     Shape,
     check_offer,
@@ -42,8 +42,6 @@ from antwort.functions.spec import (
 from antwort.http_client import HttpClient
 from antwort.observability import AuditLog, Metrics, Redactor, Tracer
 from antwort.web.routes import Route, Routed
-
-__all__ = ["Factory", "FunctionRegistry"]
 
 logger = logging.getLogger(__name__)
 

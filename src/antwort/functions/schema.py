@@ -6,8 +6,6 @@ from typing import Any
 from antwort.errors import DefinitionError
 from antwort.types import JSON
 
-__all__ = ["drop_nulls", "object_schema", "strict_schema", "tidy"]
-
 
 def object_schema(parameters: Mapping[str, Any]) -> tuple[JSON, bool]:
     """Return a JSON Schema for an explicit `parameters` mapping, and whether it takes no other names.

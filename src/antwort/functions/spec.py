@@ -21,20 +21,10 @@ from antwort.functions.signature import context_parameter, read_signature
 from antwort.types import JSON
 
 Handler = Callable[..., Any]
-
-
 Offer = Literal["always", "on_request"]
-
-
 E = TypeVar("E", bound=StrEnum)
-
-
 _OFFERS = get_args(Offer)
-
-
 _NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
-
-
 _ITEM = re.compile(r"[a-zA-Z][a-zA-Z0-9_:.-]{0,63}")
 
 

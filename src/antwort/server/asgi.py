@@ -12,8 +12,8 @@ from antwort.engine.engine import Engine
 from antwort.functions import FunctionRegistry
 from antwort.observability import Metrics
 from antwort.runs.local import LocalRuns
-from antwort.server.conversations import Conversations
-from antwort.server.endpoints import Endpoints
+from antwort.server.conversations import ConversationEndpoints
+from antwort.server.endpoints import ServerEndpoints
 from antwort.server.middleware import (
     AuthMiddleware,
     Bodies,
@@ -25,15 +25,13 @@ from antwort.server.middleware import (
     TraceMiddleware,
 )
 from antwort.server.middleware.hosts import AllowedHosts
-from antwort.server.models import Models
+from antwort.server.models import ModelEndpoints
 from antwort.server.passthrough import Passthrough
 from antwort.server.readiness import Readiness, ServerState
 from antwort.server.refusals import Refusals
-from antwort.server.responses import Responses
+from antwort.server.responses import ResponseEndpoints
 from antwort.server.router import Router
 from antwort.server.sockets.websocket import Guards, WebSockets
-
-__all__ = ["Parts", "build_asgi", "build_websockets"]
 
 EXPOSED_HEADERS = (
     "x-request-id",
@@ -63,23 +61,25 @@ class Parts:
 
 def build_asgi(parts: Parts) -> ASGIApp:
     """Build the HTTP app: request id → trace → metrics → CORS → errors → host → body limit → auth, limits → route."""
-    server = parts.config.server
+    server, engine = parts.config.server, parts.engine
     api = [
-        *Responses(parts.engine, parts.runs).routes(),
-        *Conversations(parts.engine.store, parts.runs.limits, parts.engine.large_work, parts.engine.check_url).routes(),
-        *Models(parts.router).routes(),
+        *ResponseEndpoints(engine, parts.runs).routes(),
+        *ConversationEndpoints(
+            parts.engine.store, parts.runs.limits, parts.engine.large_work, parts.engine.check_url
+        ).routes(),
+        *ModelEndpoints(parts.router).routes(),
         *Passthrough(
             parts.router,
             parts.metrics,
-            parts.engine.tracer,
-            parts.engine.large_work,
-            parts.engine.check_url,
+            engine.tracer,
+            engine.large_work,
+            engine.check_url,
             max_values=server.max_values,
             deadline=parts.config.engine.deadline,
         ).routes(),
     ]
-    readiness = Readiness(parts.state, parts.engine.store)
-    endpoints = Endpoints(server, parts.registry, parts.metrics, parts.state, readiness=readiness, api=api)
+    readiness = Readiness(parts.state, engine.store)
+    endpoints = ServerEndpoints(server, parts.registry, parts.metrics, parts.state, readiness=readiness, api=api)
     routes = endpoints.routes()
     parts.registry.reserve(routes)
 
@@ -108,7 +108,7 @@ def build_asgi(parts: Parts) -> ASGIApp:
         )
     app = ObservationMiddleware(app, parts.metrics, access_log=parts.config.observability.access_log)
     if parts.config.observability.tracing:
-        app = TraceMiddleware(app, parts.engine.tracer)
+        app = TraceMiddleware(app, engine.tracer)
     return RequestIdMiddleware(app)
 
 

@@ -11,25 +11,13 @@ from typing import Protocol
 from antwort.config import ConnectionsConfig
 
 logger = logging.getLogger(__name__)
-
-
 GRACE = 1.0
 """Seconds in which a connection may be one too many: many can be opened before the first of them is read from."""
-
-
 QUIET = 10.0
 """Seconds between two lines of the log about the same thing."""
-
-
 NO_ROOM = "refused %d connections: as many as may be open are in use (server.connections.max_open)"
-
-
 MADE_ROOM = "closed %d idle connections to make room for others (server.connections.max_open)"
-
-
 NO_REQUEST = "closed %d connections that had not sent a request in time (server.connections.head_timeout)"
-
-
 TOO_MANY_IDLE = "closed %d idle connections of addresses with too many (server.connections.max_idle_per_address)"
 
 

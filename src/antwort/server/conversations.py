@@ -15,19 +15,19 @@ from antwort.errors import BadRequestError, NotFoundError
 from antwort.runs.limits import TenantLimits
 from antwort.scopes import CONVERSATIONS_READ, CONVERSATIONS_WRITE
 from antwort.server.description import examples
-from antwort.server.description.shapes import AN_ITEM, Conversation, DeletedConversation, ItemList
 from antwort.storage.base import ConversationRecord, JournalEntry
 from antwort.storage.sql.store import Store
 from antwort.types import JSON
-from antwort.web.pagination import After, Include, Limit, Order, listed, unknown_cursor
+from antwort.web.pagination import After, Include, Limit, Order, unknown_cursor
 from antwort.web.routes import Route
+from antwort.wire.answers import Conversation, DeletedConversation, ItemList
 from antwort.wire.ids import new_id
-
-__all__ = ["Conversations", "CreateConversation", "CreateItems", "UpdateConversation"]
+from antwort.wire.items import COMPONENT, AnyItem
 
 MOST_ITEMS = 20
 
-Items = Annotated[list[JSON], Field(max_length=MOST_ITEMS, description="Items, as in the input of a response.")]
+Item = Annotated[JSON, Field(json_schema_extra={COMPONENT: "InputItem"})]
+Items = Annotated[list[Item], Field(max_length=MOST_ITEMS, description="Items, as in the input of a response.")]
 Metadata = Annotated[
     dict[Annotated[str, Field(max_length=64)], Annotated[str, Field(max_length=512)]],
     Field(max_length=16, description="Up to 16 pairs to find it by; keys of 64 and values of 512 characters."),
@@ -59,7 +59,7 @@ class CreateItems(BaseModel):
     items: Annotated[Items, Field(min_length=1)]
 
 
-class Conversations:
+class ConversationEndpoints:
     """The endpoints of conversations."""
 
     def __init__(
@@ -80,7 +80,6 @@ class Conversations:
                 "/v1/conversations",
                 self.create,
                 scope=CONVERSATIONS_WRITE,
-                returns=Conversation,
                 examples=examples.CREATE_CONVERSATION,
             ),
             Route(
@@ -88,7 +87,6 @@ class Conversations:
                 one,
                 self.retrieve,
                 scope=CONVERSATIONS_READ,
-                returns=Conversation,
                 examples=examples.RETRIEVE_CONVERSATION,
             ),
             Route(
@@ -96,7 +94,6 @@ class Conversations:
                 one,
                 self.update,
                 scope=CONVERSATIONS_WRITE,
-                returns=Conversation,
                 examples=examples.UPDATE_CONVERSATION,
             ),
             Route(
@@ -104,7 +101,6 @@ class Conversations:
                 one,
                 self.delete,
                 scope=CONVERSATIONS_WRITE,
-                returns=DeletedConversation,
                 examples=examples.DELETE_CONVERSATION,
             ),
             Route(
@@ -112,7 +108,6 @@ class Conversations:
                 f"{one}/items",
                 self.create_items,
                 scope=CONVERSATIONS_WRITE,
-                returns=ItemList,
                 examples=examples.CREATE_ITEMS,
             ),
             Route(
@@ -120,7 +115,6 @@ class Conversations:
                 f"{one}/items",
                 self.list_items,
                 scope=CONVERSATIONS_READ,
-                returns=ItemList,
                 examples=examples.LIST_ITEMS,
             ),
             Route(
@@ -128,7 +122,6 @@ class Conversations:
                 f"{one}/items/{{item_id}}",
                 self.retrieve_item,
                 scope=CONVERSATIONS_READ,
-                returns=AN_ITEM,
                 examples=examples.RETRIEVE_ITEM,
             ),
             Route(
@@ -136,12 +129,11 @@ class Conversations:
                 f"{one}/items/{{item_id}}",
                 self.delete_item,
                 scope=CONVERSATIONS_WRITE,
-                returns=Conversation,
                 examples=examples.DELETE_ITEM,
             ),
         ]
 
-    async def create(self, ctx: Context, body: CreateConversation) -> JSON:
+    async def create(self, ctx: Context, body: CreateConversation) -> Conversation:
         """Create a conversation, with up to 20 items to begin with."""
         await self._limits.check_room(ctx.tenant)
         entries = await self._entries(ctx, body.items or ())
@@ -149,25 +141,25 @@ class Conversations:
         await self._conversations.create(record, entries)
         return _shown(record)
 
-    async def retrieve(self, ctx: Context, conversation_id: str) -> JSON:
+    async def retrieve(self, ctx: Context, conversation_id: str) -> Conversation:
         """Return a conversation."""
         record = await self._conversations.get(ctx.tenant, conversation_id)
         if record is None:
             raise _not_found(conversation_id)
         return _shown(record)
 
-    async def update(self, ctx: Context, conversation_id: str, body: UpdateConversation) -> JSON:
+    async def update(self, ctx: Context, conversation_id: str, body: UpdateConversation) -> Conversation:
         """Replace the metadata of a conversation."""
         record = await self._conversations.update(ctx.tenant, conversation_id, body.metadata or {})
         if record is None:
             raise _not_found(conversation_id)
         return _shown(record)
 
-    async def delete(self, ctx: Context, conversation_id: str) -> JSON:
+    async def delete(self, ctx: Context, conversation_id: str) -> DeletedConversation:
         """Delete a conversation with its items; responses made in it stay."""
         if not await self._conversations.delete(ctx.tenant, conversation_id):
             raise _not_found(conversation_id)
-        return {"id": conversation_id, "object": "conversation.deleted", "deleted": True}
+        return DeletedConversation(id=conversation_id)
 
     async def create_items(
         self,
@@ -175,14 +167,14 @@ class Conversations:
         conversation_id: str,
         body: CreateItems,
         include: Include = None,  # noqa: ARG002 - whatever is kept is returned
-    ) -> JSON:
+    ) -> ItemList:
         """Add up to 20 items to a conversation."""
         await self._limits.check_room(ctx.tenant)
         entries = await self._entries(ctx, body.items)
         added = await self._conversations.add(ctx.tenant, conversation_id, entries)
         if added is None:
             raise _not_found(conversation_id)
-        return listed([entry.item for entry in added], has_more=False)
+        return ItemList.of([entry.item for entry in added], has_more=False)
 
     async def list_items(
         self,
@@ -193,13 +185,13 @@ class Conversations:
         after: After = None,
         order: Order = "desc",
         include: Include = None,  # noqa: ARG002
-    ) -> JSON:
+    ) -> ItemList:
         """List the items of a conversation, the last first."""
         with unknown_cursor():
             page = await self._conversations.items(ctx.tenant, conversation_id, limit=limit, after=after, order=order)
         if page is None:
             raise _not_found(conversation_id)
-        return listed([entry.item for entry in page.data], page.has_more)
+        return ItemList.of([entry.item for entry in page.data], has_more=page.has_more)
 
     async def retrieve_item(
         self,
@@ -207,14 +199,14 @@ class Conversations:
         conversation_id: str,
         item_id: str,
         include: Include = None,  # noqa: ARG002
-    ) -> JSON:
+    ) -> AnyItem:
         """Return an item of a conversation."""
         entry = await self._conversations.item(ctx.tenant, conversation_id, item_id)
         if entry is None or not entry.visible:
             raise _no_item(conversation_id, item_id)
         return entry.item
 
-    async def delete_item(self, ctx: Context, conversation_id: str, item_id: str) -> JSON:
+    async def delete_item(self, ctx: Context, conversation_id: str, item_id: str) -> Conversation:
         """Delete an item and return the conversation it was in."""
         entry = await self._conversations.item(ctx.tenant, conversation_id, item_id)
         if entry is None or not entry.visible:
@@ -241,13 +233,8 @@ def _links(items: Sequence[JSON]) -> list[tuple[str, str]]:
     return [link for index, item in enumerate(items) for link in item_links(item, f"input[{index}]")]
 
 
-def _shown(record: ConversationRecord) -> JSON:
-    return {
-        "id": record.id,
-        "object": "conversation",
-        "created_at": record.created_at,
-        "metadata": record.metadata,
-    }
+def _shown(record: ConversationRecord) -> Conversation:
+    return Conversation(id=record.id, created_at=record.created_at, metadata=record.metadata)
 
 
 def _not_found(conversation_id: str) -> NotFoundError:

@@ -1,8 +1,9 @@
 """The endpoints of the server itself."""
 
 from collections.abc import Sequence
-from typing import Any, TypedDict
+from typing import Annotated, Any, Literal
 
+from msgspec import Meta, Struct
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -16,22 +17,21 @@ from antwort.server.description.openapi import OWN, openapi
 from antwort.server.readiness import Readiness, ServerState
 from antwort.web.routes import RawRoute, Route
 
-__all__ = ["Endpoints", "FunctionList", "ProviderList"]
 
-
-class Health(TypedDict):
+class Health(Struct, kw_only=True):
     """That the server answers."""
 
     status: str
     version: str
-    model: str
-    """What answers: the names of the backends, or that it is only the demo model."""
+    model: Annotated[
+        str, Meta(description="What answers: the names of the backends, or that it is only the demo model.")
+    ]
 
 
-class FunctionInfo(TypedDict):
+class FunctionInfo(Struct, kw_only=True):
     """A function in service."""
 
-    object: str
+    object: Literal["function"] = "function"
     name: str
     description: str
     provider: str
@@ -40,17 +40,17 @@ class FunctionInfo(TypedDict):
     tool_types: list[str]
 
 
-class FunctionList(TypedDict):
+class FunctionList(Struct, kw_only=True):
     """The functions in service, in the order of registration."""
 
-    object: str
+    object: Literal["list"] = "list"
     data: list[FunctionInfo]
 
 
-class ProviderInfo(TypedDict):
+class ProviderInfo(Struct, kw_only=True):
     """A provider and what it brings."""
 
-    object: str
+    object: Literal["provider"] = "provider"
     name: str
     enabled: bool
     offer: str
@@ -58,14 +58,14 @@ class ProviderInfo(TypedDict):
     routes: list[str]
 
 
-class ProviderList(TypedDict):
+class ProviderList(Struct, kw_only=True):
     """The providers, in the order of registration."""
 
-    object: str
+    object: Literal["list"] = "list"
     data: list[ProviderInfo]
 
 
-class Endpoints:
+class ServerEndpoints:
     """Handlers and their routes."""
 
     def __init__(
@@ -112,12 +112,12 @@ class Endpoints:
 
     async def healthz(self) -> Health:
         """Tell that the process is alive."""
-        return {"status": "ok", "version": antwort.__version__, "model": self._state.model}
+        return Health(status="ok", version=antwort.__version__, model=self._state.model)
 
     async def readyz(self) -> Health:
         """Tell whether the server can answer requests: it has started, is not stopping, and its store answers."""
         await self._readiness.check()
-        return {"status": "ready", "version": antwort.__version__, "model": self._state.model}
+        return Health(status="ready", version=antwort.__version__, model=self._state.model)
 
     async def metrics(self, request: Request) -> Response:
         """Expose the metrics for Prometheus."""
@@ -132,32 +132,30 @@ class Endpoints:
 
     async def list_functions(self) -> FunctionList:
         """List the functions in service."""
-        data: list[FunctionInfo] = [
-            {
-                "object": "function",
-                "name": entry.spec.name,
-                "description": entry.spec.description,
-                "provider": entry.provider.name,
-                "scope": entry.spec.scope.value,
-                "parameters": dict(entry.spec.parameters),
-                "tool_types": list(entry.spec.hosted.types) if entry.spec.hosted else [],
-            }
+        data = [
+            FunctionInfo(
+                name=entry.spec.name,
+                description=entry.spec.description,
+                provider=entry.provider.name,
+                scope=entry.spec.scope.value,
+                parameters=dict(entry.spec.parameters),
+                tool_types=list(entry.spec.hosted.types) if entry.spec.hosted else [],
+            )
             for entry in self._registry.entries()
             if entry.offered
         ]
-        return {"object": "list", "data": data}
+        return FunctionList(data=data)
 
     async def list_providers(self) -> ProviderList:
         """List the providers."""
-        data: list[ProviderInfo] = [
-            {
-                "object": "provider",
-                "name": registration.name,
-                "enabled": registration.enabled,
-                "offer": registration.offer,
-                "functions": [entry.spec.name for entry in registration.entries if entry.offered],
-                "routes": [str(route) for route in registration.routes if registration.enabled],
-            }
+        data = [
+            ProviderInfo(
+                name=registration.name,
+                enabled=registration.enabled,
+                offer=registration.offer,
+                functions=[entry.spec.name for entry in registration.entries if entry.offered],
+                routes=[str(route) for route in registration.routes if registration.enabled],
+            )
             for registration in self._registry.registrations()
         ]
-        return {"object": "list", "data": data}
+        return ProviderList(data=data)

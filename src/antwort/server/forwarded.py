@@ -16,8 +16,6 @@ import msgspec
 from antwort.errors import BadRequestError
 from antwort.web.bodies import check_values
 
-__all__ = ["Fields", "Forwarded", "body_links", "read_forwarded"]
-
 Fields = dict[str, msgspec.Raw]
 Link = tuple[str, str]
 """Where a URL stands, and the URL."""

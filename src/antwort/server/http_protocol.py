@@ -27,28 +27,16 @@ if TYPE_CHECKING:
 
 
 logger = logging.getLogger(__name__)
-
-
 SLICE = 32 * 1024
 """Bytes that the parser gets at once: what it finds in them is counted afterwards."""
-
-
 PIPELINED = 16
 """Requests of a connection that wait for the answers before theirs."""
-
-
 BETWEEN_CHUNKS = 4
 """How many times larger than what stands between its chunks a body must be, once that is as much as a head may be."""
-
-
 DISCARDED = 1024**2
 """Bytes of a refused body that are taken beyond twice the largest one: most clients read when they have sent it all."""
-
-
 OFFERS = (b"upgrade", b"http2-settings")
 """Headers, and tokens of `Connection`, by which a client offers another protocol."""
-
-
 PARTING = 2.0
 """Seconds in which the client of a connection that ends can take note of the answer, while it is still sending."""
 

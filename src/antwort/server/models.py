@@ -4,14 +4,11 @@ from antwort.backends import ModelInfo, ModelRouter
 from antwort.errors import NotFoundError
 from antwort.scopes import RESPONSES_WRITE
 from antwort.server.description import examples
-from antwort.server.description.shapes import Model, ModelList
-from antwort.types import JSON
 from antwort.web.routes import Route
+from antwort.wire.answers import Model, ModelList
 
-__all__ = ["Models"]
 
-
-class Models:
+class ModelEndpoints:
     """The endpoints of models."""
 
     def __init__(self, router: ModelRouter) -> None:
@@ -20,22 +17,21 @@ class Models:
     def routes(self) -> list[Route]:
         """Return the routes."""
         return [
-            Route("GET", "/v1/models", self.list, scope=RESPONSES_WRITE, returns=ModelList, examples=examples.MODELS),
+            Route("GET", "/v1/models", self.list, scope=RESPONSES_WRITE, examples=examples.MODELS),
             Route(
                 "GET",
                 "/v1/models/{model:path}",
                 self.retrieve,
                 scope=RESPONSES_WRITE,
-                returns=Model,
                 examples=examples.MODEL,
             ),
         ]
 
-    async def list(self) -> JSON:
+    async def list(self) -> ModelList:
         """List the models that can be asked, aliases included."""
-        return {"object": "list", "data": [_model(info) for info in await self._router.models()]}
+        return ModelList(data=[_model(info) for info in await self._router.models()])
 
-    async def retrieve(self, model: str) -> JSON:
+    async def retrieve(self, model: str) -> Model:
         """Return one model.
 
         Args:
@@ -47,5 +43,5 @@ class Models:
         raise NotFoundError(f"The model '{model}' does not exist.", param="model", code="model_not_found")
 
 
-def _model(info: ModelInfo) -> JSON:
-    return {"id": info.id, "object": "model", "created": info.created, "owned_by": info.owned_by}
+def _model(info: ModelInfo) -> Model:
+    return Model(id=info.id, created=info.created, owned_by=info.owned_by)

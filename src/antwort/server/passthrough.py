@@ -17,14 +17,12 @@ from antwort.errors import APIError, BadRequestError, GatewayTimeoutError
 from antwort.observability import Metrics, Tracer
 from antwort.scopes import RESPONSES_WRITE
 from antwort.server.description import examples
-from antwort.server.description.shapes import ChatRequest, EmbeddingsRequest
 from antwort.server.forwarded import Fields, read_forwarded
 from antwort.server.sse import while_connected
 from antwort.types import JSON
 from antwort.web.bodies import read_body, require_json
 from antwort.web.routes import RawRoute
-
-__all__ = ["Passthrough"]
+from antwort.wire.requests import ChatRequest, EmbeddingsRequest
 
 logger = logging.getLogger(__name__)
 

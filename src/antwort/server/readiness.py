@@ -25,8 +25,6 @@ class ServerState:
 
 LIMIT = 2.0
 """Seconds that the store has to answer."""
-
-
 WRITE_EVERY = 1.0
 """Seconds between two writes that show that the store can be written."""
 

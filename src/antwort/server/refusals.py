@@ -11,8 +11,6 @@ from starlette.types import Scope
 from antwort.errors import APIError
 from antwort.observability import AuditLog
 
-__all__ = ["Refusals"]
-
 WINDOW = 60.0
 """Seconds for which refusals are counted together."""
 MAX_ADDRESSES = 1000

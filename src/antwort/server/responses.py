@@ -17,27 +17,24 @@ from antwort.errors import BadRequestError, ServiceUnavailableError
 from antwort.runs.local import LocalRuns
 from antwort.scopes import RESPONSES_READ, RESPONSES_WRITE
 from antwort.server.description import examples
-from antwort.server.description.shapes import DeletedResponse, InputTokens, ItemList, ResponseList
 from antwort.server.sse import DONE, EventStream, Heartbeats, Tail, frame, while_connected
 from antwort.storage.base import ACTIVE
 from antwort.types import JSON
-from antwort.web.answers import send_json
+from antwort.web.answers import send_json, send_struct
 from antwort.web.asgi_scope import CONTEXT
 from antwort.web.bodies import read_body, require_json
-from antwort.web.pagination import After, Before, Include, Limit, Order, StartingAfter, Stream, listed, unknown_cursor
+from antwort.web.pagination import After, Before, Include, Limit, Order, StartingAfter, Stream, unknown_cursor
 from antwort.web.routes import RawRoute, Route
+from antwort.wire.answers import DeletedResponse, InputTokens, ItemList, ResponseList
 from antwort.wire.requests import CompactRequest, CreateResponse, decode_compact, decode_create
 from antwort.wire.responses import CompactedResponse, ResponseObject
 
-__all__ = ["Responses", "wants_calls"]
-
 T = TypeVar("T")
 
-_encode = msgspec.json.Encoder().encode
 _SHOW_CALLS = b"antwort-show-calls"
 
 
-class Responses:
+class ResponseEndpoints:
     """The endpoints of responses."""
 
     def __init__(self, engine: Engine, runs: LocalRuns) -> None:
@@ -95,7 +92,6 @@ class Responses:
                 "/v1/responses",
                 self.list,
                 scope=RESPONSES_READ,
-                returns=ResponseList,
                 examples=examples.LIST_RESPONSES,
             ),
             Route(
@@ -103,7 +99,6 @@ class Responses:
                 one,
                 self.retrieve,
                 scope=RESPONSES_READ,
-                returns=ResponseObject,
                 streams=True,
                 examples=examples.RETRIEVE_RESPONSE,
             ),
@@ -112,7 +107,6 @@ class Responses:
                 one,
                 self.delete,
                 scope=RESPONSES_WRITE,
-                returns=DeletedResponse,
                 examples=examples.DELETE_RESPONSE,
             ),
             Route(
@@ -121,7 +115,6 @@ class Responses:
                 self.cancel,
                 # It returns the response, also one that was over long before.
                 scope=f"{RESPONSES_READ} {RESPONSES_WRITE}",
-                returns=ResponseObject,
                 examples=examples.CANCEL_RESPONSE,
             ),
             Route(
@@ -129,7 +122,6 @@ class Responses:
                 f"{one}/input_items",
                 self.input_items,
                 scope=RESPONSES_READ,
-                returns=ItemList,
                 examples=examples.INPUT_ITEMS,
             ),
         ]
@@ -162,8 +154,7 @@ class Responses:
                 return
 
             async def work() -> None:
-                response = await self._engine.respond(plan)
-                await send_json(send, _encode(response))
+                await send_struct(send, await self._engine.respond(plan))
 
             await while_connected(receive, work)
 
@@ -200,7 +191,7 @@ class Responses:
         request = await self._decoded(decode_compact, receive)
 
         async def work() -> None:
-            await send_json(send, _encode(await self._engine.compact(request, scope[CONTEXT])))
+            await send_struct(send, await self._engine.compact(request, scope[CONTEXT]))
 
         await while_connected(receive, work)
 
@@ -211,7 +202,7 @@ class Responses:
 
         async def work() -> None:
             count = await self._engine.input_tokens(create, scope[CONTEXT])
-            await send_json(send, _encode({"object": "response.input_tokens", "input_tokens": count}))
+            await send_struct(send, InputTokens(input_tokens=count))
 
         await while_connected(receive, work)
 
@@ -224,10 +215,10 @@ class Responses:
         stream: Stream = False,
         starting_after: StartingAfter = None,
         include: Include = None,  # noqa: ARG002 - whatever is kept is returned
-    ) -> Response:
+    ) -> ResponseObject | Response:
         """Return a response; with `stream=true`, its events, those after `starting_after` only."""
         if not stream:
-            return _json(await self._engine.retrieve(ctx.tenant, response_id))
+            return _response(await self._engine.retrieve(ctx.tenant, response_id))
         after = -1 if starting_after is None else starting_after
         record = await self._engine.store.get(ctx.tenant, response_id)
         if record is None:
@@ -242,25 +233,26 @@ class Responses:
         body = await self._engine.large_work.run_if(large, _replayed, response, after)
         return Response(body, media_type="text/event-stream")
 
-    async def delete(self, ctx: Context, response_id: str) -> JSON:
+    async def delete(self, ctx: Context, response_id: str) -> DeletedResponse:
         """Delete a response."""
         if not await self._engine.store.delete(ctx.tenant, response_id):
             raise not_found(response_id)
-        return {"id": response_id, "object": "response", "deleted": True}
+        return DeletedResponse(id=response_id)
 
-    async def cancel(self, ctx: Context, response_id: str) -> JSON:
+    async def cancel(self, ctx: Context, response_id: str) -> ResponseObject:
         """Cancel a background response."""
-        return await self._runs.cancel(ctx.tenant, response_id)
+        return _response(await self._runs.cancel(ctx.tenant, response_id))
 
     async def list(
         self, ctx: Context, limit: Limit = 20, after: After = None, before: Before = None, order: Order = "desc"
-    ) -> JSON:
+    ) -> ResponseList:
         """List responses, the newest first."""
         with unknown_cursor():
             page = await self._engine.store.list_responses(
                 ctx.tenant, limit=limit, after=after, before=before, order=order
             )
-        return listed([shown(found.record, found.output) for found in page.data], page.has_more)
+        found = [_response(shown(found.record, found.output)) for found in page.data]
+        return ResponseList.of(found, has_more=page.has_more)
 
     async def input_items(
         self,
@@ -271,7 +263,7 @@ class Responses:
         after: After = None,
         order: Order = "desc",
         include: Include = None,  # noqa: ARG002 - whatever is kept is returned
-    ) -> JSON:
+    ) -> ItemList:
         """List the input items of a response, the last first."""
         if await self._engine.store.get(ctx.tenant, response_id) is None:
             raise not_found(response_id)
@@ -284,7 +276,7 @@ class Responses:
             if after not in ids:
                 raise BadRequestError(f"There is no item '{after}' in this list.", param="after")
             items = items[ids.index(after) + 1 :]
-        return listed(items[:limit], len(items) > limit)
+        return ItemList.of(items[:limit], has_more=len(items) > limit)
 
 
 def _replayed(response: JSON, after: int) -> bytes:
@@ -303,5 +295,6 @@ def _is_on(value: bytes) -> bool:
     return value.lower() not in {b"0", b"false", b""}
 
 
-def _json(value: JSON) -> Response:
-    return Response(_encode(value), media_type="application/json")
+def _response(stored: JSON) -> ResponseObject:
+    """Return a stored response as the struct that it was written from."""
+    return msgspec.convert(stored, ResponseObject)

@@ -10,8 +10,6 @@ from antwort.web.answers import json_response
 from antwort.web.asgi_scope import CONTEXT, ROUTE, authorize
 from antwort.web.routes import RawRoute, Route, RouteTable, no_route
 
-__all__ = ["Router"]
-
 
 class Router:
     """Dispatch by path. A provider can add to the API but never take a part of it over."""

@@ -20,8 +20,6 @@ from antwort.server.http_protocol import HttpProtocol
 from antwort.server.sockets.protocol import WebSocketProtocol
 
 logger = logging.getLogger(__name__)
-
-
 _SPARE = 64
 """Handles for files, the database and whatever else is open."""
 
@@ -47,8 +45,6 @@ def most_connections() -> int:
 
 _PARTING = 5.0
 """Seconds that requests get to end after they were cancelled."""
-
-
 _TICKS = 10
 """How many ticks of the server, ten in a second, are between two sweeps."""
 

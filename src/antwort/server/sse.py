@@ -13,8 +13,6 @@ from typing_extensions import override
 from antwort.errors import ServiceUnavailableError
 from antwort.storage.base import StoredEvent
 
-__all__ = ["DONE", "GRACE", "EventStream", "Heartbeats", "Tail", "Watched", "frame", "while_connected"]
-
 DONE = b"data: [DONE]\n\n"
 HEADERS = [
     (b"content-type", b"text/event-stream; charset=utf-8"),

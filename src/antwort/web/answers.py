@@ -4,7 +4,7 @@ import logging
 from typing import Any
 
 import msgspec
-from pydantic_core import to_json
+from pydantic_core import to_json, to_jsonable_python
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.responses import JSONResponse, Response
@@ -18,6 +18,9 @@ from antwort.errors import (
 
 logger = logging.getLogger(__name__)
 
+# What strangers put into a field that takes anything, such as the schema of a function, may be more than msgspec knows.
+_encode = msgspec.json.Encoder(enc_hook=to_jsonable_python).encode
+
 
 def json_response(value: Any, status: int = 200) -> Response:
     """Write a handler's value: a Response as it is, None as 204, anything else as JSON; ValueError if there is none."""
@@ -25,6 +28,8 @@ def json_response(value: Any, status: int = 200) -> Response:
         return value
     if value is None or status == 204:
         return Response(status_code=204)
+    if isinstance(value, msgspec.Struct):
+        return Response(_encode(value), status, media_type="application/json")
     body = to_json(value)
     if b"NaN" in body or b"Infinity" in body:  # a number that JSON does not have, or only the word
         try:
@@ -58,6 +63,11 @@ def _from_http(error: HTTPException) -> APIError:
     if error.status_code < 500:
         api_error.type = BadRequestError.type
     return api_error
+
+
+async def send_struct(send: Send, answer: msgspec.Struct) -> None:
+    """Answer with a struct, in plain ASGI."""
+    await send_json(send, _encode(answer))
 
 
 async def send_json(send: Send, body: bytes) -> None:

@@ -10,16 +10,10 @@ from antwort.errors import (
 
 CONTEXT = "antwort.context"
 """The key of the ASGI scope under which authentication leaves the context."""
-
-
 DENIED = "antwort.denied"
 """The key of the ASGI scope under which a provider's route leaves the error for what the caller may not do."""
-
-
 REQUEST_ID = "antwort.request_id"
 """The key of the ASGI scope that holds the request id."""
-
-
 ROUTE = "antwort.route"
 """The key of the ASGI scope under which routing leaves the pattern it matched, for metrics."""
 

@@ -69,8 +69,6 @@ async def read_body(receive: Receive) -> bytes | bytearray:
 
 
 _MARKS = (b",", b"{", b"[")
-
-
 _PORTION = 64 * 1024
 """Bytes that are looked at in one step."""
 

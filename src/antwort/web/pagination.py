@@ -1,49 +1,25 @@
 """Pages of lists: what clients ask for, and what they get."""
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Annotated, Literal
 
 from pydantic import Field
 
 from antwort.errors import BadRequestError, NotFoundError
-from antwort.types import JSON
 
 Limit = Annotated[int, Field(ge=1, le=100, description="How many to return.")]
-
-
 After = Annotated[
     str | None, Field(description="The last id of the page before; the page begins with what follows it.")
 ]
-
-
 Before = Annotated[str | None, Field(description="The first id of the page after; the page ends before it.")]
-
-
 Order = Annotated[Literal["asc", "desc"], Field(description="The order: oldest first, or newest first.")]
-
-
 Include = Annotated[list[str] | None, Field(description="Further data to include in the items.")]
-
-
 Stream = Annotated[bool, Field(description="Whether to answer with the events instead of the response.")]
-
-
 StartingAfter = Annotated[
     int | None,
     Field(ge=0, le=2**31 - 1, description="With `stream`: a sequence number; only the events after it are sent."),
 ]
-
-
-def listed(data: Sequence[JSON], has_more: bool) -> JSON:
-    """Return a page as clients of OpenAI read it."""
-    return {
-        "object": "list",
-        "data": data,
-        "first_id": data[0]["id"] if data else None,
-        "last_id": data[-1]["id"] if data else None,
-        "has_more": has_more,
-    }
 
 
 @contextlib.contextmanager

@@ -5,8 +5,8 @@ import inspect
 import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from types import NoneType
-from typing import Any, Generic, Protocol, TypeVar
+from types import NoneType, UnionType
+from typing import Any, Generic, Protocol, TypeVar, Union, get_args, get_origin
 
 from pydantic import BaseModel, PydanticUserError
 from starlette.concurrency import run_in_threadpool
@@ -23,11 +23,7 @@ from antwort.errors import APIError, DefinitionError, MethodNotAllowedError, Not
 from antwort.web.parameters import QueryParameter, path_reader, query_parameter, read_model
 
 RouteHandler = Callable[..., Any]
-
-
 _Source = Callable[[Context | None, Request, Any], Any]
-
-
 _METHODS = {"GET", "POST", "PUT", "PATCH", "DELETE"}
 
 
@@ -176,7 +172,9 @@ class Route:
         if self.returns is not None:
             return self.returns
         hint = modern(self._hints.get("return"))
-        return None if isinstance(hint, type) and issubclass(hint, Response | NoneType) else hint
+        if get_origin(hint) in {Union, UnionType}:  # what is written by the handler itself cannot be described
+            hint = Union[tuple(part for part in get_args(hint) if not _is_response(part))]  # noqa: UP007
+        return None if hint is NoneType or _is_response(hint) else hint
 
     @functools.cached_property
     def answers_nothing(self) -> bool:
@@ -207,6 +205,10 @@ class Route:
         else:
             result = self.handler(**arguments)
         return await result if inspect.isawaitable(result) else result
+
+
+def _is_response(hint: Any) -> bool:
+    return isinstance(hint, type) and issubclass(hint, Response)
 
 
 def _is_model(hint: Any) -> bool:

@@ -1,12 +1,22 @@
 """Items: what a response is made of. Those we write are structs; those we only pass on stay JSON."""
 
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 
-from msgspec import UNSET, Struct, UnsetType, field
+from msgspec import UNSET, Meta, Struct, UnsetType, field
 
 from antwort.types import JSON
 
 ItemStatus = Literal["in_progress", "completed", "incomplete"]
+
+COMPONENT = "x-component"
+"""The key of a JSON Schema under which an open type names the component that describes it."""
+
+AnyItem = Annotated[JSON, Meta(extra_json_schema={COMPONENT: "Item"})]
+"""An item, whichever it is."""
+InputItem = Annotated[JSON, Meta(extra_json_schema={COMPONENT: "InputItem"})]
+"""An item as clients send it."""
+AnyTool = Annotated[JSON, Meta(extra_json_schema={COMPONENT: "Tool"})]
+"""A tool: one of the client, or a type that the server itself answers."""
 
 
 class OutputText(Struct, tag="output_text", tag_field="type"):
@@ -81,4 +91,5 @@ HostedCall = JSON
 if TYPE_CHECKING:
     Item: TypeAlias = Message | Reasoning | FunctionCall | CustomToolCall | HostedCall
 else:
-    Item = Any  # items are only written, never read; msgspec cannot tell such a union apart
+    # Items are only written, never read; msgspec cannot tell such a union apart.
+    Item = Annotated[Any, Meta(extra_json_schema={COMPONENT: "Item"})]

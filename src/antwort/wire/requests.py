@@ -11,94 +11,168 @@ from msgspec import Meta, Struct
 from antwort.concurrency.large_work import MUCH
 from antwort.errors import BadRequestError, did_you_mean
 from antwort.types import JSON
+from antwort.wire.items import AnyTool, InputItem
 
 S = TypeVar("S", bound=Struct)
 Key = Annotated[str, Meta(max_length=64)]
+
+_MODEL = Meta(description="The model to ask; the default model if it is left out.")
+_INPUT = Meta(description="A text, or a list of items.")
+_REFUSED = Meta(description="Refused: the server has nothing of the kind.")
+_IGNORED = Meta(description="Taken and ignored.")
 
 
 class TextConfig(Struct, kw_only=True, forbid_unknown_fields=True):
     """How the answer's text is to be written."""
 
-    format: JSON | None = None
-    verbosity: Literal["low", "medium", "high"] | None = None
+    format: Annotated[
+        JSON | None,
+        Meta(description='`{"type": "text"}`, `json_object`, or `json_schema` with `name`, `schema` and `strict`.'),
+    ] = None
+    verbosity: Annotated[Literal["low", "medium", "high"] | None, Meta(description="How much the model says.")] = None
 
 
 class ReasoningOptions(Struct, kw_only=True):
     """How much the model should think, and what it shows of it."""
 
-    effort: str | None = None
-    summary: str | None = None
-    generate_summary: str | None = None
+    effort: Annotated[str | None, Meta(description="How much it thinks, in the model server's own words.")] = None
+    summary: Annotated[
+        str | None, Meta(description="How its thoughts are summed up, in the model server's own words.")
+    ] = None
+    generate_summary: Annotated[str | None, Meta(description="The older name of `summary`.")] = None
 
 
 class StreamOptions(Struct, kw_only=True):
     """Options of a stream."""
 
-    include_obfuscation: bool | None = None
+    include_obfuscation: Annotated[bool | None, _IGNORED] = None
 
 
 class ContextManagement(Struct, kw_only=True, forbid_unknown_fields=True):
     """When the window is to be compacted."""
 
-    type: Literal["compaction"]
-    compact_threshold: Annotated[int, Meta(ge=1)] | None = None
-    """Tokens in the window from which on it is."""
+    type: Annotated[Literal["compaction"], Meta(description="Always `compaction`.")]
+    compact_threshold: Annotated[
+        Annotated[int, Meta(ge=1)] | None, Meta(description="How many tokens in the window are too many.")
+    ] = None
 
 
 class CreateResponse(Struct, kw_only=True, forbid_unknown_fields=True):
     """A request for a response. Items, tools and tool choices stay JSON here; the engine reads them by type."""
 
-    model: str | None = None
-    input: str | list[JSON] | None = None
-    instructions: str | None = None
-    previous_response_id: str | None = None
-    conversation: str | JSON | None = None
-    include: list[str] | None = None
-    tools: list[JSON] | None = None
-    tool_choice: str | JSON | None = None
-    parallel_tool_calls: bool | None = None
-    metadata: Annotated[dict[Key, Annotated[str, Meta(max_length=512)]], Meta(max_length=16)] | None = None
-    text: TextConfig | None = None
-    temperature: Annotated[float, Meta(ge=0, le=2)] | None = None
-    top_p: Annotated[float, Meta(ge=0, le=1)] | None = None
-    presence_penalty: Annotated[float, Meta(ge=-2, le=2)] | None = None
-    frequency_penalty: Annotated[float, Meta(ge=-2, le=2)] | None = None
-    top_logprobs: Annotated[int, Meta(ge=0, le=20)] | None = None
-    max_output_tokens: Annotated[int, Meta(ge=16)] | None = None
-    max_tool_calls: Annotated[int, Meta(ge=1)] | None = None
-    reasoning: ReasoningOptions | None = None
-    stream: bool | None = None
-    stream_options: StreamOptions | None = None
-    background: bool | None = None
-    store: bool | None = None
-    truncation: Literal["auto", "disabled"] | None = None
-    service_tier: Literal["auto", "default", "flex", "scale", "priority", "fast", "ultrafast"] | None = None
-    safety_identifier: Annotated[str, Meta(max_length=128)] | None = None
-    prompt_cache_key: Annotated[str, Meta(max_length=128)] | None = None
-    prompt_cache_retention: str | None = None
-    prompt_cache_options: JSON | None = None
-    user: str | None = None
-    agent: str | None = None
-    """An agent profile of the configuration; ours."""
-    context_management: list[ContextManagement] | None = None
+    model: Annotated[str | None, _MODEL] = None
+    input: Annotated[str | list[InputItem] | None, _INPUT] = None
+    instructions: Annotated[
+        str | None, Meta(description="What the model is told before everything else; not kept for the next response.")
+    ] = None
+    previous_response_id: Annotated[str | None, Meta(description="A response to continue.")] = None
+    conversation: Annotated[
+        str | JSON | None, Meta(description="A conversation to continue, by id or as an object with its id.")
+    ] = None
+    include: Annotated[list[str] | None, Meta(description="Further data to include in the output.")] = None
+    tools: Annotated[list[AnyTool] | None, Meta(description="The tools the model may use.")] = None
+    tool_choice: Annotated[
+        str | JSON | None,
+        Meta(description="Which of them it must use: `auto`, `none`, `required`, or an object that names one."),
+    ] = None
+    parallel_tool_calls: Annotated[
+        bool | None, Meta(description="Whether the model may call several tools in one turn.")
+    ] = None
+    metadata: Annotated[
+        Annotated[dict[Key, Annotated[str, Meta(max_length=512)]], Meta(max_length=16)] | None,
+        Meta(description="Up to 16 pairs of text of your own, returned with the response."),
+    ] = None
+    text: Annotated[
+        TextConfig | None, Meta(description="How the text is to be written: plain, or as JSON that fits a schema.")
+    ] = None
+    temperature: Annotated[
+        Annotated[float, Meta(ge=0, le=2)] | None, Meta(description="How freely the model chooses its words.")
+    ] = None
+    top_p: Annotated[
+        Annotated[float, Meta(ge=0, le=1)] | None, Meta(description="The share of likely words it chooses from.")
+    ] = None
+    presence_penalty: Annotated[
+        Annotated[float, Meta(ge=-2, le=2)] | None, Meta(description="How much it avoids words that were used.")
+    ] = None
+    frequency_penalty: Annotated[
+        Annotated[float, Meta(ge=-2, le=2)] | None,
+        Meta(description="How much it avoids words the more often they were used."),
+    ] = None
+    top_logprobs: Annotated[
+        Annotated[int, Meta(ge=0, le=20)] | None,
+        Meta(description="How many alternatives are returned for each token, with their probability."),
+    ] = None
+    max_output_tokens: Annotated[
+        Annotated[int, Meta(ge=16)] | None, Meta(description="How many tokens may be generated, thoughts included.")
+    ] = None
+    max_tool_calls: Annotated[
+        Annotated[int, Meta(ge=1)] | None, Meta(description="How many tool calls are executed; later ones are not.")
+    ] = None
+    reasoning: Annotated[
+        ReasoningOptions | None, Meta(description="How much the model should think, and what it shows of it.")
+    ] = None
+    stream: Annotated[bool | None, Meta(description="Whether to answer with server-sent events.")] = None
+    stream_options: Annotated[StreamOptions | None, Meta(description="Options of the stream.")] = None
+    background: Annotated[bool | None, Meta(description="Whether to answer at once and work on; needs `store`.")] = None
+    store: Annotated[
+        bool | None, Meta(description="Whether the response is kept, so that it can be fetched and continued.")
+    ] = None
+    truncation: Annotated[
+        Literal["auto", "disabled"] | None,
+        Meta(description="What happens if the window is full: `auto` leaves out the oldest, `disabled` is an error."),
+    ] = None
+    service_tier: Annotated[
+        Literal["auto", "default", "flex", "scale", "priority", "fast", "ultrafast"] | None,
+        Meta(description="Passed on to the model server."),
+    ] = None
+    safety_identifier: Annotated[
+        Annotated[str, Meta(max_length=128)] | None, Meta(description="A stable name for your end user.")
+    ] = None
+    prompt_cache_key: Annotated[
+        Annotated[str, Meta(max_length=128)] | None, Meta(description="A name for requests that begin alike.")
+    ] = None
+    prompt_cache_retention: Annotated[str | None, _IGNORED] = None
+    prompt_cache_options: Annotated[JSON | None, _IGNORED] = None
+    user: Annotated[str | None, Meta(description="The older name of `safety_identifier`.")] = None
+    agent: Annotated[
+        str | None, Meta(description="An agent profile of the configuration; not part of the OpenAI API.")
+    ] = None
+    context_management: Annotated[
+        list[ContextManagement] | None, Meta(description="When the window is compacted by itself.")
+    ] = None
     # Known, and refused by name where they would change what the request means.
-    prompt: JSON | None = None
-    moderation: JSON | None = None
-    access_programs: Any = None
-    image: JSON | None = None
+    prompt: Annotated[JSON | None, _REFUSED] = None
+    moderation: Annotated[JSON | None, _REFUSED] = None
+    access_programs: Annotated[Any, _IGNORED] = None
+    image: Annotated[JSON | None, _REFUSED] = None
 
 
 class CompactRequest(Struct, kw_only=True, forbid_unknown_fields=True):
     """A request for a window that means the same and is shorter."""
 
-    model: str
-    input: str | list[JSON] | None = None
-    previous_response_id: str | None = None
-    instructions: str | None = None
-    prompt_cache_key: Annotated[str, Meta(max_length=128)] | None = None
-    prompt_cache_retention: str | None = None
-    prompt_cache_options: JSON | None = None
-    service_tier: str | None = None
+    model: Annotated[str, _MODEL]
+    input: Annotated[str | list[InputItem] | None, _INPUT] = None
+    previous_response_id: Annotated[str | None, Meta(description="A response whose window is compacted.")] = None
+    instructions: Annotated[str | None, Meta(description="What the model is told before everything else.")] = None
+    prompt_cache_key: Annotated[Annotated[str, Meta(max_length=128)] | None, _IGNORED] = None
+    prompt_cache_retention: Annotated[str | None, _IGNORED] = None
+    prompt_cache_options: Annotated[JSON | None, _IGNORED] = None
+    service_tier: Annotated[str | None, _IGNORED] = None
+
+
+class ChatRequest(Struct, kw_only=True):
+    """A request for a chat completion. Whatever else is in it is the model server's business."""
+
+    messages: Annotated[list[JSON], Meta(description="What was said so far.")]
+    model: Annotated[str | None, _MODEL] = None
+    stream: Annotated[bool | None, Meta(description="Whether to answer with server-sent events.")] = None
+
+
+class EmbeddingsRequest(Struct, kw_only=True):
+    """A request for embeddings. Whatever else is in it is the model server's business."""
+
+    input: Annotated[str | list[Any], Meta(description="A text, or a list of texts or tokens.")]
+    model: Annotated[str | None, _MODEL] = None
 
 
 _create_decoder = msgspec.json.Decoder(CreateResponse)

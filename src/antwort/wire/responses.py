@@ -1,11 +1,11 @@
 """The response resource: every key always present, as both contracts want it."""
 
-from typing import Literal
+from typing import Annotated, Literal
 
-from msgspec import UNSET, Struct, UnsetType, field
+from msgspec import UNSET, Meta, Struct, UnsetType, field
 
 from antwort.types import JSON
-from antwort.wire.items import Item, Message, OutputText
+from antwort.wire.items import AnyItem, AnyTool, Item, Message, OutputText
 
 ResponseStatus = Literal["queued", "in_progress", "completed", "failed", "incomplete", "cancelled"]
 
@@ -62,15 +62,17 @@ class ResponseObject(Struct, kw_only=True):
     object: Literal["response"] = "response"
     created_at: int
     completed_at: int | None = None
-    status: ResponseStatus = "in_progress"
+    status: Annotated[ResponseStatus, Meta(description="Where it stands.")] = "in_progress"
     background: bool = False
-    error: ResponseError | None = None
-    incomplete_details: IncompleteDetails | None = None
+    error: Annotated[ResponseError | None, Meta(description="Why it failed.")] = None
+    incomplete_details: Annotated[IncompleteDetails | None, Meta(description="Why it ended early.")] = None
     instructions: str | None = None
     max_output_tokens: int | None = None
     max_tool_calls: int | None = None
     model: str
-    output: list[Item] = field(default_factory=list)
+    output: Annotated[list[Item], Meta(description="What the model and the server's tools made of it.")] = field(
+        default_factory=list
+    )
     parallel_tool_calls: bool = True
     previous_response_id: str | None = None
     conversation: JSON | None = None
@@ -82,13 +84,13 @@ class ResponseObject(Struct, kw_only=True):
     temperature: float = 1.0
     text: JSON = field(default_factory=lambda: {"format": {"type": "text"}})
     tool_choice: str | JSON = "auto"
-    tools: list[JSON] = field(default_factory=list)
+    tools: list[AnyTool] = field(default_factory=list)
     top_logprobs: int = 0
     top_p: float = 1.0
     presence_penalty: float = 0.0
     frequency_penalty: float = 0.0
     truncation: str = "disabled"
-    usage: Usage | None = None
+    usage: Annotated[Usage | None, Meta(description="What it cost in tokens.")] = None
     user: str | None = None
     metadata: dict[str, str] = field(default_factory=dict)
     agent: str | UnsetType = UNSET
@@ -107,5 +109,5 @@ class CompactedResponse(Struct, kw_only=True):
     id: str
     object: Literal["response.compaction"] = "response.compaction"
     created_at: int
-    output: list[JSON]
+    output: list[AnyItem]
     usage: Usage

@@ -10,36 +10,6 @@ from antwort.web.routes import Example
 from antwort.wire.items import Message, OutputText
 from antwort.wire.responses import CompactedResponse, ResponseObject, Usage
 
-__all__ = [
-    "CANCEL_RESPONSE",
-    "CHAT",
-    "COMPACT",
-    "CREATE_CONVERSATION",
-    "CREATE_ITEMS",
-    "CREATE_RESPONSE",
-    "DELETE_CONVERSATION",
-    "DELETE_ITEM",
-    "DELETE_RESPONSE",
-    "EMBEDDINGS",
-    "FUNCTIONS",
-    "HEALTH",
-    "INPUT_ITEMS",
-    "INPUT_TOKENS",
-    "LIST_ITEMS",
-    "LIST_RESPONSES",
-    "METRICS",
-    "MODEL",
-    "MODELS",
-    "OPENAPI",
-    "PROVIDERS",
-    "READY",
-    "RETRIEVE_CONVERSATION",
-    "RETRIEVE_ITEM",
-    "RETRIEVE_RESPONSE",
-    "UPDATE_CONVERSATION",
-]
-
-
 _TIME = 1790000000
 _MODEL = "antwort-demo"
 _RESPONSE = "resp_4f2c9a"

@@ -30,8 +30,6 @@ from antwort.server.description.schemas import Use, build_schemas, reference
 from antwort.types import JSON
 from antwort.web.routes import Example, RawRoute, Route
 
-__all__ = ["OWN", "openapi"]
-
 OWN = ""
 """The group of the server's own routes. Their tags come from their paths."""
 

@@ -8,9 +8,6 @@ from urllib.parse import urlencode
 
 from antwort.types import JSON
 
-__all__ = ["markdown_reference"]
-
-
 _BASE = "http://127.0.0.1:8080"
 _LONG = 8
 """Keys from which on an object is shown once only."""

@@ -1,19 +1,17 @@
 """From types to JSON Schemas: those of msgspec and those pydantic can read, in one set of components."""
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, Literal
+from collections.abc import Iterable, Iterator
+from typing import Annotated, Any, Literal, get_args, get_origin
 
 import msgspec
-from msgspec import UNSET, Struct
-from msgspec.inspect import ListType, StructType, UnionType, multi_type_info
+from msgspec import UNSET, Meta, Struct
+from msgspec.inspect import ListType, Metadata, StructType, UnionType, multi_type_info
 from pydantic import PydanticUserError, TypeAdapter
 from pydantic.errors import PydanticSchemaGenerationError
 
-from antwort.server.description.vocabulary import DESCRIPTIONS, NAMES, REFINED, SCHEMAS, SPOKEN
 from antwort.types import JSON
-
-__all__ = ["Use", "build_schemas", "reference"]
+from antwort.wire.items import COMPONENT, CustomToolCall, FunctionCall, Message, Reasoning
 
 Use = tuple[Any, Literal["validation", "serialization"]]
 """A type, or a schema as it is, and whether it is read or written."""
@@ -26,29 +24,88 @@ def reference(name: str) -> JSON:
     return {"$ref": _TEMPLATE.format(name=name)}
 
 
+_SPOKEN = (Message, Reasoning, FunctionCall, CustomToolCall)
+"""Items the server itself writes. They stand in the description though the wire types keep items open."""
+
+_TEXT: JSON = {"type": "string"}
+
+_OPEN: JSON = {
+    "ErrorEnvelope": {
+        "type": "object",
+        "description": "The error envelope of the OpenAI API.",
+        "properties": {
+            "error": {
+                "type": "object",
+                "properties": {
+                    "message": {"type": "string", "description": "What is wrong, and what would be right."},
+                    "type": {"type": "string", "description": "Whose error it is."},
+                    "param": {"type": ["string", "null"], "description": "The parameter it is about."},
+                    "code": {"type": ["string", "null"], "description": "A name for programs."},
+                },
+                "required": ["message", "type", "param", "code"],
+            }
+        },
+        "required": ["error"],
+    },
+    "Item": {
+        "description": "What a response or a conversation is made of.",
+        "anyOf": [*(reference(kind.__name__) for kind in _SPOKEN), reference("OtherItem")],
+    },
+    "OtherItem": {
+        "type": "object",
+        "description": "An item of another type: input that was sent, the output of a function, the receipt of a tool.",
+        "properties": {"type": _TEXT, "id": _TEXT},
+        "required": ["type"],
+    },
+    "InputItem": {
+        "type": "object",
+        "description": "An item to send: a message (`role` and `content`), the output of a function call, an item of an"
+        " earlier response, or a reference to one.",
+        "properties": {
+            "type": {"type": "string", "minLength": 1, "description": "What it is; a message if it is left out."},
+            "role": {"description": "Who speaks in a message: user, assistant, system or developer."},
+            "content": {"description": "What is said in a message: a text, or a list of parts."},
+        },
+    },
+    "Tool": {
+        "type": "object",
+        "description": "A tool: a function of the client (`type: function`), or a type that the server itself answers.",
+        "properties": {"type": _TEXT, "name": _TEXT, "description": {"type": ["string", "null"]}},
+        "required": ["type"],
+    },
+}
+"""Components that are open on purpose, and what they are."""
+
+
 def build_schemas(uses: Iterable[Use]) -> tuple[list[JSON], JSON]:
     """Return the schema of each use, in order, and the components they refer to.
 
     What has no JSON Schema gets the one that allows everything.
     """
-    uses = list(uses)
+    uses = [(_open_type(kind) or kind, mode) for kind, mode in uses]
     read = [kind for kind, mode in uses if _is_struct(kind) and mode == "validation"]
-    written = dict(_written([*(kind for kind, mode in uses if _is_struct(kind) and mode == "serialization"), *SPOKEN]))
+    written = dict(_written([*(kind for kind, mode in uses if _is_struct(kind) and mode == "serialization"), *_SPOKEN]))
     structs = list(dict.fromkeys([*read, *written]))
     found, components = msgspec.json.schema_components(structs, ref_template=_TEMPLATE)
     for kind, schema in zip(structs, found, strict=True):
         if kind in written:
             components[schema["$ref"].rpartition("/")[2]]["required"] = written[kind]
-    references, components = _short_names(found, components)
-    own = dict(zip(structs, references, strict=True))
-    components |= json.loads(json.dumps(SCHEMAS))
+    own = dict(zip(structs, found, strict=True))
+    components |= _OPEN
     rest = [use for use in uses if not _is_struct(use[0]) and not isinstance(use[0], dict)]
     others, definitions = _from_pydantic(rest, taken=components)
     components |= definitions
-    _refine(components)
     queue = iter(others)
     schemas = [kind if isinstance(kind, dict) else own[kind] if _is_struct(kind) else next(queue) for kind, _ in uses]
-    return schemas, components
+    return _referring(schemas), _referring(components)
+
+
+def _open_type(kind: Any) -> JSON | None:
+    """Return the reference of a type that names the component it is, None of any other."""
+    for meta in get_args(kind)[1:] if get_origin(kind) is Annotated else ():
+        if isinstance(meta, Meta) and COMPONENT in (meta.extra_json_schema or {}):
+            return {COMPONENT: (meta.extra_json_schema or {})[COMPONENT]}
+    return None
 
 
 def _is_struct(kind: Any) -> bool:
@@ -71,29 +128,17 @@ def _written(kinds: Iterable[type[Struct]]) -> Iterator[tuple[type[Struct], list
             queue += info.types
         elif isinstance(info, ListType):
             queue.append(info.item_type)
+        elif isinstance(info, Metadata):
+            queue.append(info.type)
 
 
-def _short_names(references: Sequence[JSON], components: JSON) -> tuple[Sequence[JSON], JSON]:
-    """Give structs of equal names, which msgspec tells apart by their modules, names of their own."""
-    for long, short in NAMES.items():
-        if long in components:
-            components[short] = {**components.pop(long), "title": short}
-            references, components = _renamed([references, components], long, short)
-    return references, components
-
-
-def _refine(components: JSON) -> None:
-    """Say what msgspec's types leave open, and what each field means."""
-    for name, described in DESCRIPTIONS.items():
-        for field, text in described.items() if name in components else ():
-            components[name]["properties"][field]["description"] = text
-    for (name, field), target in REFINED.items():
-        if name not in components:
-            continue
-        schema = components[name]["properties"][field]
-        lists = [part for part in (schema, *schema.get("anyOf", ())) if part.get("type") == "array"]
-        for part in lists:
-            part["items"] = reference(target)
+def _referring(schema: Any) -> Any:
+    """Return a schema in which open types are references to the components that they name."""
+    if isinstance(schema, list):
+        return [_referring(part) for part in schema]
+    if not isinstance(schema, dict):
+        return schema
+    return reference(schema[COMPONENT]) if COMPONENT in schema else {k: _referring(v) for k, v in schema.items()}
 
 
 def _from_pydantic(uses: list[Use], *, taken: JSON) -> tuple[list[JSON], JSON]:

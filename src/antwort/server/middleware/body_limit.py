@@ -7,8 +7,6 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from antwort.errors import PayloadTooLargeError, ServiceUnavailableError
 from antwort.web.bodies import ValueCount
 
-__all__ = ["Bodies", "BodyLimitMiddleware"]
-
 SMALL = 64 * 1024
 """Bytes of a body that do not count: as many as a connection may have in its buffers anyway."""
 

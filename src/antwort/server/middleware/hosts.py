@@ -12,12 +12,8 @@ from antwort.server.refusals import Refusals
 from antwort.web.asgi_scope import REQUEST_ID
 
 _HOST = re.compile(r"(?:\[(?P<v6>[0-9a-f:.]{2,45})\]|(?P<name>[\w.-]{1,253}?)\.?)(?::\d{0,5})?", re.ASCII)
-
-
 _REMEMBERED = 256
 """Headers whose check is spared when they come again; ports and subdomains are the clients' to invent."""
-
-
 _SHOWN = 100
 
 

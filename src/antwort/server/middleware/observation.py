@@ -12,8 +12,6 @@ from antwort.observability import Metrics, Tracer, bind_log_context
 from antwort.web.asgi_scope import CONTEXT, REQUEST_ID, ROUTE
 
 HEADER = b"x-request-id"
-
-
 _ACCEPTABLE = re.compile(rb"[A-Za-z0-9._:-]{1,128}")
 
 
@@ -60,12 +58,8 @@ class TraceMiddleware:
 
 
 logger = logging.getLogger("antwort.access")
-
-
 UNMATCHED = "unmatched"
 """The path label of requests that no route answers: what clients invent must not become a time series."""
-
-
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 
 

@@ -27,8 +27,6 @@ from antwort.server.sse import Heartbeats
 from antwort.web.answers import as_api_error
 from antwort.wire.responses import Usage
 
-__all__ = ["Caller", "Connection", "Served"]
-
 logger = logging.getLogger(__name__)
 
 GOING_AWAY = 1001

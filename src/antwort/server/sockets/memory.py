@@ -7,8 +7,6 @@ import msgspec
 
 from antwort.storage.base import JournalEntry
 
-__all__ = ["Memory"]
-
 PRICE = 1024
 """Bytes that a response counts for besides its items."""
 LANES = 64

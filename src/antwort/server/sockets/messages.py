@@ -15,20 +15,10 @@ from antwort.web.bodies import check_values
 from antwort.wire.requests import CreateResponse, decode_create
 
 Fields = dict[str, msgspec.Raw]
-
-
 SendFrames = Callable[[list[bytes]], Awaitable[None]]
-
-
 _decode = msgspec.json.Decoder(Fields).decode
-
-
 _encode = msgspec.json.Encoder().encode
-
-
 _LANE = re.compile(r"[A-Za-z0-9_.-]{1,256}")
-
-
 _OF_HTTP = ("stream", "stream_options")
 """Fields that mean nothing here: events are all there is. Clients send them all the same."""
 

@@ -6,8 +6,6 @@ from typing import Any
 from typing_extensions import override
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
-__all__ = ["WebSocketProtocol"]
-
 logger = logging.getLogger(__name__)
 logger.setLevel(logging.WARNING)
 

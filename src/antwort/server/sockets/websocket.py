@@ -26,8 +26,6 @@ from antwort.web.answers import as_api_error, error_response
 
 _KEY = "openai-insecure-api-key."
 """How browsers, which cannot set headers, send an API key: as the name of a subprotocol."""
-
-
 _PORTS = {"http": 80, "https": 443, "ws": 80, "wss": 443}
 
 

@@ -1,0 +1,107 @@
+"""What the API's own handlers return is the type that `/openapi.json` describes, and what is sent is that type."""
+
+from pathlib import Path
+from typing import Any
+
+import httpx
+import msgspec
+import pytest
+from starlette.requests import Request
+from tests.http.sdk import Served, served
+
+from antwort.concurrency.threads import WorkerThreads
+from antwort.context import Context
+from antwort.types import JSON
+from antwort.web.routes import Route
+from antwort.wire.answers import InputTokens
+from antwort.wire.responses import CompactedResponse, ResponseObject
+
+RAW = {kind.__name__: kind for kind in (ResponseObject, CompactedResponse, InputTokens)}
+"""What the endpoints in plain ASGI answer with."""
+PASSED_ON = {"POST /v1/chat/completions", "POST /v1/embeddings"}
+UNTYPED = {"GET /metrics", "GET /openapi.json", "GET /v1/conversations/{conversation_id}/items/{item_id}", *PASSED_ON}
+"""Texts, this description, items of any type, and what is passed on as it is."""
+
+
+class Session:
+    """One request to every endpoint, with the answer of each."""
+
+    def __init__(self, stage: Served) -> None:
+        self._stage = stage
+        self.answers: dict[str, httpx.Response] = {}
+
+    def ask(self, operation: str, body: JSON | None = None, **values: str) -> JSON:
+        """Send a request, and return what the answer says."""
+        method, path = operation.split()
+        found = httpx.request(method, f"{self._stage.server.url}{path.format(**values)}", json=body, timeout=60)
+        assert found.status_code == 200, found.text
+        self.answers[operation] = found
+        read: JSON = found.json() if found.headers["content-type"] == "application/json" else {}
+        return read
+
+    def ask_all(self) -> None:
+        """Ask every endpoint once."""
+        question = {"role": "user", "content": "Hi"}
+        for path in ("/healthz", "/readyz", "/metrics", "/openapi.json", "/v1/functions", "/v1/providers"):
+            self.ask(f"GET {path}")
+        model = self.ask("GET /v1/models")["data"][0]["id"]
+        self.ask("GET /v1/models/{model}", model=model)
+        kept = self.ask("POST /v1/responses", {"input": "Hi", "metadata": {"a": "b"}})["id"]
+        self.ask("GET /v1/responses")
+        self.ask("GET /v1/responses/{response_id}", response_id=kept)
+        self.ask("GET /v1/responses/{response_id}/input_items", response_id=kept)
+        self.ask("POST /v1/responses/input_tokens", {"input": "Hi"})
+        self.ask("POST /v1/responses/compact", {"model": model, "previous_response_id": kept})
+        run = self.ask("POST /v1/responses", {"input": "Hi", "background": True})["id"]
+        while self.ask("GET /v1/responses/{response_id}", response_id=run)["status"] != "completed":
+            pass  # each time is a round trip
+        self.ask("POST /v1/responses/{response_id}/cancel", response_id=run)
+        self.ask("DELETE /v1/responses/{response_id}", response_id=kept)
+        one = {"conversation_id": self.ask("POST /v1/conversations", {"metadata": {"a": "b"}})["id"]}
+        self.ask("GET /v1/conversations/{conversation_id}", **one)
+        self.ask("POST /v1/conversations/{conversation_id}", {"metadata": {}}, **one)
+        added = self.ask("POST /v1/conversations/{conversation_id}/items", {"items": [question]}, **one)
+        item = {**one, "item_id": added["data"][0]["id"]}
+        self.ask("GET /v1/conversations/{conversation_id}/items", **one)
+        self.ask("GET /v1/conversations/{conversation_id}/items/{item_id}", **item)
+        self.ask("DELETE /v1/conversations/{conversation_id}/items/{item_id}", **item)
+        self.ask("DELETE /v1/conversations/{conversation_id}", **one)
+
+
+def described_answers(document: JSON) -> dict[str, str]:
+    """Return the names of the types that answers are said to be, by operation; none of those that have no name."""
+    found = {}
+    for path, methods in document["paths"].items():
+        for method, operation in methods.items():
+            schema = next(iter(operation["responses"]["200"]["content"].values()))["schema"]
+            found[f"{method.upper()} {path}"] = schema.get("$ref", "").rpartition("/")[2]
+    return found
+
+
+async def double(number: int) -> int:
+    """Double a number."""
+    return 2 * number
+
+
+def test_every_answer_is_the_type_that_is_described(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    returned: dict[str, Any] = {}
+    call = Route.call
+
+    async def recorded(self: Route, ctx: Context | None, request: Request, threads: WorkerThreads | None = None) -> Any:
+        result = await call(self, ctx, request, threads)
+        returned[str(self).replace(":path", "")] = result
+        return result
+
+    monkeypatch.setattr(Route, "call", recorded)
+    with served(tmp_path, ["Hello."] * 3, functions=[double]) as stage:
+        session = Session(stage)
+        session.ask_all()
+    described = described_answers(session.answers["GET /openapi.json"].json())
+    assert described.keys() - PASSED_ON == session.answers.keys()
+    for operation in described.keys() - UNTYPED:
+        result = returned.get(operation)
+        kind = RAW[described[operation]] if result is None else type(result)
+        assert issubclass(kind, msgspec.Struct), operation
+        assert kind.__name__ == described[operation], operation
+        body = session.answers[operation].content
+        assert msgspec.json.encode(msgspec.json.decode(body, type=kind)) == body, operation
