@@ -32,12 +32,12 @@ import click
 from antwort import errors
 from antwort.cli.main import root
 from antwort.provider import Provider, function, route
-from antwort.server.description.reference import markdown_reference
 from antwort.testing import ServedApp, served
 
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))  # a file that is run as a program does not find its neighbours by their full names
 
+from scripts.api_reference import markdown_reference  # noqa: E402
 from scripts.settings_reference import markdown_table, markdown_tables  # noqa: E402
 
 COLUMNS = 80

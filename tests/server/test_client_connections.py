@@ -449,12 +449,12 @@ def test_the_log_has_one_line_for_many_connections(caplog: pytest.LogCaptureFixt
     connections = Connections(ConnectionsConfig(), set(), most=10, clock=lambda: now[0])
     for moment in range(3):
         idle: list[Any] = [Idle(f"10.0.0.{number}") for number in range(100)]
-        assert all(connections.opened(connection) for connection in idle)
+        assert all(connections.admit(connection) for connection in idle)
         now[0] += 15
         connections.sweep()
         assert [connection.late for connection in idle] == [1] * 100
         for connection in idle:
-            connections.closed(connection)
+            connections.forget(connection)
         now[0] -= 12 if moment == 0 else 0
     assert connections.idle == 0
     lines = [line for line in caplog.messages if "head_timeout" in line]

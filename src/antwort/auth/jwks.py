@@ -15,6 +15,7 @@ from urllib.parse import urlsplit, urlunsplit
 import jwt
 from typing_extensions import override
 
+from antwort.concurrency.single_flight import SingleFlight
 from antwort.errors import ServiceUnavailableError
 
 MAX_BYTES = 1 << 20
@@ -166,7 +167,7 @@ class KeySet:
         self._loaded: float | None = None
         self._tried: float | None = None
         self._problem: str | None = None
-        self._loading: asyncio.Task[None] | None = None
+        self._loading = SingleFlight(self._load)
 
     def load(self) -> None:
         """Load the keys now, blocking; raise `KeysUnavailableError` when that fails."""
@@ -191,24 +192,21 @@ class KeySet:
 
     async def close(self) -> None:
         """Give up a load that is under way."""
-        if (loading := self._loading) is not None:
-            loading.cancel()
-            await asyncio.wait([loading])
+        await self._loading.close()
 
     def _match(self, key_id: str | None, algorithm: str) -> list[jwt.PyJWK]:
         fitting = [key for key in self._keys if key.algorithm_name == algorithm]
         return [key for key in fitting if key_id is None or key.key_id in (None, key_id)]
 
     async def _update(self, *, wait: bool) -> None:
-        if self._loading is None:
+        if not self._loading.is_under_way:
             now = self._clock()
             if self._tried is not None and now - self._tried < RETRY_INTERVAL:
                 return
             self._tried = now
-            self._loading = asyncio.create_task(self._load())
+            self._loading.begin()
         if wait:
-            # Shielded: the client that caused the load may hang up while others wait for the same one.
-            await asyncio.shield(self._loading)
+            await self._loading.outcome()
 
     async def _load(self) -> None:
         try:
@@ -217,8 +215,6 @@ class KeySet:
             self._problem = error.problem
             effect = "the keys of before stay in force" if self._keys else "no token can be verified"
             logger.error("Cannot load the keys of a token issuer, so %s: %s.", effect, error)  # noqa: TRY400
-        finally:
-            self._loading = None
 
     def _read(self) -> tuple[jwt.PyJWK, ...]:
         keys = tuple(_usable(self._source(), self._algorithms))

@@ -1,12 +1,12 @@
 """The models a backend says it has: how lists are read, and how long they are good for."""
 
-import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from antwort.backends.base import ModelInfo
+from antwort.concurrency.single_flight import SingleFlight
 from antwort.errors import APIError
 from antwort.types import JSON
 
@@ -54,19 +54,19 @@ class KnownModels:
         self._fetch_models = fetch
         self._clock = clock
         self._due = float("-inf")
-        self._task: asyncio.Task[None] | None = None
+        self._request = SingleFlight(self._fetch)
 
     def is_due(self) -> bool:
         """Tell whether the list is unknown, old, or being fetched."""
-        return self._task is not None or self._clock() >= self._due
+        return self._request.is_under_way or self._clock() >= self._due
 
     async def update(self) -> None:
         """Fetch the list if it is due."""
-        if self._task is None and self._clock() >= self._due:
-            self._task = asyncio.create_task(self._fetch())
-        if self._task is not None and not self.models and not self.failed:
-            # Shielded: whoever caused the request may leave while others wait for it.
-            await asyncio.shield(self._task)
+        if not self.is_due():
+            return
+        self._request.begin()
+        if not self.models and not self.failed:
+            await self._request.outcome()
 
     def learn(self, models: Sequence[ModelInfo]) -> None:
         """Take a list that somebody fetched."""
@@ -83,9 +83,7 @@ class KnownModels:
 
     async def close(self) -> None:
         """Give up a request that is under way."""
-        if (task := self._task) is not None:
-            task.cancel()
-            await asyncio.wait([task])
+        await self._request.close()
 
     async def _fetch(self) -> None:
         try:
@@ -94,8 +92,6 @@ class KnownModels:
             logger.warning("Cannot list the models of the backend '%s': %s", self._name, error.message)
             self.failed = True
             self._due = self._clock() + RETRY
-        finally:
-            self._task = None
 
 
 def read_models(document: Any, backend: str) -> Iterator[ModelInfo]:

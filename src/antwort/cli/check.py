@@ -19,7 +19,7 @@ from antwort.config import BackendConfig, Config, LoadedConfig, mask_urls
 from antwort.errors import APIError, ConfigError
 from antwort.functions import Catalogue
 from antwort.functions.discovery import place
-from antwort.functions.registration import Registration, examined
+from antwort.functions.registration import Registration, examine
 from antwort.storage import database_url
 from antwort.storage.schema.revisions import needs_upgrade
 from antwort.storage.upgrade import current, location
@@ -110,7 +110,7 @@ async def _examine_providers(app: Antwort, report: CheckReport) -> None:
 
 async def _examine_provider(app: Antwort, registration: Registration, report: CheckReport) -> None:
     name = registration.name
-    problems = await examined(registration.provider, app.redactor, PROVIDER_PATIENCE)
+    problems = await examine(registration.provider, app.redactor, PROVIDER_PATIENCE)
     for problem in problems:
         report.add(ConfigError(f"providers.{name}: {problem}", where=place(app.loaded, f"providers.{name}")))
     if not problems:

@@ -26,7 +26,7 @@ class SingleFlight(Generic[T]):
     def begin(self) -> asyncio.Task[T]:
         """Begin the work unless it is under way, and wait for nothing. The task is not to be cancelled."""
         if self._task is None:
-            self._task = asyncio.get_running_loop().create_task(self._work())
+            self._task = asyncio.get_running_loop().create_task(self._run())
             self._task.add_done_callback(self._end)
         return self._task
 
@@ -42,7 +42,14 @@ class SingleFlight(Generic[T]):
             task.cancel()
             await asyncio.wait([task])
 
+    async def _run(self) -> T:
+        try:
+            return await self._work()
+        finally:
+            self._task = None  # with the work, not a turn of the loop after it
+
     def _end(self, task: asyncio.Task[T]) -> None:
-        self._task = None
+        if self._task is task:  # it was given up before it began
+            self._task = None
         if not task.cancelled():
             task.exception()  # seen, even if all who waited have left

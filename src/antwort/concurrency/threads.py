@@ -69,7 +69,7 @@ class WorkerThreads:
             job.given_up = True
             self._slots.release()
 
-    def finished(self, worker: "_Worker", job: Job, value: Any, error: BaseException | None) -> None:
+    def take_back(self, worker: "_Worker", job: Job, value: Any, error: BaseException | None) -> None:
         """Take a worker back; called on the loop that submitted the job."""
         if self._closed or job.given_up:  # there is another one in its place
             worker.stop()
@@ -79,7 +79,7 @@ class WorkerThreads:
         if not job.result.done():
             job.result.set_result((value, error))
 
-    def lost(self, job: Job) -> None:
+    def lose(self, job: Job) -> None:
         """Free the places of a job whose loop is gone; its worker ends."""
         self._leave(job)
 
@@ -119,8 +119,8 @@ class _Worker:
             except BaseException as raised:  # noqa: BLE001 - handed to the caller, SystemExit included
                 error = raised
             try:
-                job.result.get_loop().call_soon_threadsafe(self._pool.finished, self, job, value, error)
+                job.result.get_loop().call_soon_threadsafe(self._pool.take_back, self, job, value, error)
             except RuntimeError:  # the loop was closed meanwhile
-                self._pool.lost(job)
+                self._pool.lose(job)
                 return
             del job, item, context, value, error  # keep nothing alive while idle

@@ -141,7 +141,7 @@ class Execution:
         attributes = {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": name}
         with self._tracer.span(f"execute_tool {name}", attributes) as span:
             try:
-                result = await self._guarded(entry, raw, ctx)
+                result = await self._run_guarded(entry, raw, ctx)
             except BaseException:
                 self._record(entry, ctx, "cancelled", started)
                 span.fail("cancelled")
@@ -176,23 +176,23 @@ class Execution:
                 seconds=round(seconds, 6),
             )
 
-    async def _guarded(self, entry: Entry, raw: str | bytes | Mapping[str, Any], ctx: Context) -> ToolResult:
+    async def _run_guarded(self, entry: Entry, raw: str | bytes | Mapping[str, Any], ctx: Context) -> ToolResult:
         try:
             self._admit(entry, ctx)
             arguments = entry.spec.arguments.validate(raw)
-            call = await self._called(entry, arguments, ctx)
+            call = await self._call(entry, arguments, ctx)
         except FunctionError as error:
             return self._refused(entry, error)
         except asyncio.CancelledError:
             raise  # the caller's own: those of handlers stay in their tasks
         except BaseException as error:  # noqa: BLE001 - of can_execute, or of a validator
-            return self._crashed(entry, error)
+            return self._log_crash(entry, error)
         try:
             return call.result()
         except FunctionError as error:
             return self._refused(entry, error)
         except BaseException as error:  # noqa: BLE001 - whatever it is, it is the function's failure
-            return self._crashed(entry, error)
+            return self._log_crash(entry, error)
 
     def _admit(self, entry: Entry, ctx: Context) -> None:
         name = entry.spec.name
@@ -209,7 +209,7 @@ class Execution:
                 f"{name} is not available at the moment: too many calls of it hang. Go on without it."
             )
 
-    async def _called(self, entry: Entry, arguments: dict[str, Any], ctx: Context) -> ContainedTask[ToolResult]:
+    async def _call(self, entry: Entry, arguments: dict[str, Any], ctx: Context) -> ContainedTask[ToolResult]:
         """Run a call in a task of its own, and return the task when it has ended in time.
 
         Neither the time limit nor the caller's leave depends on the handler: if it does not end when it is cancelled,
@@ -237,7 +237,7 @@ class Execution:
 
     def _leave(self, entry: Entry, task: asyncio.Task[None], deadline: float | None) -> None:
         """Leave a task to itself that does not end although it was cancelled."""
-        ended = entry.hanging.left(_until(deadline) or 0.0)
+        ended = entry.hanging.leave(_until(deadline) or 0.0)
         self._left.add(task)
         task.add_done_callback(lambda _: ended())
         task.add_done_callback(self._left.discard)
@@ -306,7 +306,7 @@ class Execution:
                 stop.asked = True
                 if slot is not None:
                     slot.hold()
-                ended = entry.hanging.left(_until(deadline), partial(entry.threads.give_up, job))
+                ended = entry.hanging.leave(_until(deadline), partial(entry.threads.give_up, job))
                 job.on_end = partial(_end, ended, slot)
         if error is not None:
             raise error
@@ -325,10 +325,10 @@ class Execution:
         try:
             refusal = ToolResult.error(str(error), error.status)
         except BaseException:  # noqa: BLE001 - a text that cannot be had tells nothing, whatever its author raises
-            return self._crashed(entry, error)
+            return self._log_crash(entry, error)
         return self._capped(entry, refusal)
 
-    def _crashed(self, entry: Entry, error: BaseException) -> ToolResult:
+    def _log_crash(self, entry: Entry, error: BaseException) -> ToolResult:
         name = entry.spec.name
         try:
             logger.error("function %s of provider %s failed", name, entry.provider.name, exc_info=error)

@@ -21,7 +21,7 @@ class HangingCalls:
         self._gauge = gauge.labels(provider, function)
         self.count = 0
 
-    def left(self, seconds: float | None, hangs: Callable[[], None] | None = None) -> Callable[[], None]:
+    def leave(self, seconds: float | None, hangs: Callable[[], None] | None = None) -> Callable[[], None]:
         """Take note of a call that nobody waits for any more, and return what is to be called when it ends.
 
         It hangs, and `hangs` is called, if it has not ended when the rest of its time has passed: `seconds`, or None

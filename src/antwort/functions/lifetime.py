@@ -76,7 +76,7 @@ class Lifetime:
             await self._end(life)
             raise
         if self._is_started:
-            life.task.add_done_callback(self._ended)
+            life.task.add_done_callback(self._note_end)
             return
         if not self._ready.is_set():
             await self._end(life)
@@ -129,7 +129,7 @@ class Lifetime:
                 logger.error("provider '%s' is closed: a task of its lifespan has failed", self._provider.name)  # noqa: TRY400
         await self._provider.close()
 
-    def _ended(self, _task: object) -> None:
+    def _note_end(self, _task: object) -> None:
         if self._life is not None:
             logger.error("provider '%s' has ended before the server", self._provider.name, exc_info=self._life.error)
             self._lost()

@@ -71,7 +71,7 @@ class FunctionMetrics:
         """Return what counts the executions of one function."""
         return Recorder(self._executions, self._durations, provider, function)
 
-    def refused(self, provider: str, method: str, path: str, status: int) -> None:
+    def count_refusal(self, provider: str, method: str, path: str, status: int) -> None:
         """Count a request to a provider route that was refused before it got there."""
         self._requests.labels(provider, method, path, str(status)).inc()
 

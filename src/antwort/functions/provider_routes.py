@@ -10,16 +10,12 @@ from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
 
 from antwort.concurrency.threads import WorkerThreads
-from antwort.errors import (
-    PermissionDeniedError,
-)
+from antwort.errors import PermissionDeniedError
 from antwort.functions.metrics import FunctionMetrics
 from antwort.http_client import HttpClient
 from antwort.web.answers import as_api_error, error_response, json_response
-from antwort.web.asgi_scope import DENIED, REQUEST_ID, ROUTE, _authenticated, authorize
+from antwort.web.asgi_scope import DENIED, REQUEST_ID, ROUTE, authenticated, authorize, method_label
 from antwort.web.routes import Match, Route, RouteTable, no_route
-
-_METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,14 +65,13 @@ class ProviderRoutes:
         found = self._find(method, path)
         return None if found is None else found.route.path
 
-    def refused(self, method: str, path: str, status: int) -> None:
+    def count_refusal(self, method: str, path: str, status: int) -> None:
         """Count a request that was refused before it got here; one for a path of somebody else is not ours to count."""
         found = self._find(method, path)
         for other in self.allowed(path) if found is None else ():
             found = found or self._find(other, path)
         if found is not None:
-            known = method if method in _METHODS else "OTHER"  # what clients invent must not become a time series
-            self._metrics.refused(found.route.provider, known, found.route.path, status)
+            self._metrics.count_refusal(found.route.provider, method_label(method), found.route.path, status)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one HTTP request."""
@@ -109,7 +104,7 @@ class ProviderRoutes:
     async def _respond(self, mounted: _Mounted, scope: Scope, receive: Receive) -> Response:
         task = asyncio.current_task()
         try:
-            context = _authenticated(scope)
+            context = authenticated(scope)
             # One that declares none has the provider's name: who may do little must not do this by an oversight.
             authorize(context, mounted.route.scope or mounted.provider)
             threads = self._threads(mounted.provider)  # its own: those that are stuck are stuck for nobody else

@@ -44,7 +44,7 @@ class Registration:
         """The provider's name."""
         return self.provider.name
 
-    def lost(self) -> None:
+    def lose(self) -> None:
         """Take its functions out of reach: what they need is gone."""
         for entry in self.entries:
             entry.ready = False
@@ -83,7 +83,7 @@ class CustomFunctions(FunctionProvider):
         """Nothing to give back."""
 
 
-def asked(
+def ask_provider(
     provider: FunctionProvider,
 ) -> tuple[tuple[FunctionSpec, ...], tuple[Route, ...], tuple[Collector, ...]]:
     """Ask a provider for its functions, routes and collectors; to end the process is none of the answers."""
@@ -105,7 +105,7 @@ def collect(registration: Registration, metrics: Metrics) -> None:
         undo.pop_all()
 
 
-async def examined(provider: FunctionProvider, redactor: Redactor, patience: float) -> Sequence[str]:
+async def examine(provider: FunctionProvider, redactor: Redactor, patience: float) -> Sequence[str]:
     """Return what a provider that has started finds wrong with what it depends on, a line each."""
     if not isinstance(provider, Provider):
         return ()

@@ -24,7 +24,7 @@ from antwort.functions.registration import (
     CUSTOM,
     CustomFunctions,
     Registration,
-    asked,
+    ask_provider,
     check_unique,
     collect,
     conflicts,
@@ -173,7 +173,7 @@ class FunctionRegistry(ToolExecutor):
     def _add_provider(self, provider: FunctionProvider, offer: Offer = "always") -> None:
         if provider.name in self._registrations or provider.name == CUSTOM:
             raise DefinitionError(f"a provider named '{provider.name}' is registered already")
-        functions, routes, collectors = asked(provider)
+        functions, routes, collectors = ask_provider(provider)
         check_offer(offer, provider.name)
         # What the provider itself offers on request stays so: nobody but its author knows why.
         specs = [replace(spec, offer=offer) if offer == "on_request" != spec.offer else spec for spec in functions]
@@ -346,7 +346,7 @@ class FunctionRegistry(ToolExecutor):
                 entry.ready = True
 
     def _lifetime(self, registration: Registration) -> Lifetime:
-        return Lifetime(registration.provider, self._redactor, self._patience, registration.lost)
+        return Lifetime(registration.provider, self._redactor, self._patience, registration.lose)
 
     @override
     async def close(self) -> None:
@@ -358,7 +358,7 @@ class FunctionRegistry(ToolExecutor):
             lifetime, registration.lifetime = registration.lifetime or self._lifetime(registration), None
             await lifetime.close()
             if isinstance(registration.provider, Provider) and registration.provider.needs_start:
-                registration.lost()
+                registration.lose()
         await self._execution.close()
         loop, self._loop = self._loop, None
         if loop is not None and loop is asyncio.get_running_loop():

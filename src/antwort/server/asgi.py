@@ -90,7 +90,7 @@ def build_asgi(parts: Parts) -> ASGIApp:
         limiter=parts.limiter,
         refusals=parts.refusals,
         public=endpoints.public,
-        refused=router.refused,
+        count_refusal=router.count_refusal,
     )
     app = BodyLimitMiddleware(
         app, server.max_body_bytes, parts.bodies, max_values=server.max_values, uncounted={"/v1/embeddings"}

@@ -21,7 +21,7 @@ NO_REQUEST = "closed %d connections that had not sent a request in time (server.
 TOO_MANY_IDLE = "closed %d idle connections of addresses with too many (server.connections.max_idle_per_address)"
 
 
-class Connection(Protocol):
+class ClientConnection(Protocol):
     """A connection, as the sweep sees it."""
 
     transport: asyncio.Transport
@@ -58,10 +58,10 @@ class Connections:
         self._everyone = everyone
         self._most = most
         # By the time they got there: the first are the oldest.
-        self._waiting: dict[Connection, float] = {}
-        self._resting: dict[Connection, float] = {}
-        self._leaving: dict[Connection, float] = {}
-        self._busy: dict[Connection, None] = {}
+        self._waiting: dict[ClientConnection, float] = {}
+        self._resting: dict[ClientConnection, float] = {}
+        self._leaving: dict[ClientConnection, float] = {}
+        self._busy: dict[ClientConnection, None] = {}
         self._notices: dict[str, _Notice] = {}
         self._swept = clock()
 
@@ -76,37 +76,37 @@ class Connections:
 
     # --- what connections tell ---------------------------------------------------------------------------------------
 
-    def opened(self, connection: Connection) -> bool:
+    def admit(self, connection: ClientConnection) -> bool:
         """Take a new connection, at the cost of an idle one if there are too many; False if there is no room."""
-        if len(self._everyone) > self._most and not self._made_room():
+        if len(self._everyone) > self._most and not self._make_room():
             self.notice(NO_ROOM, connection)
             return False
         self._waiting[connection] = self.clock()
         return True
 
-    def awaited(self, connection: Connection) -> None:
+    def note_head(self, connection: ClientConnection) -> None:
         """Take note that the head of a request has begun, and is not complete."""
         if self._resting.pop(connection, None) is not None:
             self._waiting[connection] = self.clock()
 
-    def begun(self, connection: Connection) -> None:
+    def note_request(self, connection: ClientConnection) -> None:
         """Take note that a request is under way."""
         if self._resting.pop(connection, None) is None:
             self._waiting.pop(connection, None)
         self._busy[connection] = None
 
-    def rested(self, connection: Connection) -> None:
+    def note_rest(self, connection: ClientConnection) -> None:
         """Take note that a connection has answered its requests, and may bring others."""
         self._busy.pop(connection, None)
         self._leaving.pop(connection, None)
         self._resting[connection] = self.clock()
 
-    def left(self, connection: Connection, seconds: float) -> None:
+    def let_go(self, connection: ClientConnection, seconds: float) -> None:
         """Let a connection last some seconds more, in which its client may take note of its last answer."""
-        self.closed(connection)
+        self.forget(connection)
         self._leaving[connection] = self.clock() + seconds
 
-    def closed(self, connection: Connection) -> None:
+    def forget(self, connection: ClientConnection) -> None:
         """Forget a connection."""
         for kind in (self._waiting, self._resting, self._leaving, self._busy):
             kind.pop(connection, None)
@@ -121,7 +121,7 @@ class Connections:
             self.notice(NO_REQUEST, connection)
             connection.too_late()
         for connection in _older(self._resting, now - self.limits.idle_timeout):
-            self.left(connection, self.limits.write_timeout)  # it closes when the client has read the last answer
+            self.let_go(connection, self.limits.write_timeout)  # it closes when the client has read the last answer
             connection.transport.close()
         for connection in [c for c, until in self._leaving.items() if until <= now]:
             connection.transport.abort()
@@ -144,15 +144,15 @@ class Connections:
             old = [c for c, since in idle if c.address == address and since <= now - GRACE]
             for connection in old[: count - most]:
                 self.notice(TOO_MANY_IDLE, connection)
-                self.closed(connection)
+                self.forget(connection)
                 connection.transport.abort()
 
-    def _made_room(self) -> bool:
+    def _make_room(self) -> bool:
         """Close the connection that is idle for the longest time; False if all are in use."""
         for kind in (self._waiting, self._resting):
             for connection in kind:
                 self.notice(MADE_ROOM, connection)
-                self.closed(connection)
+                self.forget(connection)
                 connection.transport.abort()
                 return True
         return False
@@ -171,7 +171,7 @@ class Connections:
         for text, notice in self._notices.items():
             notice.tell(text, now, quiet)
 
-    def notice(self, text: str, connection: Connection) -> None:
+    def notice(self, text: str, connection: ClientConnection) -> None:
         """Write to the log soon, and once for many: text is about a number of connections."""
         notice = self._notices.setdefault(text, _Notice())
         notice.count += 1
@@ -195,9 +195,9 @@ class _Notice:
             self.count, self.told = 0, now
 
 
-def _older(kind: dict[Connection, float], than: float) -> list[Connection]:
+def _older(kind: dict[ClientConnection, float], than: float) -> list[ClientConnection]:
     """Return the connections that are where they are since a time before; those dictionaries are ordered by it."""
-    found: list[Connection] = []
+    found: list[ClientConnection] = []
     for connection, since in kind.items():
         if since > than:
             break

@@ -110,7 +110,7 @@ class HttpProtocol(HttpToolsProtocol):
     def __init__(self, *args: Any, connections: Connections, max_body: int, **options: Any) -> None:
         super().__init__(*args, **options)
         limits = connections.limits
-        self._registry = connections
+        self._connections = connections
         self._limits = limits
         self._max_body = max_body
         self._least = min(limits.max_header_bytes, limits.max_head_bytes)
@@ -137,7 +137,7 @@ class HttpProtocol(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         self.address = self.client[0] if self.client else ""
-        if not self._registry.opened(self):
+        if not self._connections.admit(self):
             self._deaf = True
             message = "The server has as many connections as it takes. Try again."
             self._write(ServiceUnavailableError(message, headers={"retry-after": "1"}))
@@ -145,7 +145,7 @@ class HttpProtocol(HttpToolsProtocol):
 
     @override
     def connection_lost(self, exc: Exception | None) -> None:
-        self._registry.closed(self)
+        self._connections.forget(self)
         self._deaf = True
         super().connection_lost(exc)
         for waiting, _ in self.pipeline:
@@ -156,7 +156,7 @@ class HttpProtocol(HttpToolsProtocol):
 
     @override
     def handle_websocket_upgrade(self) -> None:
-        self._registry.closed(self)  # from here on its own protocol looks after it
+        self._connections.forget(self)  # from here on its own protocol looks after it
         super().handle_websocket_upgrade()
         taken = self.transport.get_protocol()
         if isinstance(taken, WebSocketProtocol) and taken.conn.handshake_exc is not None:
@@ -174,9 +174,9 @@ class HttpProtocol(HttpToolsProtocol):
             cycle, app = self.pipeline.pop()
             self._start_asgi_task(cycle, app)
         elif self._in_body:  # what is left of the body is of no use, but its client may read nothing before it is sent
-            self._registry.left(self, self._limits.body_timeout)
+            self._connections.let_go(self, self._limits.body_timeout)
         else:
-            self._registry.rested(self)
+            self._connections.note_rest(self)
 
     @override
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: "ASGI3Application") -> None:
@@ -215,7 +215,7 @@ class HttpProtocol(HttpToolsProtocol):
 
     def _check_open_head(self, size: int) -> None:
         """Look at what there is of a head; size is that of a slice with nothing else in it."""
-        self._registry.awaited(self)
+        self._connections.note_head(self)
         self._inside += size
         if self._inside > self._limits.max_head_bytes:
             raise _RefusedError(self._too_large())
@@ -288,7 +288,7 @@ class HttpProtocol(HttpToolsProtocol):
         before = self._running
         if before is None or before.response_complete:
             self._take(cycle)
-            self._registry.begun(self)
+            self._connections.note_request(self)
             self._start_asgi_task(cycle, self.app)
         elif len(self.pipeline) < PIPELINED:
             self._take(cycle)
@@ -304,7 +304,7 @@ class HttpProtocol(HttpToolsProtocol):
         self._in_head = False
         self._in_body = True
         self._between = self._body = 0
-        self._body_since = self._registry.clock()
+        self._body_since = self._connections.clock()
 
     def _locate(self) -> None:
         parsed = httptools.parse_url(self.url)
@@ -336,7 +336,7 @@ class HttpProtocol(HttpToolsProtocol):
         cycle = self.cycle
         if cycle.response_complete:
             if not self.transport.is_closing():
-                self._registry.rested(self)
+                self._connections.note_rest(self)
             return
         cycle.more_body = False
         cycle.message_event.set()
@@ -353,7 +353,7 @@ class HttpProtocol(HttpToolsProtocol):
                 )
             )
         else:
-            self._registry.left(self, PARTING)
+            self._connections.let_go(self, PARTING)
             self.transport.close()
 
     def find_stall(self, now: float, elapsed: float) -> str | None:
@@ -401,7 +401,7 @@ class HttpProtocol(HttpToolsProtocol):
 
     def _refuse(self, error: APIError) -> None:
         """Answer in place of the app, if no other answer is under way, and take nothing more from the client."""
-        self._registry.notice(f"refused %d requests with {error.status} ({error.code})", self)
+        self._connections.notice(f"refused %d requests with {error.status} ({error.code})", self)
         cycle, running = self.cycle, self._running
         if not self._in_body:
             if running is not None and not running.response_complete:
@@ -422,7 +422,7 @@ class HttpProtocol(HttpToolsProtocol):
         self._write(error)
         # A client that is still sending would lose the answer if the connection were closed at once.
         self.transport.write_eof()
-        self._registry.left(self, PARTING)
+        self._connections.let_go(self, PARTING)
         self.flow.resume_reading()
 
     def _stop_listening(self) -> None:

@@ -93,13 +93,13 @@ class Passthrough:
 
     async def chat_completions(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Complete a chat on the server that has the model; request and answer are passed on as they are."""
-        await self._counted("/chat/completions", scope, receive, send)
+        await self._pass_and_count("/chat/completions", scope, receive, send)
 
     async def embeddings(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Embed texts on the server that has the model; request and answer are passed on as they are."""
-        await self._counted("/embeddings", scope, receive, send)
+        await self._pass_and_count("/embeddings", scope, receive, send)
 
-    async def _counted(self, path: str, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _pass_and_count(self, path: str, scope: Scope, receive: Receive, send: Send) -> None:
         status = 499  # the client left before there was an answer, as proxies call it
 
         async def watched(message: Message) -> None:

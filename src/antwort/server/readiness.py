@@ -4,6 +4,7 @@ import asyncio
 from dataclasses import dataclass
 from typing import Literal
 
+from antwort.concurrency.single_flight import SingleFlight
 from antwort.errors import ServiceUnavailableError
 from antwort.storage.base import StoreUnavailableError
 from antwort.storage.sql.store import Store
@@ -39,7 +40,7 @@ class Readiness:
     def __init__(self, state: ServerState, store: Store) -> None:
         self._state = state
         self._store = store
-        self._question: asyncio.Task[None] | None = None
+        self._question = SingleFlight(self._ask)
         self._write_due = 0.0
         self._unwritable: StoreUnavailableError | None = None
         """Why the last write failed; None if it did not."""
@@ -50,17 +51,11 @@ class Readiness:
             raise ServiceUnavailableError(f"The server is {self._state.phase}.")
         try:
             async with asyncio.timeout(LIMIT):
-                await asyncio.shield(self._asked())
+                await self._question.outcome()
         except StoreUnavailableError as error:
             raise _without_store(error.message) from error
         except TimeoutError:
             raise _without_store(f"The database has not answered within {LIMIT:g} seconds.") from None
-
-    def _asked(self) -> "asyncio.Task[None]":
-        """Return the question that is under way, or a new one."""
-        if self._question is None or self._question.done():
-            self._question = asyncio.get_running_loop().create_task(self._ask())
-        return self._question
 
     async def _ask(self) -> None:
         await self._store.ping()

@@ -135,7 +135,7 @@ class ResponseEndpoints:
         events of a stream, one message each, and a connection remembers its last response even if it is not stored.
         """
         require_json(scope)
-        create = await self._decoded(decode_create, receive)
+        create = await self._read_request(decode_create, receive)
         ctx: Context = scope[CONTEXT]
         plan = await self._engine.plan(create, ctx, show_calls=wants_calls(scope))
         limits = self._runs.limits
@@ -158,7 +158,7 @@ class ResponseEndpoints:
 
             await while_connected(receive, work)
 
-    async def _decoded(self, decode: Callable[[bytes | bytearray], T], receive: Receive) -> T:
+    async def _read_request(self, decode: Callable[[bytes | bytearray], T], receive: Receive) -> T:
         """Read a body."""
         body = await read_body(receive)
         return await self._engine.large_work.run_if(len(body) >= MUCH, decode, body)
@@ -188,7 +188,7 @@ class ResponseEndpoints:
     async def compact(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Compact a window: return items that mean the same and are shorter."""
         require_json(scope)
-        request = await self._decoded(decode_compact, receive)
+        request = await self._read_request(decode_compact, receive)
 
         async def work() -> None:
             await send_struct(send, await self._engine.compact(request, scope[CONTEXT]))
@@ -198,7 +198,7 @@ class ResponseEndpoints:
     async def input_tokens(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Count the tokens that a request would send to the model."""
         require_json(scope)
-        create = await self._decoded(decode_create, receive)
+        create = await self._read_request(decode_create, receive)
 
         async def work() -> None:
             count = await self._engine.input_tokens(create, scope[CONTEXT])

@@ -5,10 +5,14 @@ from collections.abc import Iterable
 from starlette.requests import Request
 from starlette.types import Receive, Scope, Send
 
+from antwort.concurrency.threads import WorkerThreads
 from antwort.functions.provider_routes import ProviderRoutes
 from antwort.web.answers import json_response
 from antwort.web.asgi_scope import CONTEXT, ROUTE, authorize
 from antwort.web.routes import RawRoute, Route, RouteTable, no_route
+
+_THREADS = 4
+"""For handlers of the API that are written as plain `def`, if there are any."""
 
 
 class Router:
@@ -17,17 +21,18 @@ class Router:
     def __init__(self, routes: Iterable[Route | RawRoute], providers: ProviderRoutes) -> None:
         self._table: RouteTable[Route | RawRoute] = RouteTable(routes)
         self._providers = providers
+        self._threads = WorkerThreads(_THREADS)
 
     def pattern(self, method: str, path: str) -> str | None:
         """Return the path pattern of the route for a request, if there is one."""
         found = self._table.find(method, path)
         return self._providers.pattern(method, path) if found is None else found.route.path
 
-    def refused(self, method: str, path: str, status: int) -> str | None:
+    def count_refusal(self, method: str, path: str, status: int) -> str | None:
         """Count a request that is not let in where it would have gone, and return that route's pattern, if any."""
         pattern = self.pattern(method, path)
         if self._table.find(method, path) is None:
-            self._providers.refused(method, path, status)
+            self._providers.count_refusal(method, path, status)
         return pattern
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -38,7 +43,7 @@ class Router:
             allowed = [*self._table.allowed(path), *self._providers.allowed(path)]
             if allowed and method not in allowed and not (method == "HEAD" and "GET" in allowed):
                 error = no_route(method, path, allowed)
-                self._providers.refused(method, path, error.status)
+                self._providers.count_refusal(method, path, error.status)
                 raise error
             await self._providers(scope, receive, send)
             return
@@ -50,5 +55,5 @@ class Router:
             await route.app(scope, receive, send)
             return
         scope["path_params"] = found.parameters
-        result = await route.call(context, Request(scope, receive))
+        result = await route.call(context, Request(scope, receive), self._threads)
         await json_response(result, route.status)(scope, receive, send)

@@ -10,11 +10,7 @@ from starlette.requests import ClientDisconnect
 from starlette.responses import JSONResponse, Response
 from starlette.types import Message, Send
 
-from antwort.errors import (
-    APIError,
-    BadRequestError,
-    InternalServerError,
-)
+from antwort.errors import APIError, BadRequestError, InternalServerError
 
 logger = logging.getLogger(__name__)
 

@@ -3,10 +3,7 @@
 from starlette.types import Scope
 
 from antwort.context import Context
-from antwort.errors import (
-    AuthenticationError,
-    PermissionDeniedError,
-)
+from antwort.errors import AuthenticationError, PermissionDeniedError
 
 CONTEXT = "antwort.context"
 """The key of the ASGI scope under which authentication leaves the context."""
@@ -16,13 +13,20 @@ REQUEST_ID = "antwort.request_id"
 """The key of the ASGI scope that holds the request id."""
 ROUTE = "antwort.route"
 """The key of the ASGI scope under which routing leaves the pattern it matched, for metrics."""
+_METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 
 
-def _authenticated(scope: Scope) -> Context:
+def authenticated(scope: Scope) -> Context:
+    """Return the context of a request; AuthenticationError if it has none."""
     context = scope.get(CONTEXT)
     if not isinstance(context, Context):
         raise AuthenticationError("Missing credentials. Send 'Authorization: Bearer <API key>'.")
     return context
+
+
+def method_label(method: str) -> str:
+    """Return a method as a label of metrics: what clients invent must not become a time series."""
+    return method if method in _METHODS else "OTHER"
 
 
 def authorize(context: Context | None, scopes: str | None) -> None:

@@ -1,14 +1,12 @@
 """Bodies of requests: what they claim to be, their bytes, and how many values they may hold."""
 
-from collections.abc import Iterable
-
 from starlette.requests import ClientDisconnect
 from starlette.types import Receive, Scope
 
 from antwort.errors import BadRequestError, UnsupportedMediaTypeError
 
 
-def check_claim(headers: Iterable[tuple[bytes, bytes]]) -> None:
+def require_json(scope: Scope) -> None:
     """Refuse a body that does not claim to be JSON; one that claims nothing is taken from programs, not from web pages.
 
     Browsers let a page of any site send forms, plain text and bodies without a type to any server, without asking it
@@ -16,7 +14,7 @@ def check_claim(headers: Iterable[tuple[bytes, bytes]]) -> None:
     decodes one, and what a small one becomes would have to be bounded.
     """
     claimed = from_page = False
-    for name, value in headers:
+    for name, value in scope["headers"]:
         if name == b"content-type":
             _check_media_type(value)
             claimed = True
@@ -43,11 +41,6 @@ def _check_encoding(value: bytes) -> None:
             f"Send the body as it is, without the header Content-Encoding: '{shown}' is not decoded here.",
             headers={"accept-encoding": "identity"},
         )
-
-
-def require_json(scope: Scope) -> None:
-    """Refuse a request whose body does not claim to be JSON; one that claims nothing is taken from programs only."""
-    check_claim(scope["headers"])
 
 
 async def read_body(receive: Receive) -> bytes | bytearray:

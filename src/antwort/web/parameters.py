@@ -11,7 +11,7 @@ from pydantic_core import ErrorDetails, from_json
 from starlette.requests import Request
 
 from antwort.errors import BadRequestError, DefinitionError
-from antwort.web.bodies import check_claim
+from antwort.web.bodies import require_json
 
 Read = Callable[[Any], Any]
 
@@ -78,7 +78,7 @@ def path_reader(name: str, hint: Any) -> Callable[[Request], Any]:
 
 async def read_model(request: Request, model: type[BaseModel]) -> BaseModel:
     """Read a body as a model; BadRequestError with the first field that does not fit."""
-    check_claim(request.scope["headers"])
+    require_json(request.scope)
     raw = await request.body()
     if not raw:
         raise BadRequestError("The request has no body; send a JSON object.")

@@ -9,7 +9,6 @@ from types import NoneType, UnionType
 from typing import Any, Generic, Protocol, TypeVar, Union, get_args, get_origin
 
 from pydantic import BaseModel, PydanticUserError
-from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import compile_path
@@ -195,13 +194,12 @@ class Route:
             except PydanticUserError as error:
                 raise DefinitionError(f"route {self}: the body has no JSON Schema: {error.message}") from error
 
-    async def call(self, ctx: Context | None, request: Request, threads: WorkerThreads | None = None) -> Any:
+    async def call(self, ctx: Context | None, request: Request, threads: WorkerThreads) -> Any:
         """Fill the handler's parameters and call it; one written as plain `def` on one of the threads."""
         body = None if self._model is None else await read_model(request, self._model)
         arguments = {name: source(ctx, request, body) for name, source in self._plan.items()}
         if handler_kind(self.handler) is HandlerKind.SYNC:  # on a thread, so that it cannot hold up other requests
-            work = functools.partial(self.handler, **arguments)
-            result = await (threads.run(work) if threads is not None else run_in_threadpool(work))
+            result = await threads.run(functools.partial(self.handler, **arguments))
         else:
             result = self.handler(**arguments)
         return await result if inspect.isawaitable(result) else result

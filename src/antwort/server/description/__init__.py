@@ -1,1 +1,1 @@
-"""The API described: OpenAPI, with schemas, meanings and examples, and the reference made from it."""
+"""The API described: OpenAPI, with schemas, meanings and examples."""

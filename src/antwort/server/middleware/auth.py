@@ -24,14 +24,14 @@ class AuthMiddleware:
         limiter: RateLimiter,
         refusals: Refusals,
         public: Collection[str],
-        refused: Callable[[str, str, int], str | None],
+        count_refusal: Callable[[str, str, int], str | None],
     ) -> None:
         self.app = app
         self._logins = logins
         self._limiter = limiter
         self._refusals = refusals
         self._public = frozenset(public)
-        self._count = refused
+        self._count_refusal = count_refusal
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
@@ -44,7 +44,7 @@ class AuthMiddleware:
             principal = await self._logins.authenticate(Headers(scope=scope), client[0] if client else "")
             headers = self._limiter.check(principal)
         except (AuthenticationError, RateLimitError) as error:
-            self._refused(scope, error)
+            self._record_refusal(scope, error)
             raise
         scope[CONTEXT] = Context.of(principal, request_id=request_id)
         if headers:
@@ -59,8 +59,8 @@ class AuthMiddleware:
                 if (denied := scope.get(DENIED)) is not None:
                     self._refusals.record(scope, denied, request_id, subject=principal.subject)
 
-    def _refused(self, scope: Scope, error: APIError) -> None:
-        pattern = self._count(scope["method"], scope["path"], error.status)
+    def _record_refusal(self, scope: Scope, error: APIError) -> None:
+        pattern = self._count_refusal(scope["method"], scope["path"], error.status)
         if pattern is not None:  # so that metrics show where callers are refused
             scope[ROUTE] = pattern
         self._refusals.record(scope, error, scope.get(REQUEST_ID))

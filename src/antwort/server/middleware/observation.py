@@ -9,7 +9,7 @@ from prometheus_client import Counter, Histogram
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from antwort.observability import Metrics, Tracer, bind_log_context
-from antwort.web.asgi_scope import CONTEXT, REQUEST_ID, ROUTE
+from antwort.web.asgi_scope import CONTEXT, REQUEST_ID, ROUTE, method_label
 
 HEADER = b"x-request-id"
 _ACCEPTABLE = re.compile(rb"[A-Za-z0-9._:-]{1,128}")
@@ -60,7 +60,6 @@ class TraceMiddleware:
 logger = logging.getLogger("antwort.access")
 UNMATCHED = "unmatched"
 """The path label of requests that no route answers: what clients invent must not become a time series."""
-_METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 
 
 class ObservationMiddleware:
@@ -96,7 +95,7 @@ class ObservationMiddleware:
             await self.app(scope, receive, observed)
         finally:
             elapsed = time.perf_counter() - started
-            method = scope["method"] if scope["method"] in _METHODS else "OTHER"
+            method = method_label(scope["method"])
             path = scope.get(ROUTE, UNMATCHED)
             # Without a status the client left before there was an answer: 499, as proxies call it.
             key = (method, path, status or 499)

@@ -22,7 +22,7 @@ from antwort.observability import bind_log_context
 from antwort.runs.limits import TenantLimits
 from antwort.server.middleware.body_limit import Bodies
 from antwort.server.sockets.memory import Memory
-from antwort.server.sockets.messages import Frame, FrameStream, error_frame, read_frame
+from antwort.server.sockets.messages import ClientMessage, MessageStream, error_message, read_message
 from antwort.server.sse import Heartbeats
 from antwort.web.answers import as_api_error
 from antwort.wire.responses import Usage
@@ -68,7 +68,7 @@ class Connection:
         self._receive = receive
         self._send = send
         self._memory = Memory(settings.memory)
-        self._waiting: deque[Frame] = deque()
+        self._waiting: deque[ClientMessage] = deque()
         self._held = 0
         self._counted = 0
         self._news = asyncio.Event()
@@ -102,40 +102,40 @@ class Connection:
     # --- what comes in -----------------------------------------------------------------------------------------------
 
     async def _read(self) -> None:
-        """Take frames until the client leaves."""
-        while (message := await self._receive())["type"] != "websocket.disconnect":
+        """Take messages until the client leaves."""
+        while (event := await self._receive())["type"] != "websocket.disconnect":
             self._served.received.inc()
-            large = len(message.get("text") or "") >= MUCH
+            large = len(event.get("text") or "") >= MUCH
             most = self._served.config.max_values
-            frame = await self._served.engine.large_work.run_if(large, read_frame, message, most)
+            message = await self._served.engine.large_work.run_if(large, read_message, event, most)
             try:
-                self._take(frame)
+                self._take(message)
             except APIError as error:
-                await self._refuse(error, frame.lane)
+                await self._refuse(error, message.lane)
 
-    def _take(self, frame: Frame) -> None:
-        """Let a frame wait for its turn; APIError if it may not."""
-        if not self._fits(frame):
+    def _take(self, message: ClientMessage) -> None:
+        """Let a message wait for its turn; APIError if it may not."""
+        if not self._fits(message):
             raise _too_many(self._served.config.websocket.max_queue)
-        self._served.bodies.take(frame.size)
-        self._counted += frame.size
-        self._waiting.append(frame)
-        self._held += frame.size
+        self._served.bodies.take(message.size)
+        self._counted += message.size
+        self._waiting.append(message)
+        self._held += message.size
         self._news.set()
 
     def _give_back(self, size: int) -> None:
         self._served.bodies.give_back(size)
         self._counted -= size
 
-    def _fits(self, frame: Frame) -> bool:
-        """Tell whether a frame may wait: not too many, and together no larger than a single one may be."""
+    def _fits(self, message: ClientMessage) -> bool:
+        """Tell whether a message may wait: not too many, and together no larger than a single one may be."""
         config = self._served.config
         if len(self._waiting) >= config.websocket.max_queue:
             return False
-        return not self._waiting or self._held + frame.size <= config.max_body_bytes
+        return not self._waiting or self._held + message.size <= config.max_body_bytes
 
-    async def _next(self) -> Frame | None:
-        """Return the next frame, None when there is to be no other answer."""
+    async def _next(self) -> ClientMessage | None:
+        """Return the next message, None when there is to be no other answer."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout_at(self._expires):
                 while not (self._waiting or self._leaving):
@@ -143,34 +143,34 @@ class Connection:
                     await self._news.wait()
         if self._leaving or asyncio.get_running_loop().time() >= self._expires:
             return None
-        frame = self._waiting.popleft()
-        self._held -= frame.size
-        return frame
+        message = self._waiting.popleft()
+        self._held -= message.size
+        return message
 
     # --- what goes out -----------------------------------------------------------------------------------------------
 
     async def _answer(self) -> None:
-        """Answer frames in their order, until the connection has to end."""
-        while (frame := await self._next()) is not None:
+        """Answer messages in their order, until the connection has to end."""
+        while (message := await self._next()) is not None:
             self._answered += 1
             request_id = f"{self._caller.request_id}.{self._answered}"
             with bind_log_context(request_id=request_id):
                 try:
-                    await self._respond(frame, request_id)
+                    await self._respond(message, request_id)
                 except Exception as error:  # noqa: BLE001 - whatever it is, the client is told and the log has it
                     # A continuation that failed cannot be tried again from the same place: so says the contract.
-                    self._memory.forget(frame.previous)
-                    await self._refuse(as_api_error(error, "WebSocket /v1/responses", request_id), frame.lane)
+                    self._memory.forget(message.previous)
+                    await self._refuse(as_api_error(error, "WebSocket /v1/responses", request_id), message.lane)
                 finally:
-                    self._give_back(frame.size)
+                    self._give_back(message.size)
         if not self._leaving:
             await self._refuse(_expired(self._served.config.websocket.max_minutes), None)
 
-    async def _respond(self, frame: Frame, request_id: str) -> None:
+    async def _respond(self, message: ClientMessage, request_id: str) -> None:
         principal = await self._caller.admit()  # first: a request that is refused counts too
-        if frame.error is not None:
-            raise frame.error
-        create, memory, engine = frame.create, self._memory, self._served.engine
+        if message.error is not None:
+            raise message.error
+        create, memory, engine = message.create, self._memory, self._served.engine
         assert create is not None, "a frame without an error has a request"  # noqa: S101 - for the type checker
         ctx = Context.of(principal, request_id=request_id)
         try:
@@ -182,8 +182,8 @@ class Connection:
         if limits.counts_bytes and (plan.stored or plan.conversation is not None):
             await limits.check_room(ctx.tenant)
         journal = engine.journal(plan)
-        stream = FrameStream(self._write, frame.lane)
-        if frame.generate:
+        stream = MessageStream(self._write, message.lane)
+        if message.generate:
             with limits.making(ctx.tenant), self._served.heartbeats.watching(stream):
                 await engine.loop(plan, journal, stream).run()
         else:
@@ -191,26 +191,26 @@ class Connection:
             await journal.finish(plan.response)
             replay_response(msgspec.to_builtins(plan.response), Events(stream.put))
         if plan.response.status == "failed":
-            memory.forget(frame.previous)
+            memory.forget(message.previous)
         elif plan.stored:
-            memory.leave(frame.lane)  # the store has it
+            memory.leave(message.lane)  # the store has it
         else:
             window = engine.window(plan, journal)
-            memory.remember(frame.lane, plan.response.id, window, previous=frame.previous)
+            memory.remember(message.lane, plan.response.id, window, previous=message.previous)
         await stream.flush()
 
     async def _refuse(self, error: APIError, lane: str | None) -> None:
-        await self._write([error_frame(error, lane)])
+        await self._write([error_message(error, lane)])
 
-    async def _write(self, frames: list[bytes]) -> None:
-        for frame in frames:
-            await self._put({"type": "websocket.send", "text": frame.decode()})
-        self._served.sent.inc(len(frames))
+    async def _write(self, messages: list[bytes]) -> None:
+        for text in messages:
+            await self._put({"type": "websocket.send", "text": text.decode()})
+        self._served.sent.inc(len(messages))
 
-    async def _put(self, message: Message) -> None:
+    async def _put(self, event: Message) -> None:
         """Send a message; to a client that has left, nothing: the reader notices, and ends it all."""
         with contextlib.suppress(OSError, RuntimeError):  # the latter if the closing has begun
-            await self._send(message)
+            await self._send(event)
 
 
 def complete(plan: Plan) -> None:

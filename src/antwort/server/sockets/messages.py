@@ -1,4 +1,4 @@
-"""Frames of a WebSocket: what clients send, and events as they are sent to them."""
+"""Messages of a WebSocket: what clients send, and events as they are sent to them."""
 
 import asyncio
 import re
@@ -15,7 +15,7 @@ from antwort.web.bodies import check_values
 from antwort.wire.requests import CreateResponse, decode_create
 
 Fields = dict[str, msgspec.Raw]
-SendFrames = Callable[[list[bytes]], Awaitable[None]]
+SendMessages = Callable[[list[bytes]], Awaitable[None]]
 _decode = msgspec.json.Decoder(Fields).decode
 _encode = msgspec.json.Encoder().encode
 _LANE = re.compile(r"[A-Za-z0-9_.-]{1,256}")
@@ -24,7 +24,7 @@ _OF_HTTP = ("stream", "stream_options")
 
 
 @dataclass(slots=True)
-class Frame:
+class ClientMessage:
     """What a client has sent: a request for a response, or the reason why it is none."""
 
     size: int
@@ -37,30 +37,30 @@ class Frame:
     error: APIError | None = None
 
 
-def read_frame(message: Message, max_values: int) -> Frame:
-    """Read a message. Whatever is wrong with it is an error in the frame, to be told in its turn."""
-    text: str | None = message.get("text")
+def read_message(event: Message, max_values: int) -> ClientMessage:
+    """Read a message. Whatever is wrong with it is an error in the message, to be told in its turn."""
+    text: str | None = event.get("text")
     if text is None:
         error = BadRequestError("Send text frames with JSON, not binary frames.", code="invalid_frame")
-        return Frame(len(message.get("bytes") or b""), error=error)
-    frame = Frame(len(text))
+        return ClientMessage(len(event.get("bytes") or b""), error=error)
+    message = ClientMessage(len(text))
     try:
         check_values(text, max_values)
-        _read(text, frame)
+        _read(text, message)
     except APIError as error:
-        frame.error = error
-    return frame
+        message.error = error
+    return message
 
 
-def _read(text: str, frame: Frame) -> None:
+def _read(text: str, message: ClientMessage) -> None:
     try:
         fields = _decode(text)
     except msgspec.ValidationError as error:
         raise BadRequestError(f"A frame must be a JSON object: {error}.", code="invalid_type") from None
     except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
         raise BadRequestError(f"The frame is not valid JSON: {error}.", code="invalid_json") from None
-    frame.lane = _lane(fields)
-    frame.previous = _value(fields.get("previous_response_id"), str)
+    message.lane = _lane(fields)
+    message.previous = _value(fields.get("previous_response_id"), str)
     kind = _value(fields.pop("type", None), str)
     if kind == "response.steer":
         raise BadRequestError(
@@ -73,7 +73,7 @@ def _read(text: str, frame: Frame) -> None:
         raise BadRequestError(
             f"The frame has {shown}; the only one taken is 'response.create'.", param="type", code="unknown_type"
         )
-    frame.generate = _generate(fields)
+    message.generate = _generate(fields)
     for name in _OF_HTTP:
         fields.pop(name, None)
     create = decode_create(_encode(fields))
@@ -83,7 +83,7 @@ def _read(text: str, frame: Frame) -> None:
             param="background",
             code="unsupported_parameter",
         )
-    frame.create = create
+    message.create = create
 
 
 def _value(raw: msgspec.Raw | None, kind: Any) -> Any:
@@ -120,8 +120,8 @@ def _generate(fields: Fields) -> bool:
     return value
 
 
-def error_frame(error: APIError, lane: str | None) -> bytes:
-    """Return an error as a frame: the envelope with the status that HTTP would have."""
+def error_message(error: APIError, lane: str | None) -> bytes:
+    """Return an error as a message: the envelope with the status that HTTP would have."""
     code = error.code or error.type  # the contract wants one
     body: dict[str, Any] = {"type": "error", "status": error.status}
     body["error"] = {**error.envelope()["error"], "code": code}
@@ -132,12 +132,12 @@ def error_frame(error: APIError, lane: str | None) -> bytes:
     return _encode(body)
 
 
-class FrameStream:
-    """The sink of a response on a WebSocket: one frame for each event, in order, sent when the loop says so."""
+class MessageStream:
+    """The sink of a response on a WebSocket: one message for each event, in order, sent when the loop says so."""
 
-    def __init__(self, send: SendFrames, lane: str | None) -> None:
+    def __init__(self, send: SendMessages, lane: str | None) -> None:
         self._send = send
-        self._frames: list[bytes] = []
+        self._messages: list[bytes] = []
         self._sending = asyncio.Lock()
         self._tail = b"" if lane is None else b',"stream_id":%s' % _encode(lane)
         self._now = asyncio.get_running_loop().time
@@ -151,15 +151,15 @@ class FrameStream:
         if kind == "error":  # on a WebSocket it has a status, even in the middle of a response
             status = 429 if msgspec.json.decode(data)["code"] == "rate_limit_exceeded" else 500
             tail += b',"status":%d' % status
-        self._frames.append(b"%s%s}" % (data[:-1], tail) if tail else data)
+        self._messages.append(b"%s%s}" % (data[:-1], tail) if tail else data)
 
     async def flush(self) -> None:
         """Send what was taken; wait while the client does not read."""
         async with self._sending:
-            frames, self._frames = self._frames, []
-            if frames:
+            messages, self._messages = self._messages, []
+            if messages:
                 self.started = True
-                await self._send(frames)
+                await self._send(messages)
 
     def is_due(self, silence: float) -> bool:  # noqa: ARG002 - pings are the signs of life here
         """Tell whether the beginning is to be told, although the model has said nothing yet."""

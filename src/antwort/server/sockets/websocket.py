@@ -131,7 +131,7 @@ class WebSockets:
         named = [(HEADER, raw)]
         with bind_log_context(request_id=request_id):
             try:
-                principal, headers = await self._admitted(scope)
+                principal, headers = await self._admit_handshake(scope)
             except Exception as error:  # noqa: BLE001 - whatever it is, the client is told and the log has it
                 refusal = as_api_error(error, f"WebSocket {scope['path']}", request_id)
                 self._guards.refusals.record(scope, refusal, request_id)
@@ -154,7 +154,7 @@ class WebSockets:
             with bind_log_context(tenant=principal.tenant):
                 self._guards.refusals.record(scope, error, request_id, subject=principal.subject)
 
-        caller = Caller(request_id, wants_calls(scope), lambda: self._admit(headers, scope, request_id), denied)
+        caller = Caller(request_id, wants_calls(scope), lambda: self._admit_request(headers, scope, request_id), denied)
         connection = Connection(self._served, caller, receive, send)
         self._open.add(connection)
         self._connections.inc()
@@ -165,7 +165,7 @@ class WebSockets:
             self._open.discard(connection)
             self._connections.dec()
 
-    async def _admitted(self, scope: Scope) -> tuple[Principal, dict[str, str]]:
+    async def _admit_handshake(self, scope: Scope) -> tuple[Principal, dict[str, str]]:
         """Check a handshake: a request like any other, which counts as one; return the headers for the answer too."""
         if self._hosts is not None:
             self._hosts.check(scope["headers"])
@@ -183,7 +183,7 @@ class WebSockets:
         Context.of(principal).require(RESPONSES_WRITE)
         return principal, limits
 
-    async def _admit(self, headers: Headers, scope: Scope, request_id: str) -> Principal:
+    async def _admit_request(self, headers: Headers, scope: Scope, request_id: str) -> Principal:
         """Check a request on an open connection: keys are revoked and tokens expire while it lasts."""
         try:
             principal = await self._guards.logins.authenticate(headers, _address(scope))
