@@ -19,7 +19,7 @@ from antwort.context import ANONYMOUS_TENANT, Context
 from antwort.engine.engine import Engine
 from antwort.errors import ConfigError, ServiceUnavailableError, StateError, did_you_mean
 from antwort.functions import Catalogue, FunctionProvider, FunctionRegistry, FunctionSpec, ToolExecutor
-from antwort.functions.discovery import doubt_about, place
+from antwort.functions.discovery import doubt_about, given_at
 from antwort.functions.output import described
 from antwort.functions.provider import Services
 from antwort.functions.registry import Factory
@@ -30,7 +30,7 @@ from antwort.runs.limits import TenantLimits
 from antwort.runs.local import LocalRuns
 from antwort.sealing import Sealer, key_of
 from antwort.server import Parts, build_asgi, build_websockets
-from antwort.server.middleware import Bodies
+from antwort.server.middleware import BodyBudget
 from antwort.server.readiness import ServerState
 from antwort.server.refusals import Refusals
 from antwort.server.sockets.websocket import WebSockets
@@ -128,7 +128,7 @@ class Antwort:
         for name, entry in (self.config.providers or {}).items():
             if entry.enabled:  # it is about to be made, with more to say
                 continue
-            where = place(self.loaded, f"providers.{name}")
+            where = given_at(self.loaded, f"providers.{name}")
             try:
                 catalogue.find(name, entry.use)
             except ConfigError as error:
@@ -144,7 +144,7 @@ class Antwort:
 
     def _register(self, provider: FunctionProvider, offer: Offer) -> None:
         """Register a configured provider; whatever is wrong with it is a ConfigError that says where it was enabled."""
-        where = place(self.loaded, f"providers.{provider.name}")
+        where = given_at(self.loaded, f"providers.{provider.name}")
         try:
             self.registry.register(provider, offer=offer)
         except ConfigError as error:
@@ -161,7 +161,9 @@ class Antwort:
                 if function not in known and not self._executors:
                     key = f"agents.{name}.functions"
                     hint = did_you_mean(function, known)
-                    raise ConfigError(f"{key}: there is no function '{function}'{hint}", where=place(self.loaded, key))
+                    raise ConfigError(
+                        f"{key}: there is no function '{function}'{hint}", where=given_at(self.loaded, key)
+                    )
 
     async def start(self, *, recover: bool = True, scratch: bool = False) -> None:
         """Open the store, start every provider, and take up what was left undone; what fails is a ConfigError.
@@ -261,7 +263,7 @@ class Antwort:
             engine=self.engine,
             runs=self.runs,
             router=self.router,
-            bodies=Bodies(max(server.max_bodies_bytes, server.max_body_bytes)),
+            bodies=BodyBudget(max(server.max_bodies_bytes, server.max_body_bytes)),
         )
 
     def stopping(self) -> None:

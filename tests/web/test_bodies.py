@@ -19,7 +19,7 @@ from antwort import Antwort
 from antwort.config import Config, ServerConfig
 from antwort.errors import BadRequestError, ServiceUnavailableError, UnsupportedMediaTypeError
 from antwort.provider import Provider, route
-from antwort.server.middleware import Bodies, BodyLimitMiddleware, ErrorMiddleware
+from antwort.server.middleware import BodyBudget, BodyLimitMiddleware, ErrorMiddleware
 from antwort.testing import Gate, ScriptedBackend, Turn, running, turn
 from antwort.web.bodies import read_body, require_json
 
@@ -181,7 +181,7 @@ def test_requests_on_websockets_count_among_the_bodies(tmp_path: Path) -> None:
 
 
 async def test_a_body_that_was_refused_counts_no_more() -> None:
-    bodies = Bodies(100_000)
+    bodies = BodyBudget(100_000)
 
     async def app(_scope: Any, receive: Any, _send: Any) -> None:
         while True:

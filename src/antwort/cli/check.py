@@ -18,7 +18,7 @@ from antwort.cli.output import print_json
 from antwort.config import BackendConfig, Config, LoadedConfig, mask_urls
 from antwort.errors import APIError, ConfigError
 from antwort.functions import Catalogue
-from antwort.functions.discovery import place
+from antwort.functions.discovery import given_at
 from antwort.functions.registration import Registration, examine
 from antwort.storage import database_url
 from antwort.storage.schema.revisions import needs_upgrade
@@ -112,7 +112,7 @@ async def _examine_provider(app: Antwort, registration: Registration, report: Ch
     name = registration.name
     problems = await examine(registration.provider, app.redactor, PROVIDER_PATIENCE)
     for problem in problems:
-        report.add(ConfigError(f"providers.{name}: {problem}", where=place(app.loaded, f"providers.{name}")))
+        report.add(ConfigError(f"providers.{name}: {problem}", where=given_at(app.loaded, f"providers.{name}")))
     if not problems:
         functions = ", ".join(entry.spec.name for entry in registration.entries)
         report.parts[f"provider {name}"] = functions or "no functions"
@@ -145,7 +145,7 @@ async def _examine_models(loaded: LoadedConfig, report: CheckReport) -> None:
     answers = await asyncio.gather(*(_ask(name, config) for name, config in backends.items()))
     for name, answer in zip(backends, answers, strict=True):
         if isinstance(answer, APIError):
-            report.add(ConfigError(f"backends.{name}: {answer.message}", where=place(loaded, f"backends.{name}")))
+            report.add(ConfigError(f"backends.{name}: {answer.message}", where=given_at(loaded, f"backends.{name}")))
         else:
             report.parts[f"backend {name}"] = answer
 

@@ -1,1 +1,1 @@
-"""How work shares the event loop, threads and itself."""
+"""How work shares the event loop and threads: slots, worker threads, tasks, and work done once for many."""

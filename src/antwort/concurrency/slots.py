@@ -5,7 +5,7 @@ from collections import deque
 
 
 class Slots:
-    """A number of places, handed out in the order of asking.
+    """A number of slots, handed out in the order of asking.
 
     Unlike `asyncio.Semaphore` it is not bound to the first loop that had to wait, so a registry can serve one
     `asyncio.run` after another.
@@ -16,34 +16,34 @@ class Slots:
         self._waiting: deque[asyncio.Future[None]] = deque()
 
     async def acquire(self) -> None:
-        """Take a place, waiting for one if need be."""
+        """Take a slot, waiting for one if need be."""
         if self._free > 0:
             self._free -= 1
             return
-        place: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.append(place)
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append(waiter)
         try:
-            await place
+            await waiter
         except asyncio.CancelledError:
-            if place.done() and not place.cancelled():
-                self.release()  # the place was handed over in the moment of leaving
-            elif place in self._waiting:
-                self._waiting.remove(place)
+            if waiter.done() and not waiter.cancelled():
+                self.release()  # the slot was handed over in the moment of leaving
+            elif waiter in self._waiting:
+                self._waiting.remove(waiter)
             raise
 
     def release(self) -> None:
-        """Give a place back, from any thread; the first one waiting gets it."""
+        """Give a slot back, from any thread; the first one waiting gets it."""
         while self._waiting:
-            place = self._waiting.popleft()
-            loop = place.get_loop()
-            # A loop that was closed while somebody waited will never take the place.
-            if not place.done() and not loop.is_closed():
-                loop.call_soon_threadsafe(self._grant, place)
+            waiter = self._waiting.popleft()
+            loop = waiter.get_loop()
+            # A loop that was closed while somebody waited will never take the slot.
+            if not waiter.done() and not loop.is_closed():
+                loop.call_soon_threadsafe(self._grant, waiter)
                 return
         self._free += 1
 
-    def _grant(self, place: asyncio.Future[None]) -> None:
-        if place.done():
+    def _grant(self, waiter: asyncio.Future[None]) -> None:
+        if waiter.done():
             self.release()
         else:
-            place.set_result(None)
+            waiter.set_result(None)

@@ -20,7 +20,7 @@ class Job:
         self.result: asyncio.Future[tuple[Any, BaseException | None]] = asyncio.get_running_loop().create_future()
         self.done = False
         self.given_up = False
-        """Whether its place was given to somebody else."""
+        """Whether its slot was given to somebody else."""
         self.on_end: Callable[[], None] | None = None
 
     def end(self) -> None:
@@ -34,7 +34,7 @@ class WorkerThreads:
     """A bounded pool of daemon threads.
 
     The standard pool joins its threads when the interpreter exits, so one stuck call would keep a stopped server alive;
-    these do not. A call keeps its thread until it really ends. Its place it keeps until then, or until it is given up:
+    these do not. A call keeps its thread until it really ends. Its slot it keeps until then, or until it is given up:
     then the pool has one thread more for a while. Whoever gives calls up sees to it that there are not too many.
     """
 
@@ -64,7 +64,7 @@ class WorkerThreads:
         return value
 
     def give_up(self, job: Job) -> None:
-        """Give the place of a job that does not end to somebody else."""
+        """Give the slot of a job that does not end to somebody else."""
         if not job.done and not job.given_up:
             job.given_up = True
             self._slots.release()
@@ -80,7 +80,7 @@ class WorkerThreads:
             job.result.set_result((value, error))
 
     def lose(self, job: Job) -> None:
-        """Free the places of a job whose loop is gone; its worker ends."""
+        """Free the slot of a job whose loop is gone; its worker ends."""
         self._leave(job)
 
     def _leave(self, job: Job) -> None:

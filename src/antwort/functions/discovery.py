@@ -21,7 +21,7 @@ from typing import Any
 
 from antwort.config import LoadedConfig, ProviderConfig, secret_values
 from antwort.errors import ConfigError, did_you_mean
-from antwort.functions.lifetime import telling
+from antwort.functions.lifetime import warn_if_slow
 from antwort.functions.output import described
 from antwort.functions.provider import FunctionProvider, Provider, is_function
 from antwort.observability import Redactor
@@ -110,13 +110,13 @@ class Catalogue:
 
     def make(self, name: str, config: ProviderConfig, loaded: LoadedConfig | None = None) -> FunctionProvider:
         """Import a provider and build it from its settings. Whatever goes wrong is a ConfigError that names it."""
-        where = place(loaded, f"providers.{name}")
+        where = given_at(loaded, f"providers.{name}")
         try:
             found = self.find(name, config.use)
         except ConfigError as error:
             raise ConfigError(error.message, where=where) from None
         try:
-            with telling(f"provider '{name}': to load it"):
+            with warn_if_slow(f"provider '{name}': to load it"):
                 target = found.load()
                 if inspect.isclass(target) and issubclass(target, Provider):
                     return target.from_settings(config.settings, name=name, loaded=loaded)
@@ -143,7 +143,7 @@ class Catalogue:
         return provider
 
 
-def place(loaded: LoadedConfig | None, key: str) -> str | None:
+def given_at(loaded: LoadedConfig | None, key: str) -> str | None:
     """Return where a key was given, for an error; None if it was not."""
     origin = None if loaded is None else loaded.origin(key)
     return None if origin is None or origin.kind == "default" else str(origin)

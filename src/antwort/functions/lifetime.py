@@ -32,7 +32,7 @@ class Patience:
 
 
 @contextlib.contextmanager
-def telling(what: str, limit: float | None = None) -> Iterator[None]:
+def warn_if_slow(what: str, limit: float | None = None) -> Iterator[None]:
     """Say in the log that something is waited for if it takes long; on a thread, since it may hold up the loop."""
     bound = "" if limit is None else f"; it has {limit:g} seconds"
     if limit is not None and limit <= _SILENCE:  # the loop is held up, or the limit would have ended it
@@ -70,7 +70,7 @@ class Lifetime:
         name, limit = self._provider.name, self._patience.start
         self._life = life = ContainedTask(self._live, f"provider {name}")
         try:
-            with telling(f"provider '{name}': to start it", limit), contextlib.suppress(TimeoutError):
+            with warn_if_slow(f"provider '{name}': to start it", limit), contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._ready.wait(), limit)
         except asyncio.CancelledError:
             await self._end(life)
@@ -101,7 +101,7 @@ class Lifetime:
         self._stop.set()
         self._life = None
         try:
-            with telling(f"provider '{name}': to close it", limit):
+            with warn_if_slow(f"provider '{name}': to close it", limit):
                 closed = await life.wait(limit)
         except asyncio.CancelledError:
             await self._end(life)

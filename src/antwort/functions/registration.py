@@ -12,7 +12,7 @@ from antwort.context import Context
 from antwort.errors import DefinitionError, FunctionError
 from antwort.functions.calls import ToolCall, ToolResult
 from antwort.functions.execution import Entry
-from antwort.functions.lifetime import Lifetime, telling
+from antwort.functions.lifetime import Lifetime, warn_if_slow
 from antwort.functions.output import described
 from antwort.functions.provider import FunctionProvider, Provider
 from antwort.functions.spec import FunctionSpec, Offer
@@ -87,7 +87,7 @@ def ask_provider(
     provider: FunctionProvider,
 ) -> tuple[tuple[FunctionSpec, ...], tuple[Route, ...], tuple[Collector, ...]]:
     """Ask a provider for its functions, routes and collectors; to end the process is none of the answers."""
-    with telling(f"provider '{provider.name}': to ask it for its functions and routes"):
+    with warn_if_slow(f"provider '{provider.name}': to ask it for its functions and routes"):
         try:
             return tuple(provider.tools()), tuple(provider.routes()), tuple(provider.collectors())
         except SystemExit as error:

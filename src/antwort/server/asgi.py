@@ -16,7 +16,7 @@ from antwort.server.conversations import ConversationEndpoints
 from antwort.server.endpoints import ServerEndpoints
 from antwort.server.middleware import (
     AuthMiddleware,
-    Bodies,
+    BodyBudget,
     BodyLimitMiddleware,
     ErrorMiddleware,
     HostMiddleware,
@@ -56,7 +56,7 @@ class Parts:
     engine: Engine
     runs: LocalRuns
     router: ModelRouter
-    bodies: Bodies
+    bodies: BodyBudget
 
 
 def build_asgi(parts: Parts) -> ASGIApp:

@@ -15,7 +15,7 @@ from antwort.scopes import ADMIN, FUNCTIONS_CALL, METRICS
 from antwort.server.description import examples
 from antwort.server.description.openapi import OWN, openapi
 from antwort.server.readiness import Readiness, ServerState
-from antwort.web.routes import RawRoute, Route
+from antwort.web.routes import AsgiRoute, Route
 
 
 class Health(Struct, kw_only=True):
@@ -76,7 +76,7 @@ class ServerEndpoints:
         state: ServerState,
         *,
         readiness: Readiness,
-        api: Sequence[Route | RawRoute] = (),
+        api: Sequence[Route | AsgiRoute] = (),
     ) -> None:
         self._config = config
         self._registry = registry
@@ -90,7 +90,7 @@ class ServerEndpoints:
         """The paths that need no credentials: probes and, unless protected, metrics."""
         return frozenset({"/healthz", "/readyz"} | (set() if self._config.protect_metrics else {"/metrics"}))
 
-    def routes(self) -> list[Route | RawRoute]:
+    def routes(self) -> list[Route | AsgiRoute]:
         """Return the routes."""
         metrics_scope = METRICS if self._config.protect_metrics else None
         return [
@@ -126,7 +126,7 @@ class ServerEndpoints:
 
     async def openapi(self) -> dict[str, Any]:
         """Describe every endpoint, those of providers included, as OpenAPI 3.1."""
-        groups: list[tuple[str, Sequence[Route | RawRoute]]] = [(OWN, self.routes())]
+        groups: list[tuple[str, Sequence[Route | AsgiRoute]]] = [(OWN, self.routes())]
         groups += [(r.name, r.routes) for r in self._registry.registrations() if r.enabled]
         return openapi(groups, public=self.public)
 

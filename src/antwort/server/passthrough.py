@@ -21,7 +21,7 @@ from antwort.server.forwarded import Fields, read_forwarded
 from antwort.server.sse import while_connected
 from antwort.types import JSON
 from antwort.web.bodies import read_body, require_json
-from antwort.web.routes import RawRoute
+from antwort.web.routes import AsgiRoute
 from antwort.wire.requests import ChatRequest, EmbeddingsRequest
 
 logger = logging.getLogger(__name__)
@@ -63,10 +63,10 @@ class Passthrough:
             "antwort_passthrough_requests_total", "Requests passed through to model servers.", ["path", "status"]
         )
 
-    def routes(self) -> list[RawRoute]:
+    def routes(self) -> list[AsgiRoute]:
         """Return the routes."""
         return [
-            RawRoute(
+            AsgiRoute(
                 "POST",
                 "/v1/chat/completions",
                 self.chat_completions,
@@ -78,7 +78,7 @@ class Passthrough:
                 upstream=True,
                 examples=examples.CHAT,
             ),
-            RawRoute(
+            AsgiRoute(
                 "POST",
                 "/v1/embeddings",
                 self.embeddings,

@@ -24,7 +24,7 @@ from antwort.web.answers import send_json, send_struct
 from antwort.web.asgi_scope import CONTEXT
 from antwort.web.bodies import read_body, require_json
 from antwort.web.pagination import After, Before, Include, Limit, Order, StartingAfter, Stream, unknown_cursor
-from antwort.web.routes import RawRoute, Route
+from antwort.web.routes import AsgiRoute, Route
 from antwort.wire.answers import DeletedResponse, InputTokens, ItemList, ResponseList
 from antwort.wire.requests import CompactRequest, CreateResponse, decode_compact, decode_create
 from antwort.wire.responses import CompactedResponse, ResponseObject
@@ -42,13 +42,13 @@ class ResponseEndpoints:
         self._runs = runs
         self._heartbeats = Heartbeats(engine.settings.heartbeat)
 
-    def routes(self) -> list[Route | RawRoute]:
+    def routes(self) -> list[Route | AsgiRoute]:
         """Return the routes."""
         return [*self._creating(), *self._stored()]
 
-    def _creating(self) -> list[RawRoute]:
+    def _creating(self) -> list[AsgiRoute]:
         return [
-            RawRoute(
+            AsgiRoute(
                 "POST",
                 "/v1/responses",
                 self.create,
@@ -60,7 +60,7 @@ class ResponseEndpoints:
                 upstream=True,
                 examples=examples.CREATE_RESPONSE,
             ),
-            RawRoute(
+            AsgiRoute(
                 "POST",
                 "/v1/responses/compact",
                 self.compact,
@@ -71,7 +71,7 @@ class ResponseEndpoints:
                 upstream=True,
                 examples=examples.COMPACT,
             ),
-            RawRoute(
+            AsgiRoute(
                 "POST",
                 "/v1/responses/input_tokens",
                 self.input_tokens,

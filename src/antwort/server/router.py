@@ -9,7 +9,7 @@ from antwort.concurrency.threads import WorkerThreads
 from antwort.functions.provider_routes import ProviderRoutes
 from antwort.web.answers import json_response
 from antwort.web.asgi_scope import CONTEXT, ROUTE, authorize
-from antwort.web.routes import RawRoute, Route, RouteTable, no_route
+from antwort.web.routes import AsgiRoute, Route, RouteTable, no_route
 
 _THREADS = 4
 """For handlers of the API that are written as plain `def`, if there are any."""
@@ -18,8 +18,8 @@ _THREADS = 4
 class Router:
     """Dispatch by path. A provider can add to the API but never take a part of it over."""
 
-    def __init__(self, routes: Iterable[Route | RawRoute], providers: ProviderRoutes) -> None:
-        self._table: RouteTable[Route | RawRoute] = RouteTable(routes)
+    def __init__(self, routes: Iterable[Route | AsgiRoute], providers: ProviderRoutes) -> None:
+        self._table: RouteTable[Route | AsgiRoute] = RouteTable(routes)
         self._providers = providers
         self._threads = WorkerThreads(_THREADS)
 
@@ -51,7 +51,7 @@ class Router:
         scope[ROUTE] = route.path
         context = scope.get(CONTEXT)
         authorize(context, route.scope)
-        if isinstance(route, RawRoute):
+        if isinstance(route, AsgiRoute):
             await route.app(scope, receive, send)
             return
         scope["path_params"] = found.parameters

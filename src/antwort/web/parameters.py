@@ -120,8 +120,8 @@ def _unfit(error: ValidationError, raw: bytes) -> BadRequestError:
 def _field(body: Any, found: ErrorDetails) -> str:
     """Return where in a body an error is; pydantic also names the one of several types that it has tried."""
     parts, value, last = [], body, len(found["loc"]) - 1
-    for place, part in enumerate(found["loc"]):
-        if isinstance(value, dict) and (part in value or (place == last and found["type"] == "missing")):
+    for index, part in enumerate(found["loc"]):
+        if isinstance(value, dict) and (part in value or (index == last and found["type"] == "missing")):
             parts.append(str(part))
             value = value.get(part)
         elif isinstance(value, list) and isinstance(part, int):

@@ -321,7 +321,7 @@ def _overlap(one: list[str], other: list[str]) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class RawRoute:
+class AsgiRoute:
     """A method, a path without parameters, and an ASGI app that answers there."""
 
     method: str

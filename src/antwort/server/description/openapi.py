@@ -28,7 +28,7 @@ from antwort.errors import (
 )
 from antwort.server.description.schemas import Use, build_schemas, reference
 from antwort.types import JSON
-from antwort.web.routes import Example, RawRoute, Route
+from antwort.web.routes import AsgiRoute, Example, Route
 
 OWN = ""
 """The group of the server's own routes. Their tags come from their paths."""
@@ -64,7 +64,7 @@ _UPSTREAM: list[type[APIError]] = [NotFoundError, BadGatewayError, GatewayTimeou
 _DESCRIBED: list[type[APIError]] = [*_ALWAYS, *_SECURED, *_WITH_BODY, *_UPSTREAM, ConflictError]
 
 
-def openapi(groups: Iterable[tuple[str, Sequence[Route | RawRoute]]], *, public: Collection[str]) -> JSON:
+def openapi(groups: Iterable[tuple[str, Sequence[Route | AsgiRoute]]], *, public: Collection[str]) -> JSON:
     """Return an OpenAPI 3.1 document for groups of routes: `OWN` for the API itself, and each provider by its name."""
     # Of two routes that answer the same requests the first is served, so the first is described.
     served: dict[tuple[str, str], _Operation] = {}
@@ -110,7 +110,7 @@ class _Operation:
 
     group: str
     path: str
-    route: Route | RawRoute
+    route: Route | AsgiRoute
     secured: bool
 
     @property
@@ -122,7 +122,7 @@ class _Operation:
     def uses(self) -> list[Use]:
         """The types it needs schemas of: the body, the answer, then each parameter of the query."""
         route = self.route
-        if isinstance(route, RawRoute):
+        if isinstance(route, AsgiRoute):
             return [(route.body or Any, "validation"), (route.returns or Any, "serialization")]
         answer = route.answer_type if route.answer_type is not None else Any
         query: list[Use] = [(parameter.adapter, "validation") for parameter in route.query]
@@ -136,13 +136,13 @@ class _Operation:
     @property
     def _has_body(self) -> bool:
         route = self.route
-        return route.body is not None if isinstance(route, RawRoute) else route.body_type is not None
+        return route.body is not None if isinstance(route, AsgiRoute) else route.body_type is not None
 
     def describe(self, schemas: Sequence[JSON]) -> JSON:
         """Return the operation, with the schemas of its uses in their order."""
         route, (body, answer, *query) = self.route, schemas
-        handler = route.app if isinstance(route, RawRoute) else route.handler
-        description = inspect.getdoc(route.app) if isinstance(route, RawRoute) else route.description
+        handler = route.app if isinstance(route, AsgiRoute) else route.handler
+        description = inspect.getdoc(route.app) if isinstance(route, AsgiRoute) else route.description
         operation: JSON = {
             "operationId": self._name(getattr(handler, "__name__", route.method.lower())),
             "tags": [self.tag],
@@ -171,7 +171,7 @@ class _Operation:
 
     def _parameters(self, query: Sequence[JSON]) -> Iterator[JSON]:
         route = self.route
-        if isinstance(route, RawRoute):
+        if isinstance(route, AsgiRoute):
             return
         shown = next((example.parameters for example in route.examples if example.parameters), {})
         documented = read_docstring(route.handler)[1]

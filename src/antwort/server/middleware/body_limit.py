@@ -11,7 +11,7 @@ SMALL = 64 * 1024
 """Bytes of a body that do not count: as many as a connection may have in its buffers anyway."""
 
 
-class Bodies:
+class BodyBudget:
     """The bytes of the large bodies of all requests under way: what was read of them, not what was announced.
 
     They count until the request is over, as what was made of them is as large and stays as long.
@@ -44,7 +44,7 @@ class BodyLimitMiddleware:
     """
 
     def __init__(
-        self, app: ASGIApp, limit: int, bodies: Bodies, *, max_values: int, uncounted: Collection[str] = ()
+        self, app: ASGIApp, limit: int, bodies: BodyBudget, *, max_values: int, uncounted: Collection[str] = ()
     ) -> None:
         self.app = app
         self._limit = limit

@@ -20,7 +20,7 @@ from antwort.engine.plan import Plan
 from antwort.errors import APIError, BadRequestError, PermissionDeniedError, RateLimitError
 from antwort.observability import bind_log_context
 from antwort.runs.limits import TenantLimits
-from antwort.server.middleware.body_limit import Bodies
+from antwort.server.middleware.body_limit import BodyBudget
 from antwort.server.sockets.memory import Memory
 from antwort.server.sockets.messages import ClientMessage, MessageStream, error_message, read_message
 from antwort.server.sse import Heartbeats
@@ -52,7 +52,7 @@ class Served:
     engine: Engine
     config: ServerConfig
     heartbeats: Heartbeats
-    bodies: Bodies
+    bodies: BodyBudget
     limits: TenantLimits
     received: Counter
     sent: Counter

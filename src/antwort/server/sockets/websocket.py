@@ -14,7 +14,7 @@ from antwort.errors import APIError, NotFoundError, PermissionDeniedError, Servi
 from antwort.observability import Metrics, bind_log_context
 from antwort.runs.limits import TenantLimits
 from antwort.scopes import RESPONSES_WRITE
-from antwort.server.middleware.body_limit import Bodies
+from antwort.server.middleware.body_limit import BodyBudget
 from antwort.server.middleware.hosts import AllowedHosts
 from antwort.server.middleware.observation import HEADER, request_id_of
 from antwort.server.readiness import ServerState
@@ -49,12 +49,12 @@ def _same_host(origin: str, host: str) -> bool:
     try:
         page = urlsplit(origin)
         server = urlsplit(f"{page.scheme}://{host}")
-        return page.scheme in _PORTS and bool(page.hostname) and _place(page) == _place(server)
+        return page.scheme in _PORTS and bool(page.hostname) and _host_and_port(page) == _host_and_port(server)
     except ValueError:  # not an address
         return False
 
 
-def _place(url: SplitResult) -> tuple[str | None, int | None]:
+def _host_and_port(url: SplitResult) -> tuple[str | None, int | None]:
     return url.hostname, url.port or _PORTS.get(url.scheme)
 
 
@@ -106,7 +106,9 @@ class Guards:
 class WebSockets:
     """The ASGI app of all WebSocket connections."""
 
-    def __init__(self, engine: Engine, config: ServerConfig, guards: Guards, metrics: Metrics, bodies: Bodies) -> None:
+    def __init__(
+        self, engine: Engine, config: ServerConfig, guards: Guards, metrics: Metrics, bodies: BodyBudget
+    ) -> None:
         self._config = config
         self._guards = guards
         self._hosts = AllowedHosts.of(config)
