@@ -1,10 +1,14 @@
 """HTML to text: of titles, snippets and pages."""
 
+from pathlib import Path
+
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
+from selectolax.lexbor import LexborHTMLParser
 
 from antwort.provider import one_line
+from antwort.providers.web_search import markup
 from antwort.providers.web_search.markup import plain, readable, sniffed_charset
 
 
@@ -93,9 +97,79 @@ def test_whatever_the_text_is_something_printable_comes_out(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "piece", ["<", "<a ", "<!--", "<!", "<![CDATA[", '<a b="', "<a b='>", "<script>", "&", "&#", "<p>\n \n", "</nav>"]
+    "piece",
+    [
+        *(
+            "<",
+            "<a ",
+            "<!--",
+            "<!",
+            "<![CDATA[",
+            '<a b="',
+            "<a b='>",
+            "<script>",
+            "&",
+            "&#",
+            "<p>\n \n",
+            "</nav>",
+            "<div>",
+        ),
+        *("<nav><p>x", "<table><td>", "<p hidden>x", "<svg>", "<select>", "<b id=x>"),
+    ],
 )
 def test_hostile_input_comes_to_an_end(piece: str) -> None:
     """What is quadratic here would take minutes."""
     readable(piece * 100_000)
     plain(piece * 100_000)
+
+
+PAGES = Path(__file__).parent / "pages"
+
+
+@pytest.mark.parametrize("name", sorted(path.stem for path in PAGES.glob("*.html")))
+def test_a_page_is_read_as_a_reader_sees_it(name: str) -> None:
+    """Each page has its title, an empty line and its text beside it."""
+    page = readable((PAGES / f"{name}.html").read_text())
+    assert f"{page.title}\n\n{page.text}\n" == (PAGES / f"{name}.txt").read_text()
+
+
+def test_there_are_enough_pages_and_none_shows_what_is_hidden() -> None:
+    texts = [path.read_text() for path in PAGES.glob("*.txt")]
+    assert len(texts) >= 30
+    assert not [text for text in texts for word in ("HIDDEN", "SCRIPT", "TEXTAREA", "COMMENT") if word in text]
+
+
+TAGS = (
+    "div p b i a font span table td tr tbody caption ul li dl dt dd button form h1 section article pre label select svg"
+)
+
+
+@given(st.lists(st.sampled_from(TAGS), max_size=6))
+@example(["<div>"])
+@example(["<table>", "<td>"])
+@example(["<p>", "<b>", "</p>"])
+@example(["<section>", "<td>"])
+@example(["<ruby>", "<rt>"])
+def test_however_deep_a_page_is_its_tree_is_not(tags: list[str]) -> None:
+    """The time that the library needs grows with the depth: of a million elements inside each other, for hours."""
+    source = "".join(piece.source for piece in markup._Tokens("".join(tags) * 400).pieces())
+    assert depth(source) < 500
+
+
+def depth(source: str) -> int:
+    """Return how many elements are inside each other at most."""
+    deepest = 0
+    waiting = [(LexborHTMLParser(source).root, 1)]
+    while waiting:
+        node, level = waiting.pop()
+        deepest = max(deepest, level)
+        child = None if node is None else node.first_child
+        while child is not None:
+            waiting.append((child, level + 1))
+            child = child.next
+    return deepest
+
+
+def test_what_is_hidden_deep_inside_a_page_stays_hidden() -> None:
+    page = readable("<div>" * 100 + "<p hidden>HIDDEN</p><p>shown</p>" + "</div>" * 100 + "<p hidden>HIDDEN</p>")
+    assert page.text == "shown"

@@ -1,33 +1,92 @@
-"""HTML to text, in time that grows with its length only: whatever a page holds, no part is looked at twice.
+"""HTML to text, as a reader sees it: without what stands around the text of a page, and without what is hidden.
 
-The parser of the standard library is quadratic on hostile input in some of the versions we run on.
+lexbor builds the tree, as browsers do. But the time that it takes also grows with the depth of a page, and nothing can
+stop it: a hostile page would keep it busy for hours. So the tags are read once before: what is no text is dropped,
+every element gets its end, and those that are too deep are left out.
 """
 
 import html
 import re
+from collections import Counter
+from collections.abc import Container, Iterator
+from dataclasses import dataclass, replace
+
+from selectolax.lexbor import LexborHTMLParser, LexborNode
 
 from antwort.provider import one_line, printable
 
-_TAG = re.compile(r"</?([a-zA-Z][a-zA-Z0-9:-]*)")
-_RAW = frozenset({"script", "style", "textarea", "title", "noscript", "template", "iframe", "svg", "math", "xmp"})
-"""Elements whose content is no text of the page; it is skipped whole."""
-_ASIDE = frozenset({"nav", "header", "footer", "aside", "form", "button", "select", "dialog"})
+_SKIPPED = frozenset(
+    {"script", "style", "textarea", "title", "noscript", "template", "iframe", "svg", "math", "xmp", "select", "object"}
+    | {"noembed", "noframes", "video", "audio", "canvas"}
+)
+"""Elements whose content is no text of the page; they are skipped whole, as far as they end."""
+_PLAIN_TEXT = frozenset({"script", "style", "textarea", "title", "iframe", "xmp", "noembed", "noframes"})
+"""Of these, elements that hold no elements: without an end, they reach to the end of the page."""
+_DROPPED = frozenset({"html", "head", "body", "frameset", "frame", "plaintext"})
+"""Tags that say nothing about the text, or would change how all that follows is read."""
+_VOID = frozenset(
+    {"area", "base", "br", "col", "embed", "hr", "img", "input", "link", "meta", "param", "source", "track", "wbr"}
+)
+_FORMATTING = frozenset(
+    {"a", "b", "big", "code", "em", "font", "i", "nobr", "s", "small", "strike", "strong", "tt", "u"}
+)
+"""Elements that may end across each other; none of them ends others."""
+_CELLS = frozenset({"td", "th"})
+_TABLES = frozenset({"table", "caption", "colgroup", "tbody", "tfoot", "thead", "tr", "td", "th"})
+_FENCES = frozenset({"table", "td", "th", "caption", "button", "marquee"})
+"""Elements that a tag does not end elements around, unless it is one of a table."""
+_TABLE = frozenset({"table"})
+_ENDED_BY = {
+    "li": (frozenset({"li"}), frozenset({"ul", "ol", "article", "section", "pre", "blockquote"}) | _FENCES),
+    "dt": (frozenset({"dt", "dd"}), frozenset({"dl"}) | _FENCES),
+    "dd": (frozenset({"dt", "dd"}), frozenset({"dl"}) | _FENCES),
+    "td": (_CELLS, _TABLE),
+    "th": (_CELLS, _TABLE),
+    "tr": (frozenset({"tr"}), _TABLE),
+}
+"""The elements that the beginning of one ends, and those that it does not end elements around."""
+_DEEPEST = 128
+"""Elements inside each other; deeper ones are left out, but not their text."""
+_MOST_TAGS = 100_000
+"""Tags of a page that are read; after them, only its text is."""
+_ASIDE = frozenset({"nav", "header", "footer", "aside", "button", "label", "dialog"})
 """Elements around the text of a page."""
+_SECTIONS = frozenset({"article", "main", "section"})
+"""Elements whose header belongs to the text."""
 _PARAGRAPHS = frozenset({"p", "h1", "h2", "h3", "h4", "h5", "h6", "pre", "table", "ul", "ol", "blockquote"})
 """Elements that stand in paragraphs of their own."""
 _LINE_ELEMENTS = frozenset(
     {"address", "article", "body", "br", "caption", "dd", "details", "div", "dl", "dt", "fieldset", "figcaption"}
-    | {"figure", "hr", "html", "li", "main", "option", "section", "summary", "tbody", "tfoot", "thead", "tr"}
+    | {"figure", "form", "hr", "html", "li", "main", "option", "section", "summary", "tbody", "tfoot", "thead", "tr"}
 )
 _BLOCKS = _PARAGRAPHS | _LINE_ELEMENTS
+_ENDING_PARAGRAPHS = _BLOCKS - {"br", "option"}
+"""Elements that no paragraph holds."""
 _PREFIXES = {"li": "- ", "h1": "# ", "h2": "## ", "h3": "### ", "h4": "#### ", "h5": "##### ", "h6": "###### "}
+_HEADINGS = frozenset({"h1", "h2", "h3", "h4", "h5", "h6"})
 _MAIN = frozenset({"main", "article"})
 _LEAST_MAIN = 200
 """Characters that the main part of a page must have to stand for the whole."""
 _LONGEST = 2_000_000
 """Characters of a page that are read."""
+_LONGEST_TITLE = 1000
+
+_OPENING = re.compile(r"<(?:!--|[!?]|(/?)([a-zA-Z][^\x00\t\n\f\r />]*)|/)")
+"""Where something begins that is no text."""
+_ATTRIBUTES = re.compile(
+    r"(?:[\t\n\f\r /]++|[^\t\n\f\r />][^\t\n\f\r />=]*+"
+    r"(?:[\t\n\f\r ]*+=[\t\n\f\r ]*+(?:\"[^\"]*+\"|'[^']*+'|(?![\"'])[^\t\n\f\r >]*+))?)*+>"
+)
+"""The rest of a tag, as browsers read it."""
+_COMMENT_END = re.compile(r"--!?>")
 _META = re.compile(rb"<meta[^>]{0,200}?charset\s*=\s*[\"']?([\w.:-]+)", re.IGNORECASE)
-_STOP = re.compile(r"=\s*([\"'])|>")
+_BYTE_ORDER_MARKS = {b"\xef\xbb\xbf": "utf-8", b"\xff\xfe": "utf-16", b"\xfe\xff": "utf-16"}
+_HIDING = re.compile(
+    r"(?:^|;)\s*(?:display\s*:\s*none|visibility\s*:\s*(?:hidden|collapse)|(?:opacity|font-size)\s*:\s*0(?![\d.]*[1-9]))",
+    re.IGNORECASE,
+)
+"""Styles under which a reader sees nothing."""
+_MAY_HIDE = re.compile("hidden|style", re.IGNORECASE)
 _SPACES = re.compile(r"\s+")
 _BLANKS = re.compile(r"[^\S\n]+")
 _LINES = re.compile(r"\n\s*\n\s*")
@@ -35,154 +94,279 @@ _KEPT = "\ue000"
 """Stands for a space of preformatted text until the others are tidied."""
 
 
-class Page:
+@dataclass(frozen=True, slots=True)
+class PageText:
     """The text of a page."""
 
-    def __init__(self, title: str, text: str) -> None:
-        self.title = title
-        self.text = text
+    title: str
+    text: str
 
 
 def plain(text: str) -> str:
     """Return a title or snippet as one line of plain text: no tags, no entities, no control characters."""
-    return one_line(_Scanner(text, inline=True).text()) if "<" in text or "&" in text else one_line(text)
+    if "<" not in text and "&" not in text:
+        return one_line(text)
+    pieces = (_as_text(piece) for piece in _Tokens(text).pieces())
+    return one_line("".join(pieces))
 
 
-def readable(body: str) -> Page:
+def readable(body: str) -> PageText:
     """Return the title and the text of an HTML page, its main part if it names one."""
-    scanner = _Scanner(body[:_LONGEST])
-    whole = scanner.text()
-    main = _tidy("".join(scanner.main))
-    return Page(one_line(html.unescape(scanner.title)), main if len(main) >= _LEAST_MAIN else _tidy(whole))
+    tokens = _Tokens(body[:_LONGEST])
+    source = "".join(one.source for one in tokens.pieces())
+    reader = _Reader(LexborHTMLParser(source).body)
+    main, whole = _tidy(reader.main), _tidy(reader.whole)
+    return PageText(one_line(html.unescape(tokens.title)), main if len(main) >= _LEAST_MAIN else whole)
 
 
 def sniffed_charset(body: bytes) -> str | None:
-    """Return the encoding that a page names in its head."""
+    """Return the encoding that a page begins with, or names in its head."""
+    for mark, charset in _BYTE_ORDER_MARKS.items():
+        if body.startswith(mark):
+            return charset
     found = _META.search(body[:2048])
     return found[1].decode() if found else None
 
 
-class _Scanner:
-    """Reads HTML once, from the front to the end."""
+# --- tags, read once -------------------------------------------------------------------------------------------------
 
-    def __init__(self, body: str, *, inline: bool = False) -> None:
+
+@dataclass(frozen=True, slots=True)
+class _Piece:
+    """A tag, or the text between two."""
+
+    source: str
+    tag: str = ""
+    """The name of the tag, in lower case; empty for text."""
+
+
+def _as_text(piece: _Piece) -> str:
+    if not piece.tag:
+        return html.unescape(piece.source)
+    return " " if piece.tag in _BLOCKS or piece.tag in {"td", "th"} else ""
+
+
+class _Tokens:
+    """Reads HTML once, from the front to the end, and gives what is text, or a tag that the text needs.
+
+    What is given holds no comments and no elements in which tags mean something else, and its elements end in the order
+    in which browsers would end them, so that its tree is no deeper than it is counted here.
+    """
+
+    def __init__(self, body: str) -> None:
         self._body = body
-        self._inline = inline
-        self._last_quotes = {quote: body.rfind(quote) for quote in "\"'"}
-        self._aside = 0
-        self._depth = 0
-        """How many elements of the main part are open."""
-        self._pre = 0
+        self._open: list[str] = []
+        self._left_out: Counter[str] = Counter()
+        """How many elements of a name are too deep, and still open."""
+        self._tags = 0
+        self._unclosed: set[str] = set()
+        """Names of elements that do not end any more."""
         self.title = ""
-        self.main: list[str] = []
-        self._whole: list[str] = []
 
-    def text(self) -> str:
-        """Return the text."""
-        body, place = self._body, 0
-        while place < len(body):
-            start = body.find("<", place)
-            if start < 0:
-                start = len(body)
-            if start > place:
-                self._add(html.unescape(body[place:start]))
-            place = self._skip(start)
-        return "".join(self._whole)
+    def pieces(self) -> Iterator[_Piece]:
+        """Give the pieces, in order."""
+        body, position = self._body, 0
+        while (found := _OPENING.search(body, position)) is not None:
+            if found.start() > position:
+                yield _text(body[position : found.start()])
+            name = (found[2] or "").lower()
+            if not name:
+                position = self._after_comment(found)
+                continue
+            rest = _ATTRIBUTES.match(body, found.end())
+            if rest is None:  # the page ends in the middle of it
+                return
+            position = rest.end()
+            if found[1]:
+                yield from self._closed(name)
+            elif name in _SKIPPED:
+                position = self._after_element(name, position)
+            elif name not in _DROPPED:
+                yield from self._opened(name, body[found.start() : position])
+        if position < len(body):
+            yield _text(body[position:])
 
-    def _skip(self, start: int) -> int:
-        """Read the tag, comment or lone bracket at a place; return where it ends."""
-        body = self._body
-        if start >= len(body):
-            return start
-        if body.startswith("<!--", start):
-            return _after(body, "-->", start + 4)
-        if body.startswith(("<!", "<?"), start):
-            return _after(body, ">", start)
-        found = _TAG.match(body, start)
+    def _after_comment(self, found: re.Match[str]) -> int:
+        """Return where a comment, a declaration or nonsense ends."""
+        body, start = self._body, found.end()
+        if found[0] != "<!--":
+            end = body.find(">", start)
+            return len(body) if end < 0 else end + 1
+        if body.startswith((">", "->"), start):
+            return body.index(">", start) + 1
+        ended = _COMMENT_END.search(body, start)
+        return len(body) if ended is None else ended.end()
+
+    def _after_element(self, name: str, start: int) -> int:
+        """Return where an element that is skipped ends; of a title, keep the text."""
+        found = None
+        if name not in self._unclosed:
+            found = re.compile(rf"</{name}(?=[\t\n\f\r />])", re.IGNORECASE).search(self._body, start)
         if found is None:
-            self._write("<")
-            return start + 1
-        name, closing = found[1].lower(), body.startswith("</", start)
-        end = self._end_of_tag(found.end())
-        if closing:
-            self._close(name)
-        elif name in _RAW:
-            return self._raw(name, end)
-        elif not body.startswith("/>", end - 2):
-            self._open(name)
-        elif name in _BLOCKS:
-            self._break(name)
-        return end
-
-    def _end_of_tag(self, place: int) -> int:
-        """Return the place after the `>` of a tag; one in a quoted value does not count."""
-        while found := _STOP.search(self._body, place):
-            quote, place = found[1], found.end()
-            if quote is None:
-                return place
-            if self._last_quotes[quote] >= place:
-                place = self._body.find(quote, place) + 1
-        return len(self._body)
-
-    def _raw(self, name: str, place: int) -> int:
-        """Skip an element whole; of a title, keep the text."""
-        found = re.compile(f"</{name}", re.IGNORECASE).search(self._body, place)
-        end = len(self._body) if found is None else found.start()
+            self._unclosed.add(name)
+            return len(self._body) if name in _PLAIN_TEXT else start
         if name == "title" and not self.title:
-            self.title = self._body[place : min(end, place + 1000)]
-        return end if found is None else _after(self._body, ">", end)
+            self.title = self._body[start : min(found.start(), start + _LONGEST_TITLE)]
+        rest = _ATTRIBUTES.match(self._body, found.end())
+        return len(self._body) if rest is None else rest.end()
 
-    def _open(self, name: str) -> None:
-        if name in _ASIDE:
-            self._aside += 1
-        elif name in _MAIN:
-            self._depth += 1
-        elif name == "pre":
-            self._pre += 1
-        elif name in {"td", "th"}:
-            self._write(" | ")
-        if name in _BLOCKS:
-            self._break(name)
-            self._write(_PREFIXES.get(name, ""))
+    def _opened(self, name: str, source: str) -> Iterator[_Piece]:
+        """Give a tag that begins an element, after the ends that it implies; nothing if it is too deep."""
+        self._tags += 1
+        if self._tags > _MOST_TAGS or (name in _FORMATTING and name != "a" and _MAY_HIDE.search(source) is None):
+            return
+        if name in _ENDING_PARAGRAPHS and self._open and self._open[-1] == "p":
+            yield from self._ended(len(self._open) - 1)
+        if name in _ENDED_BY:
+            yield from self._ended(self._found(*_ENDED_BY[name]))
+        if name in _VOID:
+            yield _Piece(source, name)
+        elif len(self._open) < _DEEPEST:
+            self._open.append(name)
+            yield _Piece(source, name)
+        else:
+            self._left_out[name] += 1
 
-    def _close(self, name: str) -> None:
-        if name in _ASIDE:
-            self._aside = max(0, self._aside - 1)
-        elif name == "pre":
-            self._pre = max(0, self._pre - 1)
-        if name in _BLOCKS:
-            self._break(name)
-        if name in _MAIN:
-            self._depth = max(0, self._depth - 1)
+    def _closed(self, name: str) -> Iterator[_Piece]:
+        """Give the tags that a tag ends elements with: what is inside its element ends, too."""
+        if self._left_out[name]:
+            self._left_out[name] -= 1
+        elif name in _FORMATTING:
+            yield from self._ended(self._found({name}, frozenset(self._open) - _FORMATTING))
+        else:
+            yield from self._ended(self._found({name}, _TABLE if name in _TABLES else _FENCES))
 
-    def _add(self, text: str) -> None:
+    def _found(self, names: Container[str], fences: Container[str]) -> int | None:
+        """Return where the innermost element of these names is, unless one of the fences stands inside it."""
+        for position in range(len(self._open) - 1, -1, -1):
+            if self._open[position] in names:
+                return position
+            if self._open[position] in fences:
+                return None
+        return None
+
+    def _ended(self, position: int | None) -> Iterator[_Piece]:
+        """End all elements from one on."""
+        while position is not None and len(self._open) > position:
+            name = self._open.pop()
+            yield _Piece(f"</{name}>", name)
+
+
+def _text(source: str) -> _Piece:
+    # A bracket that begins no tag would, if what follows it is dropped.
+    return _Piece(source.replace("<", "&lt;"))
+
+
+# --- the tree, read as a reader does ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Around:
+    """What the elements around a text make of it."""
+
+    is_main: bool = False
+    is_preformatted: bool = False
+    in_section: bool = False
+    in_page_header: bool = False
+    """Of which only the headings count."""
+
+
+class _Reader:
+    """Writes down the text of a tree, and that of its main part."""
+
+    def __init__(self, body: LexborNode | None) -> None:
+        self.whole: list[str] = []
+        self.main: list[str] = []
+        self._prose: dict[int, int] = {}
+        """By element that may stand beside the text: characters in it that are no link."""
+        self._page_prose = 0
+        if body is not None:
+            self._page_prose = self._count(body)
+            self._read_children(body, _Around())
+
+    def _count(self, node: LexborNode) -> int:
+        """Count the characters of prose in an element."""
+        prose = 0
+        for child in _children(node):
+            if child.is_text_node:
+                prose += len(_SPACES.sub(" ", child.text_content or "").strip())
+            elif child.is_element_node and child.tag != "a" and not _is_hidden(child):
+                prose += self._count(child)
+        if node.tag in _ASIDE:
+            self._prose[node.mem_id] = prose
+        return prose
+
+    def _read_children(self, node: LexborNode, around: _Around) -> None:
+        for child in _children(node):
+            if child.is_text_node:
+                self._add(child.text_content or "", around)
+            elif child.is_element_node and not _is_hidden(child):
+                self._read(child, around)
+
+    def _read(self, node: LexborNode, around: _Around) -> None:
+        name = str(node.tag)
+        if self._is_aside(node, around):
+            if name != "header":
+                return
+            around = replace(around, in_page_header=True)
+        elif name in _HEADINGS and around.in_page_header:
+            around = replace(around, in_page_header=False)
+        if name in _SECTIONS:
+            around = replace(around, in_section=True, is_main=around.is_main or name in _MAIN)
+        if name == "pre":
+            around = replace(around, is_preformatted=True)
+        if name in _CELLS:
+            self._write(" | ", around)
+        if not self.whole or self.whole[-1] not in _PREFIXES.values():  # what begins a list item stands beside its mark
+            self._break(name, around)
+        self._write(_PREFIXES.get(name, ""), around)
+        self._read_children(node, around)
+        self._break(name, around)
+
+    def _is_aside(self, node: LexborNode, around: _Around) -> bool:
+        """Tell whether an element stands beside the text: not if most of it is inside, since nobody has closed it."""
+        if node.tag not in _ASIDE or (node.tag == "header" and around.in_section):
+            return False
+        return self._prose.get(node.mem_id, 0) <= self._page_prose / 2
+
+    def _add(self, text: str, around: _Around) -> None:
         """Take a piece of text."""
         text = printable(text)
-        if self._pre and not self._inline:
-            self._write(text.replace(" ", _KEPT).replace("\t", _KEPT * 4))
+        if around.is_preformatted:
+            self._write(text.replace(" ", _KEPT).replace("\t", _KEPT * 4), around)
         else:
-            self._write(_SPACES.sub(" ", text))
+            self._write(_SPACES.sub(" ", text), around)
 
-    def _break(self, name: str) -> None:
+    def _break(self, name: str, around: _Around) -> None:
         if name in _PARAGRAPHS:
-            self._write("\n\n")
-        elif not self._whole or not self._whole[-1].endswith("\n"):
-            self._write("\n")
+            self._write("\n\n", around)
+        elif name in _LINE_ELEMENTS and not (self.whole and self.whole[-1].endswith("\n")):
+            self._write("\n", around)
 
-    def _write(self, text: str) -> None:
-        if not text or (self._aside and not self._inline):
-            return
-        self._whole.append(text)
-        if self._depth:
-            self.main.append(text)
-
-
-def _after(body: str, end: str, place: int) -> int:
-    """Return the place after a mark; the end of the body if it does not come."""
-    found = body.find(end, place)
-    return len(body) if found < 0 else found + len(end)
+    def _write(self, text: str, around: _Around) -> None:
+        if text and not around.in_page_header:
+            self.whole.append(text)
+            if around.is_main:
+                self.main.append(text)
 
 
-def _tidy(text: str) -> str:
-    lines = (line.strip() for line in _BLANKS.sub(" ", text).split("\n"))
+def _children(node: LexborNode) -> Iterator[LexborNode]:
+    child = node.first_child
+    while child is not None:
+        yield child
+        child = child.next
+
+
+def _is_hidden(node: LexborNode) -> bool:
+    """Tell whether an element says of itself that nobody sees it."""
+    given = node.attributes
+    if not given:
+        return False
+    if "hidden" in given or (given.get("aria-hidden") or "").strip().lower() == "true":
+        return True
+    return _HIDING.search(given.get("style") or "") is not None
+
+
+def _tidy(pieces: list[str]) -> str:
+    lines = (line.strip() for line in _BLANKS.sub(" ", "".join(pieces)).split("\n"))
     return _LINES.sub("\n\n", "\n".join(lines)).replace(_KEPT, " ").strip()

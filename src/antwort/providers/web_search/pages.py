@@ -4,14 +4,14 @@ import asyncio
 from collections.abc import Callable
 
 from antwort.provider import Context, FunctionError, HttpAnswer, printable
-from antwort.providers.web_search.markup import Page, readable, sniffed_charset
+from antwort.providers.web_search.markup import PageText, readable, sniffed_charset
 
 _HTML = frozenset({"text/html", "application/xhtml+xml"})
 _TEXT = frozenset({"application/json", "application/xml", "application/yaml", "application/javascript", ""})
 _ACCEPT = "text/html, application/xhtml+xml, text/plain;q=0.9, text/*;q=0.8, application/json;q=0.7"
 
 
-async def read_page(ctx: Context, url: str, admit: Callable[[str], bool]) -> Page:
+async def read_page(ctx: Context, url: str, admit: Callable[[str], bool]) -> PageText:
     """Return a page as text; raise FunctionError if it cannot be had or is no text."""
     answer = await ctx.http.fetch(url, headers={"accept": _ACCEPT}, admit=admit)
     if answer.status >= 400:
@@ -23,9 +23,9 @@ async def read_page(ctx: Context, url: str, admit: Callable[[str], bool]) -> Pag
     if kind.startswith("text/") or kind in _TEXT or kind.endswith(("+json", "+xml")):
         if b"\0" in answer.body:
             raise FunctionError("The page is not text and cannot be read.")
-        return Page("", printable(answer.text()))
+        return PageText("", printable(answer.text()))
     raise FunctionError(f"The page is of type {kind[:100]}, which cannot be read as text.")
 
 
-def _read_html(answer: HttpAnswer) -> Page:
+def _read_html(answer: HttpAnswer) -> PageText:
     return readable(answer.text(answer.charset or sniffed_charset(answer.body)))

@@ -24,7 +24,7 @@ from antwort.provider import (
 from antwort.providers.web_search import report
 from antwort.providers.web_search.adapter import Findings, SearchAdapter, SearchError, SearchResult
 from antwort.providers.web_search.brave import Brave
-from antwort.providers.web_search.markup import Page, plain
+from antwort.providers.web_search.markup import PageText, plain
 from antwort.providers.web_search.options import Options, Size
 from antwort.providers.web_search.pages import read_page
 from antwort.providers.web_search.searxng import SearXNG
@@ -236,7 +236,7 @@ class WebSearch(Provider[WebSearchSettings]):
         url, page = await self._opened(ctx, url, options)
         return ToolResult(report.matches(ctx, url, page, pattern))
 
-    async def _opened(self, ctx: Context, url: str, options: Options) -> tuple[str, Page]:
+    async def _opened(self, ctx: Context, url: str, options: Options) -> tuple[str, PageText]:
         """Open a page; also return its address in its one spelling."""
         url = normalised(url) or url
         if self.settings.open_pages == "results" and not any(s.url == url for s in ctx.sources.numbered().values()):

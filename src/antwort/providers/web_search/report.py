@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from antwort.provider import Context, Source, fenced, one_line
 from antwort.providers.web_search.adapter import Findings, SearchResult
-from antwort.providers.web_search.markup import Page, plain
+from antwort.providers.web_search.markup import PageText, plain
 from antwort.providers.web_search.options import Options, Size
 
 _ORIGIN = "the web"
@@ -58,7 +58,7 @@ def results(ctx: Context, query: str, found: Sequence[SearchResult], said: Findi
     return "\n\n".join(part for part in (head, inner, *asides) if part)
 
 
-def page(ctx: Context, url: str, found: Page, start: int, length: int) -> str:
+def page(ctx: Context, url: str, found: PageText, start: int, length: int) -> str:
     """Return a piece of a page."""
     title = _title(found, url)
     number = number_of(ctx, title, url)
@@ -72,7 +72,7 @@ def page(ctx: Context, url: str, found: Page, start: int, length: int) -> str:
     return f"{head} of {whole}.{more}\n\n{fenced(piece, _ORIGIN)}"
 
 
-def matches(ctx: Context, url: str, found: Page, pattern: str) -> str:
+def matches(ctx: Context, url: str, found: PageText, pattern: str) -> str:
     """Return the places of a page where a text stands."""
     title = _title(found, url)
     number = number_of(ctx, title, url)
@@ -93,7 +93,7 @@ def snippet(one: SearchResult, size: Size) -> str:
     return cut(one.snippet, _SNIPPETS[size])
 
 
-def _title(found: Page, url: str) -> str:
+def _title(found: PageText, url: str) -> str:
     return cut(found.title or url, LONGEST_TITLE)
 
 
