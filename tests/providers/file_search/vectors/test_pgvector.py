@@ -17,7 +17,7 @@ from antwort.providers.file_search.settings import PgvectorSettings
 from antwort.providers.file_search.vectors.base import Query, VectorStoreBackend, shared_collection_name
 from antwort.providers.file_search.vectors.pgvector import statements
 from antwort.providers.file_search.vectors.pgvector.backend import Pgvector
-from antwort.providers.file_search.vectors.pgvector.pool import Connection, Pool
+from antwort.providers.file_search.vectors.pgvector.transactions import Connection, Transactions
 
 
 def at(url: str, **options: float) -> Pgvector:
@@ -118,11 +118,11 @@ async def explained(url: str, name: str, query: Query) -> str:
         cursor = await connection.execute(sql.SQL("EXPLAIN {}").format(statement), values)
         return "\n".join(str(row[0]) for row in await cursor.fetchall())
 
-    pool = Pool(url, 1, 10.0)
+    transactions = Transactions(url, 1, 10.0)
     try:
-        return await pool.run(explain)
+        return await transactions.run(explain)
     finally:
-        await pool.close()
+        await transactions.close()
 
 
 async def test_postgres_takes_the_index_that_is_meant(postgres_url: str) -> None:
@@ -212,3 +212,59 @@ async def test_an_address_without_a_server_is_told_to_the_operator_without_its_p
     with pytest.raises(VectorStoreUnavailable, match=r"^The vector database cannot be reached\.$") as failed:
         await backend.health()
     assert failed.value.for_operator == "The vector database at 127.0.0.1:9 cannot be reached."
+    await backend.close()
+
+
+async def test_a_server_that_is_away_fails_each_call_at_once_and_is_used_again_when_it_is_back(
+    postgres_server: PostgresServer, postgres_url: str
+) -> None:
+    backend = at(postgres_url, pool_size=2, timeout=30)
+    await backend.create_collection(STORE, 4)
+    postgres_server.stop()
+    try:
+        for _ in range(3):
+            with pytest.raises(VectorStoreUnavailable, match=r"cannot be reached\.$"):
+                await backend.collections()
+    finally:
+        postgres_server.start()
+    assert await backend.collections() == [STORE]
+    await backend.close()
+
+
+async def test_work_that_is_stopped_in_the_middle_leaves_nothing_behind(postgres_url: str) -> None:
+    transactions, begun = Transactions(postgres_url, 1, 10.0), asyncio.Event()
+
+    async def half(connection: Connection) -> None:
+        await connection.execute("CREATE TABLE half (id int)")
+        begun.set()
+        await connection.execute("SELECT pg_sleep(60)")
+
+    async def tables(connection: Connection) -> int:
+        row = await (await connection.execute("SELECT count(*) FROM pg_tables WHERE tablename = 'half'")).fetchone()
+        return int(row[0]) if row else -1
+
+    task = asyncio.create_task(transactions.run(half))
+    await begun.wait()
+    task.cancel()
+    await asyncio.wait([task])
+    assert await transactions.run(tables) == 0
+    await transactions.close()
+
+
+async def test_closing_waits_for_work_that_is_under_way_and_nothing_is_begun_after_it(postgres_url: str) -> None:
+    transactions, begun, go = Transactions(postgres_url, 1, 10.0), asyncio.Event(), asyncio.Event()
+
+    async def slowly(connection: Connection) -> str:
+        begun.set()
+        await go.wait()
+        return str(await (await connection.execute("SELECT 'done'")).fetchone())
+
+    task = asyncio.create_task(transactions.run(slowly))
+    await begun.wait()
+    closing = asyncio.create_task(transactions.close())
+    await asyncio.sleep(0)
+    go.set()
+    assert "done" in await task
+    await closing
+    with pytest.raises(VectorStoreUnavailable):
+        await transactions.run(slowly)

