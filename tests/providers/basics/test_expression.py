@@ -5,8 +5,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from antwort.providers.basics.arithmetic import CONSTANTS, FUNCTIONS, ExpressionError, Number
-from antwort.providers.basics.expression import LONGEST_TEXT, evaluate, format_number
+from antwort.providers.basics.expression import (
+    CONSTANTS,
+    FUNCTIONS,
+    LONGEST_TEXT,
+    ExpressionError,
+    Number,
+    evaluate,
+    format_number,
+)
 
 
 @pytest.mark.parametrize(

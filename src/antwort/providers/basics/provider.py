@@ -5,8 +5,7 @@ from typing import Annotated
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from antwort.provider import Field, FunctionError, Provider, function
-from antwort.providers.basics.arithmetic import ExpressionError
-from antwort.providers.basics.expression import evaluate, format_number
+from antwort.providers.basics.expression import ExpressionError, evaluate, format_number
 
 
 class Basics(Provider):

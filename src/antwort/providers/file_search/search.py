@@ -134,8 +134,8 @@ class Searcher:
                 f"The query could not be embedded, and a search by keywords failed: {error}"
             ) from error
         best = _Best(wish.limit)
-        for place, group in enumerate(hits):
-            best.take(group, place)
+        for rank, group in enumerate(hits):
+            best.take(group, rank)
         findings.found = best.ranked()
         return findings
 
@@ -163,10 +163,10 @@ class Searcher:
         async def over_all(look: Query) -> list[FoundChunk]:
             best = _Best(look.limit)
 
-            async def visit(place: int, store: VectorStoreRecord) -> None:
-                best.take(await one(store, look), place)
+            async def visit(rank: int, store: VectorStoreRecord) -> None:
+                best.take(await one(store, look), rank)
 
-            await together(visit(place, store) for place, store in enumerate(stores))
+            await together(visit(rank, store) for rank, store in enumerate(stores))
             return best.ranked()
 
         async def answer(number: int) -> list[FoundChunk]:
@@ -272,17 +272,17 @@ def _joined(near: Sequence[FoundChunk], worded: Sequence[FoundChunk], wish: Wish
 class _Best:
     """The best of what is found in several places, ranked as one, each chunk once; the rest is let go as it comes.
 
-    Of what is equally good, that of the first place comes first, in whatever order they are heard of.
+    Of what is equally good, that of the first rank comes first, in whatever order they are heard of.
     """
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
         self._found: dict[tuple[str, str], tuple[float, int, FoundChunk]] = {}
 
-    def take(self, group: Iterable[FoundChunk], place: int) -> None:
-        """Take what was found in one place."""
+    def take(self, group: Iterable[FoundChunk], rank: int) -> None:
+        """Take what was found in one rank."""
         for one in group:
-            worth = (-one.hit.score, place, one)
+            worth = (-one.hit.score, rank, one)
             known = self._found.get(one.key)
             if known is None or worth[:2] < known[:2]:
                 self._found[one.key] = worth

@@ -447,8 +447,8 @@ class VectorStores:
     async def _scan(self, kind: str) -> AsyncIterator[Kept]:
         after = 0
         while found := await self._records.scan(kind, after=after):
-            for place, kept in found:
-                after = place
+            for position, kept in found:
+                after = position
                 yield kept
 
 

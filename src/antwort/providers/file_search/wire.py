@@ -137,12 +137,12 @@ class ToolOptions(_Body):
             return cls.model_validate(options)
         except ValidationError as error:
             found = error.errors(include_url=False, include_context=False, include_input=False)[0]
-        place = ".".join(str(part) for part in found["loc"])
+        path = ".".join(str(part) for part in found["loc"])
         if found["type"] == "extra_forbidden":
             *outer, name = map(str, found["loc"])
             hint = did_you_mean(name, _OPTIONS[".".join(outer)].model_fields)
-            raise BadRequestError(f"Unknown parameter: '{place}'{hint or '.'}", param=place, code="unknown_parameter")
-        raise BadRequestError(f"Invalid value for '{place}': {found['msg']}.", param=place)
+            raise BadRequestError(f"Unknown parameter: '{path}'{hint or '.'}", param=path, code="unknown_parameter")
+        raise BadRequestError(f"Invalid value for '{path}': {found['msg']}.", param=path)
 
 
 _OPTIONS: Mapping[str, type[BaseModel]] = {
@@ -186,9 +186,9 @@ class NewPoints(_Body):
 
     def check_vectors(self, dimensions: int) -> None:
         """Raise BadRequestError for the first point that comes with a vector of another length."""
-        for place, point in enumerate(self.points):
+        for number, point in enumerate(self.points):
             if point.vector is not None and len(point.vector) != dimensions:
-                param = f"points.{place}.vector"
+                param = f"points.{number}.vector"
                 problem = WrongDimensions(dimensions, len(point.vector))
                 raise BadRequestError(f"{param}: {problem}", param=param, code="invalid_value")
 

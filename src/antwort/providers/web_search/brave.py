@@ -36,7 +36,7 @@ class Brave(SearchAdapter):
         if country := options.country or region:
             params["country"] = country
         key = settings.api_key.get_secret_value() if settings.api_key is not None else ""
-        headers = {"accept": "application/json", "x-subscription-token": key, **_place(options)}
+        headers = {"accept": "application/json", "x-subscription-token": key, **_location(options)}
         answer = await ask(ctx, self._url, params, headers, retries=settings.retries, time_limit=settings.timeout)
         if answer.status == 429:
             raise SearchError("The search backend gets too many requests. Search later, or less often.", "rate_limited")
@@ -50,7 +50,7 @@ class Brave(SearchAdapter):
             raise SearchError("The answer of the search backend cannot be read.") from None
 
 
-def _place(options: Options) -> dict[str, str]:
+def _location(options: Options) -> dict[str, str]:
     """Tell where the user is, as far as the request did."""
     known = {"x-loc-city": options.city, "x-loc-state-name": options.region, "x-loc-timezone": options.timezone}
     return {name: value for name, value in known.items() if value and value.isascii() and value.isprintable()}

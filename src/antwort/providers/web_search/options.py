@@ -38,19 +38,19 @@ class Options:
         live = options.get("external_web_access")
         if not (live is None or isinstance(live, bool)):
             raise FunctionError("external_web_access must be true or false.")
-        place = _mapping(options, "user_location")
+        location = _mapping(options, "user_location")
         return cls(
             _domains(_mapping(options, "filters").get("allowed_domains")),
             cast("Size", size or "medium"),
             live is not False,
-            _text(place, "city"),
-            _text(place, "region"),
-            _text(place, "country").upper(),
-            _text(place, "timezone"),
+            _text(location, "city"),
+            _text(location, "region"),
+            _text(location, "country").upper(),
+            _text(location, "timezone"),
         )
 
     @property
-    def place(self) -> str:
+    def location(self) -> str:
         """Where the user is, in words; empty if nobody said."""
         return ", ".join(part for part in (self.city, self.region, self.country) if part)
 
@@ -80,8 +80,8 @@ def _domains(value: Any) -> tuple[str, ...]:
     return tuple(name for name in found if name is not None)
 
 
-def _text(place: Mapping[str, Any], name: str) -> str:
-    value = place.get(name)
+def _text(location: Mapping[str, Any], name: str) -> str:
+    value = location.get(name)
     if value is None:
         return ""
     if not isinstance(value, str):

@@ -37,8 +37,8 @@ def number_of(ctx: Context, title: str, url: str) -> int:
 
 def results(ctx: Context, query: str, found: Sequence[SearchResult], said: Findings, options: Options) -> str:
     """Return the results of a search, one entry for each: number, title, URL, snippet."""
-    place = f" (the user is near {options.place})" if options.place else ""
-    head = f'Results of a web search for "{one_line(query)}"{place}.'
+    near = f" (the user is near {options.location})" if options.location else ""
+    head = f'Results of a web search for "{one_line(query)}"{near}.'
     parts = [f"Answer: {one}" for one in _lines(said.answers)]
     most = _length_of_each(found)
     for one in found:
@@ -76,15 +76,15 @@ def matches(ctx: Context, url: str, found: PageText, pattern: str) -> str:
     """Return the places of a page where a text stands."""
     title = _title(found, url)
     number = number_of(ctx, title, url)
-    places = [match.start() for match in re.finditer(re.escape(pattern), found.text, re.IGNORECASE)]
-    head = f'Page [{number}] "{title}", {url}: "{cut(one_line(pattern), _AROUND)}" stands in {len(places)} places'
-    if not places:
+    positions = [match.start() for match in re.finditer(re.escape(pattern), found.text, re.IGNORECASE)]
+    head = f'Page [{number}] "{title}", {url}: "{cut(one_line(pattern), _AROUND)}" stands in {len(positions)} places'
+    if not positions:
         return f"{head}. Try other words, or open the page."
     shown = [
-        f"({place}) …{one_line(found.text[max(0, place - _AROUND) : place + len(pattern) + _AROUND])}…"
-        for place in places[:_MATCHES]
+        f"({position}) …{one_line(found.text[max(0, position - _AROUND) : position + len(pattern) + _AROUND])}…"
+        for position in positions[:_MATCHES]
     ]
-    only = f"; the first {_MATCHES} are" if len(places) > _MATCHES else ":"
+    only = f"; the first {_MATCHES} are" if len(positions) > _MATCHES else ":"
     return f"{head}{only}\n\n{fenced(chr(10).join(shown), _ORIGIN)}"
 
 

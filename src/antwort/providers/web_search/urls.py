@@ -24,13 +24,13 @@ def normalised(url: str) -> str | None:
     scheme = parts.scheme.lower()
     if scheme not in _DEFAULT_PORTS or not host or parts.username is not None or re.search(r"[\s<>\"\\]", host):
         return None
-    place = f"[{host}]" if ":" in host else host.rstrip(".")
+    netloc = f"[{host}]" if ":" in host else host.rstrip(".")
     if port is not None and port != _DEFAULT_PORTS[scheme]:
-        place = f"{place}:{port}"
+        netloc = f"{netloc}:{port}"
     query = parts.query
     if _TRACKING.search(query):
         query = urlencode([pair for pair in parse_qsl(query, True) if not _TRACKING.fullmatch(pair[0])])
-    return urlunsplit((scheme, place, quote(parts.path or "/", _UNQUOTED), quote(query, _UNQUOTED), ""))
+    return urlunsplit((scheme, netloc, quote(parts.path or "/", _UNQUOTED), quote(query, _UNQUOTED), ""))
 
 
 def domain(text: str) -> str | None:

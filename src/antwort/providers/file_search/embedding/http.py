@@ -73,12 +73,12 @@ class HttpEmbedding(EmbeddingClient):
         batch: int = 32,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
-        place = urlsplit(url)
-        if api_key is not None and place.username is not None:
+        parts = urlsplit(url)
+        if api_key is not None and parts.username is not None:
             raise ConfigError("there is a user in 'embedding_url' beside 'embedding_api_key'; give only one of them")
         self._http = http
         self._url = url
-        self._server = place.netloc.rpartition("@")[2]
+        self._server = parts.netloc.rpartition("@")[2]
         self._key = api_key
         self._timeout = timeout
         self._retries = retries
@@ -110,8 +110,8 @@ class HttpEmbedding(EmbeddingClient):
                 vectors += [[vector] for vector in await self._embedded(batch)]
             except TextTooLong:
                 vectors += [await self._shortened(window) for window in batch]
-        place = iter(vectors)
-        return [[vector for _ in parts for vector in next(place)] for parts in parted]
+        remaining = iter(vectors)
+        return [[vector for _ in parts for vector in next(remaining)] for parts in parted]
 
     def _windows(self, text: str) -> list[str]:
         return [text] if self._most is None else windows(text, self._most)
@@ -315,8 +315,8 @@ def _words(text: str, most: int) -> Iterator[tuple[str, int]]:
             yield word, len(word.encode(errors="replace"))
             continue
         step = max(1, most // 4)
-        for place in range(0, len(word), step):
-            piece = word[place : place + step]
+        for start in range(0, len(word), step):
+            piece = word[start : start + step]
             yield piece, len(piece.encode(errors="replace"))
 
 

@@ -80,25 +80,25 @@ class _FilterReader:
         parts = value.get("filters")
         if not isinstance(parts, list | tuple) or not parts:
             raise FilterError(f"{where}.filters", "must be a list with at least one filter")
-        found = tuple(self.read(part, f"{where}.filters[{place}]", depth + 1) for place, part in enumerate(parts))
+        found = tuple(self.read(part, f"{where}.filters[{number}]", depth + 1) for number, part in enumerate(parts))
         return Compound(cast("CompoundOp", value["type"]), found)
 
     def _comparison(self, value: Mapping[str, Any], where: str) -> Comparison:
-        op, key, place = cast("CompareOp", value["type"]), value.get("key"), f"{where}.value"
+        op, key, path = cast("CompareOp", value["type"]), value.get("key"), f"{where}.value"
         if not isinstance(key, str) or not 0 < len(key) <= _LONGEST_KEY or not _UNREACHABLE.isdisjoint(key):
             raise FilterError(f"{where}.key", 'must be the name of an attribute, without " and \\')
         if "value" not in value:
-            raise FilterError(place, "is missing")
+            raise FilterError(path, "is missing")
         wanted = value["value"]
         if op in {"in", "nin"}:
             if not isinstance(wanted, list | tuple):
-                raise FilterError(place, f"must be a list for '{op}'")
+                raise FilterError(path, f"must be a list for '{op}'")
             self._more(len(wanted), where)
-            return Comparison(storable(key), op, tuple(_scalar(one, f"{place}[{at}]") for at, one in enumerate(wanted)))
+            return Comparison(storable(key), op, tuple(_scalar(one, f"{path}[{at}]") for at, one in enumerate(wanted)))
         self._more(1, where)
-        scalar = _scalar(wanted, place)
+        scalar = _scalar(wanted, path)
         if op in _ORDERS and not _is_number(scalar):
-            raise FilterError(place, f"must be a number for '{op}'")
+            raise FilterError(path, f"must be a number for '{op}'")
         return Comparison(storable(key), op, scalar)
 
     def _more(self, count: int, where: str) -> None:

@@ -39,7 +39,7 @@ class KeywordSearch:
         wanted = self._model.embed_query(text).indices
         everything, _ = shard.scroll(edge.ScrollRequest(limit=_ALL, filter=own, with_payload=["text"]))
         texts = {point.id: str((point.payload or {}).get("text", "")) for point in everything}
-        counts = {place: self._counts(text) for place, text in texts.items() if text}
+        counts = {point: self._counts(text) for point, text in texts.items() if text}
         average = sum(map(Counter.total, counts.values())) / max(1, len(counts))
         rarity = {word: _rarity(len(counts), sum(word in one for one in counts.values())) for word in wanted}
         fitting, _ = shard.scroll(edge.ScrollRequest(limit=_ALL, filter=where, with_payload=fields))

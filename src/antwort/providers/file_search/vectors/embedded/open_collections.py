@@ -53,8 +53,8 @@ class OpenCollections:
 
     def dimensions(self, name: str) -> int | None:
         """Return the length of a collection's vectors."""
-        place = self._folder / name / "dimensions"
-        return int(place.read_text()) if place.exists() else None
+        path = self._folder / name / "dimensions"
+        return int(path.read_text()) if path.exists() else None
 
     def get(self, name: str) -> OpenCollection:
         """Return a collection, and open it if it is not; MissingError if there is none."""
@@ -65,18 +65,18 @@ class OpenCollections:
         dimensions = self.dimensions(name)
         if dimensions is None:
             raise MissingError
-        place = self._folder / name
+        path = self._folder / name
         try:
-            shard = edge.EdgeShard.load(str(place))  # as it was created; told how, it would write that to the disk anew
+            shard = edge.EdgeShard.load(str(path))  # as it was created; told how, it would write that to the disk anew
         except Exception:
             if name in self._broken:
                 raise
             self._broken.add(name)
             self.close()  # there may be less room than it seemed
-            shard = edge.EdgeShard.load(str(place))
+            shard = edge.EdgeShard.load(str(path))
         self._broken.discard(name)
         indexed = {_spelled(field) for field in shard.info().payload_schema}
-        self._open[name] = found = OpenCollection(shard, dimensions, indexed, _costs(place))
+        self._open[name] = found = OpenCollection(shard, dimensions, indexed, _costs(path))
         self._make_room()
         return found
 
@@ -133,22 +133,22 @@ def _limits() -> tuple[int, int, int]:
     return min(_MOST, tasks // 2, files // 2 if files > 0 else _MOST), maps // 2, memory // 4
 
 
-def _number(place: str, default: int) -> int:
+def _number(path: str, default: int) -> int:
     try:
-        return int(Path(place).read_text())
+        return int(Path(path).read_text())
     except (OSError, ValueError):  # not this kind of system, or no limit
         return default
 
 
-def _costs(place: Path) -> tuple[int, int, int]:
+def _costs(path: Path) -> tuple[int, int, int]:
     """Return what an open collection takes: itself, about one map for each file, and memory.
 
     Of indexes the library reads whole files when it opens them, holes too, most of which are tens of megabytes.
     """
     maps = size = 0
-    for folder, _, files in os.walk(place):
+    for folder, _, files in os.walk(path):
         maps += len(files)
-        if not folder.startswith(f"{place}/wal"):
+        if not folder.startswith(f"{path}/wal"):
             whole = "/payload_index/" in folder
             for file in files:
                 with suppress(FileNotFoundError):  # the library may be tidying up

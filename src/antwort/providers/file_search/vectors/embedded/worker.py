@@ -100,15 +100,15 @@ class Worker:
 
     def create(self, name: str, dimensions: int) -> None:
         """Create a collection: it appears whole or not at all."""
-        place, final = self._folder / f"{name}{_NEW}", self._folder / name
+        unfinished, final = self._folder / f"{name}{_NEW}", self._folder / name
         if final.exists():
             return
-        shutil.rmtree(place, ignore_errors=True)
-        shard = edge.EdgeShard.create(str(place), config(dimensions))
+        shutil.rmtree(unfinished, ignore_errors=True)
+        shard = edge.EdgeShard.create(str(unfinished), config(dimensions))
         shard.flush()
         shard.close()
-        (place / "dimensions").write_text(str(dimensions))
-        place.rename(final)
+        (unfinished / "dimensions").write_text(str(dimensions))
+        unfinished.rename(final)
 
     def drop(self, name: str) -> None:
         """Delete a collection."""

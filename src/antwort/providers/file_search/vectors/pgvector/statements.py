@@ -97,23 +97,23 @@ def table(name: str) -> sql.Identifier:
 
 def creation(name: str, dimensions: int) -> list[sql.Composed]:
     """Return what creates a table and its indexes."""
-    place = table(name)
+    named = table(name)
     columns = sql.SQL(_COLUMNS).format(
         store=sql.Literal("" if is_shared(name) else store_of(name, "")), dimensions=sql.Literal(dimensions)
     )
     statements = [
-        sql.SQL("CREATE TABLE {} ({})").format(place, columns),
-        sql.SQL("CREATE INDEX {} ON {} (tenant, vector_store_id, file_id)").format(_index(name, "f"), place),
-        sql.SQL("CREATE INDEX {} ON {} USING gin (keywords)").format(_index(name, "k"), place),
+        sql.SQL("CREATE TABLE {} ({})").format(named, columns),
+        sql.SQL("CREATE INDEX {} ON {} (tenant, vector_store_id, file_id)").format(_index(name, "f"), named),
+        sql.SQL("CREATE INDEX {} ON {} USING gin (keywords)").format(_index(name, "k"), named),
     ]
     if dimensions <= _INLINE:
         # Beside the row's other values, not apart from them: the planner does not see what fetching them costs.
-        statements.append(sql.SQL("ALTER TABLE {} ALTER COLUMN embedding SET STORAGE PLAIN").format(place))
+        statements.append(sql.SQL("ALTER TABLE {} ALTER COLUMN embedding SET STORAGE PLAIN").format(named))
     if dimensions <= _INDEXED_HALF and not is_shared(name):
         # Stores that share a table are small: each is compared as a whole, which costs nothing for the rows of others.
         column, operators = _vector("embedding", name, dimensions), sql.SQL(_operators(dimensions))
         statements.append(
-            sql.SQL("CREATE INDEX {} ON {} USING hnsw (({}) {})").format(_index(name, "v"), place, column, operators)
+            sql.SQL("CREATE INDEX {} ON {} USING hnsw (({}) {})").format(_index(name, "v"), named, column, operators)
         )
     return statements
 
@@ -142,8 +142,8 @@ def _operators(dimensions: int) -> LiteralString:
 def row(name: str, id_: str, chunk: Chunk) -> list[Any]:
     """Return a chunk's values."""
     store, attributes = store_of(name, chunk.vector_store_id), Jsonb(stored_attributes(chunk.attributes))
-    place = [id_, chunk.tenant, store, chunk.file_id, storable(chunk.filename), chunk.index]
-    return [*place, storable(chunk.text), attributes, Vector(chunk.vector)]
+    columns = [id_, chunk.tenant, store, chunk.file_id, storable(chunk.filename), chunk.index]
+    return [*columns, storable(chunk.text), attributes, Vector(chunk.vector)]
 
 
 def found_hit(row: Sequence[Any], score: float) -> Hit:

@@ -225,14 +225,14 @@ class Qdrant(VectorStoreBackend):
     async def _unsaid_bytes(self, name: str, own: Mapping[str, Any]) -> int:
         """Add up the texts of points whose pipeline did not write `text_bytes`."""
         condition = _filter({"must": [*own["must"], {"is_empty": {"key": "text_bytes"}}]})
-        size, place = 0, None
+        size, offset = 0, None
         while True:
             with self._translated():
-                records, place = await self._client.scroll(
-                    name, condition, limit=_SCANNED, offset=place, with_payload=["text"]
+                records, offset = await self._client.scroll(
+                    name, condition, limit=_SCANNED, offset=offset, with_payload=["text"]
                 )
             size += sum(len(str((record.payload or {}).get("text") or "").encode()) for record in records)
-            if place is None:
+            if offset is None:
                 return size
 
     @override
@@ -269,9 +269,9 @@ class Qdrant(VectorStoreBackend):
 
 def _server(settings: QdrantSettings) -> str:
     """Return the host and the port that are asked, to be shown."""
-    place = urlsplit(settings.url)
-    host = place.hostname or "localhost"
-    port = settings.grpc_port if settings.grpc else place.port or _PORT
+    parts = urlsplit(settings.url)
+    host = parts.hostname or "localhost"
+    port = settings.grpc_port if settings.grpc else parts.port or _PORT
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
