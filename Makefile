@@ -6,7 +6,7 @@ ARGS ?=
 # Tests wait for servers more than they compute, so there are more of them than cores.
 WORKERS ?= 4
 
-.PHONY: help setup serve test test-full lint format types bench bench-full docs lock clean
+.PHONY: help setup serve test test-full test-lowest lint format types bench bench-full docs lock clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -24,6 +24,9 @@ test: setup  ## run every test, in parallel: make test ARGS="-k registry"
 test-full: setup  ## the same with the large counts, and with a real model
 	@scripts/setup model
 	@ANTWORT_TEST_FULL=1 $(BIN)/python -m pytest -n $(WORKERS) $(ARGS)
+
+test-lowest:  ## the tests that use each dependency, with the lowest versions pyproject.toml names
+	@scripts/lowest $(ARGS)
 
 lint: setup  ## ruff: rules and formatting
 	@$(BIN)/ruff check .
@@ -49,4 +52,4 @@ lock: setup  ## refresh requirements/*.txt from pyproject.toml
 	@scripts/lock $(ARGS)
 
 clean:  ## remove .venv, node_modules and caches
-	rm -rf .venv .venv-searxng tests/clients/node/node_modules .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf .venv .venv-lowest .venv-searxng tests/clients/node/node_modules .mypy_cache .ruff_cache .pytest_cache .hypothesis

