@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from antwort import Context, FunctionRegistry
-from antwort.engine.tools import Offers, Toolset, read_choice
+from antwort.engine.tools import Toolset, ToolsetBuilder, read_choice
 from antwort.errors import BadRequestError
 from antwort.functions import FunctionSpec
 from antwort.provider import Hosted, Provider, function
@@ -29,58 +29,58 @@ class Quiet(Provider):
 
 
 @pytest.fixture
-def offers() -> Offers:
+def toolsets() -> ToolsetBuilder:
     registry = FunctionRegistry()
     registry.register(Search())
     registry.register(Quiet(), offer="on_request")
-    return Offers([registry])
+    return ToolsetBuilder([registry])
 
 
-def toolset(offers: Offers, *tools: dict[str, Any], functions: list[str] | None = None) -> Toolset:
-    return offers.toolset(tools, CTX, functions)
+def toolset(toolsets: ToolsetBuilder, *tools: dict[str, Any], functions: list[str] | None = None) -> Toolset:
+    return toolsets.build(tools, CTX, functions)
 
 
-def test_functions_of_enabled_providers_are_offered_to_every_request(offers: Offers) -> None:
-    assert list(toolset(offers).targets) == ["find"]
-    assert toolset(offers).echo == []
+def test_functions_of_enabled_providers_are_offered_to_every_request(toolsets: ToolsetBuilder) -> None:
+    assert list(toolset(toolsets).targets) == ["find"]
+    assert toolset(toolsets).echo == []
 
 
-def test_on_request_means_only_when_named(offers: Offers) -> None:
-    found = toolset(offers, {"type": "function", "name": "whisper"})
+def test_on_request_means_only_when_named(toolsets: ToolsetBuilder) -> None:
+    found = toolset(toolsets, {"type": "function", "name": "whisper"})
     assert not found.targets["whisper"].is_client
     assert found.echo[0]["description"] == "Say something quietly."
 
 
 @pytest.mark.parametrize("kind", ["find", "find_preview"])
-def test_every_type_a_function_answers_is_expanded_to_its_definition(offers: Offers, kind: str) -> None:
-    found = toolset(offers, {"type": kind, "filters": {"a": 1}})
+def test_every_type_a_function_answers_is_expanded_to_its_definition(toolsets: ToolsetBuilder, kind: str) -> None:
+    found = toolset(toolsets, {"type": kind, "filters": {"a": 1}})
     assert found.definitions()[0]["type"] == "function"
     assert found.definitions()[0]["name"] == "find"
     assert found.targets["find"].options == {"type": kind, "filters": {"a": 1}}
     assert found.echo == [{"depth": 3, "type": kind, "filters": {"a": 1}}]
 
 
-def test_a_hosted_type_nobody_serves_is_a_clear_400(offers: Offers) -> None:
+def test_a_hosted_type_nobody_serves_is_a_clear_400(toolsets: ToolsetBuilder) -> None:
     with pytest.raises(BadRequestError, match="type 'fly' are not available here; available: function, custom, find"):
-        toolset(offers, {"type": "fly"})
+        toolset(toolsets, {"type": "fly"})
 
 
-def test_a_function_with_parameters_is_the_clients_own_and_hides_ours(offers: Offers) -> None:
-    found = toolset(offers, {"type": "function", "name": "find", "parameters": {"type": "object", "properties": {}}})
+def test_a_function_with_parameters_is_the_clients_own_and_hides_ours(toolsets: ToolsetBuilder) -> None:
+    found = toolset(toolsets, {"type": "function", "name": "find", "parameters": {"type": "object", "properties": {}}})
     assert found.targets["find"].is_client
     assert list(found.targets) == ["find"] or "hosted_find" not in found.targets
 
 
-def test_a_hosted_type_beside_a_client_function_of_its_name_gets_another_name(offers: Offers) -> None:
+def test_a_hosted_type_beside_a_client_function_of_its_name_gets_another_name(toolsets: ToolsetBuilder) -> None:
     client = {"type": "function", "name": "find", "parameters": {"type": "object"}}
-    found = toolset(offers, {"type": "find"}, client)
+    found = toolset(toolsets, {"type": "find"}, client)
     assert found.targets["find"].is_client
     assert not found.targets["hosted_find"].is_client
     assert found.types == {"find": "hosted_find"}
 
 
-def test_a_function_without_parameters_that_nobody_has_is_the_clients(offers: Offers) -> None:
-    found = toolset(offers, {"type": "function", "name": "nobody"})
+def test_a_function_without_parameters_that_nobody_has_is_the_clients(toolsets: ToolsetBuilder) -> None:
+    found = toolset(toolsets, {"type": "function", "name": "nobody"})
     assert found.targets["nobody"].is_client
     assert found.echo == [
         {"type": "function", "description": None, "parameters": None, "strict": None, "name": "nobody"}
@@ -96,29 +96,29 @@ def test_a_function_without_parameters_that_nobody_has_is_the_clients(offers: Of
         ([{}], "tools[0].type"),
     ],
 )
-def test_bad_tools_are_named(offers: Offers, tools: list[dict[str, Any]], param: str) -> None:
+def test_bad_tools_are_named(toolsets: ToolsetBuilder, tools: list[dict[str, Any]], param: str) -> None:
     with pytest.raises(BadRequestError) as caught:
-        toolset(offers, *tools)
+        toolset(toolsets, *tools)
     assert caught.value.param == param
 
 
-def test_an_agents_functions_are_all_it_is_offered(offers: Offers) -> None:
-    assert list(toolset(offers, functions=["whisper"]).targets) == ["whisper"]
-    assert list(toolset(offers, CLIENT, functions=[]).targets) == ["mine"]
+def test_an_agents_functions_are_all_it_is_offered(toolsets: ToolsetBuilder) -> None:
+    assert list(toolset(toolsets, functions=["whisper"]).targets) == ["whisper"]
+    assert list(toolset(toolsets, CLIENT, functions=[]).targets) == ["mine"]
 
 
 def test_the_first_executor_with_a_name_wins() -> None:
     one, two = FunctionRegistry(), FunctionRegistry()
     for registry in (one, two):
         registry.register(FunctionSpec("f", "Do.", {}, lambda params: "x"))
-    assert Offers([one, two]).toolset((), CTX).targets["f"].executor is one
+    assert ToolsetBuilder([one, two]).build((), CTX).targets["f"].executor is one
 
 
 # --- tool_choice -----------------------------------------------------------------------------------------------
 
 
-def test_choices_in_words(offers: Offers) -> None:
-    tools = toolset(offers, CLIENT)
+def test_choices_in_words(toolsets: ToolsetBuilder) -> None:
+    tools = toolset(toolsets, CLIENT)
     assert read_choice(None, tools).upstream is None or read_choice(None, tools).echo == "auto"
     assert read_choice("auto", tools).upstream == "auto"
     assert read_choice("required", tools).upstream == "required"
@@ -126,22 +126,22 @@ def test_choices_in_words(offers: Offers) -> None:
     assert (none.upstream, none.permits("mine")) == ("none", False)
 
 
-def test_a_forced_function_and_a_forced_hosted_tool(offers: Offers) -> None:
-    tools = toolset(offers, CLIENT, {"type": "find"})
+def test_a_forced_function_and_a_forced_hosted_tool(toolsets: ToolsetBuilder) -> None:
+    tools = toolset(toolsets, CLIENT, {"type": "find"})
     assert read_choice({"type": "function", "name": "mine"}, tools).upstream == {"type": "function", "name": "mine"}
     hosted = read_choice({"type": "find"}, tools)
     assert (hosted.upstream, hosted.echo) == ({"type": "function", "name": "find"}, {"type": "find"})
 
 
-def test_what_was_required_is_relaxed_once_it_was_done(offers: Offers) -> None:
-    tools = toolset(offers, CLIENT)
+def test_what_was_required_is_relaxed_once_it_was_done(toolsets: ToolsetBuilder) -> None:
+    tools = toolset(toolsets, CLIENT)
     assert read_choice("required", tools).relaxed().upstream == "auto"
     assert read_choice({"type": "function", "name": "mine"}, tools).relaxed().upstream == "auto"
     assert read_choice("none", tools).relaxed().upstream == "none"
 
 
-def test_allowed_tools_leave_all_visible_and_permit_some(offers: Offers) -> None:
-    tools = toolset(offers, CLIENT, {"type": "find"})
+def test_allowed_tools_leave_all_visible_and_permit_some(toolsets: ToolsetBuilder) -> None:
+    tools = toolset(toolsets, CLIENT, {"type": "find"})
     choice = read_choice({"type": "allowed_tools", "mode": "required", "tools": [{"type": "find"}]}, tools)
     assert choice.upstream == "required"
     assert (choice.permits("find"), choice.permits("mine")) == (True, False)
@@ -161,9 +161,9 @@ def test_allowed_tools_leave_all_visible_and_permit_some(offers: Offers) -> None
         {"type": "allowed_tools", "mode": "maybe", "tools": [{"type": "function", "name": "mine"}]},
     ],
 )
-def test_a_choice_that_cannot_be_served_is_a_400(offers: Offers, choice: Any) -> None:
+def test_a_choice_that_cannot_be_served_is_a_400(toolsets: ToolsetBuilder, choice: Any) -> None:
     with pytest.raises(BadRequestError) as caught:
-        read_choice(choice, toolset(offers, CLIENT))
+        read_choice(choice, toolset(toolsets, CLIENT))
     assert str(caught.value.param).startswith("tool_choice")
 
 

@@ -14,7 +14,7 @@ import pytest
 from antwort import Antwort, FunctionRegistry, FunctionSpec
 from antwort.config import Config, load_config
 from antwort.context import Context
-from antwort.engine.tools import Offers
+from antwort.engine.tools import ToolsetBuilder
 from antwort.errors import ConfigError, DefinitionError, StateError
 from antwort.provider import Provider, Route, function, route
 from antwort.testing import ScriptedBackend, turn
@@ -284,13 +284,13 @@ def test_what_a_provider_offers_on_request_is_offered_on_request() -> None:
 
     registry = FunctionRegistry()
     registry.register(Mixed())
-    offers = Offers([registry])
+    toolsets = ToolsetBuilder([registry])
     ctx = Context("t", scopes=frozenset({"*"}))
-    assert list(offers.toolset([], ctx).targets) == ["often"]
-    assert list(offers.toolset([{"type": "function", "name": "seldom"}], ctx).targets) == ["seldom", "often"]
+    assert list(toolsets.build([], ctx).targets) == ["often"]
+    assert list(toolsets.build([{"type": "function", "name": "seldom"}], ctx).targets) == ["seldom", "often"]
     other = FunctionRegistry()
     other.register(Mixed(), offer="on_request")
-    assert list(Offers([other]).toolset([], ctx).targets) == []
+    assert list(ToolsetBuilder([other]).build([], ctx).targets) == []
 
 
 # --- programs -----------------------------------------------------------------------------------------------------

@@ -136,7 +136,7 @@ class Dispatch:
     def _begin(self, call: ModelCall, choice: Choice) -> ServerCall:
         """Decide whether a call is executed, make its item, tell its phases, and take it into the journal."""
         target = self._plan.toolset.targets.get(call.name)
-        refusal = self._refusal(call, target, choice)
+        refusal = self._admit(call, target, choice)
         record: JSON = {
             "call_id": call.call_id,
             "name": call.name,
@@ -169,8 +169,8 @@ class Dispatch:
         sources = self._plan.ctx.sources.noting()
         return ServerCall(call.call_id, call.name, call.arguments, target, sources, refusal, entry, position, index)
 
-    def _refusal(self, call: ModelCall, target: Target | None, choice: Choice) -> str | None:
-        """Return why a call is not executed, for the model to read; count one that is."""
+    def _admit(self, call: ModelCall, target: Target | None, choice: Choice) -> str | None:
+        """Count a call that is executed; return why one is not, for the model to read."""
         plan, totals = self._plan, self._totals
         if target is None:
             names = ", ".join(name for name in plan.toolset.targets if choice.permits(name))
@@ -335,19 +335,14 @@ def _fields(function: str, given: Any) -> JSON:
 
 
 def _gated(fields: JSON, includes: Any, asked: frozenset[str]) -> JSON:
-    """Leave out of an item's fields what only a request sees that asks for it."""
+    """Return an item's fields without what only a request sees that asks for it."""
+    shown = dict(fields)
     for value, path in includes.items():
         if value in asked:
             continue
         *parents, last = path.split(".")
-        holder: Any = fields
-        for parent in parents:
-            holder = dict(holder[parent]) if isinstance(holder, dict) and isinstance(holder.get(parent), dict) else None
-            if holder is None:
-                break
         if not parents:
-            fields.pop(last, None)  # an item that always shows the field has it since the call began
-        elif holder is not None and len(parents) == 1:
-            holder.pop(last, None)
-            fields[parents[0]] = holder
-    return fields
+            shown.pop(last, None)  # an item that always shows the field has it since the call began
+        elif len(parents) == 1 and isinstance(shown.get(parents[0]), dict):
+            shown[parents[0]] = {name: field for name, field in shown[parents[0]].items() if name != last}
+    return shown

@@ -80,3 +80,9 @@ class Ending:
         await self._journal.finish(self._response)
         self._metrics.count_response(status)
         await self._emitter.flush()
+
+
+async def end_unanswered(response: ResponseObject, journal: Journal) -> None:
+    """End a response that is only to be read, and for which no model is asked; nobody has been told of it yet."""
+    response.status, response.completed_at, response.usage = "completed", response.created_at, Usage()
+    await journal.finish(response)

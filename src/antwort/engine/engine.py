@@ -19,7 +19,7 @@ from antwort.engine.loop import Loop
 from antwort.engine.model_turn import model_request
 from antwort.engine.plan import Plan, Planner
 from antwort.engine.telemetry import TurnMetrics
-from antwort.engine.tools import Offers
+from antwort.engine.tools import ToolsetBuilder
 from antwort.engine.totals import Totals
 from antwort.engine.window import compaction_item
 from antwort.errors import NotFoundError
@@ -67,7 +67,7 @@ class Engine:
         planner = Planner(
             settings,
             agents,
-            Offers(executors),
+            ToolsetBuilder(executors),
             models=models,
             store=store,
             sealer=sealer,
@@ -92,7 +92,7 @@ class Engine:
             return Journal(None, _NOWHERE, entries)
         return Journal(None, self.record(plan), entries, conversations=self.store.conversations)
 
-    def window(self, plan: Plan, journal: Journal) -> list[JournalEntry]:
+    def entries_so_far(self, plan: Plan, journal: Journal) -> list[JournalEntry]:
         """Return all that a response has read and said, for whoever continues it without the store."""
         return [*plan.history, *journal.entries]
 

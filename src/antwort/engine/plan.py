@@ -28,7 +28,7 @@ from antwort.engine.parameters import (
     new_response,
     read_include,
 )
-from antwort.engine.tools import Choice, Offers, Toolset, read_choice
+from antwort.engine.tools import Choice, Toolset, ToolsetBuilder, read_choice
 from antwort.engine.window import Seals
 from antwort.errors import BadRequestError, NotFoundError, did_you_mean
 from antwort.scopes import CONVERSATIONS_READ, CONVERSATIONS_WRITE, RESPONSES_READ
@@ -92,7 +92,7 @@ class Planner:
         self,
         settings: EngineConfig,
         agents: Mapping[str, AgentConfig],
-        offers: Offers,
+        toolsets: ToolsetBuilder,
         *,
         models: ModelRouter,
         store: Store,
@@ -102,7 +102,7 @@ class Planner:
     ) -> None:
         self._settings = settings
         self._agents = agents
-        self._offers = offers
+        self._toolsets = toolsets
         self._models = models
         self._store = store
         self._sealer = sealer
@@ -183,7 +183,7 @@ class Planner:
             response.agent = name
         deadline = None if self._settings.deadline is None else time.monotonic() + self._settings.deadline
         ctx = ctx.with_(response_id=response.id, agent=Agent(name or "root"), deadline=ctx.deadline or deadline)
-        toolset = self._offers.toolset(create.tools or (), ctx, profile.functions)
+        toolset = self._toolsets.build(create.tools or (), ctx, profile.functions)
         choice = read_choice(create.tool_choice, toolset)
         response.tools, response.tool_choice = toolset.echo, choice.echo
         return Decision(

@@ -65,14 +65,14 @@ class Toolset:
         return frozenset(other for other, target in self.targets.items() if target.options is options)
 
 
-class Offers:
+class ToolsetBuilder:
     """Puts together, for each request, what the executors offer and what the request brings."""
 
     def __init__(self, executors: Sequence[ToolExecutor]) -> None:
         self._executors = executors
         self._definitions: WeakKeyDictionary[FunctionSpec, JSON] = WeakKeyDictionary()
 
-    def toolset(self, tools: Sequence[JSON], ctx: Context, functions: Iterable[str] | None = None) -> Toolset:
+    def build(self, tools: Sequence[JSON], ctx: Context, functions: Iterable[str] | None = None) -> Toolset:
         """Return the functions of a request.
 
         The request's own functions come first and hide ours of the same name. `functions`, if given, are all that is

@@ -14,9 +14,9 @@ from starlette.types import Message, Receive, Send
 from antwort.concurrency.large_work import MUCH
 from antwort.config import ServerConfig
 from antwort.context import Context, Principal
+from antwort.engine.ending import end_unanswered
 from antwort.engine.engine import Engine
 from antwort.engine.events import Events, replay_response
-from antwort.engine.plan import Plan
 from antwort.errors import APIError, BadRequestError, PermissionDeniedError, RateLimitError
 from antwort.observability import bind_log_context
 from antwort.runs.limits import TenantLimits
@@ -25,7 +25,6 @@ from antwort.server.sockets.memory import Memory
 from antwort.server.sockets.messages import ClientMessage, MessageStream, error_message, read_message
 from antwort.server.sse import Heartbeats
 from antwort.web.answers import as_api_error
-from antwort.wire.responses import Usage
 
 logger = logging.getLogger(__name__)
 
@@ -187,16 +186,15 @@ class Connection:
             with limits.making(ctx.tenant), self._served.heartbeats.watching(stream):
                 await engine.loop(plan, journal, stream).run()
         else:
-            complete(plan)
-            await journal.finish(plan.response)
+            await end_unanswered(plan.response, journal)
             replay_response(msgspec.to_builtins(plan.response), Events(stream.put))
         if plan.response.status == "failed":
             memory.forget(message.previous)
         elif plan.stored:
             memory.leave(message.lane)  # the store has it
         else:
-            window = engine.window(plan, journal)
-            memory.remember(message.lane, plan.response.id, window, previous=message.previous)
+            entries = engine.entries_so_far(plan, journal)
+            memory.remember(message.lane, plan.response.id, entries, previous=message.previous)
         await stream.flush()
 
     async def _refuse(self, error: APIError, lane: str | None) -> None:
@@ -211,14 +209,6 @@ class Connection:
         """Send a message; to a client that has left, nothing: the reader notices, and ends it all."""
         with contextlib.suppress(OSError, RuntimeError):  # the latter if the closing has begun
             await self._send(event)
-
-
-def complete(plan: Plan) -> None:
-    """Bring a response to its end without asking the model."""
-    response = plan.response
-    response.status = "completed"
-    response.completed_at = response.created_at
-    response.usage = Usage()
 
 
 def _too_many(limit: int) -> RateLimitError:
