@@ -5,23 +5,27 @@ from collections.abc import Iterable
 from starlette.requests import Request
 from starlette.types import Receive, Scope, Send
 
-from antwort.concurrency.threads import WorkerThreads
+from antwort.callables import HandlerKind, handler_kind
+from antwort.errors import DefinitionError
 from antwort.functions.provider_routes import ProviderRoutes
 from antwort.web.answers import json_response
 from antwort.web.asgi_scope import CONTEXT, ROUTE, authorize
 from antwort.web.routes import AsgiRoute, Route, RouteTable, no_route
 
-_THREADS = 4
-"""For handlers of the API that are written as plain `def`, if there are any."""
-
 
 class Router:
-    """Dispatch by path. A provider can add to the API but never take a part of it over."""
+    """Dispatch by path. A provider can add to the API but never take a part of it over.
+
+    Handlers of the API run on the event loop: one written as plain `def` is refused with a DefinitionError.
+    """
 
     def __init__(self, routes: Iterable[Route | AsgiRoute], providers: ProviderRoutes) -> None:
-        self._table: RouteTable[Route | AsgiRoute] = RouteTable(routes)
+        self._table: RouteTable[Route | AsgiRoute] = RouteTable()
+        for route in routes:
+            if isinstance(route, Route) and handler_kind(route.handler) is HandlerKind.SYNC:
+                raise DefinitionError(f"route {route}: a handler of the API must be written as `async def`")
+            self._table.add(route)
         self._providers = providers
-        self._threads = WorkerThreads(_THREADS)
 
     def pattern(self, method: str, path: str) -> str | None:
         """Return the path pattern of the route for a request, if there is one."""
@@ -55,5 +59,5 @@ class Router:
             await route.app(scope, receive, send)
             return
         scope["path_params"] = found.parameters
-        result = await route.call(context, Request(scope, receive), self._threads)
+        result = await route.call(context, Request(scope, receive))
         await json_response(result, route.status)(scope, receive, send)

@@ -1,4 +1,4 @@
-"""HTTP routes of providers: how they are declared, what their handlers get, and which one a path means."""
+"""HTTP routes, of the API and providers: how they are declared, what handlers get, and which one a path means."""
 
 import functools
 import inspect
@@ -106,15 +106,15 @@ class Route:
         return read_docstring(self.handler)[0] or self.summary
 
     @functools.cached_property
-    def _plan(self) -> dict[str, _Source]:
+    def _sources(self) -> dict[str, _Source]:
         """How each parameter of the handler is filled."""
-        plan = {name: self._source(name, self._hints.get(name)) for name in self._signature}
+        sources = {name: self._source(name, self._hints.get(name)) for name in self._signature}
         if any(parameter.required for parameter in self.query) and not any(h is Request for h in self._hints.values()):
             # A path parameter that nobody takes beside one of the query that has no default: a slip of the pen.
-            unused = [name for name in self.path_parameters if name not in plan]
+            unused = [name for name in self.path_parameters if name not in sources]
             if unused:
                 raise DefinitionError(f"route {self}: no parameter of the handler is named '{unused[0]}'")
-        return plan
+        return sources
 
     @functools.cached_property
     def _signature(self) -> Mapping[str, inspect.Parameter]:
@@ -187,18 +187,18 @@ class Route:
 
     def check(self) -> None:
         """Raise DefinitionError unless the route can be served and described."""
-        _ = self.pattern, self._plan
+        _ = self.pattern, self._sources
         if self._model is not None:
             try:
                 self._model.model_json_schema()
             except PydanticUserError as error:
                 raise DefinitionError(f"route {self}: the body has no JSON Schema: {error.message}") from error
 
-    async def call(self, ctx: Context | None, request: Request, threads: WorkerThreads) -> Any:
-        """Fill the handler's parameters and call it; one written as plain `def` on one of the threads."""
+    async def call(self, ctx: Context | None, request: Request, threads: WorkerThreads | None = None) -> Any:
+        """Fill the handler's parameters and call it; with threads, one written as plain `def` on one of them."""
         body = None if self._model is None else await read_model(request, self._model)
-        arguments = {name: source(ctx, request, body) for name, source in self._plan.items()}
-        if handler_kind(self.handler) is HandlerKind.SYNC:  # on a thread, so that it cannot hold up other requests
+        arguments = {name: source(ctx, request, body) for name, source in self._sources.items()}
+        if threads is not None and handler_kind(self.handler) is HandlerKind.SYNC:  # others must not wait for it
             result = await threads.run(functools.partial(self.handler, **arguments))
         else:
             result = self.handler(**arguments)
