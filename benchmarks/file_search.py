@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 from antwort.providers.file_search.vectors.base import Query, collection_name, shared_collection_name
 from benchmarks.chunks import Store
+from benchmarks.databases import DATABASES, MeasuredDatabase
 from benchmarks.measure import BenchmarkError, Row
-from benchmarks.places import PLACES, Place
 
 BAR = 1.5
 """How much longer a search may take with the stores of others: not at all, but machines are noisy."""
@@ -45,7 +45,7 @@ def file_search_rows(*, full: bool) -> list[Row]:
     """Measure every database; only with the large counts, as a small one says nothing."""
     if not full:
         return []
-    return [row for name in PLACES for row in database_rows(name, Scale())]
+    return [row for name in DATABASES for row in database_rows(name, Scale())]
 
 
 def database_rows(name: str, scale: Scale) -> list[Row]:
@@ -54,31 +54,31 @@ def database_rows(name: str, scale: Scale) -> list[Row]:
 
 
 async def _database_rows(name: str, scale: Scale) -> list[Row]:
-    async with PLACES[name]() as place:
-        rows = await size_rows(place, scale)
+    async with DATABASES[name]() as database:
+        rows = await size_rows(database, scale)
     for shared in (False, True):
-        async with PLACES[name]() as place:
-            rows += await tenant_rows(place, scale, shared=shared)
+        async with DATABASES[name]() as database:
+            rows += await tenant_rows(database, scale, shared=shared)
     return [Row(f"{name}: {row.what}", row.value, row.unit, row.bar) for row in rows]
 
 
-async def size_rows(place: Place, scale: Scale) -> list[Row]:
+async def size_rows(database: MeasuredDatabase, scale: Scale) -> list[Row]:
     """Measure one large store: how long it takes to fill and to search, what it needs, and whether it finds."""
     store = Store("own", scale.chunks, DIMENSIONS)
     name = collection_name(store.id)
-    before, mapped = place.memory(), place.mapped()
+    before, mapped = database.memory(), database.mapped()
     started = time.perf_counter()
-    await fill(place, name, store)
+    await fill(database, name, store)
     filled = time.perf_counter() - started
-    await settled(place, scale.rest, IDLE)
-    await times(place, name, store.queries(scale.queries // 10))  # warm up
-    taken, found = await times(place, name, store.queries(scale.queries))
-    hybrid, _ = await times(place, name, store.queries(scale.queries, hybrid=True))
+    await settled(database, scale.rest, IDLE)
+    await times(database, name, store.queries(scale.queries // 10))  # warm up
+    taken, found = await times(database, name, store.queries(scale.queries))
+    hybrid, _ = await times(database, name, store.queries(scale.queries, hybrid=True))
     what = f"{scale.chunks:,} chunks"
     return [
         Row(f"{what}, written", filled, "s"),
-        Row(f"{what}, memory", place.memory() - before, "MB"),
-        Row(f"{what}, files in memory", place.mapped() - mapped, "MB"),
+        Row(f"{what}, memory", database.memory() - before, "MB"),
+        Row(f"{what}, files in memory", database.mapped() - mapped, "MB"),
         Row(f"{what}, search by vector, p50", percentile(taken, 50), "ms"),
         Row(f"{what}, search by vector, p99", percentile(taken, 99), "ms"),
         Row(f"{what}, the nearest one is found", found / scale.queries * 100, "%"),
@@ -87,7 +87,7 @@ async def size_rows(place: Place, scale: Scale) -> list[Row]:
     ]
 
 
-async def tenant_rows(place: Place, scale: Scale, *, shared: bool) -> list[Row]:
+async def tenant_rows(database: MeasuredDatabase, scale: Scale, *, shared: bool) -> list[Row]:
     """Measure a search of one store, alone and beside those of others: in collections of their own, or in one."""
     own = Store("own", scale.own, DIMENSIONS, shared=shared)
     others = [Store(f"t{n}", scale.theirs, DIMENSIONS, seed=n, shared=shared) for n in range(1, scale.tenants + 1)]
@@ -96,16 +96,16 @@ async def tenant_rows(place: Place, scale: Scale, *, shared: bool) -> list[Row]:
         return shared_collection_name(DIMENSIONS) if shared else collection_name(store.id)
 
     async def median() -> float:
-        await settled(place, scale.rest, CROWDED)
-        rounds = [await times(place, name(own), own.queries(scale.queries // 5)) for _ in range(scale.rounds + 1)]
+        await settled(database, scale.rest, CROWDED)
+        rounds = [await times(database, name(own), own.queries(scale.queries // 5)) for _ in range(scale.rounds + 1)]
         return statistics.median(percentile(taken, 50) for taken, _ in rounds[1:])  # the first one warms up
 
-    await fill(place, name(own), own)
-    alone, before = await median(), place.memory()
+    await fill(database, name(own), own)
+    alone, before = await median(), database.memory()
     for store in others:
-        await fill(place, name(store), store)
+        await fill(database, name(store), store)
     beside = await median()
-    taken = [one for store in others for one in (await times(place, name(store), store.queries(1)))[0]]
+    taken = [one for store in others for one in (await times(database, name(store), store.queries(1)))[0]]
     what = f"{scale.own:,} chunks, {'shared collection' if shared else 'own collection'}"
     return [
         Row(f"{what}, alone, p50", alone, "ms"),
@@ -113,40 +113,40 @@ async def tenant_rows(place: Place, scale: Scale, *, shared: bool) -> list[Row]:
         Row(f"{what}, beside {scale.tenants:,} other tenants", beside / alone, "\N{MULTIPLICATION SIGN} alone", BAR),
         Row(f"{what}, each of the {scale.tenants:,} others in turn, p50", percentile(taken, 50), "ms"),
         Row(f"{what}, each of the {scale.tenants:,} others in turn, p99", percentile(taken, 99), "ms"),
-        Row(f"{what}, memory of {scale.tenants:,} other tenants", place.memory() - before, "MB"),
+        Row(f"{what}, memory of {scale.tenants:,} other tenants", database.memory() - before, "MB"),
     ]
 
 
-async def fill(place: Place, name: str, store: Store) -> None:
+async def fill(database: MeasuredDatabase, name: str, store: Store) -> None:
     """Create a collection, and write all chunks of a store to it."""
-    await place.backend.create_collection(name, store.dimensions)
+    await database.backend.create_collection(name, store.dimensions)
     for batch in store.batches():
-        await place.backend.upsert(name, batch)
+        await database.backend.upsert(name, batch)
 
 
-async def times(place: Place, name: str, queries: Iterable[tuple[str, Query]]) -> tuple[list[float], int]:
+async def times(database: MeasuredDatabase, name: str, queries: Iterable[tuple[str, Query]]) -> tuple[list[float], int]:
     """Return the milliseconds of each search, and how many found first what they should."""
     taken, right = [], 0
     for wanted, query in queries:
         started = time.perf_counter()
-        hits = await place.backend.search(name, query)
+        hits = await database.backend.search(name, query)
         taken.append((time.perf_counter() - started) * 1e3)
         if not hits:
-            raise BenchmarkError(f"{place.backend.name}: a search found nothing")
+            raise BenchmarkError(f"{database.backend.name}: a search found nothing")
         right += hits[0].id == wanted
     return taken, right
 
 
-async def settled(place: Place, rest: float, idle: float) -> None:
+async def settled(database: MeasuredDatabase, rest: float, idle: float) -> None:
     """Wait until the database has nothing to do: some go on building their indexes after a write."""
     deadline = time.monotonic() + PATIENCE
-    spent = place.cpu_seconds()
+    spent = database.cpu_seconds()
     while time.monotonic() < deadline:
         await asyncio.sleep(rest)
-        before, spent = spent, place.cpu_seconds()
+        before, spent = spent, database.cpu_seconds()
         if spent - before < idle * rest:
             return
-    raise BenchmarkError(f"{place.backend.name} is still busy after {PATIENCE} seconds")
+    raise BenchmarkError(f"{database.backend.name} is still busy after {PATIENCE} seconds")
 
 
 def percentile(values: list[float], percent: int) -> float:

@@ -165,7 +165,7 @@ class Bench:
 
 
 @contextlib.contextmanager
-def bench() -> Iterator[Bench]:
+def open_bench() -> Iterator[Bench]:
     """Give a bench with its mock backend running."""
     cores = available_cores()
     if cores.shared:
@@ -186,11 +186,11 @@ def request(port: int, method: str, path: str, body: str | None, headers: Mappin
         return answer.status, answer.read(2000).decode(errors="replace")
 
 
-def cpu_rows(place: Bench, targets: Sequence[Target], work: Sequence[Workload], *, rounds: int) -> list[Row]:
+def cpu_rows(bench: Bench, targets: Sequence[Target], work: Sequence[Workload], *, rounds: int) -> list[Row]:
     """Measure CPU microseconds per request and event of R and of every target, in interleaved rounds."""
-    reference = reference_target(place.mock.port)
+    reference = reference_target(bench.mock.port)
     with contextlib.ExitStack() as stack:
-        servers = [(target, stack.enter_context(place.server(target))) for target in (reference, *targets)]
+        servers = [(target, stack.enter_context(bench.server(target))) for target in (reference, *targets)]
         plan = [
             (target, server, workload)
             for workload in work
@@ -201,7 +201,7 @@ def cpu_rows(place: Bench, targets: Sequence[Target], work: Sequence[Workload], 
         for taken in range(-1, rounds):
             for target, server, workload in plan:
                 before = server.cpu_seconds()
-                place.run(server, target, workload)
+                bench.run(server, target, workload)
                 spent = (server.cpu_seconds() - before) / (workload.requests * workload.events)
                 if taken >= 0:  # the first round warms up
                     costs[target.name, workload.name].append(spent * 1e6)
@@ -226,7 +226,7 @@ def _rows_of(workload: Workload, targets: Sequence[str], medians: Mapping[tuple[
         )
 
 
-def idle_rows(place: Bench, *, repeat: int) -> list[Row]:
+def idle_rows(bench: Bench, *, repeat: int) -> list[Row]:
     """Measure the server with embedded defaults: time to the first answer, memory at rest; and the time of `--help`."""
     started, resident, helped = [], [], []
     environment = clean_environment()
@@ -234,11 +234,11 @@ def idle_rows(place: Bench, *, repeat: int) -> list[Row]:
         begun = time.perf_counter()
         subprocess.run([*ANTWORT, "--help"], stdout=subprocess.DEVNULL, env=environment, timeout=60, check=True)
         helped.append(time.perf_counter() - begun)
-        folder = place.folder / f"idle-{number}"
+        folder = bench.folder / f"idle-{number}"
         folder.mkdir()
         command = (*ANTWORT, "serve", "--port", "0", "--data-dir", str(folder / "data"))
         begun = time.perf_counter()
-        with running(command, core=place.cores.server, cwd=folder) as server:
+        with running(command, core=bench.cores.server, cwd=folder) as server:
             status, answer = request(server.port, "GET", "/healthz", None, {})
             if status != 200:
                 raise BenchmarkError(f"/healthz answered {status}: {answer}")
@@ -251,7 +251,7 @@ def idle_rows(place: Bench, *, repeat: int) -> list[Row]:
     ]
 
 
-def stream_rows(place: Bench, targets: Sequence[Target], *, streams: int = IDLE_STREAMS) -> list[Row]:
+def stream_rows(bench: Bench, targets: Sequence[Target], *, streams: int = IDLE_STREAMS) -> list[Row]:
     """Measure the memory of a stream that is open and silent."""
     rows = []
     warm = Workload("warm-up", {"model": "burst-20", "input": QUESTION, "store": False, "stream": True}, 64, bar=0)
@@ -259,11 +259,11 @@ def stream_rows(place: Bench, targets: Sequence[Target], *, streams: int = IDLE_
     hold = Workload("open streams", silent, streams, bar=40, connections=streams)
     for target in targets:
         size = None
-        with place.server(target) as server:
+        with bench.server(target) as server:
             if server:
-                place.run(server, target, warm)
+                bench.run(server, target, warm)
                 before = server.resident_bytes()
-                with place.held(server, target, hold):
+                with bench.held(server, target, hold):
                     size = (server.resident_bytes() - before) / streams / 1024
         bar = None if target.name == REFERENCE else hold.bar
         rows.append(Row(f"{target.name}: memory of an idle stream, {streams:,} open", size, "KiB", bar))
@@ -274,10 +274,10 @@ def gateway_rows(*, full: bool) -> list[Row]:
     """Take every measurement of the gateway."""
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # a proxy has two sockets for each stream
-    with bench() as place:
-        antwort = antwort_target(place.mock_url, place.folder)
-        rows = cpu_rows(place, [antwort], workloads(scale=2 if full else 1), rounds=31 if full else 15)
-        rows += idle_rows(place, repeat=7 if full else 3)
+    with open_bench() as bench:
+        antwort = antwort_target(bench.mock_url, bench.folder)
+        rows = cpu_rows(bench, [antwort], workloads(scale=2 if full else 1), rounds=31 if full else 15)
+        rows += idle_rows(bench, repeat=7 if full else 3)
         if full:
-            rows += stream_rows(place, [reference_target(place.mock.port), antwort])
+            rows += stream_rows(bench, [reference_target(bench.mock.port), antwort])
     return rows

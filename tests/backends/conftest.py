@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from antwort.backends import ChatBackend, ModelRequest, ResponsesBackend
+from antwort.backends import ChatBackend, CircuitBreaker, ModelRequest, ResponsesBackend
 from antwort.config import BackendConfig
 from antwort.types import JSON
 from antwort.wire.responses import Usage
@@ -213,6 +213,12 @@ async def connect(server: ModelServer) -> AsyncIterator[Connect]:
     yield build
     for backend in opened:
         await backend.close()
+
+
+async def wait_until_examined(breaker: CircuitBreaker) -> None:
+    """Wait until it is known that the server is there, however long that takes."""
+    if (task := breaker._task) is not None:
+        await asyncio.wait([task])
 
 
 ConnectResponses = Callable[..., ResponsesBackend]

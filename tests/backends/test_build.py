@@ -5,7 +5,17 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from tests.backends.conftest import ANSWER, HELLO, Exchange, ModelServer, Notes, a_request, reply, stream
+from tests.backends.conftest import (
+    ANSWER,
+    HELLO,
+    Exchange,
+    ModelServer,
+    Notes,
+    a_request,
+    reply,
+    stream,
+    wait_until_examined,
+)
 
 from antwort.backends import Guarded, ModelRouter, build_router
 from antwort.config import Config
@@ -73,7 +83,7 @@ async def test_a_server_that_is_down_is_left_alone_until_it_answers(
         server.scripts[0] = reply(ANSWER if api == "chat" else {"status": "completed", "output": [MESSAGE]})
         guarded = (await router.resolve("m")).backend
         assert isinstance(guarded, Guarded)
-        await guarded.breaker.settled()
+        await wait_until_examined(guarded.breaker)
         await run(router, notes)
     assert notes.said() == "Hello"
 

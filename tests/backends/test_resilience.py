@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 import pytest
-from tests.backends.conftest import Notes, a_request
+from tests.backends.conftest import Notes, a_request, wait_until_examined
 from typing_extensions import override
 
 from antwort.backends import CircuitBreaker, Fallback, Guarded, ModelInfo, ModelRequest, Retrying, TurnSink
@@ -226,7 +226,7 @@ async def test_a_server_that_is_away_is_left_alone_until_a_probe_is_answered(not
     assert len(server.asked) == 3
     await probes.step()
     probes.rested.set()
-    await guarded.breaker.settled()
+    await wait_until_examined(guarded.breaker)
     server.failures.clear()
     await guarded.run(a_request(), notes)
     assert notes.said() == "local says hello"
@@ -241,7 +241,7 @@ async def test_a_probe_that_breaks_is_not_the_last(notes: Notes, caplog: pytest.
     assert guarded.breaker.state is CircuitState.OPEN
     assert "'local' could not be asked for a sign of life" in caplog.text
     probes.rested.set()
-    await guarded.breaker.settled()
+    await wait_until_examined(guarded.breaker)
     server.failures.clear()
     await guarded.run(a_request(), notes)
     assert notes.said() == "local says hello"
@@ -263,7 +263,7 @@ async def test_failures_of_requests_do_not_open_the_breaker_of_a_server_that_is_
     guarded = Guarded(server, probes.breaker(max_failures=3))
     for _ in range(2):
         await fail(guarded, 3)
-        await guarded.breaker.settled()
+        await wait_until_examined(guarded.breaker)
         assert guarded.breaker.state is CircuitState.CLOSED
     assert probes.answers == []
     assert len(server.asked) == 6
@@ -315,10 +315,10 @@ async def test_a_server_that_stays_away_is_asked_ever_less_often_but_never_given
 async def test_one_probe_runs_however_many_requests_fail() -> None:
     probes = Probes(False)
     guarded = Guarded(always(DOWN), probes.breaker())
-    guarded.breaker.failure()
-    guarded.breaker.failure()
+    guarded.breaker.note_failure()
+    guarded.breaker.note_failure()
     await probes.resting.wait()
-    guarded.breaker.failure()
+    guarded.breaker.note_failure()
     assert probes.answers == []
     await guarded.close()
 
@@ -344,13 +344,13 @@ async def test_an_answer_that_begins_closes_the_breaker_before_it_ends() -> None
     guarded = Guarded(Slow(), breaker)
     under_way = asyncio.create_task(guarded.run(a_request(), Looking()))
     await asked.wait()
-    breaker.failure()
+    breaker.note_failure()
     await probes.resting.wait()
     gate.set()
     await under_way
     assert seen == [CircuitState.OPEN, CircuitState.CLOSED]
     probes.rested.set()
-    await breaker.settled()
+    await wait_until_examined(breaker)
     assert len(probes.pauses) == 1
 
 
@@ -362,7 +362,7 @@ async def test_closing_a_backend_ends_its_probe() -> None:
     await probes.resting.wait()
     await guarded.close()
     assert not guarded.breaker.examining
-    guarded.breaker.failure()  # of a request that was under way
+    guarded.breaker.note_failure()  # of a request that was under way
     assert not guarded.breaker.examining
     assert server.asked[-1] == "closed"
 
@@ -528,7 +528,7 @@ async def test_all_wrappers_pass_counts_and_windows_through() -> None:
 async def test_a_server_that_is_left_alone_is_not_asked_to_count() -> None:
     server, probes = Server(), Probes(False)
     backend = Guarded(server, probes.breaker())
-    backend.breaker.failure()
+    backend.breaker.note_failure()
     await probes.resting.wait()
     assert await backend.count_tokens(a_request()) is None
     assert server.asked == []

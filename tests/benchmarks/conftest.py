@@ -2,16 +2,16 @@ from collections.abc import Iterator
 
 import pytest
 
-from benchmarks.gateway import Bench, Target, bench, reference_target
+from benchmarks.gateway import Bench, Target, open_bench, reference_target
 
 
 @pytest.fixture
-def place() -> Iterator[Bench]:
+def bench() -> Iterator[Bench]:
     """A bench with its mock backend running."""
-    with bench() as place:
-        yield place
+    with open_bench() as bench:
+        yield bench
 
 
 @pytest.fixture
-def reference(place: Bench) -> Target:
-    return reference_target(place.mock.port)
+def reference(bench: Bench) -> Target:
+    return reference_target(bench.mock.port)

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from benchmarks.chunks import Store
+from benchmarks.databases import DATABASES
 from benchmarks.file_search import Scale, database_rows, file_search_rows, percentile
-from benchmarks.places import PLACES
 
 
 def alive(pid: int) -> bool:
@@ -21,7 +21,7 @@ def alive(pid: int) -> bool:
 SMALL = Scale(chunks=600, queries=20, own=100, tenants=4, theirs=5, rounds=1, rest=0.05)
 
 
-@pytest.mark.parametrize("name", PLACES)
+@pytest.mark.parametrize("name", DATABASES)
 def test_every_database_is_measured(name: str) -> None:
     rows = database_rows(name, SMALL)
     assert [(row.what.removeprefix(f"{name}: "), row.unit, row.bar) for row in rows] == [
@@ -51,19 +51,19 @@ def test_every_database_is_measured(name: str) -> None:
 
 
 async def test_the_memory_and_the_work_of_a_database_are_seen() -> None:
-    for opened in PLACES.values():
-        async with opened() as place:
-            assert place.memory() > 1
-            assert place.mapped() > 1
-            assert place.cpu_seconds() > 0
-            assert os.getpid() not in place.processes()
+    for opened in DATABASES.values():
+        async with opened() as database:
+            assert database.memory() > 1
+            assert database.mapped() > 1
+            assert database.cpu_seconds() > 0
+            assert os.getpid() not in database.processes()
 
 
 async def test_no_process_is_left() -> None:
-    for opened in PLACES.values():
+    for opened in DATABASES.values():
         with pytest.raises(RuntimeError):
-            async with opened() as place:
-                pids = place.processes()
+            async with opened() as database:
+                pids = database.processes()
                 assert pids
                 raise RuntimeError
         assert not any(map(alive, pids))

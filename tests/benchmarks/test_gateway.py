@@ -43,8 +43,8 @@ def answering(status: int) -> Target:
     return Target("other", (sys.executable, "-c", SERVER.format(status=status)))
 
 
-def test_figures_and_ratios_are_taken_for_r_and_for_each_target(place: Bench, reference: Target) -> None:
-    rows = cpu_rows(place, [replace(reference, name="twin")], [WHOLE, STORED, STREAMED], rounds=1)
+def test_figures_and_ratios_are_taken_for_r_and_for_each_target(bench: Bench, reference: Target) -> None:
+    rows = cpu_rows(bench, [replace(reference, name="twin")], [WHOLE, STORED, STREAMED], rounds=1)
     assert [(row.what, row.unit, row.bar) for row in rows] == [
         ("R: JSON request", "µs", None),
         ("twin: JSON request", "µs", None),
@@ -64,42 +64,42 @@ def test_figures_and_ratios_are_taken_for_r_and_for_each_target(place: Bench, re
     ids=["no such route", "no such option"],
 )
 def test_a_target_that_is_not_ready_is_told_without_failing(
-    place: Bench, target: Target, capsys: pytest.CaptureFixture[str]
+    bench: Bench, target: Target, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    _, row = cpu_rows(place, [target], [WHOLE], rounds=1)
+    _, row = cpu_rows(bench, [target], [WHOLE], rounds=1)
     assert row == Row("other: JSON request, against R", None, "\N{MULTIPLICATION SIGN} R", 4)
     assert table([row]).split("\n")[1].split("  ")[1:] == ["not available", f"≤ 4 {row.unit}"]
     assert "other is not available: " in capsys.readouterr().err
 
 
-def test_a_target_that_fails_is_an_error_with_its_answer(place: Bench) -> None:
+def test_a_target_that_fails_is_an_error_with_its_answer(bench: Bench) -> None:
     with pytest.raises(BenchmarkError, match="other answered 500"):
-        cpu_rows(place, [answering(500)], [WHOLE], rounds=1)
+        cpu_rows(bench, [answering(500)], [WHOLE], rounds=1)
 
 
-def test_a_server_that_ends_is_an_error_with_its_last_words(place: Bench) -> None:
+def test_a_server_that_ends_is_an_error_with_its_last_words(bench: Bench) -> None:
     command = (sys.executable, "-c", "raise SystemExit('no room')")
     with (
         pytest.raises(ServerExitError, match=r"ended with code 1:\nno room"),
-        running(command, core=place.cores.server),
+        running(command, core=bench.cores.server),
     ):
         pass
 
 
-def test_errors_under_load_are_not_counted_as_work(place: Bench, reference: Target) -> None:
+def test_errors_under_load_are_not_counted_as_work(bench: Bench, reference: Target) -> None:
     broken = replace(STREAMED, body={**STREAMED.body, "model": "unknown"})
     with pytest.raises(BenchmarkError, match="4 errors: status 502"):
-        cpu_rows(place, [], [broken], rounds=1)
+        cpu_rows(bench, [], [broken], rounds=1)
 
 
-def test_events_that_the_model_sent_and_the_server_did_not_are_missed(place: Bench) -> None:
+def test_events_that_the_model_sent_and_the_server_did_not_are_missed(bench: Bench) -> None:
     with pytest.raises(BenchmarkError, match="fewer events than the model sent"):
-        cpu_rows(place, [], [replace(STREAMED, events=500)], rounds=1)
+        cpu_rows(bench, [], [replace(STREAMED, events=500)], rounds=1)
 
 
-def test_servers_are_ended_also_after_an_error(place: Bench, reference: Target) -> None:
+def test_servers_are_ended_also_after_an_error(bench: Bench, reference: Target) -> None:
     pids = []
-    with pytest.raises(RuntimeError), place.server(reference) as server:
+    with pytest.raises(RuntimeError), bench.server(reference) as server:
         assert server is not None
         pids.append(server.pid)
         raise RuntimeError
@@ -107,20 +107,20 @@ def test_servers_are_ended_also_after_an_error(place: Bench, reference: Target) 
         os.kill(pids[0], 0)
 
 
-def test_cpu_time_and_memory_of_children_count(place: Bench) -> None:
-    with running((sys.executable, "-c", PARENT), core=place.cores.server) as server:
+def test_cpu_time_and_memory_of_children_count(bench: Bench) -> None:
+    with running((sys.executable, "-c", PARENT), core=bench.cores.server) as server:
         assert server.cpu_seconds() >= 0.5
         assert server.resident_bytes() > 5e6
 
 
-def test_the_time_to_the_first_answer_and_the_memory_at_rest_are_measured(place: Bench) -> None:
-    rows = idle_rows(place, repeat=1)
+def test_the_time_to_the_first_answer_and_the_memory_at_rest_are_measured(bench: Bench) -> None:
+    rows = idle_rows(bench, repeat=1)
     assert [(row.unit, row.bar) for row in rows] == [("s", 2), ("MB", 100), ("s", 0.3)]
     assert all(row.value is not None and row.value > 0 for row in rows)
 
 
-def test_open_streams_are_held_while_their_memory_is_read(place: Bench, reference: Target) -> None:
-    rows = stream_rows(place, [reference, answering(404)], streams=40)
+def test_open_streams_are_held_while_their_memory_is_read(bench: Bench, reference: Target) -> None:
+    rows = stream_rows(bench, [reference, answering(404)], streams=40)
     assert [(row.what, row.value is None, row.bar) for row in rows] == [
         ("R: memory of an idle stream, 40 open", False, None),
         ("other: memory of an idle stream, 40 open", True, 40),

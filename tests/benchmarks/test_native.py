@@ -15,43 +15,43 @@ from benchmarks.measure import BenchmarkError
 COMPLETIONS = "/v1/chat/completions"
 
 
-def load(place: Bench, body: dict[str, Any], *options: str, path: str = COMPLETIONS) -> tuple[int, dict[str, Any]]:
-    file = place.folder / "body.json"
+def load(bench: Bench, body: dict[str, Any], *options: str, path: str = COMPLETIONS) -> tuple[int, dict[str, Any]]:
+    file = bench.folder / "body.json"
     file.write_text(json.dumps(body))
-    command = [str(place.load), str(place.mock.port), path, str(file), *options]
+    command = [str(bench.load), str(bench.mock.port), path, str(file), *options]
     done = subprocess.run(command, capture_output=True, timeout=60, check=False)
     return done.returncode, json.loads(done.stdout)
 
 
 @pytest.mark.parametrize("model", ["burst-20", "paced-20"])
-def test_every_frame_of_every_stream_is_counted(place: Bench, model: str) -> None:
+def test_every_frame_of_every_stream_is_counted(bench: Bench, model: str) -> None:
     body = {"model": model, "stream": True, "messages": []}
-    code, report = load(place, body, "--connections", "3", "--requests", "7")
+    code, report = load(bench, body, "--connections", "3", "--requests", "7")
     frames = 1 + 20 + 1 + 1  # the role, the contents, the finish, the end mark
     assert (code, report["requests"], report["errors"], report["problem"]) == (0, 7, 0, "")
     assert report["events"] == 7 * frames
 
 
-def test_a_whole_answer_has_no_events(place: Bench) -> None:
-    code, report = load(place, {"model": "json", "messages": []}, "--connections", "4", "--requests", "9")
+def test_a_whole_answer_has_no_events(bench: Bench) -> None:
+    code, report = load(bench, {"model": "json", "messages": []}, "--connections", "4", "--requests", "9")
     assert (code, report["requests"], report["events"], report["errors"]) == (0, 9, 0, 0)
     assert report["bytes"] > 9 * 100
 
 
-def test_another_status_than_200_is_an_error(place: Bench) -> None:
-    code, report = load(place, {}, "--requests", "3", path="/nowhere")
+def test_another_status_than_200_is_an_error(bench: Bench) -> None:
+    code, report = load(bench, {}, "--requests", "3", path="/nowhere")
     assert (code, report["requests"], report["errors"], report["problem"]) == (1, 3, 3, "status 404")
 
 
-def test_the_time_limit_ends_the_load(place: Bench) -> None:
+def test_the_time_limit_ends_the_load(bench: Bench) -> None:
     body = {"model": "paced-5-600000", "stream": True, "messages": []}
-    code, report = load(place, body, "--connections", "2", "--requests", "2", "--seconds", "0.2")
+    code, report = load(bench, body, "--connections", "2", "--requests", "2", "--seconds", "0.2")
     assert (code, report["errors"], report["problem"]) == (1, 2, "the time limit was reached")
 
 
-def test_the_mock_streams_in_the_shape_of_chat_completions(place: Bench) -> None:
+def test_the_mock_streams_in_the_shape_of_chat_completions(bench: Bench) -> None:
     body = {"model": "burst-2", "stream": True, "stream_options": {"include_usage": True}, "messages": []}
-    frames = httpx.post(f"{place.mock_url}/chat/completions", json=body).text.split("\n\n")
+    frames = httpx.post(f"{bench.mock_url}/chat/completions", json=body).text.split("\n\n")
     assert frames[-2:] == ["data: [DONE]", ""]
     chunks = [json.loads(frame.removeprefix("data: ")) for frame in frames[:-2]]
     assert {(chunk["object"], chunk["model"]) for chunk in chunks} == {("chat.completion.chunk", "burst-2")}
@@ -65,13 +65,13 @@ def test_the_mock_streams_in_the_shape_of_chat_completions(place: Bench) -> None
     assert chunks[-1]["usage"] == {"prompt_tokens": 12, "completion_tokens": 2, "total_tokens": 14}
 
 
-def test_the_mock_refuses_to_stream_from_a_model_it_does_not_know(place: Bench) -> None:
-    answer = httpx.post(f"{place.mock_url}/chat/completions", json={"model": "json", "stream": True})
+def test_the_mock_refuses_to_stream_from_a_model_it_does_not_know(bench: Bench) -> None:
+    answer = httpx.post(f"{bench.mock_url}/chat/completions", json={"model": "json", "stream": True})
     assert (answer.status_code, answer.json()["error"]["code"]) == (404, "model_not_found")
 
 
-def test_the_mock_lists_its_models(place: Bench) -> None:
-    listed = httpx.get(f"{place.mock_url}/models").json()
+def test_the_mock_lists_its_models(bench: Bench) -> None:
+    listed = httpx.get(f"{bench.mock_url}/models").json()
     assert [model["id"] for model in listed["data"]] == ["json", "burst-100", "paced-100"]
 
 

@@ -24,8 +24,8 @@ CLOSING = [
 
 
 @pytest.fixture
-def url(place: Bench, reference: Target) -> Iterator[str]:
-    with place.server(reference) as server:
+def url(bench: Bench, reference: Target) -> Iterator[str]:
+    with bench.server(reference) as server:
         assert server is not None
         yield f"http://127.0.0.1:{server.port}/v1/responses"
 
@@ -67,9 +67,9 @@ def test_an_error_of_the_backend_is_not_taken_for_an_answer(url: str) -> None:
     assert httpx.post(url, json={"model": "unknown", "input": "Hello", "stream": True}).status_code == 502
 
 
-def test_requests_side_by_side_are_all_answered_in_full(place: Bench, reference: Target) -> None:
+def test_requests_side_by_side_are_all_answered_in_full(bench: Bench, reference: Target) -> None:
     body = {"model": "burst-300", "input": "Hello", "stream": True}
-    with place.server(reference) as server:
+    with bench.server(reference) as server:
         assert server is not None
-        report = place.run(server, reference, Workload("burst", body, requests=20, bar=1, events=300))
+        report = bench.run(server, reference, Workload("burst", body, requests=20, bar=1, events=300))
     assert (report["requests"], report["events"]) == (20, 20 * (4 + 300 + 4 + 1))

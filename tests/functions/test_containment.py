@@ -334,7 +334,7 @@ async def test_what_may_take_long_to_write_is_written_on_a_thread() -> None:
         return Nested(threads)
 
     assert (await registry.execute("lazy", {})).output == '["x","x","x"]'
-    assert set(threads) == {"antwort-function"}
+    assert set(threads) == {"antwort-worker"}
 
 
 async def test_the_time_limit_holds_while_a_result_is_written() -> None:

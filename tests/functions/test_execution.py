@@ -45,7 +45,7 @@ async def test_sync_async_and_generator_handlers_run(registry: FunctionRegistry)
         yield "a"
         yield "b"
 
-    assert (await registry.execute("on_a_thread", {})).output == "antwort-function"
+    assert (await registry.execute("on_a_thread", {})).output == "antwort-worker"
     assert (await registry.execute("on_the_loop", {})).output == threading.current_thread().name
     assert (await registry.execute("in_pieces", {})).output == "ab"
 
@@ -542,7 +542,7 @@ async def test_a_generator_returned_by_a_plain_function_is_drained_on_its_thread
 
     registry.register(FunctionSpec("numbers", "Count.", {}, numbers))
     assert (await registry.execute("numbers", {})).output == "[0,1,2]"
-    assert set(threads) == {"antwort-function"}
+    assert set(threads) == {"antwort-worker"}
 
 
 def test_a_plain_generator_function_is_refused(registry: FunctionRegistry) -> None:

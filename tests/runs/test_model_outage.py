@@ -109,7 +109,7 @@ def test_pauses_grow_are_random_and_respect_what_the_server_asks_for() -> None:
         pauses.append(pause)
         now[0] += pause
     assert pauses == [1, 2, 4, 8, 16, 30, 30, 9]
-    outage.over()
+    outage.reset()
     assert outage.pause(error) == 1
     assert outage.pause(RateLimitError("Slow down.", retry_after=20)) == 20
     assert outage.pause(ServiceUnavailableError("Away.", headers={"retry-after": "25"})) == 25

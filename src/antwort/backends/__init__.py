@@ -2,9 +2,9 @@
 
 from antwort.backends.base import ModelBackend, ModelInfo, ModelRequest, TurnSink
 from antwort.backends.breaker import CircuitBreaker
-from antwort.backends.build import build_router, build_routes
+from antwort.backends.build import build_router
 from antwort.backends.chat import ChatBackend
-from antwort.backends.resilience import Fallback, Guarded, Retrying, WatchedSink, watched
+from antwort.backends.resilience import Fallback, Guarded, Retrying
 from antwort.backends.responses import ResponsesBackend
 from antwort.backends.router import ModelRoute, ModelRouter, ModelTarget
 from antwort.backends.tokens import estimate_tokens
@@ -27,9 +27,6 @@ __all__ = [
     "Timeouts",
     "Transport",
     "TurnSink",
-    "WatchedSink",
     "build_router",
-    "build_routes",
     "estimate_tokens",
-    "watched",
 ]

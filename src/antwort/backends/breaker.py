@@ -62,23 +62,18 @@ class CircuitBreaker:
         """Whether the server is being asked for a sign of life."""
         return self._task is not None
 
-    def success(self) -> None:
+    def note_success(self) -> None:
         """Note that the server answered."""
         self._failures = 0
         if self.state is CircuitState.OPEN:
             self.state = CircuitState.CLOSED
             logger.info("The backend '%s' answers again.", self._name)
 
-    def failure(self) -> None:
+    def note_failure(self) -> None:
         """Note a failure that may be the server's."""
         self._failures += 1
         if self._failures >= self._max_failures and not self.examining and not self._closed:
             self._task = asyncio.create_task(self._examine())
-
-    async def settled(self) -> None:
-        """Wait until it is known that the server is there, however long that takes."""
-        if (task := self._task) is not None:
-            await asyncio.wait([task])
 
     async def close(self) -> None:
         """Ask no more; requests pass from now on."""
@@ -102,7 +97,7 @@ class CircuitBreaker:
             while self.state is CircuitState.OPEN:
                 await self._sleep(self._jitter(self._pause / 2, self._pause))
                 if await self._is_there():
-                    self.success()
+                    self.note_success()
                 self._pause = min(LONGEST_PAUSE, 2 * self._pause)
         finally:
             self._task = None

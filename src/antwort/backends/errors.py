@@ -83,6 +83,13 @@ def may_pass(error: APIError) -> bool:
     return isinstance(error, RateLimitError) or speaks_of_the_server(error)
 
 
+def asked_pause(error: APIError) -> float:
+    """Return the seconds that a server asked us to wait, 0 if it did not."""
+    if isinstance(error, RateLimitError):
+        return error.retry_after or 0.0
+    return retry_after(error.headers) or 0.0
+
+
 # --- what a server reports -------------------------------------------------------------------------------------------
 
 _SHOWN = 500
@@ -238,8 +245,8 @@ def _words(message: Any) -> str:
         return "; ".join(_words(entry) for entry in message)
     if isinstance(message, dict) and isinstance(message.get("msg"), str):
         steps = message.get("loc")
-        place = ".".join(str(step) for step in steps) if isinstance(steps, list) else ""
-        return f"{place}: {message['msg']}" if place else str(message["msg"])
+        path = ".".join(str(step) for step in steps) if isinstance(steps, list) else ""
+        return f"{path}: {message['msg']}" if path else str(message["msg"])
     return msgspec.json.encode(message).decode()
 
 

@@ -18,12 +18,12 @@ from antwort.backends.breaker import CircuitBreaker, CircuitState
 from antwort.backends.errors import (
     DEADLINE,
     UNAVAILABLE,
+    asked_pause,
     speaks_of_the_server,
     worth_another_backend,
     worth_another_try,
 )
-from antwort.errors import APIError, RateLimitError, ServiceUnavailableError
-from antwort.http_client import retry_after
+from antwort.errors import APIError, ServiceUnavailableError
 from antwort.types import JSON
 from antwort.wire.responses import Usage
 
@@ -236,7 +236,7 @@ class Retrying(BackendWrapper):
         """Return the seconds until the next try; None if there should be none."""
         if not worth_another_try(error):
             return None
-        asked = _asked_pause(error)
+        asked = asked_pause(error)
         if asked > LONGEST_WAIT:
             return None
         pause = max(asked, self._jitter(0.0, min(LONGEST_PAUSE, FIRST_PAUSE * 2**attempt)))
@@ -262,7 +262,7 @@ class Guarded(BackendWrapper):
                 headers={"retry-after": str(breaker.retry_after)},
             )
         watch = watched(sink)
-        watch.listen(breaker.success)
+        watch.listen(breaker.note_success)
         try:
             await self.backend.run(request, watch)
         except APIError as error:
@@ -270,9 +270,9 @@ class Guarded(BackendWrapper):
                 self._note(error)
             raise
         else:
-            breaker.success()
+            breaker.note_success()
         finally:
-            watch.forget(breaker.success)
+            watch.forget(breaker.note_success)
 
     @override
     async def count_tokens(self, request: ModelRequest) -> int | None:
@@ -285,9 +285,9 @@ class Guarded(BackendWrapper):
 
     def _note(self, error: APIError) -> None:
         if speaks_of_the_server(error):
-            self.breaker.failure()
+            self.breaker.note_failure()
         elif error.code != DEADLINE:
-            self.breaker.success()  # whatever it said, it is there
+            self.breaker.note_success()  # whatever it said, it is there
 
 
 class Fallback(BackendWrapper):
@@ -317,10 +317,3 @@ class Fallback(BackendWrapper):
                 raise
             logger.warning("The fallback failed too: %s", error.message)
             raise first from error
-
-
-def _asked_pause(error: APIError) -> float:
-    """Return the seconds a server asked us to wait."""
-    if isinstance(error, RateLimitError):
-        return error.retry_after or 0.0
-    return retry_after(error.headers) or 0.0

@@ -101,7 +101,7 @@ class _Worker:
     def __init__(self, pool: WorkerThreads) -> None:
         self._pool = pool
         self._jobs: SimpleQueue[tuple[Job, contextvars.Context] | None] = SimpleQueue()
-        threading.Thread(target=self._run, name="antwort-function", daemon=True).start()
+        threading.Thread(target=self._run, name="antwort-worker", daemon=True).start()
 
     def submit(self, job: Job) -> None:
         self._jobs.put((job, contextvars.copy_context()))

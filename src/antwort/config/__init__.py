@@ -1,19 +1,15 @@
 """Typed settings, loaded from a file, the environment and flags, each value with its origin."""
 
 from antwort.config.durations import (
-    Age,
     Duration,
-    Seconds,
     is_duration,
     read_age,
-    read_duration,
     short_duration,
     written_duration,
 )
 from antwort.config.engine import (
     AgentConfig,
     BackendConfig,
-    EncryptionConfig,
     EngineConfig,
     KeepConfig,
     OutboundConfig,
@@ -21,8 +17,7 @@ from antwort.config.engine import (
 )
 from antwort.config.load import LoadedConfig, Override, load_config, validate_settings
 from antwort.config.model import Config, FunctionsConfig, ObservabilityConfig, ProviderConfig
-from antwort.config.origins import Origin, ShownValue
-from antwort.config.secrets import MASK, is_secret_name, mask_urls, secret_values
+from antwort.config.secrets import mask_urls, secret_values
 from antwort.config.server import (
     ApiKeyConfig,
     AuthConfig,
@@ -32,14 +27,11 @@ from antwort.config.server import (
     RateConfig,
     ServerConfig,
     TenantLimitsConfig,
-    WebSocketConfig,
 )
 from antwort.config.settings import Settings
 from antwort.config.template import commented_config
 
 __all__ = [
-    "MASK",
-    "Age",
     "AgentConfig",
     "ApiKeyConfig",
     "AuthConfig",
@@ -47,7 +39,6 @@ __all__ = [
     "Config",
     "ConnectionsConfig",
     "Duration",
-    "EncryptionConfig",
     "EngineConfig",
     "FunctionsConfig",
     "JwtConfig",
@@ -55,25 +46,19 @@ __all__ = [
     "LimitsConfig",
     "LoadedConfig",
     "ObservabilityConfig",
-    "Origin",
     "OutboundConfig",
     "Override",
     "ProviderConfig",
     "RateConfig",
-    "Seconds",
     "ServerConfig",
     "Settings",
-    "ShownValue",
     "StorageConfig",
     "TenantLimitsConfig",
-    "WebSocketConfig",
     "commented_config",
     "is_duration",
-    "is_secret_name",
     "load_config",
     "mask_urls",
     "read_age",
-    "read_duration",
     "secret_values",
     "short_duration",
     "validate_settings",

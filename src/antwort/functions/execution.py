@@ -31,12 +31,12 @@ logger = logging.getLogger(__name__)
 
 _COLLECTED = 8
 """How many times the output limit a generator may yield before it is stopped."""
-_TURN = 0.005
-"""Seconds a generator may yield one piece after the other before somebody else has a turn."""
+_SLICE = 0.005
+"""Seconds a generator may yield one piece after the other before somebody else gets to run."""
 
 
 @dataclass(slots=True, eq=False)
-class Entry:
+class RegisteredFunction:
     """A function as the registry holds it."""
 
     spec: FunctionSpec
@@ -119,11 +119,11 @@ class Execution:
         """Return the worker threads of a provider, which its functions and routes share."""
         return self._threads.setdefault(provider, WorkerThreads(self._defaults.threads))
 
-    def entry(self, spec: FunctionSpec, provider: FunctionProvider) -> Entry:
+    def entry(self, spec: FunctionSpec, provider: FunctionProvider) -> RegisteredFunction:
         """Prepare a function for execution."""
         limit = spec.limits.concurrency or self._defaults.concurrency
         name, owner = spec.name, provider.name
-        return Entry(
+        return RegisteredFunction(
             spec,
             provider,
             Slots(limit) if limit is not None else None,
@@ -133,7 +133,7 @@ class Execution:
             f"call {name} ({owner})",
         )
 
-    async def run(self, entry: Entry, raw: str | bytes | Mapping[str, Any], ctx: Context) -> ToolResult:
+    async def run(self, entry: RegisteredFunction, raw: str | bytes | Mapping[str, Any], ctx: Context) -> ToolResult:
         """Execute a call. Every failure is a result; only the caller's own cancellation passes through."""
         started = time.perf_counter()
         ctx = ctx.reaching(self._http)
@@ -159,7 +159,7 @@ class Execution:
         for threads in self._threads.values():
             threads.close()
 
-    def _record(self, entry: Entry, ctx: Context, status: str, started: float) -> None:
+    def _record(self, entry: RegisteredFunction, ctx: Context, status: str, started: float) -> None:
         seconds = time.perf_counter() - started
         entry.recorder.record(status, seconds)
         if self._audit is not None:
@@ -176,7 +176,9 @@ class Execution:
                 seconds=round(seconds, 6),
             )
 
-    async def _run_guarded(self, entry: Entry, raw: str | bytes | Mapping[str, Any], ctx: Context) -> ToolResult:
+    async def _run_guarded(
+        self, entry: RegisteredFunction, raw: str | bytes | Mapping[str, Any], ctx: Context
+    ) -> ToolResult:
         try:
             self._admit(entry, ctx)
             arguments = entry.spec.arguments.validate(raw)
@@ -194,7 +196,7 @@ class Execution:
         except BaseException as error:  # noqa: BLE001 - whatever it is, it is the function's failure
             return self._log_crash(entry, error)
 
-    def _admit(self, entry: Entry, ctx: Context) -> None:
+    def _admit(self, entry: RegisteredFunction, ctx: Context) -> None:
         name = entry.spec.name
         if not permits(entry.spec, ctx.agent):
             raise FunctionDeniedError(f"{name} is not available to this agent (scope '{entry.spec.scope}').")
@@ -209,7 +211,9 @@ class Execution:
                 f"{name} is not available at the moment: too many calls of it hang. Go on without it."
             )
 
-    async def _call(self, entry: Entry, arguments: dict[str, Any], ctx: Context) -> ContainedTask[ToolResult]:
+    async def _call(
+        self, entry: RegisteredFunction, arguments: dict[str, Any], ctx: Context
+    ) -> ContainedTask[ToolResult]:
         """Run a call in a task of its own, and return the task when it has ended in time.
 
         Neither the time limit nor the caller's leave depends on the handler: if it does not end when it is cancelled,
@@ -235,7 +239,7 @@ class Execution:
             raise FunctionTimeoutError(f"{entry.spec.name} did not finish within {limit:g} seconds.")
         return call
 
-    def _leave(self, entry: Entry, task: asyncio.Task[None], deadline: float | None) -> None:
+    def _leave(self, entry: RegisteredFunction, task: asyncio.Task[None], deadline: float | None) -> None:
         """Leave a task to itself that does not end although it was cancelled."""
         ended = entry.hanging.leave(_until(deadline) or 0.0)
         self._left.add(task)
@@ -243,7 +247,7 @@ class Execution:
         task.add_done_callback(self._left.discard)
 
     async def _invoke(
-        self, entry: Entry, arguments: dict[str, Any], ctx: Context, deadline: float | None
+        self, entry: RegisteredFunction, arguments: dict[str, Any], ctx: Context, deadline: float | None
     ) -> ToolResult:
         """Wait for a slot, call the handler, and write what it returns; all of it in the call's own task."""
         slot = None
@@ -272,7 +276,7 @@ class Execution:
             if slot is not None:
                 slot.release()
 
-    async def _value(self, entry: Entry, arguments: dict[str, Any], ctx: Context) -> Any:
+    async def _value(self, entry: RegisteredFunction, arguments: dict[str, Any], ctx: Context) -> Any:
         """Return what a handler on the event loop returns."""
         spec = entry.spec
         if spec.handler is None:
@@ -281,7 +285,9 @@ class Execution:
             return await _drain(spec.call(ctx, arguments), ctx, self._limit(entry) * _COLLECTED)
         return await spec.call(ctx, arguments)
 
-    def _work(self, entry: Entry, arguments: dict[str, Any], ctx: Context, stop: Stop) -> tuple[Any, str | None]:
+    def _work(
+        self, entry: RegisteredFunction, arguments: dict[str, Any], ctx: Context, stop: Stop
+    ) -> tuple[Any, str | None]:
         """Call a plain function, on a thread; return what it returns, written if it can be."""
         if not entry.in_service:  # disabled while the call was waiting for a thread
             raise _unavailable(entry)
@@ -290,7 +296,7 @@ class Execution:
         return value, None if written else as_text(value, self._limit(entry), stop)
 
     async def _on_thread(
-        self, entry: Entry, slot: "_Held | None", deadline: float | None, work: Callable[[Stop], T]
+        self, entry: RegisteredFunction, slot: "_Held | None", deadline: float | None, work: Callable[[Stop], T]
     ) -> T:
         """Run something on a thread of the provider.
 
@@ -312,15 +318,15 @@ class Execution:
             raise error
         return value  # type: ignore[no-any-return] # what `work` returned
 
-    def _limit(self, entry: Entry) -> int:
+    def _limit(self, entry: RegisteredFunction) -> int:
         return entry.spec.limits.max_output or self._defaults.max_output
 
-    def _capped(self, entry: Entry, result: ToolResult) -> ToolResult:
+    def _capped(self, entry: RegisteredFunction, result: ToolResult) -> ToolResult:
         limit = self._limit(entry)
         output = encodable(capped(result.output, limit))
         return result if output is result.output else replace(result, output=output)
 
-    def _refused(self, entry: Entry, error: FunctionError) -> ToolResult:
+    def _refused(self, entry: RegisteredFunction, error: FunctionError) -> ToolResult:
         """Make a result of what the model is to know."""
         try:
             refusal = ToolResult.error(str(error), error.status)
@@ -328,7 +334,7 @@ class Execution:
             return self._log_crash(entry, error)
         return self._capped(entry, refusal)
 
-    def _log_crash(self, entry: Entry, error: BaseException) -> ToolResult:
+    def _log_crash(self, entry: RegisteredFunction, error: BaseException) -> ToolResult:
         name = entry.spec.name
         try:
             logger.error("function %s of provider %s failed", name, entry.provider.name, exc_info=error)
@@ -340,7 +346,7 @@ class Execution:
         return self._capped(entry, ToolResult.error(f"{name} failed: {described(error, self._redactor)}"))
 
 
-def _unavailable(entry: Entry) -> FunctionUnavailableError:
+def _unavailable(entry: RegisteredFunction) -> FunctionUnavailableError:
     return FunctionUnavailableError(f"{entry.spec.name} is not available at the moment; go on without it.")
 
 
@@ -392,12 +398,12 @@ async def _drain(generator: AsyncGenerator[Any, None], ctx: Context, limit: int)
     pieces: list[Any] = []
     collected = 0
     clock = asyncio.get_running_loop().time
-    turn = clock() + _TURN
+    slice_end = clock() + _SLICE
     async with contextlib.aclosing(generator):
         async for piece in generator:
-            if clock() > turn:
+            if clock() > slice_end:
                 await asyncio.sleep(0)
-                turn = clock() + _TURN
+                slice_end = clock() + _SLICE
             if isinstance(piece, Progress):
                 ctx.emit(piece)
                 continue

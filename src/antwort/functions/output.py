@@ -84,7 +84,7 @@ def as_text(value: Any, limit: int | None = None, stop: Stop | None = None) -> s
         return encodable(value if limit is None else capped(value, limit))
     if value is None:
         return NOTHING
-    writer = _TextWriter(limit, stop)
+    writer = _CappedWriter(limit, stop)
     try:
         writer.write(value, 0)
     except RecursionError as error:
@@ -92,7 +92,7 @@ def as_text(value: Any, limit: int | None = None, stop: Stop | None = None) -> s
     return writer.text()
 
 
-class _TextWriter:
+class _CappedWriter:
     """Collects text, of which it keeps head and tail if there is a limit."""
 
     def __init__(self, limit: int | None, stop: Stop | None) -> None:

@@ -11,7 +11,7 @@ from typing_extensions import override
 from antwort.context import Context
 from antwort.errors import DefinitionError, FunctionError
 from antwort.functions.calls import ToolCall, ToolResult
-from antwort.functions.execution import Entry
+from antwort.functions.execution import RegisteredFunction
 from antwort.functions.lifetime import Lifetime, warn_if_slow
 from antwort.functions.output import described
 from antwort.functions.provider import FunctionProvider, Provider
@@ -28,7 +28,7 @@ class Registration:
     """A provider as the registry holds it."""
 
     provider: FunctionProvider
-    entries: tuple[Entry, ...]
+    entries: tuple[RegisteredFunction, ...]
     routes: tuple[Route, ...]
     collectors: tuple[Collector, ...]
     offer: Offer = "always"
@@ -128,10 +128,10 @@ def check_unique(problem: str, names: Sequence[str]) -> None:
 
 def conflicts(
     newcomer: str,
-    entries: Iterable[Entry],
+    entries: Iterable[RegisteredFunction],
     routes: Iterable[Route],
-    names: Mapping[str, Entry],
-    types: Mapping[str, Entry],
+    names: Mapping[str, RegisteredFunction],
+    types: Mapping[str, RegisteredFunction],
     *,
     owned: Sequence[tuple[str, Routed]],
 ) -> Iterator[str]:

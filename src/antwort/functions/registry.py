@@ -15,7 +15,7 @@ from antwort.concurrency.contained_tasks import SpawnedTasks
 from antwort.context import ANONYMOUS_TENANT, Context
 from antwort.errors import DefinitionError, UnknownFunctionError, did_you_mean
 from antwort.functions.calls import ToolExecutor, ToolResult
-from antwort.functions.execution import Defaults, Entry, Execution, permits
+from antwort.functions.execution import Defaults, Execution, RegisteredFunction, permits
 from antwort.functions.lifetime import Lifetime, Patience
 from antwort.functions.metrics import FunctionMetrics
 from antwort.functions.provider import FunctionProvider, Provider, Services, marked_options
@@ -97,8 +97,8 @@ class FunctionRegistry(ToolExecutor):
         self._factories: dict[str, Factory] = {}
         self._registrations: dict[str, Registration] = {}
         self._custom = Registration(CustomFunctions(), (), (), ())
-        self._entries: dict[str, Entry] = {}
-        self._types: dict[str, Entry] = {}
+        self._entries: dict[str, RegisteredFunction] = {}
+        self._types: dict[str, RegisteredFunction] = {}
         self._offered: builtins.list[FunctionSpec] = []
         self._reserved: tuple[Routed, ...] = ()
         self._http = ProviderRoutes(self._function_metrics, self._execution.threads, http)
@@ -193,7 +193,9 @@ class FunctionRegistry(ToolExecutor):
         self._registrations[provider.name] = registration
         self._resolve()
 
-    def _check_conflicts(self, newcomer: Registration, entries: Iterable[Entry], routes: Iterable[Route]) -> None:
+    def _check_conflicts(
+        self, newcomer: Registration, entries: Iterable[RegisteredFunction], routes: Iterable[Route]
+    ) -> None:
         owned = [(API, route) for route in self._reserved]
         owned += [(known.name, route) for known in self._registrations.values() for route in known.routes]
         for message in conflicts(newcomer.name, entries, routes, self._entries, self._types, owned=owned):
@@ -266,7 +268,7 @@ class FunctionRegistry(ToolExecutor):
         wanted = Scope(scope)
         return [spec for spec in self._offered if spec.scope is wanted]
 
-    def entries(self) -> builtins.list[Entry]:
+    def entries(self) -> builtins.list[RegisteredFunction]:
         """Return every function with its state, the disabled and shadowed ones included."""
         return [entry for registration in self._registrations.values() for entry in registration.entries]
 

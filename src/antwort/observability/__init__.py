@@ -1,7 +1,7 @@
 """Metrics, logs, the audit log and traces of one app, all without secrets."""
 
 from antwort.observability.audit import AuditLog
-from antwort.observability.logs import LogFormat, bind_log_context, configure_logging, log_context, reset_logging
+from antwort.observability.logs import bind_log_context, configure_logging, log_context, reset_logging
 from antwort.observability.metrics import DURATION_BUCKETS, Metrics
 from antwort.observability.redaction import Redactor, redact
 from antwort.observability.tracing import NoTracer, Span, Tracer, tracer
@@ -10,7 +10,6 @@ from antwort.observability.watchdog import LoopWatchdog
 __all__ = [
     "DURATION_BUCKETS",
     "AuditLog",
-    "LogFormat",
     "LoopWatchdog",
     "Metrics",
     "NoTracer",

@@ -86,10 +86,10 @@ def described(loop: asyncio.AbstractEventLoop, frame: FrameType | None) -> str |
     None if it does nothing: it waits for a processor.
     """
     task = asyncio.current_task(loop)
-    places: list[str] = []
-    while frame is not None and len(places) < FRAMES:
-        places.append(f"{frame.f_globals.get('__name__', '?')}.{frame.f_code.co_qualname}:{frame.f_lineno}")
+    stack: list[str] = []
+    while frame is not None and len(stack) < FRAMES:
+        stack.append(f"{frame.f_globals.get('__name__', '?')}.{frame.f_code.co_qualname}:{frame.f_lineno}")
         frame = frame.f_back
-    if task is None and (not places or places[0].startswith(IDLE)):
+    if task is None and (not stack or stack[0].startswith(IDLE)):
         return None
-    return f"task '{'-' if task is None else task.get_name()}' is at {' < '.join(places) or 'an unknown place'}"
+    return f"task '{'-' if task is None else task.get_name()}' is at {' < '.join(stack) or 'an unknown place'}"

@@ -61,7 +61,7 @@ class Outbound(HttpClient):
     ) -> None:
         self._settings = settings or OutboundConfig()
         self._allowed = Allowed(self._settings.allow)
-        self._resolve = resolve or _resolved
+        self._resolve = resolve or _resolve
         self._tls: ssl.SSLContext | bool = tls or True
         self._sessions: dict[bool, aiohttp.ClientSession] = {}
 
@@ -214,7 +214,7 @@ class Outbound(HttpClient):
             raise _unreachable(whom, error) from error
 
 
-async def _resolved(host: str, port: int) -> Sequence[str]:
+async def _resolve(host: str, port: int) -> Sequence[str]:
     found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
     return list(dict.fromkeys(str(sockaddr[0]) for *_, sockaddr in found))
 

@@ -286,7 +286,7 @@ class LocalRuns:
         """Return what is called when a run got further."""
 
         def progress() -> None:
-            outage.over()
+            outage.reset()
             if ticket is not None:
                 loop.forget(TAKEOVERS)
                 self._taken.pop(loop.response.id, None)

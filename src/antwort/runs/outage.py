@@ -7,8 +7,8 @@ import time
 from collections.abc import Awaitable, Callable, Iterator
 from typing import TypeVar
 
-from antwort.errors import APIError, RateLimitError
-from antwort.http_client import retry_after
+from antwort.backends.errors import asked_pause
+from antwort.errors import APIError
 from antwort.storage.base import StoreUnavailableError
 
 T = TypeVar("T")
@@ -50,7 +50,7 @@ class ModelOutage:
         self._since: float | None = None
         self._failures = 0
 
-    def over(self) -> None:
+    def reset(self) -> None:
         """Take note that the run got further."""
         self._since, self._failures = None, 0
 
@@ -67,11 +67,4 @@ class ModelOutage:
             return None
         longest = min(LONGEST_PAUSE, FIRST_PAUSE * 2 ** min(self._failures, 10))
         self._failures += 1
-        return min(left, max(_asked(error), self._jitter(longest / 2, longest)))
-
-
-def _asked(error: APIError) -> float:
-    """Return the seconds that a server asked us to wait."""
-    if isinstance(error, RateLimitError):
-        return error.retry_after or 0.0
-    return retry_after(error.headers) or 0.0
+        return min(left, max(asked_pause(error), self._jitter(longest / 2, longest)))

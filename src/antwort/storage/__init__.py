@@ -1,7 +1,6 @@
 """What is kept: responses, their journals, the events of background runs, and conversations."""
 
 from antwort.storage.base import (
-    ACTIVE,
     ConversationRecord,
     FencedError,
     JournalEntry,
@@ -13,16 +12,13 @@ from antwort.storage.base import (
     StoredEvent,
 )
 from antwort.storage.opening import open_store
-from antwort.storage.sql.conversations import ConversationStore
 from antwort.storage.sql.responses import ResponseStore
 from antwort.storage.sql.store import Store
 from antwort.storage.sqlite import SqliteStore
 from antwort.storage.urls import database_url
 
 __all__ = [
-    "ACTIVE",
     "ConversationRecord",
-    "ConversationStore",
     "FencedError",
     "JournalEntry",
     "Kept",

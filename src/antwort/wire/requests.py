@@ -180,7 +180,7 @@ _compact_decoder = msgspec.json.Decoder(CompactRequest)
 _fields_decoder = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _items_decoder = msgspec.json.Decoder(list[msgspec.Raw])
 _item_decoder = msgspec.json.Decoder(JSON)
-_PLACE = re.compile(r" - at `\$?\.?(.*)`$")
+_PARAM = re.compile(r" - at `\$?\.?(.*)`$")
 _MISSING = re.compile(r"missing required field `(.*?)`")
 _UNKNOWN = re.compile(r"unknown field `(.*?)`")
 
@@ -218,8 +218,8 @@ def _in_pieces(decoder: msgspec.json.Decoder[S], body: bytes | bytearray | str) 
 
 
 def _invalid(message: str, kind: type[S]) -> BadRequestError:
-    place = _PLACE.search(message)
-    param = place.group(1) if place else None
+    found = _PARAM.search(message)
+    param = found.group(1) if found else None
     unknown = _UNKNOWN.search(message)
     if unknown is not None:
         name = unknown.group(1)
@@ -232,7 +232,7 @@ def _invalid(message: str, kind: type[S]) -> BadRequestError:
         return BadRequestError(
             f"Missing required parameter: '{param}'.", param=param, code="missing_required_parameter"
         )
-    reason = _PLACE.sub("", message)
+    reason = _PARAM.sub("", message)
     if not param:
         return BadRequestError(f"The body must be a JSON object: {reason}.", code="invalid_type")
     return BadRequestError(f"Invalid value for '{param}': {reason}.", param=param, code="invalid_value")
@@ -243,7 +243,7 @@ def read_type(value: Mapping[str, Any], param: str) -> str:
     kind = value.get("type")
     if isinstance(kind, str):
         return kind
-    place = f"{param}.type"
+    param = f"{param}.type"
     if kind is None:
-        raise BadRequestError(f"Missing required parameter: '{place}'.", param=place, code="missing_required_parameter")
-    raise BadRequestError(f"Invalid value for '{place}': it must be a string.", param=place, code="invalid_type")
+        raise BadRequestError(f"Missing required parameter: '{param}'.", param=param, code="missing_required_parameter")
+    raise BadRequestError(f"Invalid value for '{param}': it must be a string.", param=param, code="invalid_type")

@@ -120,26 +120,26 @@ class ResponsesAnswer:
         self._sink.finish(reason)
 
     def _take_other(self, event: Event) -> None:
-        output, place = self._output, event.output_index or 0
+        output, index = self._output, event.output_index or 0
         match event.type:
             case "response.function_call_arguments.delta":
-                output.arguments(place, event.delta)
+                output.arguments(index, event.delta)
             case "response.function_call_arguments.done":
-                output.all_arguments(place, event.arguments)
+                output.all_arguments(index, event.arguments)
             case "response.reasoning_text.delta" | "response.reasoning.delta":
-                output.piece("reasoning", place, event.content_index, event.delta)
+                output.piece("reasoning", index, event.content_index, event.delta)
             case "response.reasoning_text.done" | "response.reasoning.done":
-                output.whole_part("reasoning", place, event.content_index, event.text)
+                output.whole_part("reasoning", index, event.content_index, event.text)
             case "response.reasoning_summary_text.delta":
-                output.piece("summary", place, event.summary_index, event.delta)
+                output.piece("summary", index, event.summary_index, event.delta)
             case "response.reasoning_summary_text.done":
-                output.whole_part("summary", place, event.summary_index, event.text)
+                output.whole_part("summary", index, event.summary_index, event.text)
             case "response.output_text.done":
-                output.whole_part("text", place, event.content_index, event.text, event.logprobs)
+                output.whole_part("text", index, event.content_index, event.text, event.logprobs)
             case "response.refusal.delta":
-                output.piece("refusal", place, event.content_index, event.delta)
+                output.piece("refusal", index, event.content_index, event.delta)
             case "response.refusal.done":
-                output.whole_part("refusal", place, event.content_index, event.refusal)
+                output.whole_part("refusal", index, event.content_index, event.refusal)
             case "response.output_item.added":
                 output.begin(event.output_index, event.item)
             case "response.output_item.done":

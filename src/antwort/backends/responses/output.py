@@ -31,9 +31,9 @@ class _FedCall:
 
 
 class ResponsesOutput:
-    """Feeds pieces of items, known by their place in the output. A whole gives what its pieces left out.
+    """Feeds pieces of items, known by their index in the output. A whole gives what its pieces left out.
 
-    Servers that tell no places have one call after the other: a piece is of the last one, a whole of the one with its
+    Servers that tell no indexes have one call after the other: a piece is of the last one, a whole of the one with its
     id.
     """
 
@@ -60,7 +60,7 @@ class ResponsesOutput:
         self._sink = sink
         self._text = sink.text
         self._calls: dict[int, _FedCall] = {}
-        """The last call at each place."""
+        """The last call at each index."""
         self._all: list[_FedCall] = []
         self._by_id: dict[str, _FedCall] = {}
         self._feed = {"refusal": sink.refusal, "reasoning": sink.reasoning, "summary": sink.summary}
@@ -75,28 +75,28 @@ class ResponsesOutput:
 
     # --- pieces ------------------------------------------------------------------------------------------------------
 
-    def text(self, place: int, part: int, delta: Any, logprobs: list[JSON] | None = None) -> None:
+    def text(self, index: int, part: int, delta: Any, logprobs: list[JSON] | None = None) -> None:
         """Take a piece of the answer."""
         if isinstance(delta, str) and delta:
-            self._text(self._piece(("text", place, part), delta), logprobs)
+            self._text(self._piece(("text", index, part), delta), logprobs)
 
-    def piece(self, kind: str, place: int, part: int, delta: Any) -> None:
+    def piece(self, kind: str, index: int, part: int, delta: Any) -> None:
         """Take a piece of something else: `refusal`, `reasoning`, `summary`."""
         if isinstance(delta, str) and delta:
-            self._feed[kind](self._piece((kind, place, part), delta))
+            self._feed[kind](self._piece((kind, index, part), delta))
 
-    def arguments(self, place: int, delta: Any) -> None:
+    def arguments(self, index: int, delta: Any) -> None:
         """Take a piece of a call's arguments. What comes before the call's name comes again with the whole."""
-        call = self._calls.get(place)
+        call = self._calls.get(index)
         if call is not None and isinstance(delta, str) and delta:
             self._extend(call, delta)
 
     # --- wholes ------------------------------------------------------------------------------------------------------
 
-    def whole_part(self, kind: str, place: int, part: int, text: Any, logprobs: Any = None) -> None:
+    def whole_part(self, kind: str, index: int, part: int, text: Any, logprobs: Any = None) -> None:
         """Take a whole text, or something else, unless its item came in pieces or this part of it is known."""
-        key = (kind, place, part)
-        if (kind, place) in self._streamed or key in self._fed or not isinstance(text, str) or not text:
+        key = (kind, index, part)
+        if (kind, index) in self._streamed or key in self._fed or not isinstance(text, str) or not text:
             return
         self._fed.add(key)
         text = self._parted(key, text)
@@ -105,48 +105,48 @@ class ResponsesOutput:
         else:
             self._feed[kind](text)
 
-    def all_arguments(self, place: int, arguments: Any) -> None:
+    def all_arguments(self, index: int, arguments: Any) -> None:
         """Take all arguments of a call, of which a part may be known."""
-        call = self._calls.get(place)
+        call = self._calls.get(index)
         if call is not None:
             self._complete(call, arguments)
 
     # --- items -------------------------------------------------------------------------------------------------------
 
-    def begin(self, place: int | None, item: Any) -> None:
+    def begin(self, index: int | None, item: Any) -> None:
         """Take the beginning of an item: a call's name is known by then.
 
-        One that begins where another has ended is another call: not every server counts its places.
+        One that begins where another has ended is another call: not every server counts its indexes.
         """
         if isinstance(item, dict) and item.get("type") == "function_call":
-            call = self._known(place, item)
+            call = self._known(index, item)
             if call is None or call.is_whole:
-                self._begin(place, item)
+                self._begin(index, item)
 
-    def whole(self, place: int | None, item: Any) -> None:
+    def whole(self, index: int | None, item: Any) -> None:
         """Take a whole item. Those of other types are the server's own business."""
         if not isinstance(item, dict):
             return
         match item.get("type"):
             case "message":
-                self._whole_message(place or 0, item)
+                self._whole_message(index or 0, item)
             case "reasoning":
-                self._whole_reasoning(place or 0, item)
+                self._whole_reasoning(index or 0, item)
             case "function_call":
-                self._whole_call(place, item)
+                self._whole_call(index, item)
 
     def rest(self, items: Sequence[Any]) -> None:
         """Take of a whole answer what nothing came of before: its messages, its calls.
 
-        Places in a stream are not always those of the response at its end, so single items are not compared.
+        Indexes in a stream are not always those of the response at its end, so single items are not compared.
         """
         fed = {kind for kind, _ in self._streamed} | {kind for kind, _, _ in self._fed}
         missing = {"message"} if not fed & {"text", "refusal"} else set()
         missing |= {"function_call"} if not self._calls else set()
         missing |= set() if self.begun else {"reasoning"}
-        for place, item in enumerate(items):
+        for index, item in enumerate(items):
             if isinstance(item, dict) and item.get("type") in missing:
-                self.whole(place, item)
+                self.whole(index, item)
 
     def end(self) -> None:
         """Give calls without arguments empty ones."""
@@ -164,13 +164,13 @@ class ResponsesOutput:
         if isinstance(arguments, str) and len(arguments) > call.size and arguments.startswith("".join(call.fed)):
             self._extend(call, arguments[call.size :])
 
-    def _known(self, place: int | None, item: JSON) -> _FedCall | None:
+    def _known(self, index: int | None, item: JSON) -> _FedCall | None:
         call_id = item.get("call_id")
-        if place is None and isinstance(call_id, str):
+        if index is None and isinstance(call_id, str):
             return self._by_id.get(call_id)
-        return self._calls.get(place or 0)
+        return self._calls.get(index or 0)
 
-    def _begin(self, place: int | None, item: JSON) -> _FedCall | None:
+    def _begin(self, index: int | None, item: JSON) -> _FedCall | None:
         name, call_id = item.get("name"), item.get("call_id")
         if not isinstance(name, str) or not name:
             return None
@@ -178,7 +178,7 @@ class ResponsesOutput:
             raise self._limits.excess(f"more than {self._limits.calls:,} calls in one turn", "max_calls")
         self.begun = True
         self._last = None
-        call = self._calls[place or 0] = _FedCall(len(self._all), call_id if isinstance(call_id, str) else None)
+        call = self._calls[index or 0] = _FedCall(len(self._all), call_id if isinstance(call_id, str) else None)
         self._all.append(call)
         if call.call_id is not None:
             self._by_id[call.call_id] = call
@@ -186,8 +186,8 @@ class ResponsesOutput:
         self._complete(call, item.get("arguments"))
         return call
 
-    def _whole_call(self, place: int | None, item: JSON) -> None:
-        call = self._known(place, item) or self._begin(place, item)
+    def _whole_call(self, index: int | None, item: JSON) -> None:
+        call = self._known(index, item) or self._begin(index, item)
         if call is None:
             raise BadGatewayError(
                 f"The backend '{self._limits.backend}' sent a function call without a name.", code=BROKEN
@@ -195,19 +195,19 @@ class ResponsesOutput:
         self._complete(call, item.get("arguments"))
         call.is_whole = True
 
-    def _whole_message(self, place: int, item: JSON) -> None:
+    def _whole_message(self, index: int, item: JSON) -> None:
         for number, part in _parts(item.get("content")):
             if part.get("type") == "refusal":
-                self.whole_part("refusal", place, number, part.get("refusal"))
+                self.whole_part("refusal", index, number, part.get("refusal"))
             else:
-                self.whole_part("text", place, number, part.get("text"), part.get("logprobs"))
+                self.whole_part("text", index, number, part.get("text"), part.get("logprobs"))
 
-    def _whole_reasoning(self, place: int, item: JSON) -> None:
+    def _whole_reasoning(self, index: int, item: JSON) -> None:
         for number, part in _parts(item.get("content")):
-            self.whole_part("reasoning", place, number, part.get("text"))
+            self.whole_part("reasoning", index, number, part.get("text"))
         for number, part in _parts(item.get("summary")):
-            self.whole_part("summary", place, number, part.get("text"))
-        sealed, key = item.get("encrypted_content"), ("sealed", place, 0)
+            self.whole_part("summary", index, number, part.get("text"))
+        sealed, key = item.get("encrypted_content"), ("sealed", index, 0)
         if isinstance(sealed, str) and sealed and key not in self._fed:
             self._fed.add(key)
             self._last = None

@@ -98,7 +98,7 @@ class FileSearch(VectorStoreRoutes):
     async def lifespan(self) -> AsyncIterator[None]:
         backend, embedding = self._given
         async with contextlib.AsyncExitStack() as closing:
-            self._embedding = embedding or await make_embedding(self.settings, self.services)
+            self._embedding = embedding or await make_embedding(self.settings, self.services.http)
             closing.push_async_callback(self._embedding.close)
             self._backend = backend or make_backend(self.settings, self.services)
             closing.push_async_callback(self._backend.close)
@@ -117,7 +117,7 @@ class FileSearch(VectorStoreRoutes):
             housekeeping = asyncio.create_task(
                 Reconciler(self._stores, self._backend).run(self.settings.reconcile), name="file search housekeeping"
             )
-            closing.push_async_callback(_ended, housekeeping)
+            closing.push_async_callback(_end, housekeeping)
             yield
 
     @override
@@ -158,7 +158,7 @@ class FileSearch(VectorStoreRoutes):
         stores, away = await self._chosen(ctx.tenant, options.vector_store_ids, vector_store_ids)
         limit = options.max_num_results or self.settings.max_results
         try:
-            findings = await self.searched(stores, Wish.of((query,), limit, filters, options.ranking_options))
+            findings = await self.search_measured(stores, Wish.of((query,), limit, filters, options.ranking_options))
         except FileSearchError as error:
             raise FileSearchError(f"{error} {_ADVICE}") from error
         if away:
@@ -167,7 +167,7 @@ class FileSearch(VectorStoreRoutes):
         return ToolResult(report.results(ctx, query, findings), item=item)
 
     @override
-    async def searched(self, stores: Sequence[VectorStoreRecord], wish: Wish) -> SearchOutcome:
+    async def search_measured(self, stores: Sequence[VectorStoreRecord], wish: Wish) -> SearchOutcome:
         limit, status = self.settings.timeout, "error"
         try:
             with self.duration.time():
@@ -241,7 +241,7 @@ async def _problem(asking: Awaitable[object]) -> str | None:
     return None
 
 
-async def _ended(task: asyncio.Task[None]) -> None:
+async def _end(task: asyncio.Task[None]) -> None:
     """End a task that runs for ever."""
     task.cancel()
     await asyncio.wait([task])

@@ -67,7 +67,7 @@ class VectorStoreRoutes(Provider[FileSearchSettings], ABC):
     _embedding: EmbeddingClient
 
     @abstractmethod
-    async def searched(self, stores: Sequence[VectorStoreRecord], wish: Wish) -> SearchOutcome:
+    async def search_measured(self, stores: Sequence[VectorStoreRecord], wish: Wish) -> SearchOutcome:
         """Search, and measure it."""
 
     @route("POST", "/v1/vector_stores", scope=_WRITE, errors=[ServiceUnavailableError])
@@ -162,7 +162,7 @@ class VectorStoreRoutes(Provider[FileSearchSettings], ABC):
             raise BadRequestError(str(error), param="filters", code="invalid_value") from None
         wish = Wish.of(tuple(queries), body.max_num_results, filters, body.ranking_options)
         with _as_api_errors():
-            findings = await self.searched([store], wish)
+            findings = await self.search_measured([store], wish)
         return SearchResults(
             search_query=queries,
             data=[

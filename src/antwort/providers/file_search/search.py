@@ -116,7 +116,7 @@ class Searcher:
             return findings
         vectors: list[list[float]] | None = None
         try:
-            vectors = await self._embedded(wish.queries, embed_within)
+            vectors = await self._embed(wish.queries, embed_within)
         except EmbeddingUnavailable as error:
             logger.warning("file search: %s Keywords are searched for instead.", error)
             findings.by_keywords = True
@@ -139,7 +139,7 @@ class Searcher:
         findings.found = best.ranked()
         return findings
 
-    async def _embedded(self, queries: Sequence[str], within: float) -> list[list[float]]:
+    async def _embed(self, queries: Sequence[str], within: float) -> list[list[float]]:
         """Return the vectors of queries; EmbeddingUnavailable if they are not there within so many seconds."""
         try:
             with self._embedding_timer():

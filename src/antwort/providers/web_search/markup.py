@@ -114,7 +114,7 @@ def readable(body: str) -> PageText:
     """Return the title and the text of an HTML page, its main part if it names one."""
     tokens = _Tokens(body[:_LONGEST])
     source = "".join(one.source for one in tokens.pieces())
-    reader = _Reader(LexborHTMLParser(source).body)
+    reader = _PageReader(LexborHTMLParser(source).body)
     main, whole = _tidy(reader.main), _tidy(reader.whole)
     return PageText(one_line(html.unescape(tokens.title)), main if len(main) >= _LEAST_MAIN else whole)
 
@@ -271,7 +271,7 @@ class _Around:
     """Of which only the headings count."""
 
 
-class _Reader:
+class _PageReader:
     """Writes down the text of a tree, and that of its main part."""
 
     def __init__(self, body: LexborNode | None) -> None:

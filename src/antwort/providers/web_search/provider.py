@@ -134,13 +134,13 @@ class WebSearch(Provider[WebSearchSettings]):
             raise FunctionError("The query is empty. Say what to look for (empty query).")
         if not options.live:
             return ToolResult(report.not_live("Nothing was searched"), item=_search_item(query, (), options.size))
-        said = await self._measured(ctx, query, options)
+        said = await self._search_measured(ctx, query, options)
         found = self._sifted(said, options)
         self.returned.labels(self.settings.backend).observe(len(found))
         text = report.results(ctx, query, found, said, options)
         return ToolResult(text, item=_search_item(query, found, options.size))
 
-    async def _measured(self, ctx: Context, query: str, options: Options) -> Findings:
+    async def _search_measured(self, ctx: Context, query: str, options: Options) -> Findings:
         """Search, count how it ended, and take the time."""
         backend, limit = self.settings.backend, self.settings.timeout
         started, status = time.perf_counter(), "error"
@@ -208,7 +208,7 @@ class WebSearch(Provider[WebSearchSettings]):
         options = Options.of(ctx)
         if not options.live:
             return ToolResult(report.not_live("The page was not opened"))
-        url, page = await self._opened(ctx, url, options)
+        url, page = await self._open(ctx, url, options)
         return ToolResult(report.page(ctx, url, page, start, self.settings.page_length))
 
     @function(
@@ -233,10 +233,10 @@ class WebSearch(Provider[WebSearchSettings]):
         options = Options.of(ctx)
         if not options.live:
             return ToolResult(report.not_live("The page was not opened"))
-        url, page = await self._opened(ctx, url, options)
+        url, page = await self._open(ctx, url, options)
         return ToolResult(report.matches(ctx, url, page, pattern))
 
-    async def _opened(self, ctx: Context, url: str, options: Options) -> tuple[str, PageText]:
+    async def _open(self, ctx: Context, url: str, options: Options) -> tuple[str, PageText]:
         """Open a page; also return its address in its one spelling."""
         url = normalised(url) or url
         if self.settings.open_pages == "results" and not any(s.url == url for s in ctx.sources.numbered().values()):

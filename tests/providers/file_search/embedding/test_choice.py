@@ -3,7 +3,6 @@
 import dataclasses
 import threading
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
 
 import pytest
 from tests.support.embeddings import Service, vector_of
@@ -14,26 +13,21 @@ from antwort.providers.file_search.embedding import HttpEmbedding, MiniLM, make_
 from antwort.providers.file_search.settings import FileSearchSettings
 
 
-@dataclass
-class Services:
-    http: HttpClient
-
-
 @pytest.fixture
-async def services() -> AsyncIterator[Services]:
-    http = Outbound()
-    yield Services(http)
-    await http.close()
+async def http() -> AsyncIterator[HttpClient]:
+    client = Outbound()
+    yield client
+    await client.close()
 
 
-async def test_without_a_url_the_embedded_model_is_used(services: Services) -> None:
-    client = await make_embedding(FileSearchSettings(), services)
+async def test_without_a_url_the_embedded_model_is_used(http: HttpClient) -> None:
+    client = await make_embedding(FileSearchSettings(), http)
     assert isinstance(client, MiniLM)
     assert len((await client.embed(["hello"]))[0]) == await client.dimensions()
     await client.close()
 
 
-async def test_with_a_url_the_service_behind_it_is_used_as_the_settings_say(services: Services) -> None:
+async def test_with_a_url_the_service_behind_it_is_used_as_the_settings_say(http: HttpClient) -> None:
     with Service(key="secret", most=2) as service:
         settings = FileSearchSettings.model_validate(
             {
@@ -44,7 +38,7 @@ async def test_with_a_url_the_service_behind_it_is_used_as_the_settings_say(serv
                 "embedding_batch": 2,
             }
         )
-        client = await make_embedding(settings, services)
+        client = await make_embedding(settings, http)
         assert isinstance(client, HttpEmbedding)
         assert await client.embed(["a", "b", "c"]) == [vector_of(text, 4) for text in "abc"]
         assert await client.dimensions() == 4
@@ -53,9 +47,9 @@ async def test_with_a_url_the_service_behind_it_is_used_as_the_settings_say(serv
 
 
 async def test_a_changed_model_stops_the_start_and_leaves_no_threads(
-    monkeypatch: pytest.MonkeyPatch, services: Services
+    monkeypatch: pytest.MonkeyPatch, http: HttpClient
 ) -> None:
     monkeypatch.setattr(minilm, "_MODEL", dataclasses.replace(minilm._MODEL, sha256="0" * 64))
     with pytest.raises(ConfigError, match="SHA-256"):
-        await make_embedding(FileSearchSettings(), services)
+        await make_embedding(FileSearchSettings(), http)
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("antwort-embedding")]

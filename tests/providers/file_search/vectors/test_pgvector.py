@@ -17,7 +17,7 @@ from antwort.providers.file_search.settings import PgvectorSettings
 from antwort.providers.file_search.vectors.base import Query, VectorStoreBackend, shared_collection_name
 from antwort.providers.file_search.vectors.pgvector import statements
 from antwort.providers.file_search.vectors.pgvector.backend import Pgvector
-from antwort.providers.file_search.vectors.pgvector.transactions import Connection, Transactions
+from antwort.providers.file_search.vectors.pgvector.transactions import PooledTransactions, VectorConnection
 
 
 def at(url: str, **options: float) -> Pgvector:
@@ -113,12 +113,12 @@ async def explained(url: str, name: str, query: Query) -> str:
     """Return how PostgreSQL searches a table for what is near."""
     statement, values = statements.by_vector(name, query.vector or (), 10, statements.query_scope(name, query))
 
-    async def explain(connection: Connection) -> str:
+    async def explain(connection: VectorConnection) -> str:
         await connection.execute(sql.SQL("ANALYZE {}").format(statements.table(name)))
         cursor = await connection.execute(sql.SQL("EXPLAIN {}").format(statement), values)
         return "\n".join(str(row[0]) for row in await cursor.fetchall())
 
-    transactions = Transactions(url, 1, 10.0)
+    transactions = PooledTransactions(url, 1, 10.0)
     try:
         return await transactions.run(explain)
     finally:
@@ -232,14 +232,14 @@ async def test_a_server_that_is_away_fails_each_call_at_once_and_is_used_again_w
 
 
 async def test_work_that_is_stopped_in_the_middle_leaves_nothing_behind(postgres_url: str) -> None:
-    transactions, begun = Transactions(postgres_url, 1, 10.0), asyncio.Event()
+    transactions, begun = PooledTransactions(postgres_url, 1, 10.0), asyncio.Event()
 
-    async def half(connection: Connection) -> None:
+    async def half(connection: VectorConnection) -> None:
         await connection.execute("CREATE TABLE half (id int)")
         begun.set()
         await connection.execute("SELECT pg_sleep(60)")
 
-    async def tables(connection: Connection) -> int:
+    async def tables(connection: VectorConnection) -> int:
         row = await (await connection.execute("SELECT count(*) FROM pg_tables WHERE tablename = 'half'")).fetchone()
         return int(row[0]) if row else -1
 
@@ -252,9 +252,9 @@ async def test_work_that_is_stopped_in_the_middle_leaves_nothing_behind(postgres
 
 
 async def test_closing_waits_for_work_that_is_under_way_and_nothing_is_begun_after_it(postgres_url: str) -> None:
-    transactions, begun, go = Transactions(postgres_url, 1, 10.0), asyncio.Event(), asyncio.Event()
+    transactions, begun, go = PooledTransactions(postgres_url, 1, 10.0), asyncio.Event(), asyncio.Event()
 
-    async def slowly(connection: Connection) -> str:
+    async def slowly(connection: VectorConnection) -> str:
         begun.set()
         await go.wait()
         return str(await (await connection.execute("SELECT 'done'")).fetchone())

@@ -1,25 +1,15 @@
 """Turning text into vectors: with a service that speaks OpenAI's API, or with a small model in this process."""
 
-from typing import Protocol
-
 from antwort.provider import HttpClient
 from antwort.providers.file_search.embedding.base import EmbeddingClient
 from antwort.providers.file_search.embedding.http import HttpEmbedding
 from antwort.providers.file_search.embedding.minilm import MiniLM
-from antwort.providers.file_search.errors import EmbeddingUnavailable
 from antwort.providers.file_search.settings import FileSearchSettings
 
-__all__ = ["EmbeddingClient", "EmbeddingUnavailable", "HttpEmbedding", "MiniLM", "make_embedding"]
+__all__ = ["EmbeddingClient", "HttpEmbedding", "MiniLM", "make_embedding"]
 
 
-class _Services(Protocol):
-    """What of a provider's services is needed here."""
-
-    @property
-    def http(self) -> HttpClient: ...
-
-
-async def make_embedding(settings: FileSearchSettings, services: _Services) -> EmbeddingClient:
+async def make_embedding(settings: FileSearchSettings, http: HttpClient) -> EmbeddingClient:
     """Make the client that the settings ask for; raise ConfigError if what it needs is not installed, or not right.
 
     Nothing is loaded, and nobody asked, before the first text is embedded.
@@ -34,7 +24,7 @@ async def make_embedding(settings: FileSearchSettings, services: _Services) -> E
         return model
     key = settings.embedding_api_key
     return HttpEmbedding(
-        services.http,
+        http,
         settings.embedding_url,
         model=settings.embedding_model,
         api_key=None if key is None else key.get_secret_value(),

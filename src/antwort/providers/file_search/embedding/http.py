@@ -97,7 +97,7 @@ class HttpEmbedding(EmbeddingClient):
     async def embed(self, texts: Sequence[str]) -> list[list[float]]:
         vectors: list[list[float]] = []
         for batch in _batches([self._windows(text)[0] for text in texts], self._batch):
-            vectors += await self._embedded(batch)
+            vectors += await self._embed(batch)
         return vectors
 
     @override
@@ -107,24 +107,24 @@ class HttpEmbedding(EmbeddingClient):
         vectors: list[list[list[float]]] = []
         for batch in _batches(flat, self._batch):
             try:
-                vectors += [[vector] for vector in await self._embedded(batch)]
+                vectors += [[vector] for vector in await self._embed(batch)]
             except TextTooLong:
-                vectors += [await self._shortened(window) for window in batch]
+                vectors += [await self._shorten(window) for window in batch]
         remaining = iter(vectors)
         return [[vector for _ in parts for vector in next(remaining)] for parts in parted]
 
     def _windows(self, text: str) -> list[str]:
         return [text] if self._most is None else windows(text, self._most)
 
-    async def _shortened(self, text: str) -> list[list[float]]:
+    async def _shorten(self, text: str) -> list[list[float]]:
         """Embed a text that may be too long for the service, in windows half as long each time."""
         try:
-            return await self._embedded([text])
+            return await self._embed([text])
         except TextTooLong:
             size = len(text.encode(errors="replace"))
             if size < _SHORTEST:  # it is something else that the service complains about
                 raise
-        return [vector for window in windows(text, size // 2 + 1) for vector in await self._shortened(window)]
+        return [vector for window in windows(text, size // 2 + 1) for vector in await self._shorten(window)]
 
     @override
     async def dimensions(self) -> int:
@@ -137,7 +137,7 @@ class HttpEmbedding(EmbeddingClient):
         """Only a request for the dimensions may be under way: the HTTP client is the owner's."""
         await self._discovery.close()
 
-    async def _embedded(self, texts: Sequence[str]) -> list[list[float]]:
+    async def _embed(self, texts: Sequence[str]) -> list[list[float]]:
         answer = await self._answer(texts)
         if answer.status != 200:
             raise self._refusal(answer)

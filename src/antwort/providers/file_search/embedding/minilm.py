@@ -15,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from typing_extensions import override
 
@@ -94,17 +94,31 @@ _TOKENIZER = ModelFile(
 )
 
 
-class LoadedModel(Protocol):
-    """The model, once it is loaded. Its methods block."""
+class LoadedModel:
+    """The model, put together of its tokenizers, for one text and for windows, and its network. Its methods block."""
+
+    def __init__(
+        self, encode: Callable[[str], Any], part: Callable[[str], Any], vector: Callable[[list[int]], Vector]
+    ) -> None:
+        self._encode = encode
+        self._part = part
+        self._vector = vector
 
     def first(self, text: str) -> Vector:
         """Embed the first window of a text."""
+        return self._vector(self._encode(text[:_CHARACTERS]).ids)
 
     def windows(self, text: str) -> tuple[Vector, list[list[int]]]:
         """Return the vector of the beginning of a text and, if that is not all of it, the tokens of its windows."""
+        first = self._encode(text)
+        if not first.overflowing:
+            return self._vector(first.ids), []
+        parts = self._part(text)
+        return self._vector(first.ids), [window.ids for window in (parts, *parts.overflowing)]
 
     def vector(self, tokens: list[int]) -> Vector:
         """Embed a window."""
+        return self._vector(tokens)
 
 
 class MiniLM(EmbeddingClient):
@@ -180,33 +194,6 @@ class MiniLM(EmbeddingClient):
         return model
 
 
-class _MiniLM(LoadedModel):
-    """The model, put together of its tokenizers, for one text and for windows, and its network."""
-
-    def __init__(
-        self, encode: Callable[[str], Any], part: Callable[[str], Any], vector: Callable[[list[int]], Vector]
-    ) -> None:
-        self._encode = encode
-        self._part = part
-        self._vector = vector
-
-    @override
-    def first(self, text: str) -> Vector:
-        return self._vector(self._encode(text[:_CHARACTERS]).ids)
-
-    @override
-    def windows(self, text: str) -> tuple[Vector, list[list[int]]]:
-        first = self._encode(text)
-        if not first.overflowing:
-            return self._vector(first.ids), []
-        parts = self._part(text)
-        return self._vector(first.ids), [window.ids for window in (parts, *parts.overflowing)]
-
-    @override
-    def vector(self, tokens: list[int]) -> Vector:
-        return self._vector(tokens)
-
-
 def _contents(model: Path, tokenizer: Path) -> tuple[bytes, bytes]:
     """Return what is in the files of the model; ConfigError if one is not what it should be."""
     return _MODEL.read(model), _TOKENIZER.read(tokenizer)
@@ -234,4 +221,4 @@ def _read(model: Path, vocabulary: Path) -> LoadedModel:
         found: Vector = (mean / max(float(numpy.linalg.norm(mean)), 1e-12)).tolist()
         return found
 
-    return _MiniLM(tokenizer.encode, parting.encode, vector)
+    return LoadedModel(tokenizer.encode, parting.encode, vector)

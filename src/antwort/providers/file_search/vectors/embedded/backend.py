@@ -28,7 +28,7 @@ from antwort.providers.file_search.vectors.base import (
     checked_name,
     is_shared,
 )
-from antwort.providers.file_search.vectors.embedded.folder import folder_name
+from antwort.providers.file_search.vectors.embedded.folder import ensure_folder_name
 from antwort.providers.file_search.vectors.filters import storable
 from antwort.providers.file_search.vectors.points import (
     BM25_HALF,
@@ -82,7 +82,7 @@ class Embedded(VectorStoreBackend):
         self.name = "embedded"
         self._folder = folder
         self._process: WorkerProcess | None = None
-        self._start = SingleFlight(self._started)
+        self._starting = SingleFlight(self._start)
         self._in_use_until = 0.0
 
     @cached_property
@@ -90,7 +90,7 @@ class Embedded(VectorStoreBackend):
     def place(self) -> str:
         """The name of the folder, which no other has; ConfigError if the folder cannot be used."""
         try:
-            return folder_name(self._folder, secrets.token_hex(16))
+            return ensure_folder_name(self._folder, secrets.token_hex(16))
         except OSError as error:
             raise ConfigError(f"the folder of the embedded vector database cannot be used: {error}") from error
 
@@ -169,7 +169,7 @@ class Embedded(VectorStoreBackend):
 
     @override
     async def close(self) -> None:
-        await self._start.close()
+        await self._starting.close()
         process, self._process = self._process, None
         if process is not None:
             await process.close()
@@ -177,7 +177,7 @@ class Embedded(VectorStoreBackend):
     async def _call(self, *request: Any) -> Any:
         process = self._process
         if process is None or process.ended:
-            process = await self._start.outcome()
+            process = await self._starting.outcome()
         answer = await process.ask(request, _SECONDS.get(request[0], _SECONDS_TO_READ))
         if answer.get("missing"):
             raise NoCollection("There is no such vector store.")
@@ -185,7 +185,7 @@ class Embedded(VectorStoreBackend):
             raise _meant(answer["error"])
         return answer["value"]
 
-    async def _started(self) -> "WorkerProcess":
+    async def _start(self) -> "WorkerProcess":
         """Start the process in the folder; EmbeddedInUse at once if another was found to have it seconds ago."""
         loop, place = asyncio.get_running_loop(), self.place
         if loop.time() < self._in_use_until:
@@ -196,7 +196,7 @@ class Embedded(VectorStoreBackend):
             self._in_use_until = loop.time() + _REMEMBERED
             raise
         try:
-            found = folder_name(self._folder, place)  # it has none if somebody has removed the folder
+            found = ensure_folder_name(self._folder, place)  # it has none if somebody has removed the folder
         except OSError as error:
             await process.close()
             raise _meant(str(error)) from error

@@ -8,11 +8,11 @@ from pathlib import Path
 _PAUSE = 0.02
 
 
-def folder_name(folder: Path, name: str) -> str:
+def ensure_folder_name(folder: Path, name: str) -> str:
     """Return the name that is kept in a folder; if there is none, it gets this one. OSError if that cannot be done."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     # Locked, so that one process writes it; an empty one is what a machine left that lost its power meanwhile.
-    with open(folder / "place", "a+", opener=_opened) as handle:
+    with open(folder / "place", "a+", opener=_open) as handle:
         fcntl.flock(handle, fcntl.LOCK_EX)
         handle.seek(0)
         if found := handle.read():
@@ -23,7 +23,7 @@ def folder_name(folder: Path, name: str) -> str:
         return name
 
 
-def _opened(path: str, flags: int) -> int:
+def _open(path: str, flags: int) -> int:
     return os.open(path, flags, 0o600)
 
 

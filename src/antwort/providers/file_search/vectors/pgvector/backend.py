@@ -24,7 +24,7 @@ from antwort.providers.file_search.vectors.base import (
     checked_name,
 )
 from antwort.providers.file_search.vectors.pgvector import statements
-from antwort.providers.file_search.vectors.pgvector.transactions import Connection, Transactions
+from antwort.providers.file_search.vectors.pgvector.transactions import PooledTransactions, VectorConnection
 from antwort.providers.file_search.vectors.points import batches, by_chunk, check_dimensions, unique
 from antwort.providers.file_search.vectors.ranking import candidates, cosine_score, finish, fused, saturated
 
@@ -54,7 +54,7 @@ class Pgvector(VectorStoreBackend):
     def __init__(self, settings: PgvectorSettings) -> None:
         self.name = "pgvector"
         url = _FROM_ENVIRONMENT if settings.url is None else settings.url.get_secret_value()
-        self._transactions = Transactions(url, settings.pool_size, settings.timeout)
+        self._transactions = PooledTransactions(url, settings.pool_size, settings.timeout)
         self._prepared = False
         self._grown: dict[str, tuple[int, int]] = {}
 
@@ -63,7 +63,7 @@ class Pgvector(VectorStoreBackend):
         checked_name(name)
         await self._prepare()
 
-        async def create(connection: Connection) -> None:
+        async def create(connection: VectorConnection) -> None:
             await connection.execute("SELECT pg_advisory_xact_lock(%s)", [_LOCK])
             found = await _dimensions(connection, name)
             if found is not None and found != dimensions:
@@ -76,7 +76,7 @@ class Pgvector(VectorStoreBackend):
 
     @override
     async def delete_collection(self, name: str) -> None:
-        async def drop(connection: Connection) -> None:
+        async def drop(connection: VectorConnection) -> None:
             # The lock first: whoever creates has it, too, and they would wait for each other.
             await connection.execute("SELECT pg_advisory_xact_lock(%s)", [_LOCK])
             await connection.execute(sql.SQL("DROP TABLE IF EXISTS {}").format(statements.table(checked_name(name))))
@@ -86,7 +86,7 @@ class Pgvector(VectorStoreBackend):
 
     @override
     async def collections(self) -> list[str]:
-        async def names(connection: Connection) -> list[str]:
+        async def names(connection: VectorConnection) -> list[str]:
             cursor = await connection.execute(
                 "SELECT tablename FROM pg_tables WHERE schemaname = %s", [statements.SCHEMA]
             )
@@ -104,7 +104,7 @@ class Pgvector(VectorStoreBackend):
         points = unique(checked_name(name), chunks)
         statement = statements.upsert(name)
 
-        async def write(connection: Connection) -> None:
+        async def write(connection: VectorConnection) -> None:
             cursor = connection.cursor()
             for batch in batches(points, _BATCH):
                 await cursor.executemany(statement, [statements.row(name, id_, chunk) for id_, chunk in batch])
@@ -117,7 +117,7 @@ class Pgvector(VectorStoreBackend):
         where, values = statements.scope(checked_name(name), tenant, vector_store_id, file_id)
         statement = sql.SQL("DELETE FROM {} WHERE {}").format(statements.table(name), where)
 
-        async def remove(connection: Connection) -> None:
+        async def remove(connection: VectorConnection) -> None:
             await connection.execute(statement, values)
 
         await self._transactions.run(remove)
@@ -127,7 +127,7 @@ class Pgvector(VectorStoreBackend):
         where, values = statements.ids_scope(checked_name(name), ids, tenant, vector_store_id)
         statement = sql.SQL("DELETE FROM {} WHERE {}").format(statements.table(name), where)
 
-        async def remove(connection: Connection) -> None:
+        async def remove(connection: VectorConnection) -> None:
             await connection.execute(statement, values)
 
         await self._transactions.run(remove)
@@ -136,7 +136,7 @@ class Pgvector(VectorStoreBackend):
     async def fetch(self, name: str, ids: Sequence[str], *, tenant: str, vector_store_id: str = "") -> dict[str, Hit]:
         statement, values = statements.by_ids(checked_name(name), ids, tenant, vector_store_id)
 
-        async def look(connection: Connection) -> list[tuple[Any, ...]]:
+        async def look(connection: VectorConnection) -> list[tuple[Any, ...]]:
             return await (await connection.execute(statement, values)).fetchall()
 
         found = {str(row[0]): statements.found_hit(row, 0.0) for row in await self._transactions.run(look)}
@@ -153,7 +153,7 @@ class Pgvector(VectorStoreBackend):
         if query.text is not None:
             wanted[1] = statements.by_keyword(name, query.text, limit, where)
 
-        async def look(connection: Connection) -> list[list[tuple[Any, ...]]]:
+        async def look(connection: VectorConnection) -> list[list[tuple[Any, ...]]]:
             await connection.execute(_TUNED, [str(min(1000, max(100, 2 * limit))), str(_SCANNED)])
             return [
                 await (await connection.execute(part[0], part[1])).fetchall() if part is not None else []
@@ -176,7 +176,7 @@ class Pgvector(VectorStoreBackend):
             " coalesce(sum(octet_length(text)), 0) FROM {} WHERE {}"
         ).format(statements.table(name), where)
 
-        async def add(connection: Connection) -> Count:
+        async def add(connection: VectorConnection) -> Count:
             row = await (await connection.execute(statement, values)).fetchone()
             return Count(*map(int, row)) if row is not None else Count()
 
@@ -189,7 +189,7 @@ class Pgvector(VectorStoreBackend):
             await self._prepare()
             return
 
-        async def ask(connection: Connection) -> None:
+        async def ask(connection: VectorConnection) -> None:
             await connection.execute("SELECT 1")
 
         await self._transactions.run(ask)
@@ -206,7 +206,7 @@ class Pgvector(VectorStoreBackend):
             return
         self._grown[name] = 0, 2 * wanted
 
-        async def analyze(connection: Connection) -> None:
+        async def analyze(connection: VectorConnection) -> None:
             await connection.execute(sql.SQL("ANALYZE {}").format(statements.table(name)))
 
         await self._transactions.run(analyze)
@@ -218,7 +218,7 @@ class Pgvector(VectorStoreBackend):
             self._prepared = True
 
 
-async def _prepare(connection: Connection) -> None:
+async def _prepare(connection: VectorConnection) -> None:
     await connection.execute("SELECT pg_advisory_xact_lock(%s)", [_LOCK])
     cursor = await connection.execute(
         "SELECT EXISTS (SELECT FROM pg_extension WHERE extname = 'vector'),"
@@ -240,7 +240,7 @@ async def _prepare(connection: Connection) -> None:
         raise ConfigError("the PostgreSQL server has no extension 'vector'; install pgvector 0.8 or later") from None
 
 
-async def _dimensions(connection: Connection, name: str) -> int | None:
+async def _dimensions(connection: VectorConnection, name: str) -> int | None:
     cursor = await connection.execute(
         "SELECT atttypmod FROM pg_attribute JOIN pg_class ON pg_class.oid = attrelid"
         " JOIN pg_namespace ON pg_namespace.oid = relnamespace"

@@ -25,7 +25,7 @@ _GIVE_UP = 1.0
 """Seconds after which the pool stops trying to connect by itself; whoever comes next lets it try again."""
 
 
-class Connection(psycopg.AsyncConnection[tuple[Any, ...]]):
+class VectorConnection(psycopg.AsyncConnection[tuple[Any, ...]]):
     """A connection that takes vectors. It is `fresh` until it has been used once."""
 
     fresh = True
@@ -50,7 +50,7 @@ class Connection(psycopg.AsyncConnection[tuple[Any, ...]]):
         return connection
 
 
-class Transactions:
+class PooledTransactions:
     """Runs work in a transaction on one of a few connections."""
 
     def __init__(self, url: str, size: int, timeout: float) -> None:
@@ -62,7 +62,7 @@ class Transactions:
         self._opened = False
         self._pool = AsyncConnectionPool(
             url,
-            connection_class=Connection,
+            connection_class=VectorConnection,
             kwargs={
                 "autocommit": True,
                 "connect_timeout": max(2, int(timeout)),
@@ -77,7 +77,7 @@ class Transactions:
             open=False,
         )
 
-    async def run(self, work: Callable[[Connection], Awaitable[T]]) -> T:
+    async def run(self, work: Callable[[VectorConnection], Awaitable[T]]) -> T:
         """Do work in a transaction, all of it or nothing.
 
         A connection that was idle may have died meanwhile: then the work is done again on another, so it must be such
@@ -100,7 +100,7 @@ class Transactions:
         except (psycopg.Error, OSError, UnicodeError) as error:
             raise self._meant(error) from None
 
-    async def _run(self, work: Callable[[Connection], Awaitable[T]]) -> T:
+    async def _run(self, work: Callable[[VectorConnection], Awaitable[T]]) -> T:
         if not self._opened:
             self._opened = True
             await self._pool.open()
@@ -118,7 +118,7 @@ class Transactions:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self._pool.close()
 
-    async def _connection(self) -> Connection:
+    async def _connection(self) -> VectorConnection:
         """Wait for a connection; raise what is wrong if there is none to be had. The pool would just try again."""
         told: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         getting = asyncio.create_task(self._pool.getconn())
@@ -146,7 +146,7 @@ class Transactions:
             if not one.done():
                 one.set_exception(error if isinstance(error, Exception) else psycopg.OperationalError(str(error)))
 
-    async def _use(self, connection: Connection, work: Callable[[Connection], Awaitable[T]]) -> T:
+    async def _use(self, connection: VectorConnection, work: Callable[[VectorConnection], Awaitable[T]]) -> T:
         """Do work, and give the connection back: closed if somebody stopped the work in the middle."""
         try:
             async with connection.transaction():

@@ -25,7 +25,7 @@ PATIENCE = 300
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class MeasuredDatabase:
     """A database, and the processes that are it."""
 
     backend: VectorStoreBackend
@@ -45,40 +45,40 @@ class Place:
 
 
 @contextlib.asynccontextmanager
-async def embedded() -> AsyncIterator[Place]:
+async def embedded() -> AsyncIterator[MeasuredDatabase]:
     """Give the embedded database, in a folder of its own; it runs in a child of this process."""
     with TemporaryDirectory(prefix="antwort-bench-") as folder:
-        async with _opened(Embedded(Path(folder)), _new_children()) as place:
-            yield place
+        async with _open(Embedded(Path(folder)), _new_children()) as database:
+            yield database
 
 
 @contextlib.asynccontextmanager
-async def qdrant() -> AsyncIterator[Place]:
+async def qdrant() -> AsyncIterator[MeasuredDatabase]:
     """Give a Qdrant server that was started for this."""
     processes = _new_children()
     server = QdrantServer()
     try:
         server.start()
-        async with _opened(Qdrant(QdrantSettings(url=server.url, timeout=PATIENCE)), processes) as place:
-            yield place
+        async with _open(Qdrant(QdrantSettings(url=server.url, timeout=PATIENCE)), processes) as database:
+            yield database
     finally:
         server.remove()
 
 
 @contextlib.asynccontextmanager
-async def pgvector() -> AsyncIterator[Place]:
+async def pgvector() -> AsyncIterator[MeasuredDatabase]:
     """Give a PostgreSQL server that was started for this."""
     server = PostgresServer()
     try:
         server.start()
         settings = PgvectorSettings(url=SecretStr(server.create()), timeout=PATIENCE)
-        async with _opened(Pgvector(settings), server.pids) as place:
-            yield place
+        async with _open(Pgvector(settings), server.pids) as database:
+            yield database
     finally:
         server.remove()
 
 
-PLACES: dict[str, Callable[[], AbstractAsyncContextManager[Place]]] = {
+DATABASES: dict[str, Callable[[], AbstractAsyncContextManager[MeasuredDatabase]]] = {
     "embedded": embedded,
     "qdrant": qdrant,
     "pgvector": pgvector,
@@ -86,10 +86,10 @@ PLACES: dict[str, Callable[[], AbstractAsyncContextManager[Place]]] = {
 
 
 @contextlib.asynccontextmanager
-async def _opened(backend: VectorStoreBackend, processes: Callable[[], Sequence[int]]) -> AsyncIterator[Place]:
+async def _open(backend: VectorStoreBackend, processes: Callable[[], Sequence[int]]) -> AsyncIterator[MeasuredDatabase]:
     try:
         await backend.health()
-        yield Place(backend, processes)
+        yield MeasuredDatabase(backend, processes)
     finally:
         await backend.close()
 
