@@ -25,7 +25,7 @@ test-full: setup  ## the same with the large counts, and with a real model
 	@scripts/setup model
 	@ANTWORT_TEST_FULL=1 $(BIN)/python -m pytest -n $(WORKERS) $(ARGS)
 
-test-lowest:  ## the tests that use each dependency, with the lowest versions pyproject.toml names
+test-lowest: setup  ## the tests that use each dependency, with the lowest versions pyproject.toml names
 	@scripts/lowest $(ARGS)
 
 lint: setup  ## ruff: rules and formatting

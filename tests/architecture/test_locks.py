@@ -76,3 +76,10 @@ def test_every_dependency_is_imported_and_everything_imported_is_a_dependency() 
 
     assert declared - set().union(*found) == set(INDIRECT)
     assert set().union(*(homes for homes in found if not homes & (declared | brought))) == ABSENT
+
+
+def test_the_tests_with_the_lowest_versions_are_there() -> None:
+    named = re.findall(r"^    (tests/\S+)$", (ROOT / "scripts/lowest").read_text(), re.MULTILINE)
+
+    assert named
+    assert [path for path in named if not (ROOT / path).exists()] == []

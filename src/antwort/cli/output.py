@@ -13,8 +13,6 @@ from antwort.errors import APIError, ConfigError, FunctionError, did_you_mean
 
 _GAP = "  "
 _NARROWEST = 12
-_HELP: type[click.UsageError] | tuple[()] = getattr(click.exceptions, "NoArgsIsHelpError", ())
-"""What newer releases of click raise to show the help of a group that is called without a command."""
 
 
 def print_json(value: Any) -> None:
@@ -69,7 +67,7 @@ class Misuse(CommandFailure):
 
 def misuse_of(error: click.UsageError) -> click.ClickException:
     """Return what to tell about a command line that cannot be read; a group without a command still shows its help."""
-    if isinstance(error, _HELP):
+    if isinstance(error, click.exceptions.NoArgsIsHelpError):
         return error
     text, ctx = error.format_message(), error.ctx
     if ctx is None:

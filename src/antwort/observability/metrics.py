@@ -2,7 +2,8 @@
 
 import logging
 import platform
-from collections.abc import Iterable, Iterator, Sequence
+import re
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from copy import copy
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
@@ -166,8 +167,9 @@ def _name_of(collector: Collector) -> str:
 
 def _definition_error(name: str | None, error: ValueError) -> DefinitionError:
     """Name the metric and the cure. `name` is None for a collector, whose names only the error knows."""
-    duplicates: set[str] = getattr(error, "duplicates", set())
+    duplicates: Collection[str] = getattr(error, "duplicates", ())
     if duplicates or "Duplicated timeseries" in str(error):
-        taken = name or min(duplicates, key=len, default=str(error))
+        # Before 0.26 only the text of the error has the names.
+        taken = name or min(duplicates or re.findall(r"'([^']+)'", str(error)), key=len, default=str(error))
         return DefinitionError(f"the metric '{taken}' exists already; {_CURE}")
     return DefinitionError(f"the metric '{name}' cannot be created: {error}")

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 from antwort.backends.base import ModelRequest
-from antwort.testing.playback import Piece, logprob
+from antwort.testing.playback import TurnPiece, logprob
 from antwort.testing.script import Call, Dialect, Turn
 from antwort.types import JSON
 
@@ -46,7 +46,7 @@ class ChatWriter:
         """Return the chunks before the first delta."""
         return [self._chunk({"role": "assistant", "content": ""})] if self._dialect.role_chunk else []
 
-    def deltas(self, pieces: Sequence[Piece]) -> Iterator[JSON]:
+    def deltas(self, pieces: Sequence[TurnPiece]) -> Iterator[JSON]:
         """Yield the chunks of some pieces."""
         for piece in pieces:
             if piece.kind == "call":
@@ -89,7 +89,7 @@ class ChatWriter:
             "choices": [{"index": 0, "delta": delta, "finish_reason": finish_reason}],
         }
 
-    def _call_chunks(self, piece: Piece) -> Iterator[JSON]:
+    def _call_chunks(self, piece: TurnPiece) -> Iterator[JSON]:
         if self._dialect.whole_calls:  # they come at the end
             return
         call: JSON = {"index": piece.index} if self._dialect.call_index else {}
@@ -115,7 +115,7 @@ class ChatWriter:
 
     # --- whole -------------------------------------------------------------------------------------------------------
 
-    def completion(self, pieces: Sequence[Piece]) -> JSON:
+    def completion(self, pieces: Sequence[TurnPiece]) -> JSON:
         """Return the turn as one body."""
         said = {kind: "".join(p.delta for p in pieces if p.kind == kind) for kind in ("reasoning", "refusal", "text")}
         message: JSON = {"role": "assistant", "content": said["text"] or None}

@@ -109,7 +109,7 @@ class Gate:
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class TurnPiece:
     """One delta of a turn."""
 
     kind: Literal["reasoning", "summary", "opaque", "refusal", "text", "call"]
@@ -131,7 +131,7 @@ class Closed(Exception):  # noqa: N818 (an event of the script, not a mistake)
     """The script says that the connection is closed here."""
 
 
-async def perform(turn: Turn) -> AsyncGenerator[list[Piece], None]:
+async def perform(turn: Turn) -> AsyncGenerator[list[TurnPiece], None]:
     """Yield the pieces that arrive together; wait where the script says so; raise Failed or Closed where it says so.
 
     Use it with `contextlib.aclosing`: the consumer may stop in the middle.
@@ -141,15 +141,15 @@ async def perform(turn: Turn) -> AsyncGenerator[list[Piece], None]:
     if turn.delay:
         await asyncio.sleep(turn.delay)
     sent = 0
-    burst: list[Piece] = []
+    burst: list[TurnPiece] = []
     for piece in _pieces(turn):
-        if _breaks(turn, sent) or (not isinstance(piece, Piece)) or len(burst) == turn.burst:
+        if _breaks(turn, sent) or (not isinstance(piece, TurnPiece)) or len(burst) == turn.burst:
             if burst:
                 yield burst
                 burst = []
                 await asyncio.sleep(turn.pace)
             await _break_off(turn, sent)
-        if isinstance(piece, Piece):
+        if isinstance(piece, TurnPiece):
             burst.append(piece)
             sent += 1
         else:
@@ -159,15 +159,15 @@ async def perform(turn: Turn) -> AsyncGenerator[list[Piece], None]:
     await _break_off(turn, None)
 
 
-def _pieces(turn: Turn) -> Iterator[Piece | Waitable]:
+def _pieces(turn: Turn) -> Iterator[TurnPiece | Waitable]:
     opaque = (turn.opaque,) if turn.opaque else ()
     thoughts = (("reasoning", turn.reasoning), ("summary", turn.summary), ("opaque", opaque))
     for kind, deltas in (*thoughts, ("refusal", turn.refusal), ("text", turn.text)):
         for delta in deltas:
-            yield Piece(kind, delta) if isinstance(delta, str) else delta  # type: ignore[arg-type] # kinds are literals
+            yield TurnPiece(kind, delta) if isinstance(delta, str) else delta  # type: ignore[arg-type] # kinds are literals
     for index, call in enumerate(turn.calls):
         for number, delta in enumerate(call.arguments or ("",)):
-            yield Piece("call", delta, index, call if number == 0 else None)
+            yield TurnPiece("call", delta, index, call if number == 0 else None)
 
 
 def _breaks(turn: Turn, sent: int) -> bool:

@@ -15,7 +15,7 @@ from aiohttp import web
 from antwort.errors import APIError
 from antwort.server.serve import bind, url_of
 from antwort.testing.chat import ChatWriter, Tokenizers, embedding, read_chat
-from antwort.testing.playback import Closed, Failed, Piece, perform
+from antwort.testing.playback import Closed, Failed, TurnPiece, perform
 from antwort.testing.script import Failure, Script, Turn
 from antwort.testing.script_file import read_script
 from antwort.types import JSON
@@ -235,10 +235,10 @@ async def _body(request: web.Request) -> JSON:
 
 
 async def _stream(
-    request: web.Request, writer: ChatWriter, step: Turn, bursts: AsyncIterator[list[Piece]]
+    request: web.Request, writer: ChatWriter, step: Turn, bursts: AsyncIterator[list[TurnPiece]]
 ) -> web.StreamResponse:
     """Send a turn as server-sent events. Nothing is sent, not even headers, before the first delta is due."""
-    first: list[Piece] = await anext(bursts, [])
+    first: list[TurnPiece] = await anext(bursts, [])
     response = web.StreamResponse(headers=_EVENTS)
     await response.prepare(request)
     try:

@@ -21,7 +21,7 @@ from antwort.errors import (
     ServiceUnavailableError,
 )
 from antwort.testing.chat import count_words
-from antwort.testing.playback import Closed, Failed, Piece, logprob, perform
+from antwort.testing.playback import Closed, Failed, TurnPiece, logprob, perform
 from antwort.testing.script import Failure, Script, Turn
 from antwort.testing.script_file import read_script
 
@@ -140,7 +140,7 @@ class ScriptedBackend:
             )
 
     async def _play(self, step: Turn, number: int, request: ModelRequest, sink: TurnSink) -> None:
-        whole: list[Piece] = []
+        whole: list[TurnPiece] = []
         async with contextlib.aclosing(perform(step)) as bursts:
             async for burst in bursts:
                 if request.stream:
@@ -154,7 +154,7 @@ class ScriptedBackend:
         sink.finish(step.finish)
         await sink.flush()
 
-    def _feed(self, pieces: list[Piece], step: Turn, number: int, request: ModelRequest, sink: TurnSink) -> None:
+    def _feed(self, pieces: list[TurnPiece], step: Turn, number: int, request: ModelRequest, sink: TurnSink) -> None:
         for piece in pieces:
             if piece.kind == "text":
                 wanted = step.logprobs and request.top_logprobs is not None
