@@ -64,6 +64,10 @@ class Clock:
         self.now += days * 86_400
 
 
+PATIENCE = 120.0
+"""Seconds after which something does not happen any more; an emulated database on a busy machine is slow."""
+
+
 def settings_for(qdrant: QdrantServer, embeddings: EmbeddingServer, **more: Any) -> JSON:
     """Return the settings of the provider, as a configuration has them."""
     return {
@@ -111,11 +115,10 @@ def collections(qdrant: QdrantServer) -> set[str]:
 
 def until(what: Callable[[], bool]) -> None:
     """Wait until something is so, by looking."""
-    for _ in range(3000):
-        if what():
-            return
+    end = time.monotonic() + PATIENCE
+    while not what():
+        assert time.monotonic() < end, "it did not happen"
         time.sleep(0.01)
-    raise AssertionError("it did not happen")
 
 
 def pipeline(
