@@ -172,6 +172,7 @@ def test_a_provider_that_leaves_or_hangs_at_the_start_is_one_line_and_exit_code_
 
 
 STUCK_ROUTES = """
+import os
 import threading
 
 
@@ -179,7 +180,7 @@ class Stuck(Provider):
     @route("GET", "/v1/stuck")
     def stuck(self) -> str:
         '''Do not end.'''
-        print("stuck", flush=True)
+        os.write(1, b"stuck\\n")  # in one piece, as print is not
         threading.Event().wait()
 """
 QUICK_ROUTE = """

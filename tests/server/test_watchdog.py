@@ -90,8 +90,10 @@ def test_whoever_blocks_the_loop_is_named_while_it_is_blocked(tmp_path: Path, lo
         asking.join()
         assert line.startswith("the event loop is blocked, and nothing else is answered: task 'Task-")
         log.wait_for("the event loop was blocked, or had no processor, for ")
-        total, late = lags(site)
-        assert total > late >= 1
+        end = time.monotonic() + PATIENCE
+        while (counted := lags(site))[0] <= counted[1]:  # the first beat that is in time may still be to come
+            assert time.monotonic() < end
+        assert counted[1] >= 1
     assert len([line for line in log.lines if "Freezing.freeze" in line]) == 1
 
 
