@@ -87,7 +87,7 @@ def test_every_answer_is_the_type_that_is_described(tmp_path: Path, monkeypatch:
     returned: dict[str, Any] = {}
     call = Route.call
 
-    async def recorded(self: Route, ctx: Context | None, request: Request, threads: WorkerThreads) -> Any:
+    async def recorded(self: Route, ctx: Context | None, request: Request, threads: WorkerThreads | None = None) -> Any:
         result = await call(self, ctx, request, threads)
         returned[str(self).replace(":path", "")] = result
         return result
