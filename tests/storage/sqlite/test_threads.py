@@ -3,8 +3,8 @@
 import asyncio
 import sqlite3
 import threading
-from collections.abc import AsyncIterator, Iterator
-from contextlib import closing, contextmanager
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ import pytest
 from tests.storage.samples import TENANT, entry, event, on_writer, record
 
 from antwort.errors import ConflictError
-from antwort.storage import FencedError, SqliteStore
+from antwort.storage import FencedError, ResponseRecord, SqliteStore
 from antwort.storage.base import StoreUnavailableError
 from antwort.storage.sqlite import connection
 
@@ -25,8 +25,8 @@ async def store(path: Path) -> AsyncIterator[SqliteStore]:
     await store.close()
 
 
-@contextmanager
-def writer_held(store: SqliteStore) -> Iterator[None]:
+@asynccontextmanager
+async def writer_held(store: SqliteStore) -> AsyncIterator[None]:
     """Keep the thread that writes from going on, so that everything written meanwhile shares the next commit."""
     reached, released = threading.Event(), threading.Event()
 
@@ -34,17 +34,24 @@ def writer_held(store: SqliteStore) -> Iterator[None]:
         reached.set()
         released.wait(60)
 
-    on_writer(store, hold)
-    assert reached.wait(60)
+    held = on_writer(store, hold)
+    assert await asyncio.to_thread(reached.wait, 60)
     yield
     released.set()
+    await held
+
+
+async def queued() -> None:
+    """Let the event loop come round until what tasks are to write is queued."""
+    for _ in range(4):
+        await asyncio.sleep(0)
 
 
 async def together(store: SqliteStore, *writes: Any) -> list[Any]:
     """Make writes in one group and return what became of each."""
-    with writer_held(store):
+    async with writer_held(store):
         tasks = [asyncio.ensure_future(write) for write in writes]
-        await asyncio.sleep(0)  # now each of them is queued
+        await queued()
     return await asyncio.gather(*tasks, return_exceptions=True)
 
 
@@ -101,11 +108,57 @@ async def test_a_write_sees_those_before_it_in_the_same_group(store: SqliteStore
     assert await store.get(TENANT, "resp_1") == replace(made, status="incomplete", epoch=1)
 
 
+async def test_writes_of_one_round_of_the_event_loop_and_the_next_share_a_commit(store: SqliteStore) -> None:
+    transactions: list[str] = []
+    await on_writer(
+        store, lambda database: database.set_trace_callback(lambda sql: transactions.append(sql.split()[0]))
+    )
+
+    async def create_later(n: int) -> None:
+        if n % 2:
+            await asyncio.sleep(0)
+        await store.create(record(f"resp_{n}"))
+
+    transactions.clear()
+    await asyncio.gather(*(create_later(n) for n in range(8)))
+    assert transactions.count("COMMIT") == 1
+    assert "SAVEPOINT" not in transactions
+
+
+def test_what_a_loop_that_was_left_wanted_to_write_is_written_with_what_the_next_one_writes(path: Path) -> None:
+    store = SqliteStore.open(path)
+
+    async def begin() -> None:
+        asyncio.get_running_loop().call_soon(asyncio.ensure_future, store.create(record("resp_1")))
+        await asyncio.sleep(0)  # the loop ends before it comes round to queueing it
+
+    async def go_on() -> ResponseRecord | None:
+        await store.create(record("resp_2"))
+        return await store.get(TENANT, "resp_1")
+
+    loop = asyncio.new_event_loop()
+    loop.run_until_complete(begin())
+    loop.close()
+    assert asyncio.run(go_on()) == record("resp_1")
+    asyncio.run(store.close())
+
+
+async def test_closing_stores_what_was_not_queued_yet(path: Path) -> None:
+    store = SqliteStore.open(path)
+    writes = [asyncio.ensure_future(store.create(record(f"resp_{n}"))) for n in range(3)]
+    await asyncio.sleep(0)
+    await store.close()
+    await asyncio.gather(*writes)
+    store = SqliteStore.open(path)
+    assert [await store.get(TENANT, f"resp_{n}") for n in range(3)] == [record(f"resp_{n}") for n in range(3)]
+    await store.close()
+
+
 async def test_a_write_whose_caller_gave_up_is_stored_and_hurts_nobody(store: SqliteStore) -> None:
-    with writer_held(store):
+    async with writer_held(store):
         given_up = asyncio.ensure_future(store.create(record("resp_1")))
         waiting = asyncio.ensure_future(store.create(record("resp_2")))
-        await asyncio.sleep(0)
+        await queued()
         given_up.cancel()
         await asyncio.sleep(0)
     await waiting

@@ -45,8 +45,11 @@ class _SqliteThreads(Threads[sqlite3.Connection, DatabaseJob[Any]]):
         """Queue a transaction; the future has its result, once that is safe. All are done in the order they came in."""
         self._check_open()
         job = DatabaseJob(transaction)
-        self._queue.put(job)
+        self._enter(job)
         return job.future
+
+    def _enter(self, job: DatabaseJob[Any]) -> None:
+        self._queue.put(job)
 
     @override
     def _end(self, connection: sqlite3.Connection) -> None:
@@ -73,13 +76,36 @@ class SqliteReaders(_SqliteThreads):
 
 
 class SqliteWriter(_SqliteThreads):
-    """The one thread that writes.
+    """The one thread that writes, in groups: most of what a small write costs is its commit, and waking the thread.
 
-    What is queued while a commit runs shares the next one. A job that fails is undone alone.
+    What is to be written while the event loop comes round twice is queued together, and what is queued while a commit
+    runs shares the next one. A job that fails is undone alone.
     """
 
     def __init__(self, database: sqlite3.Connection) -> None:
+        self._gathered: list[DatabaseJob[Any]] = []
+        self._gathering: asyncio.AbstractEventLoop | None = None
+        """The loop that will queue what is gathered."""
         super().__init__("antwort-database-writer", [database])
+
+    @override
+    def _enter(self, job: DatabaseJob[Any]) -> None:
+        loop = job.future.get_loop()
+        if not self._gathered or loop is not self._gathering:  # a loop that was left keeps none from being queued
+            self._gathering = loop
+            # Responses that end together do so in this round of the loop, or in the next one.
+            loop.call_soon(loop.call_soon, self._queue_gathered)
+        self._gathered.append(job)
+
+    def _queue_gathered(self) -> None:
+        gathered, self._gathered = self._gathered, []
+        for job in gathered:
+            self._queue.put(job)
+
+    @override
+    async def close(self) -> None:
+        self._queue_gathered()
+        await super().close()
 
     @override
     def _turn(self, connection: sqlite3.Connection) -> bool:
@@ -90,53 +116,50 @@ class SqliteWriter(_SqliteThreads):
             if self._queue.empty() or len(jobs) == LARGEST_GROUP:
                 break
             job = self._queue.get()
-        if jobs:
-            _commit(connection, jobs)
-            hand_back(jobs)
+        done = 0
+        while done < len(jobs):
+            done += _commit(connection, jobs[done:])
+        hand_back(jobs)
         return job is not None
 
 
-def _commit(database: sqlite3.Connection, jobs: Sequence[DatabaseJob[Any]]) -> None:
-    """Do jobs in one transaction and give each its value or its error."""
-    attempt = _do if len(jobs) == 1 else _do_apart
-    broken = False
+def _commit(database: sqlite3.Connection, jobs: Sequence[DatabaseJob[Any]]) -> int:
+    """Do the first jobs in one transaction and give each its value or its error; return how many they are.
+
+    If one fails they are those before it, which are done again without it; if that is the first, it alone.
+    """
     try:
         database.execute("BEGIN IMMEDIATE")
-        for job in jobs:
-            attempt(database, job)
-        database.execute("COMMIT")
-    except _BrokenError:
-        broken = True
+        succeeded, failure = _do(database, jobs)
+        if failure is None:
+            database.execute("COMMIT")
+            return succeeded
     except Exception as error:  # noqa: BLE001 - handed to the callers
-        with suppress(sqlite3.Error):  # the transaction is gone in any case; the first error tells why
-            database.execute("ROLLBACK")
-        failure = _report(error)
+        _roll_back(database)
+        reported = _report(error)
         for job in jobs:
-            job.error = failure if len(jobs) == 1 else copy.copy(failure)
-    if broken:
-        for job in jobs:
-            job.error = None
-            _commit(database, [job])
+            job.error = reported if len(jobs) == 1 else copy.copy(reported)
+        return len(jobs)
+    _roll_back(database)
+    if succeeded:
+        return _commit(database, jobs[:succeeded])
+    jobs[0].error = _report(failure)
+    return 1
 
 
-class _BrokenError(Exception):
-    """SQLite has undone the whole transaction because of one job, as it does when the disk is full."""
+def _do(database: sqlite3.Connection, jobs: Sequence[DatabaseJob[Any]]) -> tuple[int, Exception | None]:
+    """Do jobs until one fails; return how many succeeded, and why the next one did not."""
+    for number, job in enumerate(jobs):
+        try:
+            job.value = job.transaction(database)
+        except Exception as error:  # noqa: BLE001 - handed to the caller
+            return number, error
+    return len(jobs), None
 
 
-def _do(database: sqlite3.Connection, job: DatabaseJob[Any]) -> None:
-    job.value = job.transaction(database)
-
-
-def _do_apart(database: sqlite3.Connection, job: DatabaseJob[Any]) -> None:
-    database.execute("SAVEPOINT job")
-    try:
-        job.value = job.transaction(database)
-    except Exception as error:
-        if not database.in_transaction:
-            raise _BrokenError from error
-        database.execute("ROLLBACK TO job")
-        job.error = _report(error)
-    database.execute("RELEASE job")
+def _roll_back(database: sqlite3.Connection) -> None:
+    with suppress(sqlite3.Error):  # SQLite has undone it by itself, as it does when the disk is full
+        database.execute("ROLLBACK")
 
 
 def _report(error: Exception) -> Exception:
