@@ -6,9 +6,11 @@ from typing import Any
 import pytest
 from tests.backends.conftest import a_request
 
-from antwort.backends import Transport
+from antwort.backends import Transport, estimate_tokens
+from antwort.backends.base import ToolDefinitions
 from antwort.backends.chat.request import ChatDialect, chat_body
 from antwort.backends.remote import encode_body
+from antwort.backends.responses.request import responses_body
 from antwort.config import BackendConfig
 from antwort.errors import BadRequestError
 from antwort.types import JSON
@@ -104,6 +106,24 @@ def test_fields_of_the_operator_replace_ours_and_null_leaves_one_out() -> None:
         "temperature": 0.2,
     }
     assert "stream_options" not in sent
+
+
+def test_tools_that_are_kept_encoded_are_the_same_tools() -> None:
+    other = {"type": "function", "name": "sub", "parameters": None}
+    shared = ToolDefinitions([TOOL])
+    for tools in (shared, ToolDefinitions([other], shared), ToolDefinitions([], shared), ToolDefinitions([other])):
+        assert body(tools=tools) == body(tools=list(tools))
+        assert estimate_tokens(a_request(tools=tools)) == estimate_tokens(a_request(tools=list(tools)))
+    kept = a_request(tools=ToolDefinitions([other, TOOL], shared), tool_choice="auto")
+    plain = a_request(tools=[other, TOOL, TOOL], tool_choice="auto")
+    expected = chat_body(plain, ChatDialect(), "local", {})
+    assert json.loads(encode_body(chat_body(kept, ChatDialect(), "local", {}), in_pieces=True)) == expected
+    assert json.loads(encode_body(responses_body(kept, {}))) == responses_body(plain, {})
+
+
+def test_a_tool_that_is_no_unicode_is_refused() -> None:
+    with pytest.raises(BadRequestError, match="not valid Unicode"):
+        body(tools=ToolDefinitions([{**TOOL, "description": "\ud800"}]))
 
 
 def test_text_that_is_no_unicode_is_refused() -> None:

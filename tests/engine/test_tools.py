@@ -1,13 +1,17 @@
 """What is offered, and what `tool_choice` means."""
 
+from collections.abc import Sequence
 from typing import Any
 
+import msgspec
 import pytest
 
 from antwort import Context, FunctionRegistry
-from antwort.engine.tools import Toolset, ToolsetBuilder, read_choice
+from antwort.context import Agent
+from antwort.engine.tool_choice import read_choice
+from antwort.engine.tools import Toolset, ToolsetBuilder
 from antwort.errors import BadRequestError
-from antwort.functions import FunctionSpec
+from antwort.functions import FunctionSpec, Scope, ToolResult
 from antwort.provider import Hosted, Provider, function
 
 CTX = Context("t", scopes=frozenset({"*"}))
@@ -54,8 +58,8 @@ def test_on_request_means_only_when_named(toolsets: ToolsetBuilder) -> None:
 @pytest.mark.parametrize("kind", ["find", "find_preview"])
 def test_every_type_a_function_answers_is_expanded_to_its_definition(toolsets: ToolsetBuilder, kind: str) -> None:
     found = toolset(toolsets, {"type": kind, "filters": {"a": 1}})
-    assert found.definitions()[0]["type"] == "function"
-    assert found.definitions()[0]["name"] == "find"
+    assert found.definitions[0]["type"] == "function"
+    assert found.definitions[0]["name"] == "find"
     assert found.targets["find"].options == {"type": kind, "filters": {"a": 1}}
     assert found.echo == [{"depth": 3, "type": kind, "filters": {"a": 1}}]
 
@@ -112,6 +116,120 @@ def test_the_first_executor_with_a_name_wins() -> None:
     for registry in (one, two):
         registry.register(FunctionSpec("f", "Do.", {}, lambda params: "x"))
     assert ToolsetBuilder([one, two]).build((), CTX).targets["f"].executor is one
+
+
+# --- made once -------------------------------------------------------------------------------------------------
+
+
+async def no_handler(params: Any) -> str:
+    return ""
+
+
+class Changing:
+    """An executor that has no version and other functions for each tenant."""
+
+    def __init__(self) -> None:
+        self.specs: dict[str, list[FunctionSpec]] = {}
+
+    def discovered_tools(self, ctx: Context | None = None) -> Sequence[FunctionSpec]:
+        return self.specs.get("" if ctx is None else ctx.tenant, [])
+
+    def can_execute(self, name: str) -> bool:
+        return True
+
+    async def execute(self, name: str, params: Any, ctx: Context | None = None) -> ToolResult:
+        return ToolResult(name)
+
+    async def close(self) -> None:
+        """Give nothing back."""
+
+
+def test_a_toolset_is_made_once_until_functions_change() -> None:
+    registry = FunctionRegistry()
+    registry.register(Search())
+    toolsets = ToolsetBuilder([registry])
+    first = toolsets.build((), CTX)
+    assert toolsets.build((), CTX.with_(tenant="u", request_id="r")) is first
+    registry.register(FunctionSpec("late", "Come late.", {}, no_handler))
+    assert list(toolsets.build((), CTX).targets) == ["find", "late"]
+    registry.disable("late")
+    assert list(toolsets.build((), CTX).targets) == ["find"]
+    registry.enable("late")
+    registry.disable("search")
+    assert list(toolsets.build((), CTX).targets) == ["late"]
+    registry.unregister("late")
+    assert not toolsets.build((), CTX).targets
+    assert list(first.targets) == ["find"]
+
+
+def test_agents_have_toolsets_of_their_own() -> None:
+    registry = FunctionRegistry()
+    registry.register(FunctionSpec("all", "For all.", {}, no_handler))
+    registry.register(FunctionSpec("few", "For one.", {}, no_handler, agents=frozenset({"one"})))
+    registry.register(FunctionSpec("root", "For those who talk to users.", {}, no_handler, scope=Scope.USER))
+    toolsets = ToolsetBuilder([registry])
+
+    def offered(agent: Agent, **scopes: frozenset[str]) -> list[str]:
+        return list(toolsets.build((), CTX.with_(agent=agent, **scopes)).targets)
+
+    for _ in range(2):
+        assert offered(Agent("one")) == ["all", "few", "root"]
+        assert offered(Agent("two")) == ["all", "root"]
+        assert offered(Agent("one", depth=1)) == ["all", "few"]
+        assert offered(Agent("one"), scopes=frozenset({"responses:write"})) == []
+
+
+def test_an_agents_functions_and_those_that_are_named_make_toolsets_of_their_own(toolsets: ToolsetBuilder) -> None:
+    for _ in range(2):
+        assert list(toolset(toolsets).targets) == ["find"]
+        assert list(toolset(toolsets, functions=["whisper", "find"]).targets) == ["find", "whisper"]
+        named = toolset(toolsets, {"type": "find", "limit": 1}, functions=["whisper", "find"])
+        assert list(named.targets) == [tool["name"] for tool in named.definitions] == ["find", "whisper"]
+        assert named.targets["find"].options == {"type": "find", "limit": 1}
+        assert (len(named.targets), named.targets.get("mine"), "whisper" in named.targets) == (2, None, True)
+
+
+def test_an_executor_without_a_version_is_asked_with_every_request() -> None:
+    registry, other = FunctionRegistry(), Changing()
+    registry.register(FunctionSpec("here", "Do it here.", {}, no_handler))
+    toolsets = ToolsetBuilder([registry, other])
+    assert list(toolsets.build((), CTX).targets) == ["here"]
+    other.specs["t"] = [FunctionSpec("there", "Do it there.", {}, no_handler)]
+    first = toolsets.build((), CTX)
+    assert list(first.targets) == ["here", "there"]
+    assert first.targets["there"].executor is other
+    assert list(toolsets.build((), CTX.with_(tenant="u")).targets) == ["here"]
+    assert list(toolsets.build((), CTX).targets) == ["here", "there"]
+    other.specs["t"] = [FunctionSpec("there", "Do it better.", {}, no_handler)]
+    assert [tool["description"] for tool in toolsets.build((), CTX).definitions] == ["Do it here.", "Do it better."]
+
+
+def test_definitions_are_written_once_for_all_requests(toolsets: ToolsetBuilder) -> None:
+    written: list[str] = []
+
+    def shaped(tool: dict[str, Any]) -> dict[str, Any]:
+        written.append(tool["name"])
+        return {"called": tool["name"]}
+
+    for _ in range(2):
+        assert msgspec.json.encode(toolset(toolsets).definitions.encoded(shaped)) == b'[{"called":"find"}]'
+        mixed = toolset(toolsets, CLIENT).definitions.encoded(shaped)
+        assert msgspec.json.encode(mixed) == b'[{"called":"mine"},{"called":"find"}]'
+    assert written == ["find", "mine", "mine"]
+
+
+def test_what_is_kept_is_bounded() -> None:
+    registry = FunctionRegistry()
+    for n in range(20):
+        registry.register(FunctionSpec(f"f{n}", "Do.", {}, no_handler))
+    toolsets = ToolsetBuilder([registry])
+    for n in range(20):
+        assert len(toolset(toolsets, {"type": "function", "name": f"f{n}"}).targets) == 20
+    for n in range(200):
+        toolsets.build((), CTX.with_(agent=Agent(f"a{n}")))
+    kept = toolsets._offers.values()
+    assert len(kept) <= 64
+    assert all(len(offer.toolsets) <= 8 for offer in kept)
 
 
 # --- tool_choice -----------------------------------------------------------------------------------------------

@@ -106,6 +106,29 @@ def test_a_providers_function_cannot_be_unregistered_on_its_own() -> None:
         registry.unregister("search")
 
 
+async def test_the_first_of_a_name_wins_whatever_was_registered_before_it(caplog: pytest.LogCaptureFixture) -> None:
+    class Early(Provider):
+        @function
+        async def f(self) -> str:
+            """Come first."""
+            return "provider"
+
+    async def late() -> str:
+        """Come second."""
+        return "function"
+
+    registry = FunctionRegistry()
+    registry.register(late, name="other")
+    registry.register(Early())
+    registry.register(late, name="f")
+    assert "function 'f' is registered by 'early' and again by 'custom'; the first one, of 'early'" in caplog.text
+    for _ in range(2):
+        assert (await registry.execute("f", {})).output == "provider"
+        assert [spec.name for spec in registry.list()] == ["other", "f"]
+        registry.disable("other")
+        registry.enable("other")
+
+
 def test_tool_types_are_answered_by_the_first_and_the_conflict_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     registry = FunctionRegistry()
     registry.register(Searching())

@@ -1,16 +1,64 @@
 """The seam between the engine and model servers: what a turn asks for, and what comes back while it runs."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Protocol, Self
+
+import msgspec
+from typing_extensions import override
 
 from antwort.types import JSON
 from antwort.wire.responses import Usage
 
 
+class ToolDefinitions(tuple[JSON, ...]):  # noqa: SLOT001 - it has room for what is made of it
+    """Definitions of functions that nobody changes: what a backend makes of them is made once, and kept with them.
+
+    `shared` are some at the end that other requests have as well, with what was made of them.
+    """
+
+    _shared: "ToolDefinitions | None"
+    _own: tuple[JSON, ...]
+    _encoded: dict[Callable[[JSON], JSON], list[msgspec.Raw]]
+    _totals: dict[Callable[[JSON], int], int]
+
+    @override
+    def __new__(cls, definitions: Iterable[JSON] = (), shared: "ToolDefinitions | None" = None) -> Self:
+        own = tuple(definitions)
+        made = super().__new__(cls, own + shared if shared else own)
+        made._own, made._shared = own, shared
+        made._encoded, made._totals = {}, {}
+        return made
+
+    def encoded(self, shaped: Callable[[JSON], JSON]) -> list[msgspec.Raw]:
+        """Return what, put into a JSON list, is the list of them, each in the shape that a function gives it.
+
+        An element of it stands for several: to put a thousand together would cost more than the rest of a request.
+        """
+        found = self._encoded.get(shaped)
+        if found is None:
+            own = [msgspec.json.encode(shaped(definition)) for definition in self._own]
+            found = [msgspec.Raw(b",".join(own))] if own else []
+            if self._shared:
+                found += self._shared.encoded(shaped)
+            self._encoded[shaped] = found
+        return found
+
+    def total(self, counted: Callable[[JSON], int]) -> int:
+        """Return the sum of what a function counts in each."""
+        found = self._totals.get(counted)
+        if found is None:
+            shared = self._shared.total(counted) if self._shared else 0
+            found = self._totals[counted] = sum(map(counted, self._own)) + shared
+        return found
+
+
 @dataclass(slots=True)
 class ModelRequest:
-    """One model turn. Items are wire items in order; tools are function definitions in the Responses shape."""
+    """One model turn. Items are wire items in order; tools are function definitions in the Responses shape.
+
+    Tools that are `ToolDefinitions` are the same objects in many turns; nobody may change them.
+    """
 
     model: str
     items: Sequence[JSON]

@@ -28,7 +28,7 @@ from typing import Any
 
 import msgspec
 
-from antwort.backends.base import ModelRequest
+from antwort.backends.base import ModelRequest, ToolDefinitions
 from antwort.backends.items import as_function
 from antwort.backends.remote import encode_body
 from antwort.backends.transport import Timeouts, Transport
@@ -59,7 +59,8 @@ def estimate_tokens(request: ModelRequest) -> int:
     total = ANSWER + sum(_item(as_function(item)) for item in request.items)
     if request.instructions:
         total += OVERHEAD + estimate_text(request.instructions)
-    total += sum(OVERHEAD + _json(tool) for tool in request.tools)
+    tools = request.tools
+    total += tools.total(_tool) if isinstance(tools, ToolDefinitions) else sum(map(_tool, tools))
     if request.text_format is not None:
         total += _json(request.text_format.get("schema"))
     return total
@@ -129,6 +130,10 @@ def _json(value: Any) -> int:
     if value is None:
         return 0
     return estimate_text(json.dumps(value, ensure_ascii=False, default=str))
+
+
+def _tool(definition: JSON) -> int:
+    return OVERHEAD + _json(definition)
 
 
 def _text(value: Any) -> int:

@@ -13,7 +13,8 @@ from antwort.engine.emitter import Emitter, ModelCall
 from antwort.engine.history import INTERRUPTED
 from antwort.engine.journal import Journal
 from antwort.engine.plan import Plan
-from antwort.engine.tools import Choice, Target
+from antwort.engine.tool_choice import Choice
+from antwort.engine.tools import Target
 from antwort.engine.totals import Totals
 from antwort.functions import Hosted, ToolResult
 from antwort.storage.base import JournalEntry
@@ -121,7 +122,7 @@ class Dispatch:
         target = call.target
         if call.refusal is not None or target is None or target.executor is None or target.spec is None:
             return ToolResult.error(call.refusal or "There is no such function.", "denied")
-        ctx = self._plan.ctx.with_(call_id=call.call_id, options=target.options, sources=call.sources)
+        ctx = self._plan.ctx.with_(call_id=call.call_id, options=target.options or {}, sources=call.sources)
         name = target.spec.name
         try:
             result = ToolResult.of(await target.executor.execute(name, call.arguments, ctx))

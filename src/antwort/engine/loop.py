@@ -70,7 +70,7 @@ class Loop:
             sink,
             sources=plan.ctx.sources,
             client_functions=self._clients(),
-            custom={name for name, target in plan.toolset.targets.items() if target.is_custom},
+            custom=plan.toolset.custom,
             call_ids=CallIds(lambda: [*plan.window, *self._generated()]),
             seal=seals.seal_thoughts if "reasoning.encrypted_content" in plan.include else None,
             seal_opaque=seals.seal_opaque,
@@ -211,10 +211,9 @@ class Loop:
     def _request(self) -> ModelRequest:
         return model_request(self.plan, self._window(), self._choice, self._totals, stream=self._sink is not None)
 
-    def _clients(self) -> set[str]:
+    def _clients(self) -> frozenset[str]:
         """Return the functions whose calls are the client's to answer."""
-        targets = self.plan.toolset.targets
-        return {name for name, target in targets.items() if target.is_client and self._choice.permits(name)}
+        return self._choice.permitted(self.plan.toolset.clients)
 
     def _window(self) -> list[JSON]:
         generated = self._generated()

@@ -7,7 +7,7 @@ from antwort.backends import ModelRouter, estimate_tokens
 from antwort.backends.base import ModelRequest, TurnSink
 from antwort.concurrency.large_work import LargeWork, is_large
 from antwort.engine.plan import Plan
-from antwort.engine.tools import Choice
+from antwort.engine.tool_choice import Choice
 from antwort.engine.totals import Totals
 from antwort.engine.window import shortened
 from antwort.errors import BadRequestError
@@ -32,7 +32,7 @@ def model_request(
 ) -> ModelRequest:
     """Return what a turn asks of the model server."""
     create, response = plan.create, plan.response
-    tools = () if totals.without_tools else plan.toolset.definitions()
+    tools = () if totals.without_tools else plan.toolset.definitions
     remaining = None
     if plan.max_output_tokens is not None:
         remaining = plan.max_output_tokens - totals.written

@@ -28,7 +28,8 @@ from antwort.engine.parameters import (
     new_response,
     read_include,
 )
-from antwort.engine.tools import Choice, Toolset, ToolsetBuilder, read_choice
+from antwort.engine.tool_choice import Choice, read_choice
+from antwort.engine.tools import Toolset, ToolsetBuilder
 from antwort.engine.window import Seals
 from antwort.errors import BadRequestError, NotFoundError, did_you_mean
 from antwort.scopes import CONVERSATIONS_READ, CONVERSATIONS_WRITE, RESPONSES_READ
@@ -185,7 +186,7 @@ class Planner:
         ctx = ctx.with_(response_id=response.id, agent=Agent(name or "root"), deadline=ctx.deadline or deadline)
         toolset = self._toolsets.build(create.tools or (), ctx, profile.functions)
         choice = read_choice(create.tool_choice, toolset)
-        response.tools, response.tool_choice = toolset.echo, choice.echo
+        response.tools, response.tool_choice = [*toolset.echo], choice.echo
         return Decision(
             create=create,
             ctx=ctx,

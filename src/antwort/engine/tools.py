@@ -1,4 +1,4 @@
-"""The tools of a request: which functions the model is offered, whom each call is for, and what it may choose.
+"""The tools of a request: which functions the model is offered, and whom each call is for.
 
 Custom tools are the client's and take text. Model servers only know functions, so each becomes a function with one
 parameter for the text. A grammar cannot be enforced there; the model is told about it.
@@ -6,14 +6,15 @@ parameter for the text. A grammar cannot be enforced there; the model is told ab
 
 import logging
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple, TypeVar
 from weakref import WeakKeyDictionary
 
 import msgspec
+from typing_extensions import override
 
-from antwort.context import Context
+from antwort.backends.base import ToolDefinitions
+from antwort.context import Agent, Context
 from antwort.errors import BadRequestError, FunctionError
 from antwort.functions import FunctionSpec, Hosted, ToolExecutor, tool_definition
 from antwort.scopes import FUNCTIONS_CALL
@@ -23,10 +24,11 @@ from antwort.wire.requests import read_type
 logger = logging.getLogger(__name__)
 
 _NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
+K = TypeVar("K", bound=Hashable)
+V = TypeVar("V")
 
 
-@dataclass(slots=True)
-class Target:
+class Target(msgspec.Struct, frozen=True):
     """Whom a call is for: a function of an executor or, without one, the client."""
 
     name: str
@@ -34,8 +36,8 @@ class Target:
     definition: JSON
     spec: FunctionSpec | None = None
     executor: ToolExecutor | None = None
-    options: JSON = field(default_factory=dict)
-    """The tool as the request named it."""
+    options: JSON | None = None
+    """The tool as the request named it, if it did."""
     is_custom: bool = False
     """A tool of the client that takes text."""
 
@@ -45,32 +47,107 @@ class Target:
         return self.executor is None
 
 
-@dataclass(slots=True)
-class Toolset:
-    """The functions of one request."""
+class Toolset(msgspec.Struct, frozen=True):
+    """The functions of one request. What it has of ours it shares with other requests, so nobody changes it."""
 
-    targets: dict[str, Target] = field(default_factory=dict)
-    echo: list[JSON] = field(default_factory=list)
+    targets: Mapping[str, Target] = {}
+    definitions: ToolDefinitions = ToolDefinitions()
+    """What the model server is told of them."""
+    echo: list[JSON] = []
     """The tools as the response repeats them."""
-    types: dict[str, str] = field(default_factory=dict)
+    types: Mapping[str, str] = {}
     """The model's name of the function behind each hosted tool type that was named."""
-
-    def definitions(self) -> list[JSON]:
-        """Return the definitions for the model server."""
-        return [target.definition for target in self.targets.values()]
+    clients: frozenset[str] = frozenset()
+    """The functions whose calls are handed back to the client."""
+    custom: frozenset[str] = frozenset()
+    """Those among them that take text."""
+    includes: frozenset[str] = frozenset()
+    """The values of `include` that wire faces declare."""
+    groups: Mapping[str, frozenset[str]] = {}
+    """Functions that came with the same tool of the request as others, and all of them."""
 
     def together(self, name: str) -> frozenset[str]:
         """Return a function and the others that came with the same tool of the request."""
-        options = self.targets[name].options
-        return frozenset(other for other, target in self.targets.items() if target.options is options)
+        return self.groups.get(name) or frozenset((name,))
+
+
+class _JoinedTargets(Mapping[str, Target]):
+    """Two mappings without a name in common as one; to copy a thousand targets would cost more than all the rest."""
+
+    __slots__ = ("_first", "_second")
+
+    def __init__(self, first: Mapping[str, Target], second: Mapping[str, Target]) -> None:
+        self._first = first
+        self._second = second
+
+    @override
+    def __getitem__(self, name: str) -> Target:
+        found = self._first.get(name)
+        return self._second[name] if found is None else found
+
+    @override
+    def __iter__(self) -> Iterator[str]:
+        yield from self._first
+        yield from self._second
+
+    @override
+    def __len__(self) -> int:
+        return len(self._first) + len(self._second)
+
+
+class _Available(NamedTuple):
+    """A function that an agent may be offered, and who executes it."""
+
+    spec: FunctionSpec
+    executor: ToolExecutor
+
+
+_Asked = tuple[tuple[FunctionSpec, ...], ...]
+"""What the executors without a version have answered."""
+
+
+class _Offer:
+    """All functions that the executors have for an agent; the first executor with a name, or a tool type, wins."""
+
+    __slots__ = ("asked", "by_name", "by_type", "toolsets")
+
+    def __init__(self, offered: Iterable[tuple[ToolExecutor, Iterable[FunctionSpec]]], asked: _Asked) -> None:
+        self.asked = asked
+        self.by_name: dict[str, _Available] = {}
+        self.by_type: dict[str, _Available] = {}
+        self.toolsets: dict[tuple[tuple[str, ...] | None, frozenset[str]], Toolset] = {}
+        """What is offered without being named, by the functions that are wanted, and those that are hidden."""
+        for executor, specs in offered:
+            for spec in specs:
+                if spec.name not in self.by_name:
+                    available = self.by_name[spec.name] = _Available(spec, executor)
+                    for kind in spec.hosted.types if spec.hosted is not None else ():
+                        self.by_type.setdefault(kind, available)
+
+    def has(self, tool: JSON) -> bool:
+        """Tell whether a tool of a request names functions of the server."""
+        if tool.get("type") == "function":
+            return tool.get("parameters") is None and tool.get("name") in self.by_name
+        return tool.get("type") in self.by_type
+
+
+_AGENTS = 64
+"""Agents for which an offer is kept."""
+_TOOLSETS = 8
+"""Toolsets that are kept of each."""
 
 
 class ToolsetBuilder:
-    """Puts together, for each request, what the executors offer and what the request brings."""
+    """Puts together, for each request, what the executors offer and what the request brings.
+
+    What is offered is made once and kept, until an executor has something else.
+    """
 
     def __init__(self, executors: Sequence[ToolExecutor]) -> None:
         self._executors = executors
         self._definitions: WeakKeyDictionary[FunctionSpec, JSON] = WeakKeyDictionary()
+        self._versions: list[object] = []
+        self._offers: dict[Agent, _Offer] = {}
 
     def build(self, tools: Sequence[JSON], ctx: Context, functions: Iterable[str] | None = None) -> Toolset:
         """Return the functions of a request.
@@ -79,32 +156,55 @@ class ToolsetBuilder:
         offered of ours besides what the request names. Callers that may not call functions are offered none of ours,
         and naming one is a PermissionDeniedError.
         """
-        available = dict(self._available(ctx))
-        toolset = Toolset()
-        hosted: list[tuple[JSON, FunctionSpec, ToolExecutor]] = []
+        offer = self._offer(ctx)
+        wanted = None if functions is None else tuple(functions)
         permitted = ctx.grants(FUNCTIONS_CALL)
+        if not tools:
+            return self._offered(offer, wanted, frozenset()) if permitted else Toolset()
+        named = _NamedTools(offer, self._definition)
         for index, tool in enumerate(tools):
-            if not permitted and _is_ours(tool, available):
+            if not permitted and offer.has(tool):
                 ctx.require(FUNCTIONS_CALL, param=f"tools[{index}]", purpose="to use a function of the server")
-            self._add_named(toolset, hosted, tool, f"tools[{index}]", available)
-        for tool, spec, executor in hosted:
-            self._add_hosted(toolset, tool, spec, executor)
-        if not permitted:
-            return toolset
-        wanted = None if functions is None else set(functions)
-        for name, (spec, executor) in available.items():
-            offered = spec.offer == "always" if wanted is None else name in wanted
-            if offered and name not in toolset.targets and not _has(toolset, spec):
-                toolset.targets[name] = Target(name, self._definition(spec), spec, executor)
-        return toolset
+            named.add(tool, index)
+        named.add_hosted()
+        return named.toolset(self._offered(offer, wanted, named.hidden()) if permitted else Toolset())
 
-    def _available(self, ctx: Context) -> Iterator[tuple[str, tuple[FunctionSpec, ToolExecutor]]]:
-        seen: set[str] = set()
-        for executor in self._executors:
-            for spec in executor.discovered_tools(ctx):
-                if spec.name not in seen:  # the first executor wins, as the first provider does
-                    seen.add(spec.name)
-                    yield spec.name, (spec, executor)
+    def _offer(self, ctx: Context) -> _Offer:
+        """Return what the executors have for the agent of a context. Those without a version are asked each time."""
+        versions = [getattr(executor, "tools_version", None) for executor in self._executors]
+        if versions != self._versions:
+            self._versions = versions
+            self._offers.clear()
+        executors = list(zip(self._executors, versions, strict=True))
+        asked = tuple(tuple(executor.discovered_tools(ctx)) for executor, version in executors if version is None)
+        offer = self._offers.get(ctx.agent)
+        if offer is None or offer.asked != asked:
+            answers = iter(asked)
+            specs = [
+                (executor, next(answers) if version is None else executor.discovered_tools(ctx))
+                for executor, version in executors
+            ]
+            offer = _Offer(specs, asked)
+            _keep(self._offers, ctx.agent, offer, _AGENTS)
+        return offer
+
+    def _offered(self, offer: _Offer, wanted: tuple[str, ...] | None, hidden: frozenset[str]) -> Toolset:
+        """Return the functions of ours that a request has without naming them, but for those that it hides."""
+        toolset = offer.toolsets.get((wanted, hidden))
+        if toolset is None:
+            names = None if wanted is None else set(wanted)
+            targets = {
+                name: Target(name, self._definition(spec), spec, executor)
+                for name, (spec, executor) in offer.by_name.items()
+                if name not in hidden and (spec.offer == "always" if names is None else name in names)
+            }
+            toolset = Toolset(
+                targets,
+                ToolDefinitions(target.definition for target in targets.values()),
+                includes=_includes(targets.values()),
+            )
+            _keep(offer.toolsets, (wanted, hidden), toolset, _TOOLSETS)
+        return toolset
 
     def _definition(self, spec: FunctionSpec) -> JSON:
         found = self._definitions.get(spec)
@@ -112,64 +212,131 @@ class ToolsetBuilder:
             found = self._definitions[spec] = tool_definition(spec)
         return found
 
-    def _add_named(
-        self,
-        toolset: Toolset,
-        hosted: list[tuple[JSON, FunctionSpec, ToolExecutor]],
-        tool: JSON,
-        param: str,
-        available: dict[str, tuple[FunctionSpec, ToolExecutor]],
-    ) -> None:
-        kind = read_type(tool, param)
-        if kind == "custom":
-            name = _name(toolset, tool, param)
-            toolset.targets[name] = Target(name, custom_definition(tool), is_custom=True)
-            toolset.echo.append(custom_echo(tool))
-            return
+
+class _NamedTools:
+    """The tools that a request names, as far as they are read."""
+
+    def __init__(self, offer: _Offer, definition: Callable[[FunctionSpec], JSON]) -> None:
+        self._offer = offer
+        self._definition = definition
+        self._targets: dict[str, Target] = {}
+        self._echo: list[JSON] = []
+        self._types: dict[str, str] = {}
+        self._clients: list[str] = []
+        self._custom: list[str] = []
+        self._hosted: list[tuple[JSON, _Available]] = []
+
+    def add(self, tool: JSON, index: int) -> None:
+        """Read a tool; BadRequestError names what is wrong with it."""
+        kind = read_type(tool, f"tools[{index}]")
         if kind == "function":
-            name = _name(toolset, tool, param)
-            if tool.get("parameters") is None and name in available:
-                spec, executor = available[name]
-                toolset.targets[name] = Target(name, self._definition(spec), spec, executor, tool)
-                toolset.echo.append(_function_echo(self._definition(spec)))
+            name = self._name(tool, index)
+            ours = self._offer.by_name.get(name) if tool.get("parameters") is None else None
+            if ours is not None:
+                definition = self._definition(ours.spec)
+                self._targets[name] = Target(name, definition, ours.spec, ours.executor, tool)
+                self._echo.append(_function_echo(definition))
             else:
-                toolset.targets[name] = Target(name, _client_definition(tool))
-                toolset.echo.append(_function_echo(tool))
-            return
-        for spec, executor in available.values():
-            if spec.hosted is not None and kind in spec.hosted.types:
-                _check(spec.hosted, tool, param)
-                hosted.append((tool, spec, executor))
-                for companion, its in (available[name] for name in spec.hosted.companions if name in available):
-                    if companion.hosted is not None and kind in companion.hosted.types:
-                        hosted.append((tool, companion, its))
-                toolset.echo.append({**spec.hosted.tool_defaults, **tool})
-                return
-        raise BadRequestError(
-            f"Tools of type '{kind}' are not available here; available: {', '.join(_types(available.values()))}. "
-            "If a provider has it, the operator of this server can enable that.",
-            param=f"{param}.type",
-            code="unsupported_tool",
+                definition = _client_definition(tool)
+                self._targets[name] = Target(name, definition)
+                self._clients.append(name)
+                self._echo.append(tool if definition is tool else _function_echo(tool))
+        elif kind == "custom":
+            name = self._name(tool, index)
+            self._targets[name] = Target(name, custom_definition(tool), is_custom=True)
+            self._clients.append(name)
+            self._custom.append(name)
+            self._echo.append(custom_echo(tool))
+        else:
+            self._note_hosted(kind, tool, f"tools[{index}]")
+
+    def _note_hosted(self, kind: str, tool: JSON, param: str) -> None:
+        found = self._offer.by_type.get(kind)
+        if found is None or found.spec.hosted is None:
+            available = ", ".join(["function", "custom", *sorted(self._offer.by_type)])
+            raise BadRequestError(
+                f"Tools of type '{kind}' are not available here; available: {available}. "
+                "If a provider has it, the operator of this server can enable that.",
+                param=f"{param}.type",
+                code="unsupported_tool",
+            )
+        face = found.spec.hosted
+        _check(face, tool, param)
+        self._hosted.append((tool, found))
+        for companion in (self._offer.by_name[name] for name in face.companions if name in self._offer.by_name):
+            if companion.spec.hosted is not None and kind in companion.spec.hosted.types:
+                self._hosted.append((tool, companion))
+        self._echo.append({**face.tool_defaults, **tool})
+
+    def add_hosted(self) -> None:
+        """Add the functions behind hosted tools, once the names of all others are known."""
+        for tool, (spec, executor) in self._hosted:
+            definition = self._definition(spec)
+            name = spec.name
+            while name in self._targets:
+                if self._targets[name].spec is spec:
+                    break
+                name = f"hosted_{name}"[:64]  # the client's function of that name keeps it
+            if name != spec.name:
+                definition = {**definition, "name": name}
+            self._targets[name] = Target(name, definition, spec, executor, tool)
+            self._types.setdefault(str(tool["type"]), name)
+
+    def hidden(self) -> frozenset[str]:
+        """Return the names of our functions that are not offered besides: the request has them, or their names."""
+        ours = {target.spec.name for target in self._ours() if target.spec is not None}
+        return frozenset(ours | (self._targets.keys() & self._offer.by_name.keys()))
+
+    def toolset(self, offered: Toolset) -> Toolset:
+        """Return them together with what else is offered."""
+        targets, ours = self._targets, self._ours()
+        return Toolset(
+            _JoinedTargets(targets, offered.targets) if offered.targets else targets,
+            ToolDefinitions([target.definition for target in targets.values()], offered.definitions),
+            self._echo,
+            self._types,
+            frozenset(self._clients),
+            frozenset(self._custom),
+            offered.includes | _includes(ours) if ours else offered.includes,
+            self._groups(),
         )
 
-    def _add_hosted(self, toolset: Toolset, tool: JSON, spec: FunctionSpec, executor: ToolExecutor) -> None:
-        definition = self._definition(spec)
-        name = spec.name
-        while name in toolset.targets:
-            if toolset.targets[name].spec is spec:
-                break
-            name = f"hosted_{name}"[:64]  # the client's function of that name keeps it
-        if name != spec.name:
-            definition = {**definition, "name": name}
-        toolset.targets[name] = Target(name, definition, spec, executor, tool)
-        toolset.types.setdefault(str(tool["type"]), name)
+    def _ours(self) -> list[Target]:
+        """Return the targets that are functions of the server."""
+        if len(self._clients) == len(self._targets):
+            return []
+        return [target for target in self._targets.values() if target.spec is not None]
+
+    def _groups(self) -> dict[str, frozenset[str]]:
+        if len(self._hosted) < 2:
+            return {}
+        by_tool: dict[int, list[str]] = {}
+        for target in self._ours():
+            by_tool.setdefault(id(target.options), []).append(target.name)
+        return {name: frozenset(group) for group in by_tool.values() if len(group) > 1 for name in group}
+
+    def _name(self, tool: JSON, index: int) -> str:
+        """Return the name of a function or custom tool of the request."""
+        name = tool.get("name")
+        if not isinstance(name, str) or not _NAME.fullmatch(name):
+            param = f"tools[{index}].name"
+            raise BadRequestError(f"Invalid value for '{param}': use 1 to 64 letters, digits, '_' or '-'.", param=param)
+        if name in self._targets:
+            raise BadRequestError(f"There are two functions called '{name}'.", param=f"tools[{index}].name")
+        return name
 
 
-def _is_ours(tool: JSON, available: Mapping[str, tuple[FunctionSpec, ToolExecutor]]) -> bool:
-    """Tell whether a tool of a request names functions of the server."""
-    if tool.get("type") == "function":
-        return tool.get("parameters") is None and tool.get("name") in available
-    return any(spec.hosted is not None and tool.get("type") in spec.hosted.types for spec, _ in available.values())
+def _keep(kept: dict[K, V], key: K, value: V, most: int) -> None:
+    """Keep something for the next request, in the place of the oldest if there are enough."""
+    kept.pop(key, None)
+    if len(kept) >= most:
+        del kept[next(iter(kept))]
+    kept[key] = value
+
+
+def _includes(targets: Iterable[Target]) -> frozenset[str]:
+    faces = (target.spec.hosted for target in targets if target.spec is not None)
+    return frozenset(value for face in faces if face is not None for value in face.includes)
 
 
 def _check(face: Hosted, tool: JSON, param: str) -> None:
@@ -191,29 +358,11 @@ def _check(face: Hosted, tool: JSON, param: str) -> None:
         ) from error
 
 
-def _name(toolset: Toolset, tool: JSON, param: str) -> str:
-    """Return the name of a function or custom tool of the request."""
-    name = tool.get("name")
-    if not isinstance(name, str) or not _NAME.fullmatch(name):
-        raise BadRequestError(
-            f"Invalid value for '{param}.name': use 1 to 64 letters, digits, '_' or '-'.", param=f"{param}.name"
-        )
-    if name in toolset.targets:
-        raise BadRequestError(f"There are two functions called '{name}'.", param=f"{param}.name")
-    return name
-
-
-def _has(toolset: Toolset, spec: FunctionSpec) -> bool:
-    return any(target.spec is spec for target in toolset.targets.values())
-
-
-def _types(available: Iterable[tuple[FunctionSpec, ToolExecutor]]) -> list[str]:
-    hosted = {kind for spec, _ in available if spec.hosted for kind in spec.hosted.types}
-    return ["function", "custom", *sorted(hosted)]
-
-
 def _client_definition(tool: JSON) -> JSON:
+    """Return a function of the client as model servers are told of it; one that has that and no more, as it is."""
     parameters = tool.get("parameters")
+    if len(tool) == 5 and parameters is not None and tool.get("description") and tool.get("strict") is not None:
+        return tool
     definition: JSON = {
         "type": "function",
         "name": tool["name"],
@@ -229,86 +378,6 @@ def _client_definition(tool: JSON) -> JSON:
 def _function_echo(tool: JSON) -> JSON:
     """Repeat a function with every key the contracts require."""
     return {"type": "function", "description": None, "parameters": None, "strict": None, **tool}
-
-
-MOST_ALLOWED = 128
-"""Tools that a choice may name."""
-
-
-@dataclass(frozen=True, slots=True)
-class Choice:
-    """What the model may and must call."""
-
-    upstream: str | JSON | None = None
-    """For the model server: `auto`, `none`, `required`, or one function."""
-    allowed: frozenset[str] | None = None
-    """The only names that may be called; all tools stay visible, so that the prompt can be cached."""
-    echo: str | JSON = "auto"
-
-    def relaxed(self) -> "Choice":
-        """Return the choice after a call was made: what was required is satisfied."""
-        if self.upstream is None or self.upstream in ("auto", "none"):
-            return self
-        forced = isinstance(self.upstream, dict)
-        return Choice("auto", None if forced else self.allowed, self.echo)
-
-    def permits(self, name: str) -> bool:
-        """Tell whether a function may be called."""
-        return self.allowed is None or name in self.allowed
-
-
-def read_choice(value: str | JSON | None, toolset: Toolset) -> Choice:
-    """Read a request's `tool_choice` against the functions it has."""
-    if value is None or value in ("auto", "none", "required"):
-        if value == "required" and not toolset.targets:
-            raise BadRequestError("'tool_choice' is 'required', but there are no tools.", param="tool_choice")
-        allowed: frozenset[str] | None = frozenset() if value == "none" else None
-        return Choice(value if toolset.targets else None, allowed, value or "auto")
-    if not isinstance(value, dict):
-        raise BadRequestError(
-            f"Invalid value for 'tool_choice': '{value}' is none of auto, none, required.", param="tool_choice"
-        )
-    kind = read_type(value, "tool_choice")
-    if kind == "allowed_tools":
-        return _allowed(value, toolset)
-    name = _chosen_name(value, toolset, "tool_choice")
-    echo = value if kind not in _NAMED else {"type": kind, "name": name}
-    # Not every model server heeds the name, so another function is not let through either.
-    return Choice({"type": "function", "name": name}, frozenset({name}), echo)
-
-
-def _allowed(value: JSON, toolset: Toolset) -> Choice:
-    tools = value.get("tools")
-    if not isinstance(tools, list) or not tools:
-        raise BadRequestError("'tool_choice.tools' must name at least one tool.", param="tool_choice.tools")
-    if len(tools) > MOST_ALLOWED:
-        raise BadRequestError(f"'tool_choice.tools' names more than {MOST_ALLOWED} tools.", param="tool_choice.tools")
-    mode = value.get("mode", "auto")
-    if mode not in ("auto", "required", "none"):
-        raise BadRequestError(
-            f"Invalid value for 'tool_choice.mode': '{mode}' is none of auto, none, required.", param="tool_choice.mode"
-        )
-    named = [_chosen_name(tool, toolset, f"tool_choice.tools[{index}]") for index, tool in enumerate(tools)]
-    names = frozenset[str]().union(*(toolset.together(name) for name in named))
-    if mode == "none":
-        names = frozenset()
-    return Choice(mode, names, {"type": "allowed_tools", "mode": mode, "tools": tools})
-
-
-_NAMED = {"function": "function", "custom": "custom tool"}
-"""Tools that a choice calls by name; the others by type."""
-
-
-def _chosen_name(tool: Any, toolset: Toolset, param: str) -> str:
-    if not isinstance(tool, dict):
-        raise BadRequestError(f"Invalid value for '{param}': it must be an object.", param=param, code="invalid_type")
-    kind = read_type(tool, param)
-    name = tool.get("name") if kind in _NAMED else toolset.types.get(kind)
-    target = toolset.targets.get(name) if isinstance(name, str) else None
-    if target is None or not isinstance(name, str) or target.is_custom != (kind == "custom"):
-        what = f"{_NAMED[kind]} '{tool.get('name')}'" if kind in _NAMED else f"tool of type '{kind}'"
-        raise BadRequestError(f"'{param}' names a {what} that is not among the tools.", param=param)
-    return name
 
 
 def custom_definition(tool: JSON) -> JSON:

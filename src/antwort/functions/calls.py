@@ -57,7 +57,12 @@ class ToolResult:
 
 @runtime_checkable
 class ToolExecutor(Protocol):
-    """Something that offers functions and executes them. The loop has a list of these and cannot tell them apart."""
+    """Something that offers functions and executes them. The loop has a list of these and cannot tell them apart.
+
+    One that has many functions may have an attribute `tools_version` besides, a number that changes whenever its
+    functions do. What it offers may then depend on the agent of a context only, and is asked for once for each agent;
+    others are asked with every request.
+    """
 
     def discovered_tools(self, ctx: Context | None = None) -> Sequence[FunctionSpec]:
         """Return the functions it offers to the agent of this context."""

@@ -97,9 +97,13 @@ class FunctionRegistry(ToolExecutor):
         self._factories: dict[str, Factory] = {}
         self._registrations: dict[str, Registration] = {}
         self._custom = Registration(CustomFunctions(), (), (), ())
+        self._known: builtins.list[RegisteredFunction] = []
+        """All functions in the order of their registration, by which the first of a name is told."""
         self._entries: dict[str, RegisteredFunction] = {}
         self._types: dict[str, RegisteredFunction] = {}
         self._offered: builtins.list[FunctionSpec] = []
+        self.tools_version = 0
+        """Changes with what is offered."""
         self._reserved: tuple[Routed, ...] = ()
         self._http = ProviderRoutes(self._function_metrics, self._execution.threads, http)
 
@@ -158,6 +162,7 @@ class FunctionRegistry(ToolExecutor):
             raise UnknownFunctionError(f"'{name}' belongs to provider '{provider}'; disable the provider instead.")
         entry.enabled = False
         self._custom.entries = tuple(kept for kept in self._custom.entries if kept is not entry)
+        self._known.remove(entry)
         self._resolve()
 
     def _add_function(self, spec: FunctionSpec) -> None:
@@ -168,7 +173,7 @@ class FunctionRegistry(ToolExecutor):
         self._check_conflicts(self._custom, (entry,), ())
         self._custom.entries = (*self._custom.entries, entry)
         self._registrations.setdefault(CUSTOM, self._custom)
-        self._resolve()
+        self._take((entry,))
 
     def _add_provider(self, provider: FunctionProvider, offer: Offer = "always") -> None:
         if provider.name in self._registrations or provider.name == CUSTOM:
@@ -191,7 +196,7 @@ class FunctionRegistry(ToolExecutor):
         self._check_conflicts(registration, entries, routes)
         collect(registration, self.metrics)
         self._registrations[provider.name] = registration
-        self._resolve()
+        self._take(entries)
 
     def _check_conflicts(
         self, newcomer: Registration, entries: Iterable[RegisteredFunction], routes: Iterable[Route]
@@ -216,18 +221,32 @@ class FunctionRegistry(ToolExecutor):
             self._told.add(message)
             logger.warning("%s", message)
 
+    def _take(self, newcomers: Iterable[RegisteredFunction]) -> None:
+        """Take functions in behind all others."""
+        for entry in newcomers:
+            self._known.append(entry)
+            self._place(entry)
+        self._announce()
+
     def _resolve(self) -> None:
-        """Work out who answers to which name: the first registered, always."""
-        self._entries = {}
-        self._types = {}
-        for registration in self._registrations.values():
-            for entry in registration.entries:
-                winner = self._entries.setdefault(entry.spec.name, entry)
-                entry.shadowed_by = None if winner is entry else winner.provider.name
-                if winner is entry and entry.spec.hosted:
-                    for tool_type in entry.spec.hosted.types:
-                        self._types.setdefault(tool_type, entry)
-        self._offered = [entry.spec for entry in self._entries.values() if entry.offered]
+        """Work out anew who answers to which name: the first registered, always."""
+        self._entries, self._types, self._offered = {}, {}, []
+        for entry in self._known:
+            self._place(entry)
+        self._announce()
+
+    def _place(self, entry: RegisteredFunction) -> None:
+        winner = self._entries.setdefault(entry.spec.name, entry)
+        entry.shadowed_by = None if winner is entry else winner.provider.name
+        if winner is entry and entry.spec.hosted:
+            for tool_type in entry.spec.hosted.types:
+                self._types.setdefault(tool_type, entry)
+        if entry.offered:
+            self._offered.append(entry.spec)
+
+    def _announce(self) -> None:
+        """Let others see what is offered now."""
+        self.tools_version += 1
         self._http.mount((r.name, r.routes, r.enabled) for r in self._registrations.values())
 
     # --- enabling and disabling --------------------------------------------------------------------------------------

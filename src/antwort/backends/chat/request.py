@@ -9,7 +9,7 @@ from typing import Any, Literal
 from urllib.parse import unquote_to_bytes
 
 from antwort.backends.base import ModelRequest
-from antwort.backends.items import OUTPUT_TYPES, as_function, json_arguments, text_of, with_extra
+from antwort.backends.items import OUTPUT_TYPES, as_function, json_arguments, shaped_tools, text_of, with_extra
 from antwort.backends.transport import Transport
 from antwort.config import BackendConfig
 from antwort.errors import BadRequestError
@@ -79,7 +79,7 @@ def chat_body(request: ModelRequest, dialect: ChatDialect, backend: str, extra: 
 
 def _tools(request: ModelRequest) -> JSON:
     # Without tools, servers refuse the two fields that say how to use them.
-    fields: JSON = {"tools": [_tool(tool) for tool in request.tools]}
+    fields: JSON = {"tools": shaped_tools(request.tools, _tool)}
     if request.tool_choice is not None:
         fields["tool_choice"] = _tool_choice(request.tool_choice)
     if request.parallel_tool_calls is not None:

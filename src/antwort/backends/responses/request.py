@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from antwort.backends.base import ModelRequest
-from antwort.backends.items import as_function, json_arguments, text_of, with_extra
+from antwort.backends.items import as_function, json_arguments, shaped_tools, text_of, with_extra
 from antwort.errors import BadRequestError
 from antwort.types import JSON
 
@@ -57,7 +57,7 @@ def _read(request: ModelRequest) -> JSON:
     if request.instructions:
         body["instructions"] = request.instructions
     if request.tools:
-        body["tools"] = [_tool(tool) for tool in request.tools]
+        body["tools"] = shaped_tools(request.tools, _tool)
         if request.tool_choice is not None:
             body["tool_choice"] = _tool_choice(request.tool_choice)
         if request.parallel_tool_calls is not None:

@@ -1,0 +1,92 @@
+"""What a model may and must call of the tools of a request."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from antwort.engine.tools import Toolset
+from antwort.errors import BadRequestError
+from antwort.types import JSON
+from antwort.wire.requests import read_type
+
+MOST_ALLOWED = 128
+"""Tools that a choice may name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """What the model may and must call."""
+
+    upstream: str | JSON | None = None
+    """For the model server: `auto`, `none`, `required`, or one function."""
+    allowed: frozenset[str] | None = None
+    """The only names that may be called; all tools stay visible, so that the prompt can be cached."""
+    echo: str | JSON = "auto"
+
+    def relaxed(self) -> "Choice":
+        """Return the choice after a call was made: what was required is satisfied."""
+        if self.upstream is None or self.upstream in ("auto", "none"):
+            return self
+        forced = isinstance(self.upstream, dict)
+        return Choice("auto", None if forced else self.allowed, self.echo)
+
+    def permits(self, name: str) -> bool:
+        """Tell whether a function may be called."""
+        return self.allowed is None or name in self.allowed
+
+    def permitted(self, names: frozenset[str]) -> frozenset[str]:
+        """Return those among some functions that may be called."""
+        return names if self.allowed is None else names & self.allowed
+
+
+def read_choice(value: str | JSON | None, toolset: Toolset) -> Choice:
+    """Read a request's `tool_choice` against the functions it has."""
+    if value is None or value in ("auto", "none", "required"):
+        if value == "required" and not toolset.targets:
+            raise BadRequestError("'tool_choice' is 'required', but there are no tools.", param="tool_choice")
+        allowed: frozenset[str] | None = frozenset() if value == "none" else None
+        return Choice(value if toolset.targets else None, allowed, value or "auto")
+    if not isinstance(value, dict):
+        raise BadRequestError(
+            f"Invalid value for 'tool_choice': '{value}' is none of auto, none, required.", param="tool_choice"
+        )
+    kind = read_type(value, "tool_choice")
+    if kind == "allowed_tools":
+        return _allowed(value, toolset)
+    name = _chosen_name(value, toolset, "tool_choice")
+    echo = value if kind not in _NAMED else {"type": kind, "name": name}
+    # Not every model server heeds the name, so another function is not let through either.
+    return Choice({"type": "function", "name": name}, frozenset({name}), echo)
+
+
+def _allowed(value: JSON, toolset: Toolset) -> Choice:
+    tools = value.get("tools")
+    if not isinstance(tools, list) or not tools:
+        raise BadRequestError("'tool_choice.tools' must name at least one tool.", param="tool_choice.tools")
+    if len(tools) > MOST_ALLOWED:
+        raise BadRequestError(f"'tool_choice.tools' names more than {MOST_ALLOWED} tools.", param="tool_choice.tools")
+    mode = value.get("mode", "auto")
+    if mode not in ("auto", "required", "none"):
+        raise BadRequestError(
+            f"Invalid value for 'tool_choice.mode': '{mode}' is none of auto, none, required.", param="tool_choice.mode"
+        )
+    named = [_chosen_name(tool, toolset, f"tool_choice.tools[{index}]") for index, tool in enumerate(tools)]
+    names = frozenset[str]().union(*(toolset.together(name) for name in named))
+    if mode == "none":
+        names = frozenset()
+    return Choice(mode, names, {"type": "allowed_tools", "mode": mode, "tools": tools})
+
+
+_NAMED = {"function": "function", "custom": "custom tool"}
+"""Tools that a choice calls by name; the others by type."""
+
+
+def _chosen_name(tool: Any, toolset: Toolset, param: str) -> str:
+    if not isinstance(tool, dict):
+        raise BadRequestError(f"Invalid value for '{param}': it must be an object.", param=param, code="invalid_type")
+    kind = read_type(tool, param)
+    name = tool.get("name") if kind in _NAMED else toolset.types.get(kind)
+    target = toolset.targets.get(name) if isinstance(name, str) else None
+    if target is None or not isinstance(name, str) or target.is_custom != (kind == "custom"):
+        what = f"{_NAMED[kind]} '{tool.get('name')}'" if kind in _NAMED else f"tool of type '{kind}'"
+        raise BadRequestError(f"'{param}' names a {what} that is not among the tools.", param=param)
+    return name
