@@ -30,7 +30,7 @@ from antwort.runs.limits import TenantLimits
 from antwort.runs.local import LocalRuns
 from antwort.sealing import Sealer, key_of
 from antwort.server import Parts, build_asgi, build_websockets
-from antwort.server.middleware import BodyBudget
+from antwort.server.body_limit import BodyBudget
 from antwort.server.readiness import ServerState
 from antwort.server.refusals import Refusals
 from antwort.server.sockets.websocket import WebSockets

@@ -1,5 +1,6 @@
 import logging
 from collections.abc import Iterator
+from typing import Any
 
 import prometheus_client
 import pytest
@@ -235,3 +236,34 @@ def test_the_families_of_a_collector_are_not_changed_by_rendering(metrics: Metri
     metrics.register(cached)
     page(metrics)
     assert [sample.name for sample in cached.families[0].samples] == ["cached_total", "cached_created"]
+
+
+def test_quick_metrics_are_on_the_page_as_prometheus_own_would_be() -> None:
+    pages = []
+    for quick in (False, True):
+        metrics = Metrics("1")
+        if quick:
+            counts: Any = metrics.quick_counter("asked_total", "Asked.", ["who"])
+            times: Any = metrics.quick_histogram("took_seconds", "Took.", ["who"], buckets=(0.5, 1, 1_000_000))
+        else:
+            counts = metrics.counter("asked_total", "Asked.", ["who"])
+            times = metrics.histogram("took_seconds", "Took.", ["who"], buckets=(0.5, 1, 1_000_000))
+        counts.labels("me").inc()
+        counts.labels("me").inc()
+        counts.labels("nobody")
+        for value in (0.1, 0.5, 0.7, 2, 5_000_000):
+            times.labels("me").observe(value)
+        for accept in ("text/plain", "application/openmetrics-text; version=1.0.0"):
+            page, _ = metrics.render(accept)
+            pages.append([line for line in page.decode().splitlines() if "asked" in line or "took" in line])
+    assert pages[:2] == pages[2:]
+    assert pages[0]
+
+
+def test_a_quick_metric_whose_name_is_taken_is_a_definition_error() -> None:
+    metrics = Metrics("1")
+    metrics.counter("asked_total", "Asked.")
+    with pytest.raises(DefinitionError, match="asked"):
+        metrics.quick_counter("asked_total", "Asked.", ["who"])
+    with pytest.raises(DefinitionError, match="asked"):
+        metrics.quick_histogram("asked", "Asked.", ["who"])

@@ -69,5 +69,5 @@ async def test_work_is_cancelled_when_the_client_leaves_and_nothing_is_raised() 
             cancelled = True
             raise
 
-    await while_connected(receive, work)
+    await while_connected(receive, work())
     assert cancelled

@@ -18,8 +18,11 @@ from websockets.sync.client import connect
 from antwort import Antwort
 from antwort.config import Config, ServerConfig
 from antwort.errors import BadRequestError, ServiceUnavailableError, UnsupportedMediaTypeError
+from antwort.observability import Metrics
 from antwort.provider import Provider, route
-from antwort.server.middleware import BodyBudget, BodyLimitMiddleware, ErrorMiddleware
+from antwort.server.body_limit import BodyBudget, BodyLimit
+from antwort.server.gate import RequestGate, RequestGuards
+from antwort.server.observation import Observation
 from antwort.testing import Gate, ScriptedBackend, Turn, running, turn
 from antwort.web.bodies import read_body, require_json
 
@@ -180,17 +183,29 @@ def test_requests_on_websockets_count_among_the_bodies(tmp_path: Path) -> None:
         assert client.post("/v1/responses", json=LARGE).status_code == 200
 
 
+def gate_before(app: Any, bodies: BodyBudget) -> RequestGate:
+    """Return a gate that lets every request to a public path in, and has it answered by an app."""
+    nobody: Any = None
+    limit = BodyLimit(1_000_000, bodies, max_values=1_000_000)
+    guards = RequestGuards(None, limit, nobody, nobody, nobody, public={"/"})
+    return RequestGate(app, guards, Observation(Metrics("1"), access_log=False))
+
+
 async def test_a_body_that_was_refused_counts_no_more() -> None:
     bodies = BodyBudget(100_000)
+    answers: list[Any] = []
+
+    async def send(message: Any) -> None:
+        answers.append(message)
 
     async def app(_scope: Any, receive: Any, _send: Any) -> None:
         while True:
             await receive()
 
-    limited = BodyLimitMiddleware(app, 1_000_000, bodies, max_values=1_000_000)
     chunks = receiving(*[piece(b"x" * 40_000, more=True)] * 3)
-    with pytest.raises(ServiceUnavailableError):
-        await limited({"type": "http", "path": "/", "headers": []}, chunks, chunks)
+    scope = {"type": "http", "method": "POST", "path": "/", "headers": []}
+    await gate_before(app, bodies)(scope, chunks, send)
+    assert answers[0]["status"] == ServiceUnavailableError.status
     assert bodies.held == 0
 
 
@@ -212,7 +227,8 @@ async def test_an_error_does_not_keep_the_body_until_garbage_is_collected() -> N
     gc.collect()
     gc.disable()
     try:
-        await ErrorMiddleware(app)({"type": "http", "method": "POST", "path": "/"}, receiving(), send)
+        scope = {"type": "http", "method": "POST", "path": "/", "headers": []}
+        await gate_before(app, BodyBudget(1))(scope, receiving(), send)
         assert ended == ["ended"]
     finally:
         gc.enable()

@@ -1,18 +1,19 @@
 """Spans and metrics of responses and model turns, by OpenTelemetry's conventions for generative AI."""
 
-from prometheus_client import Histogram
+from contextlib import AbstractContextManager
 
 from antwort.engine.emitter import Emitter
 from antwort.engine.plan import Plan
-from antwort.observability import Metrics, Span
-from antwort.observability.tracing import Attribute
+from antwort.observability import Metrics, Span, Tracer
+from antwort.observability.quick_metrics import Distribution
+from antwort.observability.tracing import NO_SPAN, Attribute
 from antwort.wire.responses import ResponseObject, Usage
 
-Described = tuple[str, dict[str, Attribute]]
 
-
-def agent_span(plan: Plan) -> Described:
-    """Return the name and the attributes of the span of a response."""
+def open_agent_span(tracer: Tracer, plan: Plan) -> AbstractContextManager[Span]:
+    """Open the span of a response."""
+    if not tracer.enabled:
+        return NO_SPAN
     response = plan.response
     name = plan.ctx.agent.name
     attributes: dict[str, Attribute] = {
@@ -25,19 +26,23 @@ def agent_span(plan: Plan) -> Described:
     }
     if plan.conversation is not None:
         attributes["gen_ai.conversation.id"] = plan.conversation
-    return f"invoke_agent {name}", attributes
+    return tracer.span(f"invoke_agent {name}", attributes)
 
 
 def record_end(span: Span, response: ResponseObject) -> None:
     """Tell how a response ended."""
+    if span is NO_SPAN:
+        return
     span.set("antwort.response.status", response.status)
     if response.usage is not None:
         span.set("gen_ai.usage.input_tokens", response.usage.input_tokens)
         span.set("gen_ai.usage.output_tokens", response.usage.output_tokens)
 
 
-def turn_span(plan: Plan) -> Described:
-    """Return the name and the attributes of the span of a model turn."""
+def open_turn_span(tracer: Tracer, plan: Plan) -> AbstractContextManager[Span]:
+    """Open the span of a model turn."""
+    if not tracer.enabled:
+        return NO_SPAN
     model = plan.response.model
     attributes: dict[str, Attribute] = {"gen_ai.operation.name": "chat", "gen_ai.request.model": model}
     if plan.max_output_tokens is not None:
@@ -46,11 +51,13 @@ def turn_span(plan: Plan) -> Described:
         attributes["gen_ai.request.temperature"] = plan.create.temperature
     if plan.create.top_p is not None:
         attributes["gen_ai.request.top_p"] = plan.create.top_p
-    return f"chat {model}", attributes
+    return tracer.span(f"chat {model}", attributes)
 
 
 def record_answer(span: Span, emitter: Emitter) -> None:
     """Tell what a turn has used, and why it ended."""
+    if span is NO_SPAN:
+        return
     if emitter.finish_reason is not None:
         span.set("gen_ai.response.finish_reasons", [emitter.finish_reason])
     if emitter.turn_usage is not None:
@@ -70,17 +77,17 @@ class TurnMetrics:
 
     def __init__(self, metrics: Metrics) -> None:
         labels = ["gen_ai_request_model"]
-        self._tokens = metrics.histogram(
+        self._tokens = metrics.quick_histogram(
             "gen_ai_client_token_usage", "Tokens of a model turn.", [*labels, "gen_ai_token_type"], buckets=TOKENS
         )
-        self._duration = metrics.histogram(
+        self._duration = metrics.quick_histogram(
             "gen_ai_client_operation_duration_seconds", "Duration of a model turn.", [*labels, "error_type"]
         )
-        self._first = metrics.histogram(
+        self._first = metrics.quick_histogram(
             "gen_ai_server_time_to_first_token_seconds", "Time until a model turn gives its first piece.", labels
         )
-        self._children: dict[str, tuple[Histogram, Histogram, Histogram, Histogram]] = {}
-        responses = metrics.counter("antwort_responses_total", "Responses by how they ended.", ["status"])
+        self._children: dict[str, tuple[Distribution, Distribution, Distribution, Distribution]] = {}
+        responses = metrics.quick_counter("antwort_responses_total", "Responses by how they ended.", ["status"])
         self._responses = {status: responses.labels(status) for status in ENDS}
 
     def count_turn(self, model: str, seconds: float, first: float | None, usage: Usage | None) -> None:

@@ -1,7 +1,7 @@
 """Metrics, logs, the audit log and traces of one app, all without secrets."""
 
 from antwort.observability.audit import AuditLog
-from antwort.observability.logs import bind_log_context, configure_logging, log_context, reset_logging
+from antwort.observability.logs import bind_log_context, bind_tenant, configure_logging, log_context, reset_logging
 from antwort.observability.metrics import DURATION_BUCKETS, Metrics
 from antwort.observability.redaction import Redactor, redact
 from antwort.observability.tracing import NoTracer, Span, Tracer, tracer
@@ -17,6 +17,7 @@ __all__ = [
     "Span",
     "Tracer",
     "bind_log_context",
+    "bind_tenant",
     "configure_logging",
     "log_context",
     "redact",

@@ -33,7 +33,7 @@ _CONTROLS = {
 } | {ord("\n"): "\\n", ord("\r"): "\\r", 0x2028: "\\u2028", 0x2029: "\\u2029"}  # fmt: skip
 _BARE = re.compile(r"[^\s\"'=\\]+")
 
-_context: ContextVar[Mapping[str, str]] = ContextVar("antwort_log_context")
+_context: ContextVar[dict[str, str]] = ContextVar("antwort_log_context")
 _NOTHING: Mapping[str, str] = {}
 
 
@@ -47,7 +47,7 @@ class _Binding:
 
     def __init__(self, names: Mapping[str, str]) -> None:
         self._names = names
-        self._token: Token[Mapping[str, str]] | None = None
+        self._token: Token[dict[str, str]] | None = None
 
     def __enter__(self) -> None:
         self._token = _context.set({**log_context(), **self._names})
@@ -67,6 +67,13 @@ def bind_log_context(*, request_id: str | None = None, tenant: str | None = None
     if tenant is not None:
         names["tenant"] = tenant
     return _Binding(names)
+
+
+def bind_tenant(tenant: str) -> None:
+    """Put a tenant, who is known only now, on every line of the innermost `bind_log_context` block."""
+    bound = _context.get(None)
+    if bound is not None:
+        bound["tenant"] = tenant
 
 
 def log_context() -> Mapping[str, str]:

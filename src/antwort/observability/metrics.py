@@ -5,6 +5,7 @@ import platform
 import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from copy import copy
+from typing import TypeVar
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, choose_encoder, generate_latest
@@ -13,12 +14,14 @@ from prometheus_client.registry import Collector
 from typing_extensions import override
 
 from antwort.errors import DefinitionError
+from antwort.observability.quick_metrics import QuickCounter, QuickHistogram
 
 DURATION_BUCKETS = (
     0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0,
 )  # fmt: skip
 """Seconds, from a cached lookup to a slow model."""
 
+Q = TypeVar("Q", bound=Collector)
 _CURE = "rename one of the two, or create it once and share the object"
 
 logger = logging.getLogger(__name__)
@@ -27,8 +30,9 @@ logger = logging.getLogger(__name__)
 class Metrics:
     """The metrics of one app.
 
-    Own metrics come from `counter`, `gauge` and `histogram`. Collectors written by others go through `register`: one
-    that fails while being scraped is logged and left out, the rest of the page stands.
+    Own metrics come from `counter`, `gauge` and `histogram`, those of the hot path from `quick_counter` and
+    `quick_histogram`. Collectors written by others go through `register`: one that fails while being scraped is logged
+    and left out, the rest of the page stands.
     """
 
     def __init__(self, version: str) -> None:
@@ -65,6 +69,28 @@ class Metrics:
             return Histogram(name, documentation, labelnames, registry=self.registry, buckets=buckets)
         except ValueError as error:
             raise _definition_error(name, error) from error
+
+    def quick_counter(self, name: str, documentation: str, labelnames: Sequence[str]) -> QuickCounter:
+        """Create a counter for the hot path, to be used on one event loop."""
+        return self._added(name, QuickCounter(name, documentation, labelnames))
+
+    def quick_histogram(
+        self,
+        name: str,
+        documentation: str,
+        labelnames: Sequence[str],
+        *,
+        buckets: Sequence[float] = DURATION_BUCKETS,
+    ) -> QuickHistogram:
+        """Create a histogram for the hot path, to be used on one event loop."""
+        return self._added(name, QuickHistogram(name, documentation, labelnames, buckets))
+
+    def _added(self, name: str, collector: Q) -> Q:
+        try:
+            self.registry.register(collector)
+        except ValueError as error:
+            raise _definition_error(name, error) from error
+        return collector
 
     def register(self, collector: Collector) -> None:
         """Add a collector written elsewhere.

@@ -26,6 +26,8 @@ class OtelTracer(Tracer):
     makes one that exports over OTLP to where the standard `OTEL_EXPORTER_OTLP_*` variables say.
     """
 
+    enabled = True
+
     def __init__(self, provider: trace.TracerProvider | None = None, *, redactor: Redactor | None = None) -> None:
         self._own: TracerProvider | None = None
         if provider is None:

@@ -29,6 +29,9 @@ class Span(Protocol):
 class Tracer(Protocol):
     """Makes spans. A span opened inside another becomes its child, also across `await`."""
 
+    enabled: bool
+    """Whether anybody sees the spans. If not, whoever has much to tell need not put it together."""
+
     def span(self, name: str, attributes: Mapping[str, Attribute] = ...) -> AbstractContextManager[Span]:
         """Open a span for the length of a `with` block."""
 
@@ -62,15 +65,17 @@ class _NullSpan(Span):
         pass
 
 
+NO_SPAN = _NullSpan()
+
+
 class NoTracer(Tracer):
     """The tracer of an app that does not trace."""
 
-    def __init__(self) -> None:
-        self._span = _NullSpan()
+    enabled = False
 
     @override
     def span(self, name: str, attributes: Mapping[str, Attribute] | None = None) -> AbstractContextManager[Span]:
-        return self._span
+        return NO_SPAN
 
     @override
     def joining(self, headers: Iterable[tuple[bytes, bytes]]) -> AbstractContextManager[None]:

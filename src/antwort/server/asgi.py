@@ -12,26 +12,19 @@ from antwort.engine.engine import Engine
 from antwort.functions import FunctionRegistry
 from antwort.observability import Metrics
 from antwort.runs.local import LocalRuns
+from antwort.server.body_limit import BodyBudget, BodyLimit
 from antwort.server.conversations import ConversationEndpoints
 from antwort.server.endpoints import ServerEndpoints
-from antwort.server.middleware import (
-    AuthMiddleware,
-    BodyBudget,
-    BodyLimitMiddleware,
-    ErrorMiddleware,
-    HostMiddleware,
-    ObservationMiddleware,
-    RequestIdMiddleware,
-    TraceMiddleware,
-)
-from antwort.server.middleware.hosts import AllowedHosts
+from antwort.server.gate import RequestGate, RequestGuards
+from antwort.server.hosts import AllowedHosts
 from antwort.server.models import ModelEndpoints
+from antwort.server.observation import Observation, TraceMiddleware
 from antwort.server.passthrough import Passthrough
 from antwort.server.readiness import Readiness, ServerState
 from antwort.server.refusals import Refusals
 from antwort.server.responses import ResponseEndpoints
 from antwort.server.router import Router
-from antwort.server.sockets.websocket import Guards, WebSockets
+from antwort.server.sockets.websocket import HandshakeGuards, WebSockets
 
 EXPOSED_HEADERS = (
     "x-request-id",
@@ -60,7 +53,7 @@ class Parts:
 
 
 def build_asgi(parts: Parts) -> ASGIApp:
-    """Build the HTTP app: request id → trace → metrics → CORS → errors → host → body limit → auth, limits → route."""
+    """Build the HTTP app: the routes of the API and of providers, behind the gate."""
     server, engine = parts.config.server, parts.engine
     api = [
         *ResponseEndpoints(engine, parts.runs).routes(),
@@ -84,35 +77,24 @@ def build_asgi(parts: Parts) -> ASGIApp:
     parts.registry.reserve(routes)
 
     router = Router(routes, parts.registry.http_handler())
-    app: ASGIApp = AuthMiddleware(
+    bodies = BodyLimit(server.max_body_bytes, parts.bodies, max_values=server.max_values, uncounted={"/v1/embeddings"})
+    gate = RequestGate(
         router,
-        logins=parts.logins,
-        limiter=parts.limiter,
-        refusals=parts.refusals,
-        public=endpoints.public,
-        count_refusal=router.count_refusal,
+        RequestGuards(AllowedHosts.of(server), bodies, parts.logins, parts.limiter, parts.refusals, endpoints.public),
+        Observation(parts.metrics, access_log=parts.config.observability.access_log),
     )
-    app = BodyLimitMiddleware(
-        app, server.max_body_bytes, parts.bodies, max_values=server.max_values, uncounted={"/v1/embeddings"}
-    )
-    if (hosts := AllowedHosts.of(server)) is not None:
-        app = HostMiddleware(app, hosts, parts.refusals)
-    app = ErrorMiddleware(app)
     if server.cors_origins:
-        app = CORSMiddleware(
-            app,
+        gate.within = CORSMiddleware(
+            gate.within,
             allow_origins=server.cors_origins,
             allow_methods=["GET", "POST", "PUT", "PATCH", "DELETE"],
             allow_headers=["*"],
             expose_headers=EXPOSED_HEADERS,
         )
-    app = ObservationMiddleware(app, parts.metrics, access_log=parts.config.observability.access_log)
-    if parts.config.observability.tracing:
-        app = TraceMiddleware(app, engine.tracer)
-    return RequestIdMiddleware(app)
+    return TraceMiddleware(gate, engine.tracer) if parts.config.observability.tracing else gate
 
 
 def build_websockets(parts: Parts) -> WebSockets:
     """Build the WebSocket app, which has the same guards: request id → host → origin → auth, tenant, rate limits."""
-    guards = Guards(parts.logins, parts.limiter, parts.refusals, parts.state, parts.runs.limits)
+    guards = HandshakeGuards(parts.logins, parts.limiter, parts.refusals, parts.state, parts.runs.limits)
     return WebSockets(parts.engine, parts.config.server, guards, parts.metrics, parts.bodies)

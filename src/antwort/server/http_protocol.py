@@ -3,13 +3,15 @@
 import asyncio
 import logging
 import urllib.parse
-from typing import TYPE_CHECKING, Any
+from collections import deque
+from typing import Any, cast
 
 import httptools
 import msgspec
+from starlette.types import Scope
 from typing_extensions import override
 from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT
-from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from antwort.errors import (
     APIError,
@@ -20,11 +22,8 @@ from antwort.errors import (
     ServiceUnavailableError,
 )
 from antwort.server.client_connections import Connections
+from antwort.server.exchange import STATUS_LINES, Exchange
 from antwort.server.sockets.protocol import WebSocketProtocol
-
-if TYPE_CHECKING:
-    from uvicorn._types import ASGI3Application, ASGISendEvent
-
 
 logger = logging.getLogger(__name__)
 SLICE = 32 * 1024
@@ -49,57 +48,6 @@ class _RefusedError(Exception):
         self.error = error
 
 
-class Exchange(RequestResponseCycle):
-    """One request and its answer."""
-
-    @override
-    async def run_asgi(self, app: "ASGI3Application") -> None:
-        try:
-            await app(self.scope, self.receive, self.send)
-        except asyncio.CancelledError:
-            # Only the end of the server cancels it. The log needs no traceback for that.
-            logger.warning("%s %s was cut off: the server is stopping", self.scope["method"], self.scope["path"])
-            self.leave()
-            self.transport.close()
-        except BaseException:
-            logger.exception("%s %s has no whole answer", self.scope["method"], self.scope["path"])
-            await self._give_up()
-        else:
-            if not self.response_complete and not self.disconnected:
-                logger.error("%s %s has no whole answer", self.scope["method"], self.scope["path"])
-                await self._give_up()
-        finally:
-            self.on_response = _nothing
-
-    async def _give_up(self) -> None:
-        if self.response_started:
-            self.transport.close()
-        else:
-            await self.send_500_response()
-
-    def leave(self) -> None:
-        """Let the app know that the client is gone, and take no answer from it any more."""
-        self.disconnected = True
-        self.message_event.set()
-
-
-class OldExchange(Exchange):
-    """One of HTTP/1.0, which has no chunks: an answer of unknown length ends with its connection."""
-
-    _until_closed = False
-
-    @override
-    async def send(self, message: "ASGISendEvent") -> None:
-        if message["type"] == "http.response.start":
-            names = {name.lower() for name, _ in message.get("headers", ())}
-            if b"content-length" not in names:
-                self._until_closed = True
-                self.chunked_encoding = False
-        elif self._until_closed and message["type"] == "http.response.body":
-            self.expected_content_length = len(message.get("body", b""))  # whatever comes is what is expected
-        await super().send(message)
-
-
 class HttpProtocol(HttpToolsProtocol):
     """One connection. Refusals before there is a request for the app are written here, in the OpenAI envelope.
 
@@ -116,7 +64,11 @@ class HttpProtocol(HttpToolsProtocol):
         self._least = min(limits.max_header_bytes, limits.max_head_bytes)
         self._deaf = False
         """Whether whatever else comes is thrown away."""
-        self._running: RequestResponseCycle | None = None
+        self._last: Exchange | None = None
+        """The exchange that began last, whose body may be coming."""
+        self._running: Exchange | None = None
+        self._pipelined: deque[Exchange] = deque()
+        """Those that wait for the answers before theirs, the last first."""
         self._in_head = False
         self._in_body = False
         self._span = 0
@@ -148,11 +100,18 @@ class HttpProtocol(HttpToolsProtocol):
         self._connections.forget(self)
         self._deaf = True
         super().connection_lost(exc)
-        for waiting, _ in self.pipeline:
+        for waiting in self._pipelined:
             waiting.disconnected = True
         if self._running is not None and not self._running.response_complete:
-            self._running.disconnected = True
-            self._running.message_event.set()
+            self._running.leave()
+
+    @override
+    def shutdown(self) -> None:
+        last = self._last
+        if last is None or last.response_complete:
+            self.transport.close()
+        else:
+            last.keep_alive = False
 
     @override
     def handle_websocket_upgrade(self) -> None:
@@ -170,18 +129,18 @@ class HttpProtocol(HttpToolsProtocol):
         if self.transport.is_closing():
             return
         self.flow.resume_reading()
-        if self.pipeline:
-            cycle, app = self.pipeline.pop()
-            self._start_asgi_task(cycle, app)
+        if self._pipelined:
+            self._start(self._pipelined.pop())
         elif self._in_body:  # what is left of the body is of no use, but its client may read nothing before it is sent
             self._connections.let_go(self, self._limits.body_timeout)
         else:
             self._connections.note_rest(self)
 
-    @override
-    def _start_asgi_task(self, cycle: RequestResponseCycle, app: "ASGI3Application") -> None:
-        self._running = cycle
-        super()._start_asgi_task(cycle, app)
+    def _start(self, exchange: Exchange) -> None:
+        self._running = exchange
+        task = self.loop.create_task(exchange.run(self.app))
+        task.add_done_callback(self.tasks.discard)
+        self.tasks.add(task)
 
     # --- what comes in -----------------------------------------------------------------------------------------------
 
@@ -197,13 +156,13 @@ class HttpProtocol(HttpToolsProtocol):
         if self._deaf:
             return
         size = len(data)
-        in_head, in_body, cycle, body = self._in_head, self._in_body, self.cycle, self._body
+        in_head, in_body, last, body = self._in_head, self._in_body, self._last, self._body
         self._span = self._span + size if in_head else size
         try:
             self.parser.feed_data(data)
             if self._in_head:
                 self._check_open_head(size if in_head else 0)
-            elif in_body and self._in_body and self.cycle is cycle:
+            elif in_body and self._in_body and self._last is last:
                 self._check_open_body(size - (self._body - body))
         except httptools.HttpParserUpgrade as offer:
             self._upgrade(data[offer.args[0] :])
@@ -271,36 +230,32 @@ class HttpProtocol(HttpToolsProtocol):
             return
         self.headers = []  # trailers do not belong to the headers: clients could add to what was checked
         self._locate()
-        kind = OldExchange if version == "1.0" else Exchange
-        cycle = kind(
-            scope=scope,
-            transport=self.transport,
-            flow=self.flow,
-            logger=self.logger,
-            access_logger=self.access_logger,
-            access_log=False,
+        exchange = Exchange(
+            cast("Scope", scope),
+            self.transport,
+            self.flow,
             default_headers=self.server_state.default_headers,
-            message_event=asyncio.Event(),
-            expect_100_continue=self.expect_100_continue and version != "1.0",
+            expects_continue=self.expect_100_continue and version != "1.0",
             keep_alive=version != "1.0" and parser.should_keep_alive(),
-            on_response=self.on_response_complete,
+            old=version == "1.0",
+            on_end=self.on_response_complete,
         )
         before = self._running
         if before is None or before.response_complete:
-            self._take(cycle)
+            self._take(exchange)
             self._connections.note_request(self)
-            self._start_asgi_task(cycle, self.app)
-        elif len(self.pipeline) < PIPELINED:
-            self._take(cycle)
+            self._start(exchange)
+        elif len(self._pipelined) < PIPELINED:
+            self._take(exchange)
             self.flow.pause_reading()
-            self.pipeline.appendleft((cycle, self.app))
+            self._pipelined.appendleft(exchange)
         else:
             raise _RefusedError(
                 BadRequestError("Too many requests at once on one connection.", code="too_many_pipelined")
             )
 
-    def _take(self, cycle: RequestResponseCycle) -> None:
-        self.cycle = cycle
+    def _take(self, exchange: Exchange) -> None:
+        self._last = exchange
         self._in_head = False
         self._in_body = True
         self._between = self._body = 0
@@ -316,30 +271,27 @@ class HttpProtocol(HttpToolsProtocol):
 
     @override
     def on_body(self, body: bytes) -> None:
-        cycle = self.cycle
+        exchange = self._last
         self._body += len(body)
-        if cycle.response_complete or cycle.disconnected:
+        if exchange is None or exchange.response_complete or exchange.disconnected:
             if self._body > 2 * self._max_body + DISCARDED:
                 self._deaf = True
                 self.transport.abort()
-            return
-        cycle.body += body
-        if len(cycle.body) > HIGH_WATER_LIMIT:
+        elif exchange.take(body) > HIGH_WATER_LIMIT:
             self.flow.pause_reading()
-        cycle.message_event.set()
 
     @override
     def on_message_complete(self) -> None:
-        if self._in_head or not self._in_body:  # an upgrade
+        exchange = self._last
+        if self._in_head or not self._in_body or exchange is None:  # an upgrade
             return
         self._in_body = False
-        cycle = self.cycle
-        if cycle.response_complete:
+        if exchange.response_complete:
             if not self.transport.is_closing():
                 self._connections.note_rest(self)
             return
-        cycle.more_body = False
-        cycle.message_event.set()
+        exchange.more_body = False
+        exchange.wake()
 
     # --- refusals ----------------------------------------------------------------------------------------------------
 
@@ -402,18 +354,18 @@ class HttpProtocol(HttpToolsProtocol):
     def _refuse(self, error: APIError) -> None:
         """Answer in place of the app, if no other answer is under way, and take nothing more from the client."""
         self._connections.notice(f"refused %d requests with {error.status} ({error.code})", self)
-        cycle, running = self.cycle, self._running
+        last, running = self._last, self._running
         if not self._in_body:
             if running is not None and not running.response_complete:
                 self._stop_listening()
                 return
-        elif cycle is not running:
-            self.pipeline.popleft()
+        elif last is not running:
+            self._pipelined.popleft()
             self._stop_listening()
             return
-        elif isinstance(cycle, Exchange):
-            begun = cycle.response_started
-            cycle.leave()
+        elif last is not None:
+            begun = last.response_started
+            last.leave()
             if begun:
                 self._deaf = True
                 self.transport.abort()
@@ -428,7 +380,7 @@ class HttpProtocol(HttpToolsProtocol):
     def _stop_listening(self) -> None:
         """Let the last of the requests that were taken be the last of all."""
         self._deaf = True
-        last = self.pipeline[0][0] if self.pipeline else self._running
+        last = self._pipelined[0] if self._pipelined else self._running
         if last is not None:
             last.keep_alive = False
 
@@ -438,7 +390,7 @@ class HttpProtocol(HttpToolsProtocol):
         self.transport.write(
             b"".join(
                 (
-                    STATUS_LINE[error.status],
+                    STATUS_LINES[error.status],
                     *(b"%s: %s\r\n" % header for header in headers),
                     b"content-type: application/json\r\ncontent-length: %d\r\nconnection: close\r\n\r\n" % len(body),
                     body,
@@ -458,10 +410,6 @@ class HttpProtocol(HttpToolsProtocol):
             f" (server.connections.max_header_bytes), all together {limits.max_head_bytes:,}"
             " (server.connections.max_head_bytes)."
         )
-
-
-def _nothing() -> None:
-    """Take note of nothing: whoever was to be told is let go."""
 
 
 def _no_http() -> APIError:

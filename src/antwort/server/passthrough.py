@@ -110,7 +110,7 @@ class Passthrough:
         try:
             require_json(scope)
             body = await read_body(receive)
-            await while_connected(receive, lambda: self._pass(path, body, watched))
+            await while_connected(receive, self._pass(path, body, watched))
         except ClientDisconnect:
             return
         except Exception as error:

@@ -152,16 +152,14 @@ class ResponseEndpoints:
             if create.stream:
                 await self._stream(plan, receive, send)
                 return
-
-            async def work() -> None:
-                await send_struct(send, await self._engine.respond(plan))
-
-            await while_connected(receive, work)
+            response = await while_connected(receive, self._engine.respond(plan))
+        if response is not None:
+            await send_struct(send, response)
 
     async def _read_request(self, decode: Callable[[bytes | bytearray], T], receive: Receive) -> T:
         """Read a body."""
         body = await read_body(receive)
-        return await self._engine.large_work.run_if(len(body) >= MUCH, decode, body)
+        return await self._engine.large_work.run(decode, body) if len(body) >= MUCH else decode(body)
 
     async def _stream(self, plan: Plan, receive: Receive, send: Send) -> None:
         stream = EventStream(send)
@@ -181,7 +179,7 @@ class ResponseEndpoints:
             await stream.end()
 
         with self._heartbeats.watching(stream):
-            await while_connected(receive, work, on_leave=forsake)
+            await while_connected(receive, work(), on_leave=forsake)
 
     # --- windows -----------------------------------------------------------------------------------------------------
 
@@ -190,21 +188,18 @@ class ResponseEndpoints:
         require_json(scope)
         request = await self._read_request(decode_compact, receive)
 
-        async def work() -> None:
-            await send_struct(send, await self._engine.compact(request, scope[CONTEXT]))
-
-        await while_connected(receive, work)
+        compacted = await while_connected(receive, self._engine.compact(request, scope[CONTEXT]))
+        if compacted is not None:
+            await send_struct(send, compacted)
 
     async def input_tokens(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Count the tokens that a request would send to the model."""
         require_json(scope)
         create = await self._read_request(decode_create, receive)
 
-        async def work() -> None:
-            count = await self._engine.input_tokens(create, scope[CONTEXT])
+        count = await while_connected(receive, self._engine.input_tokens(create, scope[CONTEXT]))
+        if count is not None:
             await send_struct(send, InputTokens(input_tokens=count))
-
-        await while_connected(receive, work)
 
     # --- everything else ---------------------------------------------------------------------------------------------
 
@@ -288,7 +283,7 @@ def _replayed(response: JSON, after: int) -> bytes:
 
 def wants_calls(scope: Scope) -> bool:
     """Tell whether a request wants to see all calls."""
-    return any(name == _SHOW_CALLS and _is_on(value) for name, value in scope["headers"])
+    return _is_on(dict(scope["headers"]).get(_SHOW_CALLS, b""))
 
 
 def _is_on(value: bytes) -> bool:

@@ -4,22 +4,24 @@ import asyncio
 import contextlib
 import functools
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
 from typing_extensions import override
 
 from antwort.errors import ServiceUnavailableError
+from antwort.server.exchange import BODY_FOLLOWS
 from antwort.storage.base import StoredEvent
 
+T = TypeVar("T")
 DONE = b"data: [DONE]\n\n"
 HEADERS = [
     (b"content-type", b"text/event-stream; charset=utf-8"),
     (b"cache-control", b"no-cache"),
     (b"x-accel-buffering", b"no"),
 ]
-_START: Message = {"type": "http.response.start", "status": 200, "headers": HEADERS}
+_START: Message = {"type": "http.response.start", "status": 200, BODY_FOLLOWS: True}
 UNWATCHED = 0.05
 """Seconds before a request is watched for its client leaving."""
 GRACE = 1.0
@@ -137,9 +139,9 @@ class Heartbeats:
 
 
 async def while_connected(
-    receive: Receive, work: Callable[[], Awaitable[None]], *, on_leave: Callable[[], None] = lambda: None
-) -> None:
-    """Do some work; if the client leaves before it is done, cancel it and return. `on_leave` is called before that.
+    receive: Receive, work: Awaitable[T], *, on_leave: Callable[[], None] | None = None
+) -> T | None:
+    """Return what some work comes to; None if the client leaves before: the work is cancelled then, after `on_leave`.
 
     Nobody watches for the first moment: work that is done by then is not worth a task beside it.
     """
@@ -153,7 +155,8 @@ async def while_connected(
         while (await receive())["type"] != "http.disconnect":
             pass
         gone = True
-        on_leave()
+        if on_leave is not None:
+            on_leave()
         if task is not None:
             task.cancel()
 
@@ -163,11 +166,12 @@ async def while_connected(
 
     timer = loop.call_later(UNWATCHED, begin)
     try:
-        await work()
+        return await work
     except asyncio.CancelledError:
         if not gone or task is None:
             raise
         task.uncancel()
+        return None
     finally:
         timer.cancel()
         if watcher is not None:
@@ -198,4 +202,4 @@ class Tail(Response):
                 else:
                     await stream.end()
 
-        await while_connected(receive, work)
+        await while_connected(receive, work())

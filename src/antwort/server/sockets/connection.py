@@ -20,7 +20,7 @@ from antwort.engine.events import Events, replay_response
 from antwort.errors import APIError, BadRequestError, PermissionDeniedError, RateLimitError
 from antwort.observability import bind_log_context
 from antwort.runs.limits import TenantLimits
-from antwort.server.middleware.body_limit import BodyBudget
+from antwort.server.body_limit import BodyBudget
 from antwort.server.sockets.memory import Memory
 from antwort.server.sockets.messages import ClientMessage, MessageStream, error_message, read_message
 from antwort.server.sse import Heartbeats

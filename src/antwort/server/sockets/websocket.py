@@ -14,9 +14,9 @@ from antwort.errors import APIError, NotFoundError, PermissionDeniedError, Servi
 from antwort.observability import Metrics, bind_log_context
 from antwort.runs.limits import TenantLimits
 from antwort.scopes import RESPONSES_WRITE
-from antwort.server.middleware.body_limit import BodyBudget
-from antwort.server.middleware.hosts import AllowedHosts
-from antwort.server.middleware.observation import HEADER, request_id_of
+from antwort.server.body_limit import BodyBudget
+from antwort.server.hosts import AllowedHosts
+from antwort.server.observation import HEADER, request_id_of
 from antwort.server.readiness import ServerState
 from antwort.server.refusals import Refusals
 from antwort.server.responses import wants_calls
@@ -93,7 +93,7 @@ PATH = "/v1/responses"
 
 
 @dataclass(frozen=True, slots=True)
-class Guards:
+class HandshakeGuards:
     """Who is let in."""
 
     logins: Logins
@@ -107,7 +107,7 @@ class WebSockets:
     """The ASGI app of all WebSocket connections."""
 
     def __init__(
-        self, engine: Engine, config: ServerConfig, guards: Guards, metrics: Metrics, bodies: BodyBudget
+        self, engine: Engine, config: ServerConfig, guards: HandshakeGuards, metrics: Metrics, bodies: BodyBudget
     ) -> None:
         self._config = config
         self._guards = guards

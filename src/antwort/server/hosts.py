@@ -4,12 +4,8 @@ import ipaddress
 import re
 from collections.abc import Iterable
 
-from starlette.types import ASGIApp, Receive, Scope, Send
-
 from antwort.config import ServerConfig
-from antwort.errors import APIError, BadRequestError, PermissionDeniedError
-from antwort.server.refusals import Refusals
-from antwort.web.asgi_scope import REQUEST_ID
+from antwort.errors import BadRequestError, PermissionDeniedError
 
 _HOST = re.compile(r"(?:\[(?P<v6>[0-9a-f:.]{2,45})\]|(?P<name>[\w.-]{1,253}?)\.?)(?::\d{0,5})?", re.ASCII)
 _REMEMBERED = 256
@@ -82,22 +78,3 @@ class AllowedHosts:
 
 def _printable(text: str) -> str:
     return "".join(character for character in text if character.isprintable())[:_SHOWN]
-
-
-class HostMiddleware:
-    """Refuse requests to hosts that are not allowed, on public paths too: pages of strangers need not read them."""
-
-    def __init__(self, app: ASGIApp, hosts: AllowedHosts, refusals: Refusals) -> None:
-        self.app = app
-        self._hosts = hosts
-        self._refusals = refusals
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one request."""
-        if scope["type"] == "http":
-            try:
-                self._hosts.check(scope["headers"], scope.get("http_version", "1.1"))
-            except APIError as error:
-                self._refusals.record(scope, error, scope.get(REQUEST_ID))
-                raise
-        await self.app(scope, receive, send)

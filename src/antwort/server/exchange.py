@@ -1,0 +1,258 @@
+"""One request on a connection and its answer: between the bytes of HTTP/1.1 and the messages of ASGI."""
+
+import asyncio
+import functools
+import logging
+import re
+from collections.abc import Callable, Sequence
+from http import HTTPStatus
+
+from starlette.types import ASGIApp, Message, Scope
+from uvicorn.protocols.http.flow_control import FlowControl
+
+logger = logging.getLogger(__name__)
+
+STATUS_LINES = {
+    status: b"HTTP/1.1 %d %s\r\n" % (status, HTTPStatus(status).phrase.encode() if status in set(HTTPStatus) else b"")
+    for status in range(100, 600)
+}
+_NAME = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_NO_VALUE = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]")
+_LENGTH, _ENCODING, _CONNECTION = b"content-length: ", b"transfer-encoding: ", b"connection: "
+_FRAMING = frozenset({_LENGTH, _ENCODING, _CONNECTION})
+_BODILESS = frozenset({204, 304})
+_DISCONNECT: Message = {"type": "http.disconnect"}
+BODY_FOLLOWS = "antwort.body_follows"
+"""A key of `http.response.start`: the first piece of the body comes at once, so that the head can be sent with it."""
+
+
+@functools.lru_cache(maxsize=1024)  # names are few, and those of strangers are not among them
+def _line_start(name: bytes) -> bytes:
+    """Return how the line of a header begins; RuntimeError if it is no name of a header."""
+    if not _NAME.fullmatch(name):
+        raise RuntimeError("An answer has a header whose name is none.")
+    return name.lower() + b": "
+
+
+class Exchange:
+    """Runs the app for one request. The protocol fills in the body as it comes; the answer goes to the transport.
+
+    The head of an answer of known length, and of one whose start says that its body follows, waits for the body: both
+    are sent at once. `old` is a request of HTTP/1.0, which knows no chunks: an answer of unknown length ends with its
+    connection.
+    """
+
+    __slots__ = (
+        "_chunked",
+        "_default_headers",
+        "_event",
+        "_expects_continue",
+        "_flow",
+        "_head",
+        "_left",
+        "_news",
+        "_old",
+        "_on_end",
+        "_scope",
+        "_transport",
+        "body",
+        "disconnected",
+        "keep_alive",
+        "more_body",
+        "response_complete",
+        "response_started",
+    )
+
+    def __init__(
+        self,
+        scope: Scope,
+        transport: asyncio.Transport,
+        flow: FlowControl,
+        *,
+        default_headers: Sequence[tuple[bytes, bytes]],
+        expects_continue: bool,
+        keep_alive: bool,
+        old: bool,
+        on_end: Callable[[], None],
+    ) -> None:
+        self._scope = scope
+        self._transport = transport
+        self._flow = flow
+        self._default_headers = default_headers
+        self._expects_continue = expects_continue
+        self._old = old
+        self._on_end: Callable[[], None] | None = on_end
+        self.keep_alive = keep_alive
+        self.disconnected = False
+        self.body: bytes | bytearray = b""
+        self.more_body = True
+        self.response_started = False
+        self.response_complete = False
+        self._news = False
+        """Whether something has come since the app was told last."""
+        self._event: asyncio.Event | None = None
+        self._head = b""
+        """What is held back until the body comes."""
+        self._chunked = False
+        self._left: int | None = None
+        """Bytes that the body is still to have; None if nobody said."""
+
+    # --- what the protocol calls -------------------------------------------------------------------------------------
+
+    async def run(self, app: ASGIApp) -> None:
+        """Have the app answer. Whatever it does, the client is not left waiting."""
+        scope = self._scope
+        try:
+            await app(scope, self.receive, self.send)
+        except asyncio.CancelledError:
+            # Only the end of the server cancels it. The log needs no traceback for that.
+            logger.warning("%s %s was cut off: the server is stopping", scope["method"], scope["path"])
+            self.leave()
+            self._transport.close()
+        except BaseException:
+            logger.exception("%s %s has no whole answer", scope["method"], scope["path"])
+            await self._give_up()
+        else:
+            if not self.response_complete and not self.disconnected:
+                logger.error("%s %s has no whole answer", scope["method"], scope["path"])
+                await self._give_up()
+        finally:
+            self._on_end = None
+
+    def leave(self) -> None:
+        """Let the app know that the client is gone, and take no answer from it any more."""
+        self.disconnected = True
+        self.wake()
+
+    def take(self, data: bytes) -> int:
+        """Take a piece of the body; return how many bytes wait to be read."""
+        if not self.body:
+            self.body = data  # most bodies come in one piece, and need not be copied
+        elif isinstance(self.body, bytearray):
+            self.body += data
+        else:
+            self.body = bytearray(self.body) + data
+        self.wake()
+        return len(self.body)
+
+    def wake(self) -> None:
+        """Let the app look again at what has come of the client."""
+        self._news = True
+        if self._event is not None:
+            self._event.set()
+
+    # --- what the app calls ------------------------------------------------------------------------------------------
+
+    async def receive(self) -> Message:
+        """Return the next piece of the body, or wait for it; after the last, wait for the client to leave."""
+        if self._expects_continue and not self._transport.is_closing():
+            self._transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+            self._expects_continue = False
+        if not self.disconnected and not self.response_complete:
+            self._flow.resume_reading()
+        while not self._news and not self.disconnected and not self.response_complete:
+            if self._event is None:
+                self._event = asyncio.Event()
+            self._event.clear()
+            await self._event.wait()
+        self._news = False
+        if self.disconnected or self.response_complete:
+            return dict(_DISCONNECT)
+        body, self.body = self.body, b""
+        return {"type": "http.request", "body": bytes(body), "more_body": self.more_body}
+
+    async def send(self, message: Message) -> None:
+        """Send a part of the answer; wait while the client does not read."""
+        if self._flow.write_paused and not self.disconnected:
+            await self._flow.drain()
+        if self.disconnected:
+            return
+        kind = message["type"]
+        if not self.response_started:
+            if kind != "http.response.start":
+                raise RuntimeError(f"An answer begins with 'http.response.start', not with '{kind}'.")
+            self._begin(message)
+        elif self.response_complete:
+            raise RuntimeError(f"The answer is complete; '{kind}' comes too late.")
+        elif kind != "http.response.body":
+            raise RuntimeError(f"An answer goes on with 'http.response.body', not with '{kind}'.")
+        else:
+            self._go_on(message.get("body", b""), more=message.get("more_body", False))
+
+    # --- how an answer is written ------------------------------------------------------------------------------------
+
+    def _begin(self, message: Message) -> None:
+        status: int = message["status"]
+        lines = [STATUS_LINES[status]]
+        for name, value in (*self._default_headers, *message.get("headers", ())):
+            start = _line_start(name)
+            if start in _FRAMING:
+                self._frame(start, value, lines)
+            else:
+                lines += (start, value, b"\r\n")
+        if _NO_VALUE.search(b"".join(lines[2::3])):
+            raise RuntimeError("An answer has a header whose value is none.")
+        if self._left is None and not self._old and self._scope["method"] != "HEAD" and status not in _BODILESS:
+            self._chunked = True
+            lines.append(b"transfer-encoding: chunked\r\n")
+        if not self.keep_alive:
+            lines.append(b"connection: close\r\n")
+        lines.append(b"\r\n")
+        self._head = b"".join(lines)
+        self.response_started = True
+        self._expects_continue = False
+        if self._left is None and not message.get(BODY_FOLLOWS, False):
+            self._transport.write(self._head)
+            self._head = b""
+
+    def _frame(self, start: bytes, value: bytes, lines: list[bytes]) -> None:
+        """Take note of a header that says where the answer ends; what is said of that is written once, by us."""
+        if start == _LENGTH:
+            self._left = int(value)
+            lines += (start, value, b"\r\n")
+        elif start == _CONNECTION and b"close" in map(bytes.strip, value.lower().split(b",")):
+            self.keep_alive = False
+
+    def _go_on(self, body: bytes, *, more: bool) -> None:
+        is_head = self._scope["method"] == "HEAD"
+        if not is_head and not self._chunked:
+            self._count(len(body), more=more)
+        head, self._head = self._head, b""
+        if is_head:
+            data = head
+        elif self._chunked:
+            end = b"" if more else b"0\r\n\r\n"
+            data = b"".join((head, b"%x\r\n" % len(body), body, b"\r\n", end)) if body else head + end
+        else:
+            data = head + body if head else body
+        if data:
+            self._transport.write(data)
+        if not more:
+            self.response_complete = True
+            self.wake()
+            if not self.keep_alive:
+                self._transport.close()
+            if self._on_end is not None:
+                self._on_end()
+
+    def _count(self, size: int, *, more: bool) -> None:
+        """Hold the body against the length that was announced."""
+        if self._left is None:
+            return
+        self._left -= size
+        if self._left < 0:
+            raise RuntimeError("The body of an answer is longer than its Content-Length.")
+        if self._left and not more:
+            raise RuntimeError("The body of an answer is shorter than its Content-Length.")
+
+    async def _give_up(self) -> None:
+        """Answer in place of the app, if nothing was sent; else all that is left is to end the connection."""
+        if self.response_started and not self._head:
+            self._transport.close()
+            return
+        self.response_started, self._head, self._left, self._chunked = False, b"", None, False
+        self.keep_alive = False
+        text = b"Internal Server Error"
+        headers = [(b"content-type", b"text/plain; charset=utf-8"), (b"content-length", b"%d" % len(text))]
+        await self.send({"type": "http.response.start", "status": 500, "headers": headers})
+        await self.send({"type": "http.response.body", "body": text})

@@ -1,0 +1,146 @@
+"""The gate: what every HTTP request passes, in one place and in this order, before a route answers it."""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Collection
+from dataclasses import dataclass
+
+from starlette.datastructures import Headers
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from antwort.auth import Logins, RateLimiter
+from antwort.context import Context
+from antwort.errors import APIError, AuthenticationError, PermissionDeniedError, RateLimitError, ServiceUnavailableError
+from antwort.observability import bind_log_context, bind_tenant
+from antwort.server.body_limit import BodyLimit
+from antwort.server.hosts import AllowedHosts
+from antwort.server.observation import HEADER, Observation, request_id_of
+from antwort.server.refusals import Refusals
+from antwort.server.router import Router
+from antwort.web.answers import as_api_error, error_response
+from antwort.web.asgi_scope import CONTEXT, DENIED, REQUEST_ID, ROUTE
+
+_ANSWER = "antwort.answer"
+"""The key of the ASGI scope under which the gate keeps what was sent."""
+
+
+class Answer:
+    """What a request is answered with, as far as it was sent. All that the gate adds to it, it adds here."""
+
+    __slots__ = ("_send", "headers", "status")
+
+    def __init__(self, send: Send, request_id: bytes) -> None:
+        self._send = send
+        self.headers = [(HEADER, request_id)]
+        self.status = 0
+        """0 as long as nothing was sent."""
+
+    def send(self, message: Message) -> Awaitable[None]:
+        """Send a message, the first with the headers of the gate."""
+        if message["type"] == "http.response.start":
+            self.status = message["status"]
+            message["headers"] = [*message.get("headers", ()), *self.headers]
+        return self._send(message)
+
+
+@dataclass(frozen=True, slots=True)
+class RequestGuards:
+    """What lets requests in, or refuses them."""
+
+    hosts: AllowedHosts | None
+    """None answers to all."""
+    bodies: BodyLimit
+    logins: Logins
+    limiter: RateLimiter
+    refusals: Refusals
+    public: Collection[str]
+    """The paths that need no credentials."""
+
+
+class RequestGate:
+    """Serves HTTP requests: id → metrics → (CORS) → errors → host → body limit → caller → rate limits → route.
+
+    It is one pass and not a wrapper for each of them: every request and every piece of an answer goes through all.
+    """
+
+    def __init__(self, router: Router, guards: RequestGuards, observation: Observation) -> None:
+        self._router = router
+        self._guards = guards
+        self._observation = observation
+        self.within: ASGIApp = self.answer_or_refuse
+        """What is within the metrics; an app such as one for CORS may be put around it."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request."""
+        started = time.perf_counter()
+        request_id = request_id_of(scope)
+        scope[REQUEST_ID] = request_id.decode()
+        answer = scope[_ANSWER] = Answer(send, request_id)
+        with bind_log_context(request_id=scope[REQUEST_ID]):
+            try:
+                await self.within(scope, receive, answer.send)
+            finally:
+                self._observation.record(scope, answer.status, time.perf_counter() - started)
+
+    async def answer_or_refuse(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Let a request in and answer it. Whatever goes wrong becomes an error in the OpenAI envelope.
+
+        A traceback goes to the log, never to the client.
+        """
+        try:
+            await self._let_in(scope, receive, send)
+        except asyncio.CancelledError:
+            if scope[_ANSWER].status:
+                raise
+            stopping = ServiceUnavailableError("The server is stopping. Try again.")
+            await error_response(stopping)(scope, receive, send)
+        except Exception as error:
+            # Kept in a name, the error would keep this frame, which keeps it, and with them whatever the request held.
+            response = error_response(as_api_error(error, f"{scope['method']} {scope['path']}", scope[REQUEST_ID]))
+            if scope[_ANSWER].status:
+                raise  # the answer cannot be taken back; the server closes the connection
+            await response(scope, receive, send)
+
+    async def _let_in(self, scope: Scope, receive: Receive, send: Send) -> None:
+        guards = self._guards
+        if guards.hosts is not None:
+            self._check_host(guards.hosts, scope)
+        body = guards.bodies.watch(scope, receive)
+        try:
+            if scope["path"] not in guards.public:
+                scope[CONTEXT] = await self._admit(scope)
+            await self._router(scope, body.receive, send)
+        except PermissionDeniedError as error:
+            scope[DENIED] = error
+            raise
+        finally:
+            body.end()
+            if DENIED in scope:
+                context = scope.get(CONTEXT)
+                subject = None if context is None else context.subject
+                guards.refusals.record(scope, scope[DENIED], scope[REQUEST_ID], subject=subject)
+
+    def _check_host(self, hosts: AllowedHosts, scope: Scope) -> None:
+        """Refuse requests to other hosts, on public paths too: pages of strangers need not read them."""
+        try:
+            hosts.check(scope["headers"], scope.get("http_version", "1.1"))
+        except APIError as error:
+            self._guards.refusals.record(scope, error, scope[REQUEST_ID])
+            raise
+
+    async def _admit(self, scope: Scope) -> Context:
+        """Find out who is calling, and whether not too often."""
+        client = scope.get("client")
+        try:
+            principal = await self._guards.logins.authenticate(Headers(scope=scope), client[0] if client else "")
+            limits = self._guards.limiter.check(principal)
+        except (AuthenticationError, RateLimitError) as error:
+            pattern = self._router.count_refusal(scope["method"], scope["path"], error.status)
+            if pattern is not None:  # so that metrics show where callers are refused
+                scope[ROUTE] = pattern
+            self._guards.refusals.record(scope, error, scope[REQUEST_ID])
+            raise
+        if limits:
+            scope[_ANSWER].headers += [(name.encode(), value.encode()) for name, value in limits.items()]
+        bind_tenant(principal.tenant)
+        return Context.of(principal, request_id=scope[REQUEST_ID])

@@ -1,0 +1,79 @@
+"""A name for each request, the trace it belongs to, and what is counted and logged of it."""
+
+import logging
+import os
+import re
+
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from antwort.observability import Metrics, Tracer
+from antwort.observability.quick_metrics import Count, Distribution
+from antwort.web.asgi_scope import CONTEXT, ROUTE, method_label
+
+HEADER = b"x-request-id"
+_ACCEPTABLE = re.compile(rb"[A-Za-z0-9._:-]{1,128}")
+
+
+def request_id_of(scope: Scope) -> bytes:
+    """Return the id that the client gives to a request, or a new one."""
+    given = next((value for name, value in scope["headers"] if name == HEADER), b"")
+    return given if _ACCEPTABLE.fullmatch(given) else b"req_" + os.urandom(16).hex().encode()
+
+
+class TraceMiddleware:
+    """Take up the trace that a request names in `traceparent`; what a background run does later belongs to it too."""
+
+    def __init__(self, app: ASGIApp, tracer: Tracer) -> None:
+        self.app = app
+        self._tracer = tracer
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request."""
+        with self._tracer.joining(scope["headers"]):
+            await self.app(scope, receive, send)
+
+
+logger = logging.getLogger("antwort.access")
+UNMATCHED = "unmatched"
+"""The path label of requests that no route answers: what clients invent must not become a time series."""
+
+
+class Observation:
+    """Records `antwort_http_requests_total` and `antwort_http_request_duration_seconds`; path is the route pattern."""
+
+    def __init__(self, metrics: Metrics, *, access_log: bool) -> None:
+        self._access_log = access_log
+        # Looking a label up costs more than counting; there are as many as routes, methods and statuses.
+        self._series: dict[tuple[str, str, int], tuple[Count, Distribution]] = {}
+        self._requests = metrics.quick_counter(
+            "antwort_http_requests_total", "HTTP requests.", ["method", "path", "status"]
+        )
+        self._durations = metrics.quick_histogram(
+            "antwort_http_request_duration_seconds",
+            "Duration of HTTP requests, streaming included.",
+            ["method", "path"],
+        )
+
+    def record(self, scope: Scope, status: int, seconds: float) -> None:
+        """Count a request that is over. A status of 0 means that the client left before there was an answer."""
+        status = status or 499  # as proxies call it
+        key = (method_label(scope["method"]), scope.get(ROUTE, UNMATCHED), status)
+        series = self._series.get(key)
+        if series is None:
+            method, path, _ = key
+            series = self._requests.labels(method, path, str(status)), self._durations.labels(method, path)
+            self._series[key] = series
+        series[0].inc()
+        series[1].observe(seconds)
+        if self._access_log:
+            self._log(scope, status, seconds)
+
+    def _log(self, scope: Scope, status: int, elapsed: float) -> None:
+        context = scope.get(CONTEXT)
+        logger.info(
+            "%s %s %d",
+            scope["method"],
+            scope["path"],
+            status,
+            extra={"ms": round(elapsed * 1000, 1), **({"tenant": context.tenant} if context is not None else {})},
+        )
