@@ -104,6 +104,10 @@ class Sources:
         """Return all sources by number."""
         return dict(self._numbers.sources)
 
+    def __bool__(self) -> bool:
+        """Tell whether there is anything to cite."""
+        return bool(self._numbers.sources)
+
     def noting(self) -> "Sources":
         """Return the same sources for one call, whose `noted` are those that were added there."""
         return Sources(self._numbers)

@@ -77,10 +77,12 @@ class Unpacker:
 class _Connection(asyncio.Protocol):
     """One connection, used for one exchange after the other. The parser calls its `on_…` methods."""
 
+    transport: asyncio.Transport
+    """There from the moment it is connected, before which nobody gets it."""
+
     def __init__(self, client: "Http1Client") -> None:
         self._client = client
         self._loop = asyncio.get_running_loop()
-        self.transport: asyncio.Transport | None = None
         self.used = False
         self.closed = False
         self.idle_since = 0.0
@@ -176,7 +178,7 @@ class _Connection(asyncio.Protocol):
         self._mute = 0
         self._body.append(data)
         self._size += len(data)
-        if self._size > HIGH_WATER and not self._paused and self.transport is not None:
+        if self._size > HIGH_WATER and not self._paused:
             self._paused = True
             self.transport.pause_reading()
 
@@ -208,14 +210,10 @@ class _Connection(asyncio.Protocol):
         self._fail(TimeoutError("silent for too long"))
 
     async def send(self, request: bytes) -> None:
-        """Send a request; a large one in slices, as fast as the server reads, so that no step of it takes long.
+        """Send a large request in slices, as fast as the server reads, so that no step of it takes long.
 
         A server that answers before it has read all has heard enough.
         """
-        assert self.transport is not None  # noqa: S101 - it is connected
-        if len(request) <= SLICE:
-            self.transport.write(request)
-            return
         view = memoryview(request)
         for start in range(0, len(request), SLICE):
             while self._full and not self.begun:
@@ -248,7 +246,7 @@ class _Connection(asyncio.Protocol):
     def _taken(self) -> bytes:
         body = self._body
         self._body, self._size = [], 0
-        if self._paused and self.transport is not None:
+        if self._paused:
             self._paused = False
             self._heard = self._loop.time()
             self.transport.resume_reading()
@@ -275,7 +273,7 @@ class _Connection(asyncio.Protocol):
         """End the exchange: a connection whose answer was read to its end is kept, any other is closed."""
         self.rest()
         keep = self.complete and not self.closed and not self._body and self._reusable and not self._unsent
-        if not keep and self.transport is not None:
+        if not keep:
             self.transport.abort()
         self._client.give_back(self, keep=keep)
 
@@ -297,8 +295,7 @@ class _Connection(asyncio.Protocol):
 
     def _fail(self, error: Exception) -> None:
         self._error = self._error or error
-        if self.transport is not None:
-            self.transport.abort()
+        self.transport.abort()
         self._wake()
 
 
@@ -348,7 +345,10 @@ class Http1Client:
                 connection.reset()
                 connection.limit_silence(silence)
                 try:
-                    await connection.send(request)
+                    if len(request) <= SLICE:
+                        connection.transport.write(request)
+                    else:
+                        await connection.send(request)
                     await connection.head()
                 except ClosedError:
                     if not reused or connection.begun:
@@ -370,8 +370,7 @@ class Http1Client:
             connection = self._idle.pop()
             if connection.idle_since >= oldest:
                 return connection
-            if connection.transport is not None:
-                connection.transport.abort()
+            connection.transport.abort()
         return None
 
     async def _connect(self, seconds: float) -> _Connection:
@@ -405,14 +404,11 @@ class Http1Client:
     async def close(self) -> None:
         """Close the idle connections; the others are closed with their exchanges."""
         while self._idle:
-            transport = self._idle.pop().transport
-            if transport is not None:
-                transport.close()
+            self._idle.pop().transport.close()
 
 
 def _keep_alive(connection: _Connection) -> None:
     """Have the system notice a server that is gone without a word: an answer may be waited for as long as it takes."""
-    assert connection.transport is not None  # noqa: S101 - it is connected
     opened: socket.socket = connection.transport.get_extra_info("socket")
     opened.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     for option, value in KEEP_ALIVE.items():

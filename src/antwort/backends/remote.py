@@ -101,8 +101,10 @@ class RemoteBackend(ABC):
 
     async def perform(self, request: ModelRequest, fields: Callable[[], JSON], sink: TurnSink) -> None:
         """Perform one turn that is asked for by these fields."""
-        large = is_large(request.items)
-        body = await self.large_work.run_if(large, lambda: encode_body(fields(), in_pieces=large))
+        if is_large(request.items):
+            body = await self.large_work.run(lambda: encode_body(fields(), in_pieces=True))
+        else:
+            body = encode_body(fields())
         if request.deadline is None:
             await self._exchange(request, body, sink)
             return

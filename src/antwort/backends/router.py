@@ -12,6 +12,9 @@ from antwort.backends.known_models import KnownModels
 from antwort.backends.transport import Transport
 from antwort.errors import NotFoundError, ServiceUnavailableError
 
+MOST_NAMES = 1000
+"""Names of models whose place is remembered."""
+
 
 @dataclass(frozen=True, slots=True)
 class ModelRoute:
@@ -63,6 +66,8 @@ class ModelRouter:
             if not route.models
         }
         self._open = [route for route in self._routes if not route.models]
+        self._resolved: dict[str, ModelTarget] = {}
+        """Where models are that stay there, whatever backends say they have."""
 
     async def run(self, request: ModelRequest, sink: TurnSink) -> None:
         """Perform one turn on the backend its model belongs to."""
@@ -88,18 +93,28 @@ class ModelRouter:
         name = model or self._default
         if not name:
             return await self._first()
+        known = self._resolved.get(name)
+        if known is not None:
+            return known
         target = self._configured(name)
         if target is not None:
-            return target
+            return self._remembered(name, target)
         # With one open backend there is nothing to choose, and no reason to ask for its list.
         if len(self._open) > 1:
             await self._discover()
             for route in self._open:
                 if name in self._known[id(route)].names:
                     return ModelTarget(route, name)
+        if len(self._open) == 1:
+            return self._remembered(name, ModelTarget(self._open[0], name))
         if self._open:
             return ModelTarget(self._open[0], name)
         raise self._unknown(name)
+
+    def _remembered(self, name: str, target: ModelTarget) -> ModelTarget:
+        if len(self._resolved) < MOST_NAMES:  # clients can invent any number
+            self._resolved[name] = target
+        return target
 
     async def models(self) -> Sequence[ModelInfo]:
         """List all models and aliases; a backend that cannot be asked adds none."""

@@ -6,10 +6,10 @@ import os
 import re
 import socket
 import ssl
-from collections.abc import Mapping
+from collections.abc import Coroutine, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Protocol
+from typing import Any, Protocol
 from urllib.parse import SplitResult, quote, unquote, urlsplit
 from urllib.request import getproxies, proxy_bypass
 
@@ -26,6 +26,9 @@ from antwort.errors import APIError, BadGatewayError, ConfigError, GatewayTimeou
 _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9a-z-]+")
 
 NO_HEADERS: Mapping[str, str] = MappingProxyType({})
+_JSON: Mapping[str, str] = MappingProxyType({"content-type": "application/json"})
+Limit = tuple[float | None, str]
+"""Seconds, and the setting they come from, if they do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +105,7 @@ class Reply:
 
     __slots__ = ("_chunk", "_exchange", "_left", "_limit", "_limits", "_name", "headers", "status")
 
-    def __init__(self, limits: AnswerLimits, exchange: RawReply, limit: str = "") -> None:
+    def __init__(self, limits: AnswerLimits, exchange: RawReply, limit: Limit = (None, "")) -> None:
         self._name = limits.backend
         self._limits = limits
         self._left = limits.answer_bytes
@@ -139,7 +142,8 @@ class Reply:
         try:
             data = await self._chunk()
         except TimeoutError as error:
-            raise StalledError(f"The backend '{self._name}' stopped in its answer for{self._limit}.") from error
+            shown = _shown(self._name, self._limit)
+            raise StalledError(f"The backend '{self._name}' stopped in its answer for{shown}.") from error
         except _FAILURES as error:
             raise _failure(self._limits, error) from error
         self._left -= len(data)
@@ -151,7 +155,7 @@ class Reply:
 
     def limit_silence(self, seconds: float) -> None:
         """Let the server be silent for so long from now on, between two pieces of a stream."""
-        self._limit = _limit(self._name, seconds, "chunk_timeout")
+        self._limit = seconds, "chunk_timeout"
         self._exchange.limit_silence(seconds)
 
     def abort(self) -> None:
@@ -190,6 +194,8 @@ class Transport:
                 **self._headers,
             }.items()
         )
+        self._heads: dict[str, bytes] = {}
+        """How requests begin that send JSON and have no further headers, by path; there are few."""
         self._direct: Http1Client | None = None
         if self._proxy is None:  # a proxy wants a general client
             tls = parts.scheme == "https"
@@ -198,15 +204,18 @@ class Transport:
                 self.host, port, tls=tls, limit=config.max_connections, max_head=config.max_header_bytes
             )
 
-    async def post(
+    def post(
         self, path: str, body: bytes, headers: Mapping[str, str] = NO_HEADERS, timeouts: Timeouts | None = None
-    ) -> Reply:
+    ) -> Coroutine[Any, Any, Reply]:
         """Send a JSON body and return the answer as soon as its head is there."""
-        return await self._send("POST", path, body, {"content-type": "application/json", **headers}, timeouts)
+        sent = {**_JSON, **headers} if headers else _JSON
+        return self._send("POST", path, body, sent, timeouts)
 
-    async def get(self, path: str, headers: Mapping[str, str] = NO_HEADERS, timeouts: Timeouts | None = None) -> Reply:
+    def get(
+        self, path: str, headers: Mapping[str, str] = NO_HEADERS, timeouts: Timeouts | None = None
+    ) -> Coroutine[Any, Any, Reply]:
         """Ask for something."""
-        return await self._send("GET", path, None, dict(headers), timeouts)
+        return self._send("GET", path, None, headers, timeouts)
 
     async def close(self) -> None:
         """Close all connections; a later call opens new ones."""
@@ -217,11 +226,10 @@ class Transport:
             await session.close()
 
     async def _send(
-        self, method: str, path: str, body: bytes | None, headers: dict[str, str], timeouts: Timeouts | None
+        self, method: str, path: str, body: bytes | None, headers: Mapping[str, str], timeouts: Timeouts | None
     ) -> Reply:
         times = timeouts or self.timeouts
-        is_set = times.first_byte == self.timeouts.first_byte
-        limit = _limit(self.name, times.first_byte, "first_byte_timeout" if is_set else "")
+        limit = times.first_byte, "first_byte_timeout" if times.first_byte == self.timeouts.first_byte else ""
         if self._direct is not None:
             try:
                 exchange = await self._direct.exchange(
@@ -247,24 +255,33 @@ class Transport:
             raise self._timed_out(error, times, limit) or _failure(self.limits, error) from error
         return Reply(self.limits, _AiohttpReply(response), limit)
 
-    def _timed_out(self, error: Exception, times: Timeouts, limit: str) -> APIError | None:
+    def _timed_out(self, error: Exception, times: Timeouts, limit: "Limit") -> APIError | None:
         """Say which time was up, if it was that: to connect, which may be tried again, or to answer."""
         if isinstance(error, ConnectTimeoutError | aiohttp.ConnectionTimeoutError):
-            connect = _limit(
-                self.name, times.connect, "connect_timeout" if times.connect == self.timeouts.connect else ""
-            )
+            connect = times.connect, "connect_timeout" if times.connect == self.timeouts.connect else ""
+            shown = _shown(self.name, connect)
             return GatewayTimeoutError(
-                f"The backend '{self.name}' could not be connected to within{connect}.", code=UNREACHABLE
+                f"The backend '{self.name}' could not be connected to within{shown}.", code=UNREACHABLE
             )
         if isinstance(error, TimeoutError):
-            return GatewayTimeoutError(f"The backend '{self.name}' did not answer within{limit}.", code=TIMEOUT)
+            shown = _shown(self.name, limit)
+            return GatewayTimeoutError(f"The backend '{self.name}' did not answer within{shown}.", code=TIMEOUT)
         return None
 
     def _message(self, method: str, path: str, body: bytes | None, headers: Mapping[str, str]) -> bytes:
         """Write a request for the direct client; what is the same every time is written once."""
+        body = body or b""
+        if headers is not _JSON:
+            return b"%s%d\r\n\r\n%s" % (self._head(method, path, headers), len(body), body)
+        head = self._heads.get(path)
+        if head is None:
+            head = self._heads[path] = self._head(method, path, headers)
+        return b"%s%d\r\n\r\n%s" % (head, len(body), body)
+
+    def _head(self, method: str, path: str, headers: Mapping[str, str]) -> bytes:
         lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
-        head = f"{method} {self._path}{path}{self._query} HTTP/1.1\r\n{self._fixed_head}{lines}"
-        return f"{head}content-length: {len(body or b'')}\r\n\r\n".encode("latin-1") + (body or b"")
+        head = f"{method} {self._path}{path}{self._query} HTTP/1.1\r\n{self._fixed_head}{lines}content-length: "
+        return head.encode("latin-1")
 
     def _open(self) -> aiohttp.ClientSession:
         if self._session is None:
@@ -308,8 +325,9 @@ def _proxy_for(parts: SplitResult) -> str | None:
     return proxy
 
 
-def _limit(name: str, seconds: float | None, setting: str) -> str:
-    """Write a limit for a message: the seconds, and the setting they come from."""
+def _shown(name: str, limit: Limit) -> str:
+    """Write a limit for a message."""
+    seconds, setting = limit
     shown = "" if seconds is None else f" {seconds:g} s"
     return f"{shown} (`backends.{name}.{setting}`)" if setting else shown
 

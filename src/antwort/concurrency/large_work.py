@@ -1,7 +1,7 @@
 """Work that takes long because there is much of it: done on a thread, so that the event loop goes on."""
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, TypeVar
@@ -34,29 +34,30 @@ class LargeWork:
 
 def is_large(items: Sequence[Mapping[str, Any]]) -> bool:
     """Tell whether to go through items takes long: they, or their parts, are many, or they have much text."""
-    count = len(items)
+    count, size = len(items), 0
     if count >= MANY:
         return True
-    size = 0
     for item in items:
         for name in ("content", "output", "arguments"):
             value = item.get(name)
-            if isinstance(value, list):
+            if isinstance(value, str):
+                size += len(value)
+            elif isinstance(value, list):
                 count += len(value)
                 if count >= MANY:
                     return True
-            size += _size(value)
+                size += _size(value)
         if size >= MUCH:
             return True
     return False
 
 
-def _size(content: Any) -> int:
-    if isinstance(content, str):
-        return len(content)
-    return sum(map(_part_size, content)) if isinstance(content, list) else 0
-
-
-def _part_size(part: Any) -> int:
-    values: Iterable[Any] = part.values() if isinstance(part, dict) else ()
-    return sum(len(value) for value in values if isinstance(value, str))
+def _size(parts: list[Any]) -> int:
+    """Return how much text there is in the parts of an item."""
+    size = 0
+    for part in parts:
+        if isinstance(part, dict):
+            for value in part.values():
+                if isinstance(value, str):
+                    size += len(value)
+    return size

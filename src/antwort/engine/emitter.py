@@ -114,7 +114,8 @@ class Emitter:
 
     def announce(self, kind: str) -> None:
         """Send `response.<kind>` with the response as it is now."""
-        self.events.emit(f"response.{kind}", response=self.response)
+        if self.events.enabled:
+            self.events.emit(f"response.{kind}", response=self.response)
 
     def error(self, code: str, message: str) -> None:
         """Send an `error` event; `response.failed` follows."""
@@ -205,6 +206,8 @@ class Emitter:
     def end_turn(self, *, cut: bool = False) -> list[ModelCall]:
         """Close what is open and return the calls in order. `cut`: the model was stopped in the middle of it."""
         self.close_open("incomplete" if cut else "completed")
+        if not self._calls:
+            return []
         calls = [self._calls[index] for index in sorted(self._calls)]
         for call in calls:
             call.call_id = call.call_id or self._call_ids.new()
@@ -238,14 +241,15 @@ class Emitter:
         index = len(self._positions)
         self._positions.append(len(self.response.output))
         self.response.output.append(item)
-        self.events.emit("response.output_item.added", output_index=index, item=item)
+        if self.events.enabled:
+            self.events.emit("response.output_item.added", output_index=index, item=item)
         return index
 
     def done(self, index: int) -> None:
         """End an item."""
-        self.events.emit(
-            "response.output_item.done", output_index=index, item=self.response.output[self._positions[index]]
-        )
+        if self.events.enabled:
+            item = self.response.output[self._positions[index]]
+            self.events.emit("response.output_item.done", output_index=index, item=item)
 
     def replace(self, item: JSON) -> int:
         """Put an item in the place of the one with its id, and return its index; -1 if the output does not have it."""
@@ -327,4 +331,4 @@ class Emitter:
 
     def cite(self, text: str) -> list[JSON]:
         """Return the annotations of a text."""
-        return annotations(text, self._sources.numbered())
+        return annotations(text, self._sources.numbered()) if self._sources else []

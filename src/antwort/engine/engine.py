@@ -1,8 +1,9 @@
 """The engine: takes requests, makes responses, and gives back what is kept of them."""
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import msgspec
 
@@ -76,16 +77,18 @@ class Engine:
         )
         return cls(models, store, settings, planner, TurnMetrics(metrics), tracer, work, check_url)
 
-    async def plan(
+    def plan(
         self, create: CreateResponse, ctx: Context, *, show_calls: bool = False, recall: Recall | None = None
-    ) -> Plan:
+    ) -> Coroutine[Any, Any, Plan]:
         """Read a request, as `Planner.plan` does."""
-        return await self.planner.plan(create, ctx, show_calls=show_calls, recall=recall)
+        return self.planner.plan(create, ctx, show_calls=show_calls, recall=recall)
 
     def journal(self, plan: Plan) -> Journal:
         """Return the journal of a new response; it is only kept in memory if the request wants it so."""
-        entries = [JournalEntry("input", old.item, old.visible, old.call) for old in plan.carried]
-        entries += plan.input
+        entries = plan.input
+        if plan.carried:
+            carried = [JournalEntry("input", old.item, old.visible, old.call) for old in plan.carried]
+            entries = [*carried, *entries]
         if plan.stored:
             return Journal(self.store, self.record(plan), entries)
         if plan.conversation is None:
@@ -113,9 +116,9 @@ class Engine:
             conversation_id=plan.conversation,
         )
 
-    async def respond(self, plan: Plan, sink: EventSink | None = None) -> ResponseObject:
+    def respond(self, plan: Plan, sink: EventSink | None = None) -> Coroutine[Any, Any, ResponseObject]:
         """Make a response in the foreground; without a sink, errors of the model server are raised."""
-        return await self.loop(plan, self.journal(plan), sink).run()
+        return self.loop(plan, self.journal(plan), sink).run()
 
     def loop(
         self,

@@ -27,16 +27,13 @@ class EventSink(Protocol):
 class Events:
     """Numbers events and writes them as JSON; without a sink it does nothing."""
 
-    __slots__ = ("_put", "sequence")
+    __slots__ = ("_put", "enabled", "sequence")
 
     def __init__(self, put: Callable[[str, bytes], None] | None, sequence: int = 0) -> None:
         self._put = put
+        self.enabled = put is not None
+        """Whether anybody listens. If not, whoever has much to say need not put it together."""
         self.sequence = sequence
-
-    @property
-    def enabled(self) -> bool:
-        """Tell whether anybody listens."""
-        return self._put is not None
 
     def emit(self, kind: str, **fields: Any) -> None:
         """Send an event."""

@@ -57,7 +57,8 @@ class Loop:
         self.plan = plan
         self.response: ResponseObject = plan.response
         self._model = ModelTurns(plan, models, tracer, large_work)
-        self._compactor = Compactor(models, metrics, tracer, large_work)
+        self._models = models
+        self._large_work = large_work
         self._tracer = tracer
         self._seals = seals
         self._journal = journal
@@ -92,16 +93,10 @@ class Loop:
         """Called when the response got further: a function has returned, or the window was compacted."""
         self.farewell: APIError | None = None
         """What the reader of a response that is cut off is told. None if there is nobody left to be told anything."""
-        self._compacted = any(e.direction == "output" and e.item["type"] == COMPACTION for e in journal.entries)
-        self._dispatch = Dispatch(
-            plan,
-            journal,
-            self.emitter,
-            self._totals,
-            parallel=settings.parallel_calls,
-            keep=self._keep_totals,
-            progress=self._progress,
+        self._compacted = resumed and any(
+            e.direction == "output" and e.item["type"] == COMPACTION for e in journal.entries
         )
+        self._parallel = settings.parallel_calls
         self._ending = Ending(self.response, journal, self.emitter, metrics, self._close)
 
     async def run(self) -> ResponseObject:
@@ -111,7 +106,7 @@ class Loop:
         runs it may go on from what is stored.
         """
         try:
-            with self._tracer.span(*telemetry.agent_span(self.plan)) as span:
+            with telemetry.open_agent_span(self._tracer, self.plan) as span:
                 await self._run()
                 telemetry.record_end(span, self.response)
         except asyncio.CancelledError:
@@ -180,7 +175,7 @@ class Loop:
                 return "max_output_tokens" if emitter.finish_reason == "length" else "content_filter"
             server = [call for call in calls if not call.is_client]
             if server:
-                await self._dispatch.execute(server, self._choice)
+                await self._dispatch().execute(server, self._choice)
             if len(server) < len(calls) or not calls:
                 return None
             self._choice = self._choice.relaxed()
@@ -191,7 +186,7 @@ class Loop:
         emitter.begin_turn()
         started = time.perf_counter()
         try:
-            with self._tracer.span(*telemetry.turn_span(self.plan)) as span:
+            with telemetry.open_turn_span(self._tracer, self.plan) as span:
                 await self._model.run(self._request(), self._coalescer or emitter)
                 if self._coalescer is not None:
                     await self._coalescer.settle()
@@ -232,7 +227,8 @@ class Loop:
 
     async def _compact(self) -> None:
         """Put a summary by the model in the place of what is over of all that was read and said."""
-        compacted = await self._compactor.compact(
+        compactor = Compactor(self._models, self._metrics, self._tracer, self._large_work)
+        compacted = await compactor.compact(
             self._window(),
             self._seals,
             model=self.response.model,
@@ -251,7 +247,8 @@ class Loop:
         await self.emitter.flush()
 
     def _generated(self) -> list[JSON]:
-        return model_items(entry for entry in self._journal.entries if entry.direction == "output")
+        said = [entry for entry in self._journal.entries if entry.direction == "output"]
+        return model_items(said) if said else []
 
     def _note_output(self) -> None:
         """Take the items the model has written since the last time into the journal."""
@@ -260,11 +257,22 @@ class Loop:
                 self._journal.note(JournalEntry("output", msgspec.to_builtins(item)))
         self._noted = len(self.response.output)
 
+    def _dispatch(self) -> Dispatch:
+        return Dispatch(
+            self.plan,
+            self._journal,
+            self.emitter,
+            self._totals,
+            parallel=self._parallel,
+            keep=self._keep_totals,
+            progress=self._progress,
+        )
+
     # --- after a crash -----------------------------------------------------------------------------------------------
 
     async def _continue(self) -> str | None:
         """Finish what was started, then go on, unless the client is to answer first."""
-        await self._dispatch.finish_started()
+        await self._dispatch().finish_started()
         entries = self._journal.entries
         if any(e.direction == "output" and e.call is None and e.item["type"] in CALLS for e in entries):
             return None

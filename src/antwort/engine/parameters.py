@@ -104,8 +104,9 @@ def _conversation(value: str | JSON | None) -> JSON | None:
 
 def compact_threshold(create: CreateResponse) -> int | None:
     """Return the number of tokens from which on the window is compacted, None if it is not to be."""
-    thresholds = [entry.compact_threshold or 0 for entry in create.context_management or ()]
-    return min(thresholds, default=None)
+    if not create.context_management:
+        return None
+    return min(entry.compact_threshold or 0 for entry in create.context_management)
 
 
 def joined(first: str | None, second: str | None) -> str | None:
@@ -115,7 +116,8 @@ def joined(first: str | None, second: str | None) -> str | None:
 
 def least(*values: int | None) -> int | None:
     """Return the smallest of the limits that are set."""
-    return min((value for value in values if value is not None), default=None)
+    given = [value for value in values if value is not None]
+    return min(given) if given else None
 
 
 def new_response(create: CreateResponse, profile: AgentConfig, response_id: str) -> ResponseObject:
@@ -141,13 +143,18 @@ def new_response(create: CreateResponse, profile: AgentConfig, response_id: str)
         metadata=create.metadata or {},
         user=create.user,
     )
-    for name in ("top_p", "presence_penalty", "frequency_penalty", "top_logprobs"):
-        value = getattr(create, name)
-        if value is not None:
-            setattr(response, name, value)
-    temperature = create.temperature if create.temperature is not None else profile.temperature
-    if temperature is not None:
-        response.temperature = temperature
+    if create.temperature is not None:
+        response.temperature = create.temperature
+    elif profile.temperature is not None:
+        response.temperature = profile.temperature
+    if create.top_p is not None:
+        response.top_p = create.top_p
+    if create.presence_penalty is not None:
+        response.presence_penalty = create.presence_penalty
+    if create.frequency_penalty is not None:
+        response.frequency_penalty = create.frequency_penalty
+    if create.top_logprobs is not None:
+        response.top_logprobs = create.top_logprobs
     if create.reasoning is not None:
         response.reasoning = {"effort": create.reasoning.effort, "summary": create.reasoning.summary}
     if create.text is not None:

@@ -119,18 +119,20 @@ class Planner:
         """
         decision = self._decide(create, ctx, new_id("resp"))
         large = isinstance(create.input, list) and is_large(create.input)
-        items = await self._large_work.run_if(large, read_input, create.input)
+        items = await self._large_work.run(read_input, create.input) if large else read_input(create.input)
         history = await self._history(decision, recall)
         entries = await resolve_references(items, self._store, ctx)
         large = large or len(history) + len(entries) >= MANY
-        await self._check_links(create, entries, history, large=large)
-        restore_sources([*history, *entries], decision.ctx.sources)
+        if history or not isinstance(create.input, str):  # a text names no URLs to fetch, and no sources
+            await self._check_links(create, entries, history, large=large)
+            restore_sources([*history, *entries], decision.ctx.sources)
         response = decision.response
         resolved = await self._models.resolve(response.model or None)
         response.model = response.model or resolved.model
         entries, compact_only = without_trigger(entries)
         prune = decision.conversation is not None
-        window = await self._large_work.run_if(large, read_window, history, entries, self.seals(ctx, response), prune)
+        parts = history, entries, self.seals(ctx, response), prune
+        window = await self._large_work.run(read_window, *parts) if large else read_window(*parts)
         carried: list[JournalEntry] = []
         if response.store and recall is not None and create.previous_response_id in recall:
             carried, history = history, carried

@@ -36,6 +36,12 @@ class Output(Protocol):
 class Writer:
     """Writes one item with one part."""
 
+    kind: str
+    at: JSON
+    """Where the part is, as events tell it."""
+    middle: bytes
+    tail: bytes
+
     def __init__(self, output: Output) -> None:
         self.output = output
         self.pieces: list[str] = []
@@ -52,6 +58,8 @@ class Writer:
 
     def begin_part(self, part: Any, kind: str, tail: bytes) -> None:
         """Add the part that the pieces belong to."""
+        if not self.output.events.enabled:
+            return
         self.kind = kind
         self.at = {"item_id": self.item_id, "output_index": self.index, "content_index": 0}
         self.output.events.emit("response.content_part.added", **self.at, part=part)
@@ -64,11 +72,13 @@ class Writer:
     def add(self, delta: str) -> None:
         """Take a piece."""
         self.pieces.append(delta)
-        self.output.events.delta(self.kind, self.middle, delta, self.tail)
+        if self.output.events.enabled:
+            self.output.events.delta(self.kind, self.middle, delta, self.tail)
 
     def end(self, part: Any) -> None:
         """End the part and the item."""
-        self.output.events.emit("response.content_part.done", **self.at, part=part)
+        if self.output.events.enabled:
+            self.output.events.emit("response.content_part.done", **self.at, part=part)
         self.output.done(self.index)
 
 
@@ -88,6 +98,9 @@ class TextWriter(Writer):
         events = self.output.events
         if logprobs:
             self.part.logprobs += logprobs
+        if not events.enabled:
+            return
+        if logprobs:
             events.emit("response.output_text.delta", **self.at, delta=delta, logprobs=logprobs)
         else:
             events.delta("response.output_text.delta", self.middle, delta, self.tail)
@@ -97,12 +110,12 @@ class TextWriter(Writer):
         events, part = self.output.events, self.part
         part.text = "".join(self.pieces)
         part.annotations = self.output.cite(part.text)
-        for number, annotation in enumerate(part.annotations):
-            events.emit(
-                "response.output_text.annotation.added", **self.at, annotation_index=number, annotation=annotation
-            )
-        events.emit("response.output_text.done", **self.at, text=part.text, logprobs=part.logprobs)
         self.message.status = status
+        if events.enabled:
+            for number, annotation in enumerate(part.annotations):
+                at = {**self.at, "annotation_index": number}
+                events.emit("response.output_text.annotation.added", **at, annotation=annotation)
+            events.emit("response.output_text.done", **self.at, text=part.text, logprobs=part.logprobs)
         self.end(part)
 
 
@@ -119,7 +132,8 @@ class RefusalWriter(Writer):
     @override
     def close(self, status: ItemStatus) -> None:
         self.part.refusal = "".join(self.pieces)
-        self.output.events.emit("response.refusal.done", **self.at, refusal=self.part.refusal)
+        if self.output.events.enabled:
+            self.output.events.emit("response.refusal.done", **self.at, refusal=self.part.refusal)
         self.message.status = status
         self.end(self.part)
 
@@ -160,8 +174,9 @@ class ReasoningWriter(Writer):
         text = "".join(self.pieces)
         if self.part is not None:
             self.part.text = text
-            self.output.events.emit("response.reasoning_text.done", **self.at, text=text)
-            self.output.events.emit("response.content_part.done", **self.at, part=self.part)
+            if self.output.events.enabled:
+                self.output.events.emit("response.reasoning_text.done", **self.at, text=text)
+                self.output.events.emit("response.content_part.done", **self.at, part=self.part)
         if self.opaque is not None:
             self.reasoning.encrypted_content = self.opaque
         elif self.output.seal is not None and text:
@@ -180,14 +195,10 @@ class ReasoningWriter(Writer):
         self._summary = []
 
     def _tell_summary(self, step: str, **fields: Any) -> None:
-        number = len(self.reasoning.summary)
-        self.output.events.emit(
-            f"response.reasoning_summary_{step}",
-            item_id=self.item_id,
-            output_index=self.index,
-            summary_index=number,
-            **fields,
-        )
+        if not self.output.events.enabled:
+            return
+        at = {"item_id": self.item_id, "output_index": self.index, "summary_index": len(self.reasoning.summary)}
+        self.output.events.emit(f"response.reasoning_summary_{step}", **at, **fields)
 
 
 _MARKER = re.compile(r"\[(\d{1,4}(?:, ?\d{1,4})*)\]|【(\d{1,4})[^】]*】")

@@ -248,6 +248,7 @@ def _thoughts(item: JSON) -> str:
 
 Content = str | list[JSON]
 
+_PLAIN = ("input_text", "output_text", "text")
 _FILE_HINT = "send its content as `file_data`"
 _UTF16 = (b"\xff\xfe", b"\xfe\xff")
 
@@ -256,6 +257,10 @@ def chat_content(content: Any, dialect: ChatDialect, backend: str) -> Content:
     """Return a message's content; a single text as a plain string, which every server takes."""
     if isinstance(content, str):
         return content
+    if isinstance(content, list) and len(content) == 1 and isinstance(content[0], dict):
+        text = content[0].get("text")
+        if isinstance(text, str) and content[0].get("type") in _PLAIN:  # as nearly all are
+            return text
     parts = chat_parts(content, dialect, backend)
     if not parts:
         return ""
