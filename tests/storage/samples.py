@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar, cast
 
 from antwort.storage import JournalEntry, ResponseRecord, SqliteStore, StoredEvent
+from antwort.types import JSON
 
 T = TypeVar("T")
 
@@ -23,6 +24,12 @@ def record(response_id: str = "resp_1", **changes: Any) -> ResponseRecord:
         **changes,
     }
     return ResponseRecord(**fields)
+
+
+def body_of(made: ResponseRecord) -> JSON:
+    """Return the body of a record whose response is not being made any more."""
+    assert isinstance(made.body, dict)
+    return made.body
 
 
 def entry(item_id: str, text: str = "Hello", **changes: Any) -> JournalEntry:

@@ -14,7 +14,7 @@ from antwort.context import Context
 from antwort.engine.compaction import Compactor
 from antwort.engine.events import EventSink
 from antwort.engine.history import Recall
-from antwort.engine.journal import Journal, body_of
+from antwort.engine.journal import Journal
 from antwort.engine.links import CheckUrl
 from antwort.engine.loop import Loop
 from antwort.engine.model_turn import model_request
@@ -108,7 +108,7 @@ class Engine:
             created_at=response.created_at,
             status=response.status,
             model=response.model,
-            body=body_of(response),
+            body=response,
             request=_request_of(plan.create) if response.background else {},
             previous_response_id=response.previous_response_id,
             background=response.background,
@@ -194,7 +194,8 @@ _NOWHERE = ResponseRecord("", "", 0, "", "", {}, {})
 
 def shown(record: ResponseRecord, output: list[JSON]) -> JSON:
     """Return a stored response as clients see it."""
-    return {**record.body, "output": output}
+    body: JSON = record.body if isinstance(record.body, dict) else msgspec.to_builtins(record.body)
+    return {**body, "output": output}
 
 
 def not_found(response_id: str) -> NotFoundError:

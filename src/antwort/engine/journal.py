@@ -3,23 +3,13 @@
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Protocol
 
-import msgspec
-
 from antwort.storage.base import JournalEntry, ResponseRecord, StoredEvent
 from antwort.storage.sql.conversations import ConversationStore
 from antwort.storage.sql.responses import ResponseStore
-from antwort.types import JSON
 from antwort.wire.responses import ResponseObject
 
 _SAID = {"completed", "incomplete"}
 """How a response ends whose conversation takes up what was said in it; the others can be made again."""
-
-
-def body_of(response: ResponseObject) -> JSON:
-    """Return a response for storing: its output is kept as entries."""
-    body: JSON = msgspec.to_builtins(response)
-    body["output"] = []
-    return body
 
 
 class Unstored(Protocol):
@@ -76,12 +66,13 @@ class Journal:
         self._saved = min(self._saved, position)
 
     def tell(self, response: ResponseObject, **extra: Any) -> None:
-        """Take the state of the response, and what is needed to continue it, for the next write."""
+        """Let the next write store the response as it then is, and what is needed to continue it."""
         if self.store is None:
             return
         record = self.record
-        record.status, record.model, record.body = response.status, response.model, body_of(response)
-        record.extra = {**record.extra, **extra}
+        record.status, record.model, record.body = response.status, response.model, response
+        if extra:
+            record.extra = {**record.extra, **extra}
         self._changed = True
 
     async def save(self) -> None:

@@ -9,7 +9,7 @@ import msgspec
 from antwort.context import Sources
 from antwort.engine.emitter import Emitter
 from antwort.engine.ending import Ending
-from antwort.engine.engine import Engine
+from antwort.engine.engine import Engine, shown
 from antwort.engine.events import Events
 from antwort.engine.journal import Journal
 from antwort.engine.loop import Loop
@@ -139,7 +139,7 @@ class StoredRun:
         output = [item for item in state.output if item["id"] in kept]
         numbers = itertools.count()
         self._positions = [next(numbers) if item["id"] in kept else -1 for item in state.output]
-        self.response = msgspec.convert({**record.body, "output": output}, ResponseObject)
+        self.response = msgspec.convert(shown(record, output), ResponseObject)
         self._emitter = Emitter(
             self.response,
             log,

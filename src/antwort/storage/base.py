@@ -1,11 +1,14 @@
 """What is kept, what providers can do with it, and how keeping fails."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Literal, Protocol
+
+from msgspec import Struct, field
 
 from antwort.errors import ServiceUnavailableError
 from antwort.types import JSON
+from antwort.wire.responses import ResponseObject
 
 Direction = Literal["input", "output"]
 ACTIVE = ("queued", "in_progress")
@@ -20,8 +23,7 @@ class StoreUnavailableError(ServiceUnavailableError):
     """503: the database cannot be used now. A run that cannot be stored is not over: it goes on when it can be."""
 
 
-@dataclass(slots=True)
-class JournalEntry:
+class JournalEntry(Struct):
     """One item of a response, in order. `item` is what clients may see; `visible` tells whether they do by default."""
 
     direction: Direction
@@ -39,8 +41,7 @@ class JournalEntry:
         return str(self.item["id"])
 
 
-@dataclass(slots=True)
-class ResponseRecord:
+class ResponseRecord(Struct):
     """A stored response without its items."""
 
     id: str
@@ -48,8 +49,8 @@ class ResponseRecord:
     created_at: int
     status: str
     model: str
-    body: JSON
-    """The response object as clients see it, with an empty `output`."""
+    body: ResponseObject | JSON
+    """The response, whose output is kept as entries: while it is made as it is, what was stored as JSON."""
     request: JSON
     """The request as it came, for whoever continues the run."""
     previous_response_id: str | None = None
@@ -70,8 +71,7 @@ class ListedResponse:
     output: list[JSON]
 
 
-@dataclass(slots=True)
-class ConversationRecord:
+class ConversationRecord(Struct):
     """A stored conversation without its items."""
 
     id: str
@@ -95,8 +95,7 @@ class Kept:
     kind: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class StoredEvent:
+class StoredEvent(Struct, frozen=True, gc=False):
     """An event of a background response, as it was sent."""
 
     sequence: int

@@ -4,11 +4,11 @@ import asyncio
 import os
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
-from dataclasses import replace
 from typing import Any
 
 import psycopg
 import pytest
+from msgspec.structs import replace
 from tests.storage.samples import TENANT, entry, event, record
 from tests.support.postgres import PostgresServer
 

@@ -6,7 +6,6 @@ import subprocess
 import sys
 import threading
 from collections.abc import AsyncIterator, Awaitable
-from dataclasses import replace
 from pathlib import Path
 from textwrap import dedent
 
@@ -14,6 +13,7 @@ import psycopg
 import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
+from msgspec.structs import replace
 from sqlalchemy import NullPool, create_engine
 from tests.storage.samples import TENANT, entry, event, record
 from tests.support.postgres import PostgresServer

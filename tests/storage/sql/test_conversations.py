@@ -1,10 +1,10 @@
 """Conversations, on every store."""
 
 import asyncio
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 from tests.storage.samples import TENANT, entry, record
 
 from antwort.errors import ConflictError, NotFoundError

@@ -1,14 +1,18 @@
 """What every store does, whatever database it is on."""
 
 import asyncio
-from dataclasses import replace
 from typing import Any
 
+import msgspec
 import pytest
-from tests.storage.samples import TENANT, entry, event, record
+from msgspec.structs import replace
+from tests.storage.samples import TENANT, body_of, entry, event, record
 
 from antwort.errors import ConflictError, NotFoundError
 from antwort.storage import FencedError, ListedResponse, ResponseRecord, ResponseStore
+from antwort.types import JSON
+from antwort.wire.items import Message, OutputText
+from antwort.wire.responses import ResponseObject
 
 OTHER = "other"
 
@@ -44,12 +48,25 @@ async def test_a_response_comes_back_as_it_was_stored(store: ResponseStore) -> N
     assert await store.journal(TENANT, "resp_1") == entries
 
 
+async def test_a_response_that_is_being_made_is_stored_as_it_is_but_for_its_output(store: ResponseStore) -> None:
+    response = ResponseObject(id="resp_1", created_at=1_700_000_000, model="small", metadata={"topic": "tea"})
+    response.output.append(Message(id="msg_1", content=[OutputText("Hello")]))
+    made = record(body=response)
+    await store.create(made, [entry("msg_1")])
+    as_json: JSON = msgspec.to_builtins(response)
+    assert await store.get(TENANT, "resp_1") == record(body={**as_json, "output": []})
+    response.status = "completed"
+    await store.update(made)
+    assert await store.get(TENANT, "resp_1") == record(body={**as_json, "output": [], "status": "completed"})
+    assert len(response.output) == 1
+
+
 async def test_what_is_changed_after_the_call_began_is_not_stored(store: ResponseStore) -> None:
     made, message = record(), entry("msg_1")
     kept = record(), entry("msg_1")
     creation = asyncio.ensure_future(store.create(made, [message]))
     await asyncio.sleep(0)
-    made.body["status"] = "failed"
+    body_of(made)["status"] = "failed"
     message.item["content"] = []
     await creation
     assert (await store.get(TENANT, "resp_1"), await store.journal(TENANT, "resp_1")) == (kept[0], [kept[1]])
@@ -95,7 +112,7 @@ async def test_an_item_that_was_replaced_is_found_no_more(store: ResponseStore) 
 async def test_an_update_stores_status_body_extra_entries_and_events_together(store: ResponseStore) -> None:
     made = await stored(store, "resp_1", background=True)
     made.status = "completed"
-    made.body = {**made.body, "status": "completed", "usage": {"total_tokens": 7}}
+    made.body = {**body_of(made), "status": "completed", "usage": {"total_tokens": 7}}
     made.extra = {"turns": 1}
     await store.update(made, entries=[entry("msg_2")], start=1, events=[event(0), event(1)])
     assert await store.get(TENANT, "resp_1") == made
@@ -222,7 +239,7 @@ async def test_a_run_that_ends_and_a_cancel_in_a_race_agree_on_one_end(store: Re
 
     async def finish(made: ResponseRecord, status: str) -> bool:
         try:
-            await store.update(replace(made, status=status, body={**made.body, "status": status}))
+            await store.update(replace(made, status=status, body={**body_of(made), "status": status}))
         except FencedError:
             return False
         return True
@@ -238,7 +255,7 @@ async def test_a_run_that_ends_and_a_cancel_in_a_race_agree_on_one_end(store: Re
         end = await store.get(TENANT, made.id)
         assert end is not None
         assert finished != cancelled
-        assert end.status == end.body["status"] == ("completed" if finished else "cancelled")
+        assert end.status == body_of(end)["status"] == ("completed" if finished else "cancelled")
 
 
 async def test_the_unfinished_are_the_background_responses_of_all_tenants_that_are_not_over(

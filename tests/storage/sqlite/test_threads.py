@@ -5,11 +5,11 @@ import sqlite3
 import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, closing
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 from tests.storage.samples import TENANT, entry, event, on_writer, record
 
 from antwort.errors import ConflictError

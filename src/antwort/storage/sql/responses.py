@@ -20,12 +20,14 @@ from antwort.storage.sql.database import LOCK, Database, Row, snapshot
 from antwort.storage.sql.rows import (
     ENTRY,
     RECORD,
+    body_text,
     decoded,
     encoded,
     entry_of,
     entry_rows,
     event_rows,
     item_rows,
+    object_text,
     record_of,
     record_row,
 )
@@ -166,7 +168,7 @@ class ResponseStore(Transactions):
             record.tenant,
             record.id,
             record.epoch,
-            change=(record.status, encoded(record.body), encoded(record.extra)),
+            change=(record.status, body_text(record.body), object_text(record.extra)),
             entries=entry_rows(record.tenant, record.id, entries, start),
             events=event_rows(record.tenant, record.id, events),
             said=_said_rows(record, said),

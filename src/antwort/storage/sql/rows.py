@@ -7,7 +7,9 @@ import msgspec
 
 from antwort.storage.base import ConversationRecord, JournalEntry, Kept, ResponseRecord, StoredEvent
 from antwort.storage.sql.database import Row
+from antwort.types import JSON
 from antwort.wire.ids import new_id
+from antwort.wire.responses import ResponseObject
 
 RECORD = (
     "id, tenant, created_at, status, model, body, request, previous_response_id, background, epoch, subject, extra, "
@@ -35,6 +37,16 @@ def decoded(text: str) -> Any:
     return _decode(text)
 
 
+def body_text(body: ResponseObject | JSON) -> str:
+    """Return a response as JSON without its output, which is kept as entries."""
+    return encoded(msgspec.structs.replace(body, output=[]) if isinstance(body, ResponseObject) else body)
+
+
+def object_text(value: JSON) -> str:
+    """Return an object as JSON; most of those that are stored are empty."""
+    return encoded(value) if value else "{}"
+
+
 def record_row(record: ResponseRecord) -> Row:
     """Return the values of `RECORD`."""
     return (
@@ -43,13 +55,13 @@ def record_row(record: ResponseRecord) -> Row:
         record.created_at,
         record.status,
         record.model,
-        encoded(record.body),
-        encoded(record.request),
+        body_text(record.body),
+        object_text(record.request),
         record.previous_response_id,
         record.background,
         record.epoch,
         record.subject,
-        encoded(record.extra),
+        object_text(record.extra),
         record.conversation_id,
     )
 
