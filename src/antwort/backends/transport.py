@@ -123,6 +123,7 @@ class Reply:
             size += len(part)
             if limit is not None and size > limit:
                 self.abort()
+                parts.clear()  # or the error would keep them: to free much of that at once takes long
                 raise self._limits.excess(f"an answer of more than {limit:,} bytes", "max_event_bytes")
             parts.append(part)
         return parts[0] if len(parts) == 1 else b"".join(parts)

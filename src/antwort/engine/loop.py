@@ -36,7 +36,10 @@ logger = logging.getLogger(__name__)
 
 
 class Loop:
-    """Makes one response. Whatever happens, the response ends in a state that tells the truth, and is stored so."""
+    """Makes one response. Whatever happens, the response ends in a state that tells the truth, and is stored so.
+
+    Nothing that it has refers back to it, so that all of it is gone when it is over: it may hold very much.
+    """
 
     def __init__(
         self,
@@ -72,7 +75,7 @@ class Loop:
             sources=plan.ctx.sources,
             client_functions=self._clients(),
             custom=plan.toolset.custom,
-            call_ids=CallIds(lambda: [*plan.window, *self._generated()]),
+            call_ids=CallIds(lambda: [*plan.window, *_generated(journal)]),
             seal=seals.seal_thoughts if "reasoning.encrypted_content" in plan.include else None,
             seal_opaque=seals.seal_opaque,
             whole_calls=self.response.background,
@@ -97,7 +100,6 @@ class Loop:
             e.direction == "output" and e.item["type"] == COMPACTION for e in journal.entries
         )
         self._parallel = settings.parallel_calls
-        self._ending = Ending(self.response, journal, self.emitter, metrics, self._close)
 
     async def run(self) -> ResponseObject:
         """Make the response. For a caller that does not stream, an error of the model server is raised as it is.
@@ -143,9 +145,9 @@ class Loop:
                 raise
             reason = "deadline"
         if reason is None:
-            await self._ending.complete(self._totals.usage)
+            await self._ending().complete(self._totals.usage)
         else:
-            await self._ending.cut_short(reason, self._totals.usage)
+            await self._ending().cut_short(reason, self._totals.usage)
 
     async def _turns(self) -> str | None:
         """Perform turns until there is nothing left to do; return why it ended early, if it did."""
@@ -211,7 +213,7 @@ class Loop:
         return self._choice.permitted(self.plan.toolset.clients)
 
     def _window(self) -> list[JSON]:
-        generated = self._generated()
+        generated = _generated(self._journal)
         return self._seals.opened([*self.plan.window, *generated]) if generated else self.plan.window
 
     async def _make_room(self) -> None:
@@ -245,10 +247,6 @@ class Loop:
         if self._journal.begun or self.response.background:
             await self._journal.save()
         await self.emitter.flush()
-
-    def _generated(self) -> list[JSON]:
-        said = [entry for entry in self._journal.entries if entry.direction == "output"]
-        return model_items(said) if said else []
 
     def _note_output(self) -> None:
         """Take the items the model has written since the last time into the journal."""
@@ -296,6 +294,9 @@ class Loop:
     def _told(self) -> bool:  # whether a reader has seen anything yet; until then an error can be an HTTP status
         return self._sink is not None and self._sink.started
 
+    def _ending(self) -> Ending:
+        return Ending(self.response, self._journal, self.emitter, self._metrics, self._close)
+
     def _close(self) -> None:
         """Close whatever was cut off."""
         self.emitter.end_turn(cut=True)
@@ -303,9 +304,12 @@ class Loop:
 
     async def _fail(self, error: APIError) -> None:
         if self._journal.begun or self._told:
-            await self._ending.fail(error, self._totals.usage)
+            await self._ending().fail(error, self._totals.usage)
         if not self._told:
-            raise error
+            try:
+                raise error
+            finally:
+                del error  # kept in a name, it would keep this frame, which keeps it
 
     async def _cancel(self) -> None:
         """Keep what there is of a response that is cut off, and tell its reader, if there still is one, how it ends."""
@@ -314,8 +318,14 @@ class Loop:
         if self.farewell is not None and self._told:
             end = self._fail(self.farewell)
         else:
-            end = self._ending.cancel(self._totals.usage)
+            end = self._ending().cancel(self._totals.usage)
         await asyncio.shield(asyncio.ensure_future(end))
+
+
+def _generated(journal: Journal) -> list[JSON]:
+    """Return what was said so far, as the model reads it."""
+    said = [entry for entry in journal.entries if entry.direction == "output"]
+    return model_items(said) if said else []
 
 
 def _nobody() -> None:

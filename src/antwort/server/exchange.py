@@ -49,6 +49,7 @@ class Exchange:
         "_expects_continue",
         "_flow",
         "_head",
+        "_is_head",
         "_left",
         "_news",
         "_old",
@@ -75,7 +76,8 @@ class Exchange:
         old: bool,
         on_end: Callable[[], None],
     ) -> None:
-        self._scope = scope
+        self._scope: Scope = scope
+        self._is_head = scope["method"] == "HEAD"
         self._transport = transport
         self._flow = flow
         self._default_headers = default_headers
@@ -101,7 +103,7 @@ class Exchange:
 
     async def run(self, app: ASGIApp) -> None:
         """Have the app answer. Whatever it does, the client is not left waiting."""
-        scope = self._scope
+        scope, self._scope = self._scope, {}  # it has us in it, and would keep us
         try:
             await app(scope, self.receive, self.send)
         except asyncio.CancelledError:
@@ -192,7 +194,7 @@ class Exchange:
                 lines += (start, value, b"\r\n")
         if _NO_VALUE.search(b"".join(lines[2::3])):
             raise RuntimeError("An answer has a header whose value is none.")
-        if self._left is None and not self._old and self._scope["method"] != "HEAD" and status not in _BODILESS:
+        if self._left is None and not self._old and not self._is_head and status not in _BODILESS:
             self._chunked = True
             lines.append(b"transfer-encoding: chunked\r\n")
         if not self.keep_alive:
@@ -214,11 +216,10 @@ class Exchange:
             self.keep_alive = False
 
     def _go_on(self, body: bytes, *, more: bool) -> None:
-        is_head = self._scope["method"] == "HEAD"
-        if not is_head and not self._chunked:
+        if not self._is_head and not self._chunked:
             self._count(len(body), more=more)
         head, self._head = self._head, b""
-        if is_head:
+        if self._is_head:
             data = head
         elif self._chunked:
             end = b"" if more else b"0\r\n\r\n"
