@@ -46,6 +46,6 @@ class _Noted:
         self._statements.append(sql)
         return self._database.execute(sql, parameters)
 
-    def executemany(self, sql: str, parameters: Sequence[Row], /) -> object:
+    def insert(self, sql: str, rows: Sequence[Row], /) -> object:
         self._statements.append(sql)
-        return self._database.executemany(sql, parameters)
+        return self._database.insert(sql, rows)

@@ -120,12 +120,15 @@ async def test_a_server_that_stands_still_is_given_up_and_used_again_when_it_goe
 
 @pytest.fixture(params=["stored", "not stored"])
 def cut(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> threading.Event:
-    """Lose the connection at the next COMMIT, right before or right after the server has done it, if this is set."""
+    """Lose the connection at the next COMMIT, right before or right after the server has done it, if this is set.
+
+    A statement that does all of a transaction is its own COMMIT.
+    """
     armed = threading.Event()
     execute = PostgresConnection.execute
 
     def cutting(self: PostgresConnection, query: Any, *arguments: Any, **options: Any) -> Any:
-        if query != "COMMIT" or not armed.is_set():
+        if not armed.is_set() or not (query == "COMMIT" or query.startswith("WITH part_")):
             return execute(self, query, *arguments, **options)
         armed.clear()
         if request.param == "stored":
@@ -175,6 +178,32 @@ async def test_a_write_whose_end_is_not_known_is_made_once(
             seen[-1].append((await write(store, made), unnamed(await state(store))))
             assert not cut.is_set()
     assert seen[0] == seen[1]
+
+
+async def test_a_response_that_is_stored_with_one_statement_whose_end_is_not_known_is_stored_once(
+    store: PostgresStore, cut: threading.Event
+) -> None:
+    entries = [entry("msg_1"), entry("msg_2")]
+    cut.set()
+    await store.create(record(), entries)
+    assert not cut.is_set()
+    assert await store.get(TENANT, "resp_1") == record()
+    assert await store.journal(TENANT, "resp_1") == entries
+
+
+async def test_a_response_that_is_stored_with_one_statement_is_stored_by_a_user_who_only_reads_by_default(
+    postgres_server: PostgresServer, ready_url: str
+) -> None:
+    """As with BEGIN, what the user or the database has set for transactions does not matter."""
+    name = postgres_server.name(ready_url)
+    postgres_server.execute(f"ALTER DATABASE {name} SET default_transaction_read_only = on")
+    try:
+        store = await asyncio.to_thread(PostgresStore.open, ready_url)
+        await store.create(record(), [entry("msg_1")])
+        assert await store.journal(TENANT, "resp_1") == [entry("msg_1")]
+        await store.close()
+    finally:
+        postgres_server.execute(f"ALTER DATABASE {name} RESET default_transaction_read_only")
 
 
 def unnamed(found: tuple[Any, ...]) -> tuple[Any, ...]:

@@ -9,7 +9,14 @@ from msgspec.structs import replace
 from tests.storage.samples import TENANT, body_of, entry, event, record
 
 from antwort.errors import ConflictError, NotFoundError
-from antwort.storage import FencedError, ListedResponse, ResponseRecord, ResponseStore
+from antwort.storage import (
+    ConversationRecord,
+    FencedError,
+    ListedResponse,
+    ResponseRecord,
+    ResponseStore,
+    Store,
+)
 from antwort.types import JSON
 from antwort.wire.items import Message, OutputText
 from antwort.wire.responses import ResponseObject
@@ -46,6 +53,23 @@ async def test_a_response_comes_back_as_it_was_stored(store: ResponseStore) -> N
     await store.create(made, entries)
     assert await store.get(TENANT, "resp_1") == made
     assert await store.journal(TENANT, "resp_1") == entries
+
+
+@pytest.mark.parametrize("count", [0, 1, 2, 7, 8, 9, 31, 32, 33, 75])
+async def test_however_many_entries_and_events_there_are_they_come_back_in_order(
+    store: ResponseStore, count: int
+) -> None:
+    """Statements insert several rows each."""
+    made = record(conversation_id="conv_1", background=True)
+    entries = [entry(f"msg_{n}", f"{n}") for n in range(count)]
+    events = [event(n) for n in range(count)]
+    assert isinstance(store, Store)
+    await store.conversations.create(ConversationRecord("conv_1", TENANT, 1))
+    await store.create(made, entries, said=entries)
+    await store.update(made, entries=entries, start=count, events=events)
+    assert await store.journal(TENANT, made.id) == [*entries, *entries]
+    assert await store.events(TENANT, made.id) == events
+    assert await store.conversations.history(TENANT, "conv_1") == entries
 
 
 async def test_a_response_that_is_being_made_is_stored_as_it_is_but_for_its_output(store: ResponseStore) -> None:

@@ -111,7 +111,8 @@ def connect(address: PostgresAddress, limits: TimeLimits | None = None) -> Postg
         with _closed_on_error(connection):
             connection.execute(
                 f"SET statement_timeout = {limits.statement * 1000:.0f}; SET lock_timeout = {limits.lock * 1000:.0f}; "
-                f"SET idle_in_transaction_session_timeout = {limits.answer * 1000:.0f}",
+                f"SET idle_in_transaction_session_timeout = {limits.answer * 1000:.0f}; "
+                "SET SESSION CHARACTERISTICS AS TRANSACTION ISOLATION LEVEL READ COMMITTED READ WRITE",
                 prepare=False,
             )
     return connection

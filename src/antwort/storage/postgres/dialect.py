@@ -8,7 +8,7 @@ from typing import Any
 from typing_extensions import override
 
 from antwort.storage.postgres.connection import PostgresConnection
-from antwort.storage.sql.database import LOCK, SNAPSHOT, Cursor, Database, Row
+from antwort.storage.sql.database import LOCK, SNAPSHOT, Cursor, Database, Row, for_rows, insert_together
 
 _OCTETS = re.compile(r"length\(CAST\((\w+) AS BLOB\)\)")
 _PLACEHOLDER = re.compile(r"\?|:([a-z_]+)")
@@ -36,6 +36,14 @@ def translated(sql: str) -> tuple[str, tuple[str, ...]]:
     return text, tuple(names)
 
 
+@lru_cache
+def joined(inserts: tuple[tuple[str, int], ...]) -> str:
+    """Return one statement that does several inserts, each of a number of rows."""
+    *first, last = (for_rows(statement, count) for statement, count in inserts)
+    parts = ", ".join(f"part_{number} AS ({statement})" for number, statement in enumerate(first))
+    return f"WITH {parts} {last}" if parts else last
+
+
 class PostgresDatabase(Database):
     """A connection to PostgreSQL with the face of one to SQLite."""
 
@@ -53,10 +61,6 @@ class PostgresDatabase(Database):
         return self._connection.execute(text, parameters or None)
 
     @override
-    def executemany(self, sql: str, parameters: Sequence[Row], /) -> None:
-        """Execute a statement once for each row, all of them on one way to the server and back."""
-        text, _ = translated(sql)
-        if len(parameters) == 1:
-            self._connection.execute(text, parameters[0])
-        else:
-            self._connection.cursor().executemany(text, parameters)
+    def insert(self, sql: str, rows: Sequence[Row], /) -> None:
+        """Insert rows, several with one statement: it costs the driver more than a row in it."""
+        insert_together(self, sql, rows)

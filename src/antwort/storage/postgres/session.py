@@ -1,11 +1,14 @@
 """One connection, its transactions, and what is done when it is lost.
 
 A transaction that was cut off before its COMMIT was sent has changed nothing and is done again. If the connection is
-lost while the COMMIT is under way, nobody knows whether it was stored. Then it is done again as well: all writes but
-one kind have the same effect the second time, or are refused because they are stored already, which tells just that.
+lost while the COMMIT is under way, or the statement of a transaction that has but one, nobody knows whether it was
+stored. Then it is done again as well: all writes but one kind have the same effect the second time, or are refused
+because they are stored already, which tells just that.
 """
 
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -32,6 +35,8 @@ class Work:
     """When waiting for a server that is away comes to an end."""
     repeatable: bool = True
     """Whether it may be done again when nobody knows whether it was stored."""
+    is_statement: bool = False
+    """Whether it is one statement, which is a transaction without being told so."""
 
 
 @dataclass(slots=True)
@@ -114,7 +119,7 @@ class Session:
         connection = self._connect(urgent=urgent)
         try:
             if work.writes:
-                return self._commit(connection, work.transaction)
+                return self._commit(connection, work)
             return work.transaction(PostgresDatabase(connection))
         except BaseException as error:
             self._clean_up(connection)
@@ -123,17 +128,26 @@ class Session:
                 raise _LostError(error) from error
             raise
 
-    def _commit(self, connection: PostgresConnection, transaction: Transaction[Any]) -> Any:
+    def _commit(self, connection: PostgresConnection, work: Work) -> Any:
+        database = PostgresDatabase(connection)
+        if work.is_statement:
+            with self._in_doubt_if_lost(connection):
+                return work.transaction(database)
         connection.execute("BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE")
-        value = transaction(PostgresDatabase(connection))
-        try:
+        value = work.transaction(database)
+        with self._in_doubt_if_lost(connection, value):
             connection.execute("COMMIT")
+        return value
+
+    @contextmanager
+    def _in_doubt_if_lost(self, connection: PostgresConnection, value: Any = None) -> Iterator[None]:
+        try:
+            yield
         except psycopg.Error as error:
             if not connection.closed:  # the server has answered, so it is undone
                 raise
             self.close()
             raise _LostError(error, in_doubt=True, value=value) from error
-        return value
 
     def _connect(self, *, urgent: bool) -> PostgresConnection:
         if self._connection is None or self._connection.closed:

@@ -1,14 +1,17 @@
 """The store on PostgreSQL: the same statements as on SQLite, on a few threads with a connection each."""
 
 import asyncio
+from collections.abc import Sequence
+from itertools import chain
 from typing import Self, TypeVar
 
 from antwort.storage.postgres.connection import PostgresAddress, TimeLimits, config_errors, connect
+from antwort.storage.postgres.dialect import joined
 from antwort.storage.postgres.session import Outage, Session
 from antwort.storage.postgres.threads import PostgresThreads
 from antwort.storage.postgres.upgrade import prepare
 from antwort.storage.schema.revisions import MIGRATIONS, Migrations
-from antwort.storage.sql.database import Transaction
+from antwort.storage.sql.database import FEW, Database, Insert, Row, Transaction, insert_all
 from antwort.storage.sql.store import Store
 
 T = TypeVar("T")
@@ -33,6 +36,19 @@ class _Reader(_Side):
 class _Writer(_Side):
     def run(self, transaction: Transaction[T], key: str, /, *, repeatable: bool = True) -> asyncio.Future[T]:
         return self._threads.write(transaction, key, repeatable=repeatable)
+
+    def insert(self, inserts: Sequence[Insert], key: str, /) -> asyncio.Future[None]:
+        """Insert few rows with one statement: BEGIN and COMMIT would cost as much as the rows."""
+        counts = tuple((statement, len(rows)) for statement, rows in inserts if rows)
+        if sum(count for _, count in counts) > FEW:
+            return self._threads.write(lambda database: insert_all(database, inserts), key)
+        statement = joined(counts)
+        values = tuple(chain.from_iterable(row for _, rows in inserts for row in rows))
+        return self._threads.write(lambda database: _execute(database, statement, values), key, is_statement=True)
+
+
+def _execute(database: Database, statement: str, values: Row) -> None:
+    database.execute(statement, values)
 
 
 class PostgresStore(Store):

@@ -47,10 +47,14 @@ class PostgresThreads(Threads[Session, PostgresJob[Any]]):
         self._queue.put(job)
         return job.future
 
-    def write(self, transaction: Transaction[T], key: str, *, repeatable: bool = True) -> asyncio.Future[T]:
+    def write(
+        self, transaction: Transaction[T], key: str, *, repeatable: bool = True, is_statement: bool = False
+    ) -> asyncio.Future[T]:
         """Queue a transaction that writes."""
         self._check_open()
-        work = Work(transaction, writes=True, deadline=self._deadline(), repeatable=repeatable)
+        work = Work(
+            transaction, writes=True, deadline=self._deadline(), repeatable=repeatable, is_statement=is_statement
+        )
         job: PostgresJob[T] = PostgresJob(work, key)
         with self._lock:
             waiting = self._waiting.get(key)

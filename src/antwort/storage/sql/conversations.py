@@ -214,8 +214,7 @@ def _insert(database: Database, items: Sequence[Row], taken: set[str]) -> list[R
         row = renamed(item_row) if item_row[2] in taken else item_row
         taken.add(row[2])
         rows.append(row)
-    if rows:
-        database.executemany(_ADD, rows)
+    database.insert(_ADD, rows)
     return rows
 
 

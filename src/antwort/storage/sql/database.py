@@ -5,17 +5,25 @@ keeps others from changing the rows a statement reads until the transaction ends
 transaction see one state.
 """
 
+import re
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import lru_cache
+from itertools import chain
 from typing import Any, Protocol, TypeVar
 
 T = TypeVar("T")
 Row = tuple[Any, ...]
+Insert = tuple[str, Sequence[Row]]
+"""A statement that inserts one row, and the rows that are inserted like that."""
 
 LOCK = "/* lock */"
 SNAPSHOT = "/* snapshot */"
 
 _BEGIN = f"BEGIN {SNAPSHOT}"
+FEW, MANY = 8, 32
+"""Rows that one statement inserts: up to the first number, or just the second, so that there are few texts."""
+_VALUES = re.compile(r"VALUES (\([?, ]+\))")
 
 
 class Cursor(Protocol):
@@ -38,8 +46,8 @@ class Database(Protocol):
     def execute(self, sql: str, parameters: Sequence[Any] | Mapping[str, Any] = ..., /) -> Cursor:
         """Execute a statement."""
 
-    def executemany(self, sql: str, parameters: Sequence[Row], /) -> object:
-        """Execute a statement once for each row."""
+    def insert(self, sql: str, rows: Sequence[Row], /) -> object:
+        """Insert rows, each as the statement does one, in as few statements as it takes."""
 
 
 Transaction = Callable[[Database], T]
@@ -66,8 +74,36 @@ class WriteRunner(Protocol):
         nobody knows whether it was stored: then it changes nothing, or is a conflict.
         """
 
+    def insert(self, inserts: Sequence[Insert], key: str, /) -> Awaitable[None]:
+        """Do a transaction that only inserts, and can be repeated: if it is small, in one statement if there is a way.
+
+        None of its statements may depend on what another one has inserted, but for foreign keys.
+        """
+
     async def close(self) -> None:
         """Do what waits, then close the connections."""
+
+
+def insert_all(database: Database, inserts: Sequence[Insert]) -> None:
+    """Do one insert after the other."""
+    for statement, rows in inserts:
+        database.insert(statement, rows)
+
+
+def insert_together(database: Database, statement: str, rows: Sequence[Row]) -> None:
+    """Insert rows, several with one statement."""
+    start = 0
+    while start < len(rows):
+        left = len(rows) - start
+        count = MANY if left >= MANY else min(left, FEW)
+        database.execute(for_rows(statement, count), tuple(chain(*rows[start : start + count])))
+        start += count
+
+
+@lru_cache
+def for_rows(statement: str, count: int) -> str:
+    """Return a statement that inserts so many rows in place of one."""
+    return _VALUES.sub(lambda found: f"VALUES {', '.join([found[1]] * count)}", statement)
 
 
 @contextmanager

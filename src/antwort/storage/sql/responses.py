@@ -108,8 +108,11 @@ class ResponseStore(Transactions):
         self, record: ResponseRecord, entries: Sequence[JournalEntry] = (), *, said: Sequence[JournalEntry] = ()
     ) -> None:
         """Store a new response with its first entries; `said` as with `update`."""
-        rows = entry_rows(record.tenant, record.id, entries)
-        await self._create(record.tenant, record.id, record_row(record), rows, said=_said_rows(record, said))
+        response, rows = record_row(record), entry_rows(record.tenant, record.id, entries)
+        if said_rows := _said_rows(record, said):
+            await self._create(record.tenant, record.id, response, rows, said=said_rows)
+        else:
+            await self._writer.insert([(_INSERT_RESPONSE, [response]), (_PUT_ENTRY, rows)], record.id)
 
     @writes
     def _create(
@@ -324,10 +327,8 @@ def _get(database: Database, tenant: str, response_id: str) -> ResponseRecord | 
 
 
 def _put(database: Database, entries: Sequence[Row], events: Sequence[Row] = ()) -> None:
-    if entries:
-        database.executemany(_PUT_ENTRY, entries)
-    if events:
-        database.executemany(_INSERT_EVENT, events)
+    database.insert(_PUT_ENTRY, entries)
+    database.insert(_INSERT_EVENT, events)
 
 
 def _say(database: Database, tenant: str, said: Sequence[Row]) -> None:

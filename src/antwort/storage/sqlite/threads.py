@@ -12,9 +12,9 @@ from typing_extensions import override
 
 from antwort.errors import ConflictError
 from antwort.storage.base import StoreUnavailableError
-from antwort.storage.sql.database import Transaction
+from antwort.storage.sql.database import Insert, Transaction, insert_all
 from antwort.storage.sql.threads import DatabaseJob, Threads, hand_back
-from antwort.storage.sqlite.connection import primary_code
+from antwort.storage.sqlite.connection import SqliteDatabase, primary_code
 
 logger = logging.getLogger(__name__)
 
@@ -38,7 +38,7 @@ _UNAVAILABLE = {
 }
 
 
-class _SqliteThreads(Threads[sqlite3.Connection, DatabaseJob[Any]]):
+class _SqliteThreads(Threads[SqliteDatabase, DatabaseJob[Any]]):
     """Threads that own connections to SQLite."""
 
     def run(self, transaction: Transaction[T], _key: str = "", /, *, repeatable: bool = True) -> asyncio.Future[T]:  # noqa: ARG002
@@ -52,18 +52,18 @@ class _SqliteThreads(Threads[sqlite3.Connection, DatabaseJob[Any]]):
         self._queue.put(job)
 
     @override
-    def _end(self, connection: sqlite3.Connection) -> None:
+    def _end(self, connection: SqliteDatabase) -> None:
         connection.close()
 
 
 class SqliteReaders(_SqliteThreads):
     """Threads that read, each on its own connection."""
 
-    def __init__(self, databases: Sequence[sqlite3.Connection]) -> None:
+    def __init__(self, databases: Sequence[SqliteDatabase]) -> None:
         super().__init__("antwort-database-reader", databases)
 
     @override
-    def _turn(self, connection: sqlite3.Connection) -> bool:
+    def _turn(self, connection: SqliteDatabase) -> bool:
         job = self._queue.get()
         if job is None:
             return False
@@ -82,7 +82,7 @@ class SqliteWriter(_SqliteThreads):
     runs shares the next one. A job that fails is undone alone.
     """
 
-    def __init__(self, database: sqlite3.Connection) -> None:
+    def __init__(self, database: SqliteDatabase) -> None:
         self._gathered: list[DatabaseJob[Any]] = []
         self._gathering: asyncio.AbstractEventLoop | None = None
         """The loop that will queue what is gathered."""
@@ -102,13 +102,17 @@ class SqliteWriter(_SqliteThreads):
         for job in gathered:
             self._queue.put(job)
 
+    def insert(self, inserts: Sequence[Insert], key: str, /) -> asyncio.Future[None]:
+        """Queue a transaction that only inserts."""
+        return self.run(lambda database: insert_all(database, inserts), key)
+
     @override
     async def close(self) -> None:
         self._queue_gathered()
         await super().close()
 
     @override
-    def _turn(self, connection: sqlite3.Connection) -> bool:
+    def _turn(self, connection: SqliteDatabase) -> bool:
         jobs: list[DatabaseJob[Any]] = []
         job = self._queue.get()
         while job is not None:
@@ -123,7 +127,7 @@ class SqliteWriter(_SqliteThreads):
         return job is not None
 
 
-def _commit(database: sqlite3.Connection, jobs: Sequence[DatabaseJob[Any]]) -> int:
+def _commit(database: SqliteDatabase, jobs: Sequence[DatabaseJob[Any]]) -> int:
     """Do the first jobs in one transaction and give each its value or its error; return how many they are.
 
     If one fails they are those before it, which are done again without it; if that is the first, it alone.
@@ -147,7 +151,7 @@ def _commit(database: sqlite3.Connection, jobs: Sequence[DatabaseJob[Any]]) -> i
     return 1
 
 
-def _do(database: sqlite3.Connection, jobs: Sequence[DatabaseJob[Any]]) -> tuple[int, Exception | None]:
+def _do(database: SqliteDatabase, jobs: Sequence[DatabaseJob[Any]]) -> tuple[int, Exception | None]:
     """Do jobs until one fails; return how many succeeded, and why the next one did not."""
     for number, job in enumerate(jobs):
         try:
@@ -157,7 +161,7 @@ def _do(database: sqlite3.Connection, jobs: Sequence[DatabaseJob[Any]]) -> tuple
     return len(jobs), None
 
 
-def _roll_back(database: sqlite3.Connection) -> None:
+def _roll_back(database: SqliteDatabase) -> None:
     with suppress(sqlite3.Error):  # SQLite has undone it by itself, as it does when the disk is full
         database.execute("ROLLBACK")
 
