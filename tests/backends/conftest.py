@@ -3,7 +3,7 @@
 import asyncio
 import json
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 import pytest
@@ -24,6 +24,10 @@ class Notes:
 
     def text(self, delta: str, logprobs: list[JSON] | None = None) -> None:
         self.calls.append(("text", delta) if logprobs is None else ("text", delta, logprobs))
+
+    def text_burst(self, deltas: Sequence[str]) -> None:
+        for delta in deltas:
+            self.text(delta)
 
     def reasoning(self, delta: str) -> None:
         self.calls.append(("reasoning", delta))

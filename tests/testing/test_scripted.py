@@ -1,7 +1,7 @@
 import asyncio
 import contextlib
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from textwrap import dedent
@@ -36,6 +36,9 @@ class Sink:
 
     def text(self, delta: str, logprobs: list[dict[str, Any]] | None = None) -> None:
         self.now.append(delta if logprobs is None else (delta, logprobs))
+
+    def text_burst(self, deltas: Sequence[str]) -> None:
+        self.now += deltas
 
     def reasoning(self, delta: str) -> None:
         self.now.append(("reasoning", delta))

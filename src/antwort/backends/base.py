@@ -100,6 +100,9 @@ class TurnSink(Protocol):
     def text(self, delta: str, logprobs: list[JSON] | None = None) -> None:
         """Take a piece of the answer; `logprobs` in the Responses shape (token, logprob, bytes, top_logprobs)."""
 
+    def text_burst(self, deltas: Sequence[str]) -> None:
+        """Take pieces of the answer that came together, none of them empty; each remains a piece."""
+
     def reasoning(self, delta: str) -> None:
         """Take a piece of the model's thoughts."""
 

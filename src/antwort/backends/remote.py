@@ -57,6 +57,9 @@ class AnswerReader(Protocol):
     def take(self, payload: bytes) -> None:
         """Take the data of an event."""
 
+    def pass_on(self) -> None:
+        """Feed what was taken and held back until all that came together was taken."""
+
     def take_whole(self, body: bytes) -> None:
         """Take an answer that came as a whole."""
 
@@ -207,8 +210,11 @@ class RemoteBackend(ABC):
                 for start in range(0, len(data), PORTION):
                     await _take_slices(turn, feed(data[start : start + PORTION]), flush)
             else:
-                for payload in feed(data):
-                    take(payload)
+                try:
+                    for payload in feed(data):
+                        take(payload)
+                finally:  # what came before an error was said
+                    turn.pass_on()
             if turn.done:
                 break
             if patient and turn.begun:
@@ -229,8 +235,11 @@ class RemoteBackend(ABC):
 async def _take_slices(turn: AnswerReader, payloads: Sequence[bytes], flush: Callable[[], Awaitable[None]]) -> None:
     """Take events, and let others have their turn in between."""
     for start in range(0, len(payloads), SLICE):
-        for payload in payloads[start : start + SLICE]:
-            turn.take(payload)
+        try:
+            for payload in payloads[start : start + SLICE]:
+                turn.take(payload)
+        finally:
+            turn.pass_on()
         await flush()
         await asyncio.sleep(0)
     if not payloads:

@@ -41,7 +41,7 @@ class WatchedSink:
     It also knows what the sink itself raised, which is no failure of the model server.
     """
 
-    __slots__ = ("_call", "_error", "_flush", "_listeners", "_reasoning", "_sink", "_text", "begun")
+    __slots__ = ("_call", "_error", "_flush", "_listeners", "_reasoning", "_sink", "_text", "_text_burst", "begun")
 
     def __init__(self, sink: TurnSink) -> None:
         self.begun = False
@@ -49,6 +49,7 @@ class WatchedSink:
         self._flush = sink.flush
         self._sink = sink
         self._text = sink.text
+        self._text_burst = sink.text_burst
         self._reasoning = sink.reasoning
         self._call = sink.tool_call
         self._listeners: list[Callable[[], None]] = []
@@ -67,6 +68,16 @@ class WatchedSink:
             self._begin()
         try:
             self._text(delta, logprobs)
+        except BaseException as error:
+            self._error = error
+            raise
+
+    def text_burst(self, deltas: Sequence[str]) -> None:
+        """Pass them on."""
+        if not self.begun:
+            self._begin()
+        try:
+            self._text_burst(deltas)
         except BaseException as error:
             self._error = error
             raise

@@ -23,6 +23,13 @@ class EventSplitter:
 
     def feed(self, chunk: bytes) -> list[bytes]:
         """Take what arrived and return the data of every event that is complete with it."""
+        if self._data is None and self._size + len(chunk) <= SMALL:
+            events = self._plain_events(chunk)
+            if events is not None:
+                return events
+        return self._feed_lines(chunk)
+
+    def _feed_lines(self, chunk: bytes) -> list[bytes]:
         lines = chunk.split(b"\n")
         if len(lines) == 1:
             self._keep(chunk)
@@ -35,6 +42,24 @@ class EventSplitter:
         if rest := lines.pop():
             self._keep(rest)
         return self._events(lines)
+
+    def _plain_events(self, chunk: bytes) -> list[bytes] | None:
+        """Return the data of the events in small pieces that have one line each, as nearly all do; None if not all do.
+
+        To look for a mark of eight bytes is many times quicker than to go through the lines.
+        """
+        end = chunk.rfind(b"\n\n")
+        if end < 0:
+            return None
+        text = b"".join((*self._parts, chunk[:end]))
+        if text[:6] != b"data: ":
+            return None
+        events = text[6:].split(b"\n\ndata: ")
+        if b"\n" in b"".join(events):
+            return None
+        self._parts, self._size = [], 0
+        rest = chunk[end + 2 :]
+        return events + self._feed_lines(rest) if rest else events
 
     def end(self) -> list[bytes]:
         """Return the event that the end of the stream left without its blank line, if there is one."""

@@ -1,6 +1,7 @@
 """Fewer, larger deltas for runs whose every event is stored."""
 
 import asyncio
+from collections.abc import Sequence
 
 from antwort.engine.emitter import Emitter
 from antwort.types import JSON
@@ -33,6 +34,10 @@ class Coalescer:
         self._add("text", delta)
         if logprobs:
             self._logprobs += logprobs
+
+    def text_burst(self, deltas: Sequence[str]) -> None:
+        """Take pieces of the answer that came together."""
+        self._add("text", "".join(deltas))
 
     def reasoning(self, delta: str) -> None:
         """Take a piece of the model's thoughts."""

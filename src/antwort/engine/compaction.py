@@ -162,6 +162,9 @@ class _Answer:
     def text(self, delta: str, logprobs: list[JSON] | None = None) -> None:  # noqa: ARG002 - the protocol's name
         self.pieces.append(delta)
 
+    def text_burst(self, deltas: Sequence[str]) -> None:
+        self.pieces += deltas
+
     def usage(self, usage: Usage) -> None:
         self.used = usage
 

@@ -140,6 +140,13 @@ class Emitter:
             writer = self._switch(TextWriter)
         writer.add(delta, logprobs)
 
+    def text_burst(self, deltas: Sequence[str]) -> None:
+        """Take pieces of the answer that came together: the hot path of a stream."""
+        writer = self._open
+        if type(writer) is not TextWriter:
+            writer = self._switch(TextWriter)
+        writer.add_all(deltas)
+
     def reasoning(self, delta: str) -> None:
         """Take a piece of the model's thoughts."""
         writer = self._open

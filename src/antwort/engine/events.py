@@ -1,6 +1,6 @@
 """Events as bytes. Whoever sends them decides how they are framed."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 import msgspec
@@ -42,11 +42,19 @@ class Events:
             self.sequence += 1
 
     def delta(self, kind: str, middle: bytes, delta: str, end: bytes) -> None:
-        """Send a delta whose other fields are written already: the hot path."""
-        if self._put is not None:
-            number = b"%d" % self.sequence
-            self._put(kind, b"".join((_HEADS[kind], number, middle, encode(delta), end)))
-            self.sequence += 1
+        """Send a delta whose other fields are written already."""
+        self.deltas(kind, middle, (delta,), end)
+
+    def deltas(self, kind: str, middle: bytes, deltas: Sequence[str], end: bytes) -> None:
+        """Send deltas that came together, an event for each: the hot path."""
+        put = self._put
+        if put is None:
+            return
+        head, number = _HEADS[kind], self.sequence
+        for delta in deltas:
+            put(kind, b"".join((head, b"%d" % number, middle, encode(delta), end)))
+            number += 1
+        self.sequence = number
 
 
 _HEADS = {

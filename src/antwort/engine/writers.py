@@ -4,7 +4,7 @@ Pieces are joined only at the end, so that cost stays linear.
 """
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 from typing_extensions import override
@@ -104,6 +104,12 @@ class TextWriter(Writer):
             events.emit("response.output_text.delta", **self.at, delta=delta, logprobs=logprobs)
         else:
             events.delta("response.output_text.delta", self.middle, delta, self.tail)
+
+    def add_all(self, deltas: Sequence[str]) -> None:
+        """Take pieces that came together."""
+        self.pieces += deltas
+        if self.output.events.enabled:
+            self.output.events.deltas("response.output_text.delta", self.middle, deltas, self.tail)
 
     @override
     def close(self, status: ItemStatus) -> None:

@@ -80,6 +80,10 @@ class Recorder:
         self.texts.append(delta)
         self.logprobs += logprobs or []
 
+    def text_burst(self, deltas: Sequence[str]) -> None:
+        for delta in deltas:
+            self.text(delta)
+
     def reasoning(self, delta: str) -> None:
         self._take(delta)
         self.thoughts.append(delta)

@@ -40,6 +40,7 @@ class ChatAnswer:
     __slots__ = (
         "_backend",
         "_calls",
+        "_held",
         "_items",
         "_kind",
         "_logprobs",
@@ -60,7 +61,8 @@ class ChatAnswer:
         """Whether the server said that nothing follows."""
         self._backend = limits.backend
         self._sink = sink
-        self._text = sink.text
+        self._held: list[str] = []
+        """Pieces of text that are fed together, before anything else is."""
         self._calls = Calls(limits, sink)
         self._items = ItemCount(limits)
         self._kind = ""
@@ -78,6 +80,12 @@ class ChatAnswer:
             self._take_odd(payload)
         else:
             self._take_chunk(chunk)
+
+    def pass_on(self) -> None:
+        """Feed the pieces of text that came together."""
+        if self._held:
+            held, self._held = self._held, []
+            self._sink.text_burst(held)
 
     def take_whole(self, body: bytes) -> None:
         """Take an answer that came as a whole."""
@@ -97,6 +105,7 @@ class ChatAnswer:
         self._think(thought)
         if text or self._logprobs:
             self._say(text, None)
+        self.pass_on()
         if not self.begun and self._reason is None:
             raise BadGatewayError(f"The answer of the backend '{self._backend}' ended before it began.", code=BROKEN)
         self._calls.end()
@@ -125,7 +134,7 @@ class ChatAnswer:
         content = delta.content
         if content:
             if self._plain and self._kind == "text" and choice.logprobs is None and content.__class__ is str:
-                self._text(content)
+                self._held.append(content)
             else:
                 self._take_content(content, choice.logprobs)
         elif choice.logprobs is not None:
@@ -133,12 +142,14 @@ class ChatAnswer:
         if delta.refusal:
             self.begun = True
             self._turn_to("refusal")
+            self.pass_on()
             self._sink.refusal(delta.refusal)
         if delta.tool_calls is not None or delta.function_call is not None:
             self._take_calls(delta)
 
     def _take_aside(self, chunk: ChatChunk) -> None:
         """Take a chunk without an answer: tokens used, a sign of life, or an error."""
+        self.pass_on()
         if chunk.error:
             raise reported_error(self._backend, chunk.error)
         message = chunk.detail or chunk.message
@@ -170,6 +181,7 @@ class ChatAnswer:
             self._logprobs += logprobs_of(logprobs) or ()
 
     def _take_calls(self, delta: Delta) -> None:
+        self.pass_on()
         if delta.function_call is not None:
             self._calls.take_legacy(delta.function_call)
         if delta.tool_calls:
@@ -179,7 +191,7 @@ class ChatAnswer:
 
     def _take_odd(self, payload: bytes) -> None:
         """Take what is not a chunk at first sight."""
-        if payload == _DONE:
+        if payload.strip() == _DONE:
             self.done = True
             return
         try:
@@ -206,6 +218,7 @@ class ChatAnswer:
         if thought:
             self.begun = True
             self._turn_to("thought")
+            self.pass_on()
             self._sink.reasoning(thought)
 
     def _say(self, text: str, logprobs: list[JSON] | None) -> None:
@@ -214,9 +227,10 @@ class ChatAnswer:
         if self._logprobs:
             logprobs, self._logprobs = [*self._logprobs, *(logprobs or ())], []
         if logprobs is None:
-            self._text(text)
+            self._held.append(text)
         else:
-            self._text(text, logprobs)
+            self.pass_on()
+            self._sink.text(text, logprobs)
 
     def _turn_to(self, kind: str) -> None:
         """Take note of what comes next; a change begins another item."""

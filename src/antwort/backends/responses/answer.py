@@ -80,12 +80,15 @@ class ResponsesAnswer:
         """Whether the model has said anything yet."""
         return self._output.begun
 
+    def pass_on(self) -> None:
+        """Hold nothing back."""
+
     def take(self, payload: bytes) -> None:
         """Take an event. An error in it is raised as the API error it stands for; unknown ones are passed over."""
         try:
             event = decode_event(payload)
         except _UNREADABLE:
-            if payload == _DONE:
+            if payload.strip() == _DONE:
                 self.done = True
                 return
             raise BadGatewayError(
