@@ -229,6 +229,11 @@ class _Connection(asyncio.Protocol):
         while not self._head_complete:
             await self._news()
 
+    @property
+    def is_read(self) -> bool:
+        """Whether the answer has ended, and all of it was read."""
+        return self.complete and not self._body
+
     async def chunk(self) -> bytes:
         """Return what arrived since the last call, or wait for it; empty at the end."""
         while True:
@@ -311,6 +316,11 @@ class DirectReply:
         self.headers: Mapping[str, str] = connection.headers
         self.chunk = connection.chunk
         self.limit_silence = connection.limit_silence
+
+    @property
+    def is_read(self) -> bool:
+        """Whether it has ended, and all of it was read."""
+        return self._connection.is_read
 
     def abort(self) -> None:
         """Give the connection back; close it if the answer was not read to its end."""

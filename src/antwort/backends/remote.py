@@ -18,6 +18,7 @@ from antwort.backends.known_models import KnownModels, read_models
 from antwort.backends.limits import AnswerLimits
 from antwort.backends.sse import EventSplitter
 from antwort.backends.transport import Reply, Timeouts, Transport
+from antwort.concurrency.deadline import Deadline
 from antwort.concurrency.large_work import LargeWork, is_large
 from antwort.config import BackendConfig
 from antwort.errors import APIError, BadGatewayError, BadRequestError, GatewayTimeoutError
@@ -277,8 +278,10 @@ def _pieces(body: JSON) -> Iterator[bytes]:
 
 async def _part(reply: Reply) -> None:
     """Read what is left of a stream whose last event is there."""
+    if reply.is_read:
+        return
     try:
-        async with asyncio.timeout(PARTING):
+        with Deadline(PARTING):
             while await reply.chunk():
                 pass
     except (TimeoutError, APIError):

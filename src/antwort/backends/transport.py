@@ -57,6 +57,10 @@ class RawReply(Protocol):
     def headers(self) -> Mapping[str, str]:
         """The headers, by lower-case name or without regard to case."""
 
+    @property
+    def is_read(self) -> bool:
+        """Whether it has ended, and all of it was read."""
+
     async def chunk(self) -> bytes:
         """Return what arrived since the last call, or wait for it; empty at the end."""
 
@@ -75,6 +79,10 @@ class _AiohttpReply:
         self.status = response.status
         self.headers: Mapping[str, str] = response.headers
         self._unpacker = Unpacker.of(response.headers)
+
+    @property
+    def is_read(self) -> bool:
+        return (self._unpacker is None or not self._unpacker.rest) and self._response.content.at_eof()
 
     async def chunk(self) -> bytes:
         unpacker = self._unpacker
@@ -119,7 +127,7 @@ class Reply:
         """Read the answer to its end; a longer one than the limit is a BadGatewayError."""
         parts: list[bytes] = []
         size = 0
-        while part := await self.chunk():
+        while not self._exchange.is_read and (part := await self.chunk()):
             size += len(part)
             if limit is not None and size > limit:
                 self.abort()
@@ -127,6 +135,11 @@ class Reply:
                 raise self._limits.excess(f"an answer of more than {limit:,} bytes", "max_event_bytes")
             parts.append(part)
         return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    @property
+    def is_read(self) -> bool:
+        """Whether it has ended, and all of it was read."""
+        return self._exchange.is_read
 
     async def head(self, limit: int) -> bytes:
         """Read at most so many bytes and drop the rest."""

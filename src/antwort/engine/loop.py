@@ -10,6 +10,7 @@ import msgspec
 from antwort.backends import ModelRouter
 from antwort.backends.base import ModelRequest
 from antwort.backends.errors import may_pass
+from antwort.concurrency.deadline import Deadline
 from antwort.concurrency.large_work import LargeWork
 from antwort.config import EngineConfig
 from antwort.engine import telemetry
@@ -136,12 +137,12 @@ class Loop:
             self._journal.tell(self.response)
             await self._journal.save()
             await self.emitter.flush()
-        clock = asyncio.timeout(self.plan.ctx.remaining())
+        deadline = Deadline(self.plan.ctx.remaining())
         try:
-            async with clock:
+            with deadline:
                 reason = await (self._continue() if self._resumed else self._turns())
         except TimeoutError:
-            if not clock.expired():
+            if not deadline.expired:
                 raise
             reason = "deadline"
         if reason is None:
