@@ -5,6 +5,7 @@ its own all of that stays its own affair.
 """
 
 import asyncio
+import types
 from asyncio.tasks import _unregister_task
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable
 from contextvars import ContextVar
@@ -22,36 +23,61 @@ class ExitRefusedError(RuntimeError):
 
 
 class ContainedTask(Generic[T]):
-    """Runs a coroutine in a task with a name and, however it ends, keeps what it returned or raised.
+    """Runs a coroutine function in a task with a name and, however it ends, keeps what it returned or raised.
 
-    `ended` is when it did, on the clock of the loop.
+    `started` is when it was made, unless it is told otherwise, and `ended` when it ended, on the clock of the loop.
     """
 
-    __slots__ = ("_loop", "_waiter", "_work", "ended", "error", "started", "task", "value")
+    __slots__ = ("_alarm", "_loop", "_waiter", "ended", "error", "started", "task", "value")
 
-    def __init__(self, work: Callable[[], Awaitable[T]], name: str) -> None:
-        self._work = work
+    def __init__(self, work: Callable[..., Awaitable[T]], name: str, *args: Any, started: float | None = None) -> None:
         self._waiter: asyncio.Future[None] | None = None
-        self._loop = asyncio.get_running_loop()
-        self.started = self.ended = self._loop.time()
+        self._alarm: _Clock | asyncio.TimerHandle | None = None
+        self._loop = loop = asyncio.get_running_loop()
+        self.started = self.ended = loop.time() if started is None else started
         self.value: T | None = None
         self.error: BaseException | None = None
-        self.task = self._loop.create_task(self._run(name), name=name)
-        self.task.add_done_callback(self._wake)
+        if _makes_plain_tasks(loop):
+            begun = self._run(work, name, args)
+            begun.send(None)
+            self.task = asyncio.Task(begun, loop=loop, name=name)
+        else:
+            self.task = loop.create_task(self._run(work, name, args, begin=False), name=name)
+            self.task.add_done_callback(self._note_end)
 
-    async def _run(self, name: str) -> None:
-        _OWNER.set(name)
+    async def _run(
+        self, work: Callable[..., Awaitable[T]], name: str, args: tuple[Any, ...], *, begin: bool = True
+    ) -> None:
         try:
-            self.value = await self._work()
+            if begin:
+                await _first_step()
+            _OWNER.set(name)
+            self.value = await work(*args)
         except BaseException as error:  # noqa: BLE001 - kept for whoever waits, SystemExit and cancellation included
             self.error = error
         self.ended = self._loop.time()
-        self._wake()  # a turn of the loop sooner than the task does
+        self.wake()
 
-    def _wake(self, _task: object = None) -> None:
+    def _note_end(self, task: asyncio.Task[None]) -> None:
+        """Take note of a task that was cancelled before it could begin."""
+        if task.cancelled() and self.error is None:
+            self.error = asyncio.CancelledError()
+        self.wake()
+
+    def wake(self) -> None:
+        """Let whoever waits for it look whether it has ended."""
+        if self._alarm is not None:
+            self._switch_off()
         waiter = self._waiter
         if waiter is not None and not waiter.done():
             waiter.set_result(None)
+
+    def _switch_off(self) -> None:
+        alarm, self._alarm = self._alarm, None
+        if isinstance(alarm, _Clock):
+            alarm.watched.pop(self, None)
+        elif alarm is not None:
+            alarm.cancel()
 
     @property
     def done(self) -> bool:
@@ -63,18 +89,26 @@ class ContainedTask(Generic[T]):
         """How long it took."""
         return self.ended - self.started
 
-    async def wait(self, seconds: float | None) -> bool:
-        """Wait until it has ended, or the seconds have passed; tell whether it has ended. For one at a time."""
-        if self.task.done():
-            return True
+    def ending(self, limit: "TimeLimit | float | None") -> asyncio.Future[None]:
+        """Return what is done when the task has ended, or its time is over; then `done` tells which. One at a time.
+
+        The time is that of a limit that it shares with others, from its start on, or seconds from now on.
+        """
+        if self._alarm is not None:
+            self._switch_off()
         self._waiter = waiter = self._loop.create_future()
-        timer = None if seconds is None else self._loop.call_later(seconds, self._wake)
-        try:
-            await waiter
-        finally:
-            if timer is not None:
-                timer.cancel()
-            self._waiter = None
+        if self.task.done():
+            waiter.set_result(None)
+        elif isinstance(limit, TimeLimit):
+            self._alarm = limit.clock(self._loop)
+            self._alarm.watch(self)
+        elif limit is not None:
+            self._alarm = self._loop.call_later(limit, self.wake)
+        return waiter
+
+    async def wait(self, limit: "TimeLimit | float | None") -> bool:
+        """Wait until it has ended, or its time is over; tell whether it has ended."""
+        await self.ending(limit)
         return self.task.done()
 
     async def stop(self, grace: float) -> bool:
@@ -84,8 +118,6 @@ class ContainedTask(Generic[T]):
 
     def result(self) -> T:
         """Return what it returned, or raise what it raised."""
-        if self.task.cancelled():  # before it could begin
-            raise asyncio.CancelledError
         error = self.error
         if error is None:
             return self.value  # type: ignore[return-value] # it has ended without an error
@@ -93,6 +125,68 @@ class ContainedTask(Generic[T]):
             raise error
         finally:
             del error  # or it would be kept alive by its own traceback
+
+
+@types.coroutine
+def _first_step() -> Generator[None]:
+    """Wait for the loop to run the task: a coroutine that has begun can take note that it is cancelled before that.
+
+    So nobody has to watch the task, which would cost a turn of the loop.
+    """
+    yield
+
+
+def _makes_plain_tasks(loop: asyncio.AbstractEventLoop) -> bool:
+    """Tell whether nobody else has a say in how the loop makes tasks, and may want a coroutine that has not begun."""
+    factory: Any = loop.get_task_factory()
+    return factory is None or (type(factory) is SpawnedTasks and factory.inner is None)
+
+
+class TimeLimit:
+    """A time that many tasks have: one timer is enough for all of them, since the first that begins is over first."""
+
+    __slots__ = ("_clocks", "seconds")
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+        self._clocks: dict[asyncio.AbstractEventLoop, _Clock] = {}
+
+    def clock(self, loop: asyncio.AbstractEventLoop) -> "_Clock":
+        """Return what watches the tasks of a loop."""
+        clock = self._clocks.get(loop)
+        if clock is None:
+            clock = _Clock(loop, self.seconds)
+            self._clocks = {known: its for known, its in self._clocks.items() if not known.is_closed()} | {loop: clock}
+        return clock
+
+
+class _Clock:
+    """Wakes whoever waits for a task when its time is over."""
+
+    __slots__ = ("_loop", "_runs", "_seconds", "watched")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, seconds: float) -> None:
+        self._loop = loop
+        self._seconds = seconds
+        self._runs = False
+        self.watched: dict[ContainedTask[Any], float] = {}
+        """When the time of each is over, in the order of that."""
+
+    def watch(self, task: ContainedTask[Any]) -> None:
+        end = self.watched[task] = task.started + self._seconds
+        if not self._runs:
+            self._runs = True
+            self._loop.call_at(end, self._strike)
+
+    def _strike(self) -> None:
+        now = self._loop.time()
+        while self.watched:
+            task, end = next(iter(self.watched.items()))
+            if end > now:
+                self._loop.call_at(end, self._strike)
+                return
+            task.wake()  # which takes it out
+        self._runs = False
 
 
 async def end_tasks(tasks: Iterable[asyncio.Task[Any]], grace: float) -> list[str]:
@@ -120,7 +214,7 @@ class SpawnedTasks:
     """
 
     def __init__(self, inner: Any) -> None:
-        self._inner = inner
+        self.inner = inner
         self._users = 1
 
     @classmethod
@@ -140,22 +234,22 @@ class SpawnedTasks:
         if isinstance(factory, cls):
             factory._users -= 1
             if factory._users <= 0:
-                loop.set_task_factory(factory._inner)
+                loop.set_task_factory(factory.inner)
 
     def __call__(
         self, loop: asyncio.AbstractEventLoop, coro: Coroutine[Any, Any, Any], **options: Any
     ) -> asyncio.Task[Any]:
-        """Make a task."""
-        context = options.get("context")
+        """Make a task. It is asked for every one of the loop, and nearly none of them is a function's."""
+        context = options.get("context") if options else None
         owner = _OWNER.get() if context is None else context.get(_OWNER)
         if owner is not None and isinstance(coro, Coroutine):
             coro = _Spawned(coro, owner)
-        if self._inner is not None:
-            task: asyncio.Task[Any] = self._inner(loop, coro, **options)
-            return task
-        if isinstance(coro, _Spawned) and options.get("name") is None:  # for whoever looks for a culprit
-            options["name"] = f"{owner}: {getattr(coro, '__qualname__', 'a task')}"
-        return asyncio.Task(coro, loop=loop, **options)
+            if self.inner is None and options.get("name") is None:  # for whoever looks for a culprit
+                options["name"] = f"{owner}: {getattr(coro, '__qualname__', 'a task')}"
+        if self.inner is None:
+            return asyncio.Task(coro, loop=loop, **options)
+        task: asyncio.Task[Any] = self.inner(loop, coro, **options)
+        return task
 
 
 class _Spawned(Coroutine[Any, Any, Any]):

@@ -34,9 +34,9 @@ class Arguments(Protocol):
 
 def parse_object(raw: str | bytes | Mapping[str, Any]) -> dict[str, Any]:
     """Read arguments that may be JSON text; models send an empty string for "no arguments"."""
-    if isinstance(raw, Mapping):
-        return dict(raw)
-    if not isinstance(raw, str | bytes):
+    if not isinstance(raw, (str, bytes)):
+        if isinstance(raw, Mapping):
+            return dict(raw)
         raise InvalidArgumentsError(f"The arguments must be a JSON object, not {type(raw).__name__}.")
     if not raw.strip():
         return {}

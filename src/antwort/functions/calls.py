@@ -1,8 +1,11 @@
 """What a call is, what it gives back, and the protocol between a loop and whatever executes calls."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
+
+from msgspec import Struct
+from msgspec.structs import force_setattr
+from typing_extensions import override
 
 from antwort.context import Context
 from antwort.functions.output import as_text
@@ -13,8 +16,7 @@ STATUSES = frozenset(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class ToolCall:
+class ToolCall(Struct, frozen=True):
     """A call as a provider's `execute` receives it: the arguments are already checked."""
 
     name: str
@@ -22,27 +24,39 @@ class ToolCall:
     id: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class ToolResult:
-    """The result of a call. An error is a result too: the model reads it and can try something else."""
+class ToolResult(Struct, frozen=True, eq=False):
+    """The result of a call. An error is a result too: the model reads it and can try something else.
+
+    Two are equal if the model cannot tell them apart.
+    """
 
     output: str
     """What the model reads."""
     is_error: bool = False
     status: str = "success"
     """One of `STATUSES`, which label metrics; anything else becomes `error` or `success`."""
-    value: Any = field(default=None, compare=False)
+    value: Any = None
     """What the handler returned, for callers in Python."""
 
-    item: Mapping[str, Any] = field(default_factory=dict, compare=False)
+    item: Mapping[str, Any] = {}
     """Fields for the output item of a hosted function, such as its results."""
 
     def __post_init__(self) -> None:
         output: object = self.output
         if type(output) is not str:  # a subclass of it is not what the wire knows
-            object.__setattr__(self, "output", as_text(output))
+            force_setattr(self, "output", as_text(output))
         if self.status not in STATUSES or (self.is_error and self.status == "success"):
-            object.__setattr__(self, "status", "error" if self.is_error else "success")
+            force_setattr(self, "status", "error" if self.is_error else "success")
+
+    @override
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, ToolResult):
+            return NotImplemented
+        return (self.output, self.is_error, self.status) == (other.output, other.is_error, other.status)
+
+    @override
+    def __hash__(self) -> int:
+        return hash((self.output, self.is_error, self.status))
 
     @classmethod
     def of(cls, value: Any) -> "ToolResult":

@@ -9,6 +9,7 @@ from typing_extensions import override
 
 from antwort.errors import DefinitionError
 from antwort.observability import DURATION_BUCKETS, Metrics
+from antwort.observability.quick_metrics import Count, QuickCounter, QuickHistogram
 
 
 class Recorder:
@@ -18,15 +19,15 @@ class Recorder:
 
     def __init__(
         self,
-        executions: prometheus_client.Counter,
-        durations: prometheus_client.Histogram,
+        executions: QuickCounter,
+        durations: QuickHistogram,
         provider: str,
         function: str,
     ) -> None:
         self._executions = executions
         self._labels = (provider, function)
         self._seconds = durations.labels(provider, function)
-        self._counts: dict[str, prometheus_client.Counter] = {}
+        self._counts: dict[str, Count] = {}
 
     def record(self, status: str, seconds: float) -> None:
         """Count one execution."""
@@ -41,12 +42,12 @@ class FunctionMetrics:
     """Executions of functions and calls of management routes, by provider."""
 
     def __init__(self, metrics: Metrics) -> None:
-        self._executions = metrics.counter(
+        self._executions = metrics.quick_counter(
             "antwort_builtin_tool_executions_total",
             "Function executions by outcome.",
             ["provider", "tool_name", "status"],
         )
-        self._durations = metrics.histogram(
+        self._durations = metrics.quick_histogram(
             "antwort_builtin_tool_duration_seconds",
             "Duration of function executions, waiting included.",
             ["provider", "tool_name"],

@@ -285,7 +285,7 @@ class Provider(Generic[S]):
 
     def can_execute(self, name: str) -> bool:
         """Tell whether a function can be executed now. Override it to take functions away for a while."""
-        return any(spec.name == name for spec in self.tools())
+        return name in (self._specs or [spec.name for spec in self.tools()])
 
     @final
     async def execute(self, ctx: Context, call: ToolCall) -> ToolResult:  # noqa: ARG002 - the protocol's signature

@@ -278,8 +278,11 @@ class FunctionSpec:
 
     def call(self, ctx: Context, arguments: Mapping[str, Any]) -> Any:
         """Call the handler with checked arguments; the result is a value, an awaitable or an async generator."""
-        positional, keywords = self._arguments(ctx, arguments)
         handler: Any = self.handler
+        context, whole = self._calling
+        if whole is None:
+            return handler(**arguments) if context is None else handler(**{**arguments, context: ctx})
+        positional, keywords = self._arguments(ctx, arguments)
         return handler(*positional, **keywords)
 
     def _arguments(self, ctx: Context | None, arguments: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:

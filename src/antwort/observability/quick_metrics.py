@@ -1,7 +1,7 @@
 """Counters and histograms for the hot path: they only add up, and become Prometheus' when somebody looks.
 
-Prometheus' own take a lock for each number and check each time what does not change. These are for one event loop: no
-other thread may use them.
+Prometheus' own take a lock for each number and check each time what does not change. These are added to on one event
+loop; any thread may look.
 """
 
 import math
@@ -47,7 +47,7 @@ class QuickCounter(Collector):
     @override
     def collect(self) -> Iterator[Metric]:
         family = self._family()
-        for values, series in self._series.items():
+        for values, series in list(self._series.items()):  # a thread may look while a series begins
             family.add_metric(values, series.value)
         yield family
 
@@ -93,7 +93,7 @@ class QuickHistogram(Collector):
     @override
     def collect(self) -> Iterator[Metric]:
         family = self._family()
-        for values, series in self._series.items():
+        for values, series in list(self._series.items()):  # a thread may look while a series begins
             reached = 0
             buckets: list[tuple[str, float]] = []
             for bound, count in zip(self._shown, series.counts, strict=True):
