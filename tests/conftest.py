@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 from tests.support.postgres import database_url, postgres_server, postgres_template, postgres_url
-from tests.support.qdrant import qdrant_server
+from tests.support.qdrant import qdrant, qdrant_server
 
-__all__ = ["database_url", "postgres_server", "postgres_template", "postgres_url", "qdrant_server"]
+__all__ = ["database_url", "postgres_server", "postgres_template", "postgres_url", "qdrant", "qdrant_server"]
 
 # A shell lets what it starts in the background ignore Ctrl-C, and so would every process that a test interrupts.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

@@ -192,18 +192,13 @@ def test_us3_2_a_search_queries_the_qdrant_collection(
 
 @BOTH_WAYS
 def test_edge_case_an_unreachable_vector_database_is_an_error_result(
-    tmp_path: Path, embeddings: EmbeddingServer, stream: bool
+    tmp_path: Path, qdrant: QdrantServer, embeddings: EmbeddingServer, stream: bool
 ) -> None:
-    server = QdrantServer()
-    try:
-        server.start()
-        with staged(tmp_path, searching(answer="It is down."), settings_for(server, embeddings)) as stage:
-            store = stage.client().vector_stores.create(name="drinks")
-            server.kill()
-            response = create(stage, stream, input="?", tools=[tool(store.id)])
-            [output] = outputs(stage)
-    finally:
-        server.remove()
+    with staged(tmp_path, searching(answer="It is down."), settings_for(qdrant, embeddings)) as stage:
+        store = stage.client().vector_stores.create(name="drinks")
+        qdrant.kill()
+        response = create(stage, stream, input="?", tools=[tool(store.id)])
+        [output] = outputs(stage)
     assert response.status == "completed"
     assert failed(response)
     assert text_of(response).text == "It is down."

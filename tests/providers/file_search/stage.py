@@ -74,7 +74,7 @@ def settings_for(qdrant: QdrantServer, embeddings: EmbeddingServer, **more: Any)
         "embedding_url": embeddings.url,
         "embedding_retries": 0,
         "vector_backend": "qdrant",
-        "qdrant": {"url": qdrant.url},
+        "qdrant": {"url": qdrant.url, "timeout": PATIENCE},
         **more,
     }
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import httpx
 from openai import OpenAI
 from openai.types import VectorStore
-from tests.providers.file_search.stage import PATIENCE, collections, settings_for, until
+from tests.providers.file_search.stage import collections, settings_for, until
 from tests.runs.processes import ServerProcess
 from tests.support.embeddings import EmbeddingServer
 from tests.support.qdrant import QdrantServer
@@ -88,8 +88,7 @@ def test_a_gateway_that_is_killed_leaves_no_orphans_and_loses_nothing(
     tmp_path: Path, qdrant: QdrantServer, embeddings: EmbeddingServer
 ) -> None:
     chance = random.Random(6)
-    patient = {"qdrant": {"url": qdrant.url, "timeout": PATIENCE}}
-    settings = settings_for(qdrant, embeddings, reconcile=0.1) | patient
+    settings = settings_for(qdrant, embeddings, reconcile=0.1)
     server = ServerProcess(tmp_path, NOBODY, providers={"file_search": {"enabled": True, "settings": settings}})
     known = Known()
     try:

@@ -90,8 +90,7 @@ def test_an_outage_in_the_middle_is_an_error_result_and_passes(
 def test_a_database_that_dies_during_a_search_is_an_error_result(
     tmp_path: Path, qdrant: QdrantServer, embeddings: EmbeddingServer
 ) -> None:
-    settings = settings_for(qdrant, embeddings) | {"qdrant": {"url": qdrant.url, "timeout": 60}}
-    with staged(tmp_path, answering("tea", "tea"), settings) as stage:
+    with staged(tmp_path, answering("tea", "tea"), settings_for(qdrant, embeddings)) as stage:
         client = stage.client()
         store = client.vector_stores.create(name="drinks").id
         write(stage, store, {"text": "green tea"})

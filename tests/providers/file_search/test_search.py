@@ -295,18 +295,15 @@ def test_when_the_query_cannot_be_embedded_words_are_searched_for_and_the_result
     assert [one.content[0].text for one in direct.data] == ["black coffee"]
 
 
-def test_when_neither_works_it_is_an_error_result(tmp_path: Path, embeddings: EmbeddingServer) -> None:
-    server = QdrantServer()
-    try:
-        server.start()
-        with staged(tmp_path, searching("coffee"), settings_for(server, embeddings)) as stage:
-            store = stage.client().vector_stores.create(name="drinks").id
-            embeddings.broken = True
-            server.kill()
-            response = create(stage, False, input="?", tools=[tool(store)])
-            [output] = outputs(stage)
-    finally:
-        server.remove()
+def test_when_neither_works_it_is_an_error_result(
+    tmp_path: Path, qdrant: QdrantServer, embeddings: EmbeddingServer
+) -> None:
+    with staged(tmp_path, searching("coffee"), settings_for(qdrant, embeddings)) as stage:
+        store = stage.client().vector_stores.create(name="drinks").id
+        embeddings.broken = True
+        qdrant.kill()
+        response = create(stage, False, input="?", tools=[tool(store)])
+        [output] = outputs(stage)
     assert search_item(response).status == "failed"
     assert "could not be embedded, and a search by keywords failed" in output
 

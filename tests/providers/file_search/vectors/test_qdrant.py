@@ -37,11 +37,9 @@ from antwort.providers.file_search.vectors.qdrant.backend import Qdrant
 
 
 @pytest.fixture
-async def client(qdrant_server: QdrantServer) -> AsyncIterator[AsyncQdrantClient]:
+async def client(qdrant: QdrantServer) -> AsyncIterator[AsyncQdrantClient]:
     """The server as a pipeline sees it, empty."""
-    client = AsyncQdrantClient(url=qdrant_server.url)
-    for found in (await client.get_collections()).collections:
-        await client.delete_collection(found.name)
+    client = AsyncQdrantClient(url=qdrant.url)
     yield client
     await client.close()
 
