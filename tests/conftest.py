@@ -1,8 +1,10 @@
 """What holds for every test."""
 
+import inspect
 import signal
 from pathlib import Path
 
+import httpx
 import pytest
 from hypothesis import HealthCheck, settings
 from tests.support.postgres import database_url, postgres_server, postgres_template, postgres_url
@@ -17,6 +19,8 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 # No test is about how quick the machine is.
 settings.register_profile("antwort", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("antwort")
+patience: httpx.Timeout = inspect.signature(httpx.Client).parameters["timeout"].default  # of each client without one
+patience.connect = patience.read = patience.write = patience.pool = 120.0
 
 
 @pytest.fixture(autouse=True)
