@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
-import aiohttp
 from pydantic import SecretStr
 
 from antwort.backends.demo import DEMO_MODEL
+from antwort.backends.http1 import Http1Client
 from antwort.config.engine import BackendConfig
 from antwort.errors import ConfigError
 
@@ -68,8 +68,7 @@ async def find_backend(
     elif url or key:
         return _from_environment(url, key)
     candidates = [server for server in ports if server.port != own_port]
-    async with aiohttp.ClientSession(trust_env=False) as session:
-        found = await asyncio.gather(*(_ask(session, server, timeout) for server in candidates))
+    found = await asyncio.gather(*(_ask(server, timeout) for server in candidates))
     return next((backend for backend in found if backend is not None), None)
 
 
@@ -84,31 +83,38 @@ def _from_environment(url: str, key: str) -> FoundBackend:
     return FoundBackend(BackendConfig(url=url, api_key=config_key), f"OPENAI_BASE_URL, at {at}")
 
 
-async def _ask(session: aiohttp.ClientSession, server: LoopbackServer, seconds: float) -> FoundBackend | None:
+async def _ask(server: LoopbackServer, seconds: float) -> FoundBackend | None:
     """Ask a server for its models; None if there is no such server."""
     origin = f"http://127.0.0.1:{server.port}"
+    client = Http1Client("127.0.0.1", server.port, tls=False, limit=1)
     try:
         async with asyncio.timeout(seconds):
-            models = _models(await _get(session, f"{origin}/v1/models"))
-            if not models or DEMO_MODEL in models or _is_ours(await _get(session, f"{origin}/healthz")):
+            models = _models(await _get(client, "/v1/models", seconds))
+            if not models or DEMO_MODEL in models or _is_ours(await _get(client, "/healthz", seconds)):
                 return None
-    except (aiohttp.ClientError, OSError, TimeoutError, ValueError, RecursionError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         logger.debug("No model server at %s: %s", origin, str(error) or type(error).__name__)
         return None
+    finally:
+        await client.close()
     count = "1 model" if len(models) == 1 else f"{len(models)} models"
     return FoundBackend(BackendConfig(url=f"{origin}/v1"), f"{server.label} at {origin}/v1, {count}")
 
 
-async def _get(session: aiohttp.ClientSession, url: str) -> Any:
+async def _get(client: Http1Client, path: str, seconds: float) -> Any:
     """Return the JSON of an answer; None if it is something else."""
-    async with session.get(url, allow_redirects=False) as response:
-        if response.status != 200:
+    request = b"GET %s HTTP/1.1\r\nhost: 127.0.0.1\r\naccept-encoding: identity\r\n\r\n" % path.encode()
+    reply = await client.exchange(request, connect_timeout=seconds, silence=seconds)
+    try:
+        if reply.status != 200:
             return None
         body = bytearray()
-        async for chunk in response.content.iter_any():
+        while chunk := await reply.chunk():
             body += chunk
             if len(body) > _LONGEST_LIST:
                 return None
+    finally:
+        reply.abort()
     try:
         return json.loads(body)
     except ValueError:

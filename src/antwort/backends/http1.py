@@ -38,6 +38,10 @@ class ConnectTimeoutError(TimeoutError):
     """No connection came about in time."""
 
 
+class ProxyError(OSError):
+    """A proxy does not let us through."""
+
+
 class ProtocolError(ValueError):
     """What came back is not HTTP."""
 

@@ -1,7 +1,7 @@
 """HTTP to one model server: the seam behind which the client library could be replaced."""
 
-import asyncio
 import base64
+import importlib
 import os
 import re
 import socket
@@ -9,19 +9,26 @@ import ssl
 from collections.abc import Coroutine, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 from urllib.parse import SplitResult, quote, unquote, urlsplit
 from urllib.request import getproxies, proxy_bypass
 
-import aiohttp
-from aiohttp.http_exceptions import HttpProcessingError
-
 from antwort import __version__
 from antwort.backends.errors import BROKEN, DISCONNECTED, TIMEOUT, UNREACHABLE, StalledError
-from antwort.backends.http1 import ClosedError, ConnectTimeoutError, Http1Client, ProtocolError, TooLongError, Unpacker
+from antwort.backends.http1 import (
+    ClosedError,
+    ConnectTimeoutError,
+    Http1Client,
+    ProtocolError,
+    ProxyError,
+    TooLongError,
+)
 from antwort.backends.limits import AnswerLimits
 from antwort.config import BackendConfig
 from antwort.errors import APIError, BadGatewayError, ConfigError, GatewayTimeoutError, ServiceUnavailableError
+
+if TYPE_CHECKING:
+    from antwort.backends.proxied import ProxiedClient
 
 _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9a-z-]+")
 
@@ -69,43 +76,6 @@ class RawReply(Protocol):
 
     def abort(self) -> None:
         """End it; a connection whose answer was not read to its end is closed."""
-
-
-class _AiohttpReply:
-    """An answer that came through aiohttp."""
-
-    def __init__(self, response: aiohttp.ClientResponse) -> None:
-        self._response = response
-        self.status = response.status
-        self.headers: Mapping[str, str] = response.headers
-        self._unpacker = Unpacker.of(response.headers)
-
-    @property
-    def is_read(self) -> bool:
-        return (self._unpacker is None or not self._unpacker.rest) and self._response.content.at_eof()
-
-    async def chunk(self) -> bytes:
-        unpacker = self._unpacker
-        while True:
-            data = (unpacker and unpacker.rest) or await self._response.content.readany()
-            if not data or unpacker is None:
-                return data
-            try:
-                plain = unpacker.piece(data)
-            except ValueError as error:
-                raise ProtocolError(str(error)) from None
-            if plain:
-                await asyncio.sleep(0)  # there may be much more of it at once
-                return plain
-
-    def limit_silence(self, seconds: float) -> None:
-        connection = self._response.connection
-        if connection is not None and connection.protocol is not None:
-            connection.protocol.read_timeout = seconds
-            connection.protocol.start_timeout()
-
-    def abort(self) -> None:
-        self._response.close()
 
 
 class Reply:
@@ -177,7 +147,7 @@ class Reply:
         self._exchange.abort()
 
 
-_FAILURES = (aiohttp.ClientError, TimeoutError, OSError, HttpProcessingError, ProtocolError, TooLongError)
+_FAILURES = (TimeoutError, OSError, ProtocolError, TooLongError)
 
 
 class Transport:
@@ -191,32 +161,32 @@ class Transport:
         self.name = name
         self.limits = AnswerLimits.of(name, config)
         self.timeouts = Timeouts.of(config)
-        self._limit = config.max_connections
         parts = urlsplit(config.url)
         self.host = parts.hostname or ""
         self._origin = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path.rstrip('/')}"
         self._query = f"?{parts.query}" if parts.query else ""
-        self._proxy = _proxy_for(parts)
-        self._headers = _headers(name, config, parts)
-        self._session: aiohttp.ClientSession | None = None
+        fixed = _headers(name, config, parts)
         self._path = quote(parts.path.rstrip("/"), safe="/%:@!$&'()*+,;=~")
         self._fixed_head = "".join(
             f"{key}: {value}\r\n"
             for key, value in {
                 "host": parts.netloc.rpartition("@")[2],
                 "accept-encoding": "identity",
-                **self._headers,
+                **fixed,
             }.items()
         )
         self._heads: dict[str, bytes] = {}
         """How requests begin that send JSON and have no further headers, by path; there are few."""
-        self._direct: Http1Client | None = None
-        if self._proxy is None:  # a proxy wants a general client
-            tls = parts.scheme == "https"
-            port = parts.port or (443 if tls else 80)
-            self._direct = Http1Client(
-                self.host, port, tls=tls, limit=config.max_connections, max_head=config.max_header_bytes
-            )
+        tls = parts.scheme == "https"
+        port = parts.port or (443 if tls else 80)
+        self._direct = Http1Client(
+            self.host, port, tls=tls, limit=config.max_connections, max_head=config.max_header_bytes
+        )
+        self._proxied: ProxiedClient | None = None
+        proxy = _proxy_for(parts)
+        if proxy is not None:  # which wants a general client, and that takes long to load
+            module: Any = importlib.import_module("antwort.backends.proxied")
+            self._proxied = module.ProxiedClient(proxy, fixed, self.limits, limit=config.max_connections)
 
     def post(
         self, path: str, body: bytes, headers: Mapping[str, str] = NO_HEADERS, timeouts: Timeouts | None = None
@@ -233,45 +203,35 @@ class Transport:
 
     async def close(self) -> None:
         """Close all connections; a later call opens new ones."""
-        if self._direct is not None:
-            await self._direct.close()
-        session, self._session = self._session, None
-        if session is not None:
-            await session.close()
+        await self._direct.close()
+        if self._proxied is not None:
+            await self._proxied.close()
 
     async def _send(
         self, method: str, path: str, body: bytes | None, headers: Mapping[str, str], timeouts: Timeouts | None
     ) -> Reply:
         times = timeouts or self.timeouts
         limit = times.first_byte, "first_byte_timeout" if times.first_byte == self.timeouts.first_byte else ""
-        if self._direct is not None:
-            try:
-                exchange = await self._direct.exchange(
-                    self._message(method, path, body, headers), connect_timeout=times.connect, silence=times.first_byte
-                )
-            except _FAILURES as error:
-                raise self._timed_out(error, times, limit) or _failure(self.limits, error) from error
-            return Reply(self.limits, exchange, limit)
-        # `connect` includes the wait for a free connection, which may take as long as the answer.
-        timeout = aiohttp.ClientTimeout(
-            connect=times.first_byte, sock_connect=times.connect, sock_read=times.first_byte
-        )
         try:
-            response = await self._open().request(
-                method,
-                f"{self._origin}{path}{self._query}",
-                data=body,
-                headers=headers,
-                timeout=timeout,
-                allow_redirects=False,
-            )
+            exchange = await self._exchange(method, path, body, headers, times)
         except _FAILURES as error:
             raise self._timed_out(error, times, limit) or _failure(self.limits, error) from error
-        return Reply(self.limits, _AiohttpReply(response), limit)
+        return Reply(self.limits, exchange, limit)
+
+    def _exchange(
+        self, method: str, path: str, body: bytes | None, headers: Mapping[str, str], times: Timeouts
+    ) -> Coroutine[Any, Any, RawReply]:
+        if self._proxied is not None:
+            url = f"{self._origin}{path}{self._query}"
+            return self._proxied.exchange(
+                method, url, body, headers, connect_timeout=times.connect, silence=times.first_byte
+            )
+        message = self._message(method, path, body, headers)
+        return self._direct.exchange(message, connect_timeout=times.connect, silence=times.first_byte)
 
     def _timed_out(self, error: Exception, times: Timeouts, limit: "Limit") -> APIError | None:
         """Say which time was up, if it was that: to connect, which may be tried again, or to answer."""
-        if isinstance(error, ConnectTimeoutError | aiohttp.ConnectionTimeoutError):
+        if isinstance(error, ConnectTimeoutError):
             connect = times.connect, "connect_timeout" if times.connect == self.timeouts.connect else ""
             shown = _shown(self.name, connect)
             return GatewayTimeoutError(
@@ -296,19 +256,6 @@ class Transport:
         lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
         head = f"{method} {self._path}{path}{self._query} HTTP/1.1\r\n{self._fixed_head}{lines}content-length: "
         return head.encode("latin-1")
-
-    def _open(self) -> aiohttp.ClientSession:
-        if self._session is None:
-            self._session = aiohttp.ClientSession(
-                connector=aiohttp.TCPConnector(limit=self._limit),
-                cookie_jar=aiohttp.DummyCookieJar(),
-                headers={"accept-encoding": "identity", **self._headers},
-                proxy=self._proxy,
-                auto_decompress=False,  # not without a limit
-                max_line_size=self.limits.header_bytes,
-                max_field_size=self.limits.header_bytes,
-            )
-        return self._session
 
 
 def _headers(name: str, config: BackendConfig, parts: SplitResult) -> dict[str, str]:
@@ -354,9 +301,7 @@ def _failure(limits: AnswerLimits, error: Exception) -> APIError:
     reason = _unreachable(error)
     if reason is not None:
         return ServiceUnavailableError(f"The backend '{name}' cannot be reached: {reason}.", code=UNREACHABLE)
-    if isinstance(error, aiohttp.InvalidURL):
-        return BadGatewayError(f"The URL of the backend '{name}' is not valid.", code=BROKEN)
-    if isinstance(error, aiohttp.ClientPayloadError | aiohttp.ServerDisconnectedError | ClosedError):
+    if isinstance(error, ClosedError):
         return BadGatewayError(
             f"The backend '{name}' closed the connection before its answer ended.", code=DISCONNECTED
         )
@@ -365,16 +310,14 @@ def _failure(limits: AnswerLimits, error: Exception) -> APIError:
 
 def _unreachable(error: Exception) -> str | None:
     """Return why no connection came about, or None if one did."""
-    if isinstance(error, aiohttp.ClientConnectorDNSError | socket.gaierror):
+    if isinstance(error, socket.gaierror):
         return "its host name is not known"
-    if isinstance(error, aiohttp.ClientProxyConnectionError | aiohttp.ClientHttpProxyError):
+    if isinstance(error, ProxyError):
         return "the proxy does not let us through"
-    if isinstance(error, aiohttp.ClientConnectorCertificateError | ssl.SSLCertVerificationError):
+    if isinstance(error, ssl.SSLCertVerificationError):
         return "its TLS certificate is not trusted"
-    if isinstance(error, aiohttp.ClientSSLError | ssl.SSLError):
+    if isinstance(error, ssl.SSLError):
         return "TLS could not be agreed on"
-    if isinstance(error, aiohttp.ClientConnectorError) or (
-        isinstance(error, OSError) and not isinstance(error, aiohttp.ClientError | ClosedError | TimeoutError)
-    ):
+    if isinstance(error, OSError) and not isinstance(error, ClosedError | TimeoutError):
         return os.strerror(error.errno).lower() if error.errno else "no connection came about"
     return None

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Iterator
 
 from yarl import URL
 
-from antwort.http_client import BlockedError
+from antwort.http_client import BlockedError, UnreachableError
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
@@ -76,6 +76,10 @@ def _embedded(address: Address) -> Iterator[Address]:
         yield ipaddress.IPv4Address(int(address) & 0xFFFFFFFF)
 
 
+class NotConnectedError(UnreachableError):
+    """No connection came about; another address may be tried."""
+
+
 class Allowed:
     """What the operator allows besides public addresses: hosts, hosts with one port, addresses and networks."""
 
@@ -135,3 +139,8 @@ def shown(text: str) -> str:
     """Return a URL or host as a message may show it."""
     plain = _FORBIDDEN.sub("?", text)
     return plain if len(plain) <= 200 else f"{plain[:200]}…"
+
+
+def capitalized(words: str) -> str:
+    """Return words as they stand at the beginning of a sentence."""
+    return words[:1].upper() + words[1:]
