@@ -25,6 +25,7 @@ from tests.backends.conftest import (
 from typing_extensions import override
 
 from antwort.backends import ChatBackend, Retrying
+from antwort.backends.base import ToolDefinitions
 from antwort.backends.errors import BROKEN, DEADLINE, DISCONNECTED, TIMEOUT, UNREACHABLE
 from antwort.config import BackendConfig
 from antwort.errors import (
@@ -118,6 +119,24 @@ async def test_cookies_are_not_kept(server: ModelServer, connect: Connect, notes
     await backend.run(a_request(), notes)
     await backend.run(a_request(), notes)
     assert "cookie" not in server.exchanges[1].headers
+
+
+@pytest.mark.parametrize("proxy", [False, True])
+async def test_many_tools_that_are_kept_encoded_arrive_as_they_are(
+    server: ModelServer, connect: Connect, notes: Notes, monkeypatch: pytest.MonkeyPatch, proxy: bool
+) -> None:
+    if proxy:  # it is spoken to through another client
+        monkeypatch.setenv("http_proxy", server.url.removesuffix("/v1"))
+        monkeypatch.setenv("no_proxy", "")
+    tools = [{"type": "function", "name": f"f{n}", "description": "é" * 40} for n in range(400)]
+    shared = ToolDefinitions(tools[1:])
+    backend = connect(url="http://models.internal/v1") if proxy else connect()
+    for sent in (shared, ToolDefinitions(tools[:1], shared), tools):
+        server.scripts.append(reply(ANSWER))
+        await backend.run(a_request(tools=sent, tool_choice="auto", temperature=0.5), notes)
+    first, second, third = [exchange.json() for exchange in server.exchanges]
+    assert second == third
+    assert first == {**third, "tools": third["tools"][1:]}
 
 
 async def test_a_proxy_is_taken_from_the_environment(

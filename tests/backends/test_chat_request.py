@@ -9,7 +9,7 @@ from tests.backends.conftest import a_request
 from antwort.backends import Transport, estimate_tokens
 from antwort.backends.base import ToolDefinitions
 from antwort.backends.chat.request import ChatDialect, chat_body
-from antwort.backends.remote import encode_body
+from antwort.backends.remote import COPIED, encode_body, encode_parts
 from antwort.backends.responses.request import responses_body
 from antwort.config import BackendConfig
 from antwort.errors import BadRequestError
@@ -119,6 +119,18 @@ def test_tools_that_are_kept_encoded_are_the_same_tools() -> None:
     expected = chat_body(plain, ChatDialect(), "local", {})
     assert json.loads(encode_body(chat_body(kept, ChatDialect(), "local", {}), in_pieces=True)) == expected
     assert json.loads(encode_body(responses_body(kept, {}))) == responses_body(plain, {})
+
+
+def test_many_tools_that_are_kept_encoded_are_not_copied() -> None:
+    tools = ToolDefinitions([{**TOOL, "description": "x" * COPIED}])
+    sent = chat_body(a_request(tools=tools), ChatDialect(), "local", {})
+    for body in (sent, {"tools": sent["tools"]}, {**sent, "tools": sent["tools"] * 2}):
+        for in_pieces in (False, True):
+            parts = encode_parts(body, in_pieces=in_pieces)
+            assert not isinstance(parts, bytes)
+            assert json.loads(b"".join(parts)) == json.loads(encode_body(body))
+    assert isinstance(encode_parts(chat_body(a_request(tools=[TOOL]), ChatDialect(), "local", {})), bytes)
+    assert isinstance(encode_parts({"tools": []}), bytes)
 
 
 def test_a_tool_that_is_no_unicode_is_refused() -> None:

@@ -258,6 +258,23 @@ async def test_a_large_request_arrives_whole_and_its_connection_is_kept() -> Non
     assert state.connections == 1
 
 
+@pytest.mark.parametrize("size", [1, LARGE])
+async def test_a_request_in_parts_arrives_whole(size: int) -> None:
+    parts = [b"POST /x HTTP/1.1\r\nhost: h\r\n", b"content-length: %d\r\n\r\n" % (2 * size), b"a" * size]
+    parts += [b"", b"b" * size]
+    received: list[bytes] = []
+
+    async def handler(_state: Server, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        received.append(await reader.readexactly(sum(map(len, parts))))
+        writer.write(OK)
+
+    async with serving(handler) as (client, _):
+        reply = await client.exchange([memoryview(part) for part in parts], connect_timeout=5, silence=30)
+        assert await reply.chunk() == b"hello"
+        reply.abort()
+    assert received == [b"".join(parts)]
+
+
 async def test_a_server_that_answers_before_it_has_read_all_is_heard_and_its_connection_closed() -> None:
     async def handler(_state: Server, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readexactly(1000)

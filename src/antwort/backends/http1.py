@@ -8,19 +8,22 @@ import asyncio
 import socket
 import ssl
 import zlib
-from collections.abc import Mapping
-from typing import cast
+from collections.abc import Mapping, Sequence
+from typing import TypeAlias, cast
 
 import httptools
 from typing_extensions import override
 
 from antwort.concurrency.slots import Slots
 
+Parts: TypeAlias = Sequence[bytes | memoryview]
+"""Bytes in parts that follow each other: what is sent often need not be copied each time."""
+
 MAX_IDLE = 50.0
 """Seconds a connection is kept; servers close theirs after a minute or more."""
 HIGH_WATER = 256 * 1024
 """Bytes that wait to be read before the server is made to pause."""
-SLICE = 256 * 1024
+SLICE = 512 * 1024
 """Bytes of a request that are sent before others get their turn."""
 MAX_HEAD = 64 * 1024
 """Bytes of an answer's head, and between two pieces of its content."""
@@ -213,20 +216,24 @@ class _Connection(asyncio.Protocol):
         self._timer = None
         self._fail(TimeoutError("silent for too long"))
 
-    async def send(self, request: bytes) -> None:
-        """Send a large request in slices, as fast as the server reads, so that no step of it takes long.
+    async def send(self, request: Parts) -> None:
+        """Send a request in parts, a large one in slices, as fast as the server reads: no step of it takes long.
 
         A server that answers before it has read all has heard enough.
         """
-        view = memoryview(request)
-        for start in range(0, len(request), SLICE):
-            while self._full and not self.begun:
-                await self._news()
-            if self.begun:
-                self._unsent = True
-                return
-            self.transport.write(view[start : start + SLICE])
-            await asyncio.sleep(0)
+        if sum(map(len, request)) <= SLICE:
+            self.transport.writelines(request)
+            return
+        for part in request:
+            view = memoryview(part)
+            for start in range(0, len(view), SLICE):
+                while self._full and not self.begun:
+                    await self._news()
+                if self.begun:
+                    self._unsent = True
+                    return
+                self.transport.write(view[start : start + SLICE])
+                await asyncio.sleep(0)
 
     async def head(self) -> None:
         """Wait until status and headers are there."""
@@ -345,7 +352,7 @@ class Http1Client:
         self._slots = Slots(limit)
         self._idle: list[_Connection] = []
 
-    async def exchange(self, request: bytes, *, connect_timeout: float, silence: float | None) -> DirectReply:
+    async def exchange(self, request: bytes | Parts, *, connect_timeout: float, silence: float | None) -> DirectReply:
         """Send a request, head and body, and return the answer as soon as its head is there.
 
         A kept connection that the server closed in the very moment is replaced once; nothing was answered on it.
@@ -359,10 +366,10 @@ class Http1Client:
                 connection.reset()
                 connection.limit_silence(silence)
                 try:
-                    if len(request) <= SLICE:
+                    if isinstance(request, bytes) and len(request) <= SLICE:
                         connection.transport.write(request)
                     else:
-                        await connection.send(request)
+                        await connection.send((request,) if isinstance(request, bytes) else request)
                     await connection.head()
                 except ClosedError:
                     if not reused or connection.begun:

@@ -8,12 +8,13 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import replace
 from itertools import islice
 from traceback import walk_tb
-from typing import Protocol
+from typing import Any, Protocol
 
 import msgspec
 
 from antwort.backends.base import ModelInfo, ModelRequest, TurnSink
 from antwort.backends.errors import BROKEN, DEADLINE, excerpt, reply_error
+from antwort.backends.http1 import Parts
 from antwort.backends.known_models import KnownModels, read_models
 from antwort.backends.limits import AnswerLimits
 from antwort.backends.sse import EventSplitter
@@ -34,6 +35,8 @@ LIST_TIMEOUT = 10.0
 """Seconds to wait for the list of models, which is never worth more."""
 PROBE_TIMEOUT = 3.0
 """Seconds to wait for a sign of life."""
+COPIED = 16 * 1024
+"""Bytes of tools that are copied into a body rather than sent beside it."""
 SLICE = 256
 """Events that are read before others get their turn."""
 PORTION = 32 * 1024
@@ -106,9 +109,9 @@ class RemoteBackend(ABC):
     async def perform(self, request: ModelRequest, fields: Callable[[], JSON], sink: TurnSink) -> None:
         """Perform one turn that is asked for by these fields."""
         if is_large(request.items):
-            body = await self.large_work.run(lambda: encode_body(fields(), in_pieces=True))
+            body = await self.large_work.run(lambda: encode_parts(fields(), in_pieces=True))
         else:
-            body = encode_body(fields())
+            body = encode_parts(fields())
         if request.deadline is None:
             await self._exchange(request, body, sink)
             return
@@ -172,7 +175,7 @@ class RemoteBackend(ABC):
         await self.transport.close()
         await self._probes.close()
 
-    async def _exchange(self, request: ModelRequest, body: bytes, sink: TurnSink) -> None:
+    async def _exchange(self, request: ModelRequest, body: bytes | Parts, sink: TurnSink) -> None:
         times = None if request.stream else self._patient
         reply = await self.transport.post(self.path, body, request.headers, times)
         try:
@@ -259,6 +262,24 @@ def encode_body(body: JSON, *, in_pieces: bool = False) -> bytes:
         return b"".join(_pieces(body)) if in_pieces else msgspec.json.encode(body)
     except UnicodeEncodeError:
         raise BadRequestError("The request holds text that is not valid Unicode.", param="input") from None
+
+
+def encode_parts(body: JSON, *, in_pieces: bool = False) -> bytes | Parts:
+    """Write a body as JSON; in parts if it has so many tools that are kept encoded that they are better not copied."""
+    tools = body.get("tools")
+    if not isinstance(tools, list) or not _are_kept(tools):
+        return encode_body(body, in_pieces=in_pieces)
+    others = encode_body({name: value for name, value in body.items() if name != "tools"}, in_pieces=in_pieces)
+    parts: list[bytes | memoryview] = [b'%s"tools":[' % (others[:-1] + b"," if len(others) > 2 else b"{")]
+    for index, tool in enumerate(tools):
+        parts += [b",", memoryview(tool)] if index else [memoryview(tool)]
+    parts.append(b"]}")
+    return parts
+
+
+def _are_kept(tools: list[Any]) -> bool:
+    """Tell whether tools are encoded, and so many that to copy them costs more than to send them in parts."""
+    return bool(tools) and type(tools[-1]) is msgspec.Raw and sum(len(memoryview(tool)) for tool in tools) > COPIED
 
 
 def _pieces(body: JSON) -> Iterator[bytes]:

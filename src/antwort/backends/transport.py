@@ -19,6 +19,7 @@ from antwort.backends.http1 import (
     ClosedError,
     ConnectTimeoutError,
     Http1Client,
+    Parts,
     ProtocolError,
     ProxyError,
     TooLongError,
@@ -189,9 +190,13 @@ class Transport:
             self._proxied = module.ProxiedClient(proxy, fixed, self.limits, limit=config.max_connections)
 
     def post(
-        self, path: str, body: bytes, headers: Mapping[str, str] = NO_HEADERS, timeouts: Timeouts | None = None
+        self,
+        path: str,
+        body: bytes | Parts,
+        headers: Mapping[str, str] = NO_HEADERS,
+        timeouts: Timeouts | None = None,
     ) -> Coroutine[Any, Any, Reply]:
-        """Send a JSON body and return the answer as soon as its head is there."""
+        """Send a JSON body, as a whole or in parts, and return the answer as soon as its head is there."""
         sent = {**_JSON, **headers} if headers else _JSON
         return self._send("POST", path, body, sent, timeouts)
 
@@ -208,7 +213,7 @@ class Transport:
             await self._proxied.close()
 
     async def _send(
-        self, method: str, path: str, body: bytes | None, headers: Mapping[str, str], timeouts: Timeouts | None
+        self, method: str, path: str, body: bytes | Parts | None, headers: Mapping[str, str], timeouts: Timeouts | None
     ) -> Reply:
         times = timeouts or self.timeouts
         limit = times.first_byte, "first_byte_timeout" if times.first_byte == self.timeouts.first_byte else ""
@@ -219,10 +224,12 @@ class Transport:
         return Reply(self.limits, exchange, limit)
 
     def _exchange(
-        self, method: str, path: str, body: bytes | None, headers: Mapping[str, str], times: Timeouts
+        self, method: str, path: str, body: bytes | Parts | None, headers: Mapping[str, str], times: Timeouts
     ) -> Coroutine[Any, Any, RawReply]:
         if self._proxied is not None:
             url = f"{self._origin}{path}{self._query}"
+            if body is not None and not isinstance(body, bytes):
+                body = b"".join(body)
             return self._proxied.exchange(
                 method, url, body, headers, connect_timeout=times.connect, silence=times.first_byte
             )
@@ -242,15 +249,18 @@ class Transport:
             return GatewayTimeoutError(f"The backend '{self.name}' did not answer within{shown}.", code=TIMEOUT)
         return None
 
-    def _message(self, method: str, path: str, body: bytes | None, headers: Mapping[str, str]) -> bytes:
+    def _message(self, method: str, path: str, body: bytes | Parts | None, headers: Mapping[str, str]) -> bytes | Parts:
         """Write a request for the direct client; what is the same every time is written once."""
         body = body or b""
         if headers is not _JSON:
-            return b"%s%d\r\n\r\n%s" % (self._head(method, path, headers), len(body), body)
-        head = self._heads.get(path)
-        if head is None:
+            head = self._head(method, path, headers)
+        elif path in self._heads:
+            head = self._heads[path]
+        else:
             head = self._heads[path] = self._head(method, path, headers)
-        return b"%s%d\r\n\r\n%s" % (head, len(body), body)
+        if isinstance(body, bytes):
+            return b"%s%d\r\n\r\n%s" % (head, len(body), body)
+        return [b"%s%d\r\n\r\n" % (head, sum(map(len, body))), *body]
 
     def _head(self, method: str, path: str, headers: Mapping[str, str]) -> bytes:
         lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
