@@ -1,16 +1,19 @@
 """The official behaviour of HTTP/1.1 on a real socket: a table of what is sent, and what comes back byte for byte."""
 
 import asyncio
+import json
 import socket
 from collections.abc import AsyncIterator, Iterator
 from typing import Any, Self
 from urllib.parse import urlsplit
 
 import pytest
+from pydantic import SecretStr
 from starlette.responses import StreamingResponse
 
 from antwort import Antwort
-from antwort.config import Config
+from antwort.config import ApiKeyConfig, AuthConfig, Config
+from antwort.observability.logs import FIELDS
 from antwort.provider import Provider, Request, Response, route
 from antwort.testing import running
 
@@ -60,6 +63,11 @@ class Shapes(Provider):
         response = Response(b"long")
         response.headers["content-length"] = "1"
         return response
+
+    @route("GET", "/v1/status/{status}")
+    async def with_status(self, status: int) -> Response:
+        """Answer with a status, and with a body."""
+        return Response(b"HTTP/1.1 200 OK\r\ncontent-length: 4\r\n\r\nevil", status)
 
     @route("DELETE", "/v1/thing")
     async def nothing(self) -> None:
@@ -252,20 +260,74 @@ def test_a_client_that_leaves_early_harms_nobody(address: tuple[str, int]) -> No
 def test_a_header_that_is_none_is_not_sent(address: tuple[str, int], header: str) -> None:
     with Wire(address) as wire:
         wire.write(f"GET /v1/odd?header={header.replace(' ', '%20')} HTTP/1.1")
-        status, headers, body = wire.read()
-        assert (status, headers["connection"], body) == (500, "close", b"Internal Server Error")
+        assert_is_an_error_of_the_server(wire)
 
 
-def test_an_answer_that_is_shorter_than_announced_is_an_error(address: tuple[str, int]) -> None:
+@pytest.mark.parametrize("path", ["/v1/short", "/v1/long", "/v1/odd?header=content-length=0_3"])
+def test_an_answer_that_is_not_as_long_as_announced_is_an_error(address: tuple[str, int], path: str) -> None:
+    with Wire(address) as wire:
+        wire.write(f"GET {path} HTTP/1.1")
+        assert_is_an_error_of_the_server(wire)
+
+
+@pytest.mark.parametrize("status", [103, 204, 304])
+def test_a_status_that_has_no_body_cannot_smuggle_one(address: tuple[str, int], status: int) -> None:
+    with Wire(address) as wire:
+        wire.write(f"GET /v1/status/{status} HTTP/1.1")
+        assert_is_an_error_of_the_server(wire)
+
+
+def assert_is_an_error_of_the_server(wire: Wire) -> None:
+    """Read an error, whole with its headers, after which the connection goes on."""
+    status, headers, body = wire.read()
+    assert (status, json.loads(body)["error"]["type"]) == (500, "server_error")
+    assert headers["x-request-id"]
+    wire.write("GET /healthz HTTP/1.1")
+    assert wire.read()[0] == 200
+
+
+def test_what_the_client_got_is_what_is_counted(address: tuple[str, int]) -> None:
     with Wire(address) as wire:
         wire.write("GET /v1/short HTTP/1.1")
-        assert wire.read()[0] == 500
+        wire.read()
+        wire.write("GET /metrics HTTP/1.1")
+        page = wire.read()[2].decode()
+    counted = [line for line in page.splitlines() if "antwort_http_requests_total" in line and "/v1/short" in line]
+    assert [line.partition("status=")[2][:5] for line in counted] == ['"500"']
 
 
-def test_an_answer_that_is_longer_than_announced_is_an_error(address: tuple[str, int]) -> None:
+def test_this_is_no_proxy(address: tuple[str, int], caplog: pytest.LogCaptureFixture) -> None:
     with Wire(address) as wire:
-        wire.write("GET /v1/long HTTP/1.1")
-        assert wire.read()[0] == 500
+        wire.write("GET /v1/pieces HTTP/1.1")
+        wire.socket.sendall(b"CONNECT example.org:80 HTTP/1.1\r\n\r\n")
+        assert wire.read()[::2] == (200, b"onetwo")  # what came before is answered
+    with Wire(address) as wire:
+        wire.socket.sendall(b"CONNECT example.org:80 HTTP/1.1\r\n\r\n")
+        status, headers, body = wire.read()
+        assert (status, headers["connection"]) == (405, "close")
+        assert "no proxy" in json.loads(body)["error"]["message"]
+        assert wire.is_closed()
+    assert not [record for record in caplog.records if record.levelname == "ERROR"]
+
+
+def test_a_body_that_was_not_asked_for_is_not_waited_for(address: tuple[str, int]) -> None:
+    with Wire(address) as wire:
+        wire.write("POST /v1/nowhere HTTP/1.1", "Content-Length: 43", "Expect: 100-continue")
+        status, headers, _ = wire.read()
+        assert (status, headers["connection"]) == (404, "close")
+
+
+def test_a_request_that_waited_has_nothing_of_the_one_before(caplog: pytest.LogCaptureFixture) -> None:
+    keys = [ApiKeyConfig(id="one", key=SecretStr("k" * 40), tenant="alpha")]
+    app = Antwort(Config(auth=AuthConfig(api_keys=keys)), providers=[Shapes()])
+    with running(app) as server, caplog.at_level("INFO", "antwort.audit"):
+        parts = urlsplit(server.url)
+        with Wire((str(parts.hostname), int(parts.port or 0))) as wire:
+            wire.write("GET /v1/pieces HTTP/1.1", f"Authorization: Bearer {'k' * 40}")
+            wire.write("GET /v1/pieces HTTP/1.1")
+            assert [wire.read()[0] for _ in range(2)] == [200, 401]
+    refused = [record for record in caplog.records if record.getMessage() == "request.refused"]
+    assert [getattr(record, FIELDS).get("tenant") for record in refused] == [None]
 
 
 def test_a_json_answer_and_its_head_are_one_write(address: tuple[str, int]) -> None:

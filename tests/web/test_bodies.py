@@ -209,6 +209,15 @@ async def test_a_body_that_was_refused_counts_no_more() -> None:
     assert bodies.held == 0
 
 
+async def test_a_small_body_may_have_too_many_values_too() -> None:
+    limit = BodyLimit(1_000_000, BodyBudget(1_000_000), max_values=1000)
+    text = b"[" + b"1," * 2000 + b"1]"
+    for headers in ([(b"content-length", b"%d" % len(text))], []):
+        body = limit.watch({"path": "/", "headers": headers}, receiving(piece(text, more=False)))
+        with pytest.raises(BadRequestError, match="max_values"):
+            await read_body(body.receive)
+
+
 class Held:
     """Something of a request, whose end can be seen."""
 

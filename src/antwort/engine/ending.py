@@ -1,5 +1,6 @@
 """How a response ends, whoever ends it: what is open is closed, the end is stored, then told."""
 
+import asyncio
 import logging
 import time
 from collections.abc import Callable
@@ -60,7 +61,7 @@ class Ending:
             if response.background:
                 raise
             logger.warning("response %s failed, and cannot be stored: %s", response.id, problem.message)
-            self._metrics.count_response("failed")
+            self._tell_end("failed")
             await self._emitter.flush()
 
     async def cancel(self, usage: Usage | None = None) -> None:
@@ -76,10 +77,20 @@ class Ending:
 
     async def _end(self, status: Literal["completed", "incomplete", "failed"], usage: Usage | None) -> None:
         self._response.status, self._response.usage = status, usage
-        self._emitter.announce(status)
-        await self._journal.finish(self._response)
-        self._metrics.count_response(status)
+        if self._response.background:  # the event is stored in the same transaction
+            self._emitter.announce(status)
+        try:
+            await self._journal.finish(self._response)
+        except asyncio.CancelledError:  # it comes when the end is stored
+            self._tell_end(status)
+            raise
+        self._tell_end(status)
         await self._emitter.flush()
+
+    def _tell_end(self, status: str) -> None:
+        self._metrics.count_response(status)
+        if not self._response.background:
+            self._emitter.announce(status)
 
 
 async def end_unanswered(response: ResponseObject, journal: Journal) -> None:

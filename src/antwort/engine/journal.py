@@ -1,5 +1,6 @@
 """The journal of a run: its items in order, stored step by step so that another process could go on with it."""
 
+import asyncio
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Protocol
 
@@ -80,13 +81,20 @@ class Journal:
         if self.store is None:
             return
         if not self._created:
-            await self.store.create(self.record, self.entries, said=self._said)
-            self._created, self._said = True, ()
-            self._saved = len(self.entries)
-            self._changed = False
+            try:
+                await self.store.create(self.record, self.entries, said=self._said)
+            except asyncio.CancelledError:  # it comes when all is stored
+                self._note_created()
+                raise
+            self._note_created()
         end = len(self.entries)
         await self._write(self.entries[self._saved :], self._saved)
         self._saved = max(self._saved, end)
+
+    def _note_created(self) -> None:
+        self._created, self._said = True, ()
+        self._saved = len(self.entries)
+        self._changed = False
 
     async def save_at(self, position: int) -> None:
         """Store an entry that has changed."""
@@ -95,8 +103,8 @@ class Journal:
     async def finish(self, response: ResponseObject) -> None:
         """Store the end of the response, with whatever is not stored yet, in one transaction."""
         conversation = self.record.conversation_id
-        if conversation is not None and response.status in _SAID:
-            self._said = [entry for entry in self.entries if not (entry.call or {}).get("partial")]
+        is_said = conversation is not None and response.status in _SAID
+        self._said = [entry for entry in self.entries if not (entry.call or {}).get("partial")] if is_said else ()
         if self.store is not None:
             self.tell(response)
             await self.save()
@@ -114,13 +122,15 @@ class Journal:
         if store is None or not (entries or events or self._changed):
             return
         changed, self._changed = self._changed, False
+        said: Sequence[JournalEntry] = ()
         try:
             if events or changed:
-                await store.update(record, entries=entries, start=start, events=events, said=self._said)
-                self._said = ()
+                said, self._said = self._said, ()
+                await store.update(record, entries=entries, start=start, events=events, said=said)
             else:
                 await store.append(record.tenant, record.id, record.epoch, entries, start=start)
         except Exception:
             self._changed = self._changed or changed
+            self._said = said or self._said
             self._saved = min(self._saved, start)
             raise

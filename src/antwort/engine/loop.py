@@ -29,7 +29,7 @@ from antwort.engine.totals import Totals
 from antwort.engine.window import CALLS, COMPACTION, Seals
 from antwort.errors import APIError
 from antwort.observability import Tracer
-from antwort.storage.base import FencedError, JournalEntry, StoreUnavailableError
+from antwort.storage.base import ACTIVE, FencedError, JournalEntry, StoreUnavailableError
 from antwort.types import JSON
 from antwort.wire.responses import ResponseObject
 
@@ -113,7 +113,8 @@ class Loop:
                 await self._run()
                 telemetry.record_end(span, self.response)
         except asyncio.CancelledError:
-            await self._cancel()
+            if self.response.status in ACTIVE:  # its end is not being stored yet
+                await self._cancel()
             raise
         except FencedError:
             logger.info("response %s was taken over by somebody else", self.response.id)

@@ -62,7 +62,7 @@ class BodyLimit:
         size = int(announced) if is_announced else self.limit
         if size > self.limit:
             raise self.too_large()
-        if is_announced and size <= SMALL:
+        if is_announced and size <= min(SMALL, self._max_values):
             return Body(receive)  # the server lets no more bytes pass than were announced
         # In a body with fewer bytes there cannot be too many; one that claims to be something else is not read as JSON.
         counts = size > self._max_values and b"json" in kind.lower() and scope["path"] not in self._uncounted

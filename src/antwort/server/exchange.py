@@ -26,11 +26,15 @@ BODY_FOLLOWS = "antwort.body_follows"
 """A key of `http.response.start`: the first piece of the body comes at once, so that the head can be sent with it."""
 
 
+class UnsentAnswerError(RuntimeError):
+    """An answer is wrong, and nothing of it was sent: another one can be given."""
+
+
 @functools.lru_cache(maxsize=1024)  # names are few, and those of strangers are not among them
 def _line_start(name: bytes) -> bytes:
     """Return how the line of a header begins; RuntimeError if it is no name of a header."""
     if not _NAME.fullmatch(name):
-        raise RuntimeError("An answer has a header whose name is none.")
+        raise UnsentAnswerError("An answer has a header whose name is none.")
     return name.lower() + b": "
 
 
@@ -147,7 +151,7 @@ class Exchange:
 
     async def receive(self) -> Message:
         """Return the next piece of the body, or wait for it; after the last, wait for the client to leave."""
-        if self._expects_continue and not self._transport.is_closing():
+        if self._expects_continue and not self.disconnected and not self._transport.is_closing():
             self._transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
             self._expects_continue = False
         if not self.disconnected and not self.response_complete:
@@ -185,6 +189,8 @@ class Exchange:
 
     def _begin(self, message: Message) -> None:
         status: int = message["status"]
+        if status < 200:
+            raise UnsentAnswerError(f"{status} is no status of an answer.")
         lines = [STATUS_LINES[status]]
         for name, value in (*self._default_headers, *message.get("headers", ())):
             start = _line_start(name)
@@ -193,8 +199,12 @@ class Exchange:
             else:
                 lines += (start, value, b"\r\n")
         if _NO_VALUE.search(b"".join(lines[2::3])):
-            raise RuntimeError("An answer has a header whose value is none.")
-        if self._left is None and not self._old and not self._is_head and status not in _BODILESS:
+            raise UnsentAnswerError("An answer has a header whose value is none.")
+        if status in _BODILESS:
+            self._left = 0
+        if self._expects_continue:  # its body was not asked for, and may come or not
+            self.keep_alive = False
+        if self._left is None and not self._old and not self._is_head:
             self._chunked = True
             lines.append(b"transfer-encoding: chunked\r\n")
         if not self.keep_alive:
@@ -210,6 +220,8 @@ class Exchange:
     def _frame(self, start: bytes, value: bytes, lines: list[bytes]) -> None:
         """Take note of a header that says where the answer ends; what is said of that is written once, by us."""
         if start == _LENGTH:
+            if not value.isdigit():
+                raise UnsentAnswerError("An answer has a Content-Length that is none.")
             self._left = int(value)
             lines += (start, value, b"\r\n")
         elif start == _CONNECTION and b"close" in map(bytes.strip, value.lower().split(b",")):
@@ -242,16 +254,26 @@ class Exchange:
             return
         self._left -= size
         if self._left < 0:
-            raise RuntimeError("The body of an answer is longer than its Content-Length.")
+            raise self._wrong("The body of an answer is longer than its Content-Length, or than its status allows.")
         if self._left and not more:
-            raise RuntimeError("The body of an answer is shorter than its Content-Length.")
+            raise self._wrong("The body of an answer is shorter than its Content-Length.")
+
+    def _wrong(self, message: str) -> RuntimeError:
+        """Return the error for an answer that turns out wrong; what was held back of it is forgotten."""
+        if not self._head:
+            return RuntimeError(message)
+        self._forget()
+        return UnsentAnswerError(message)
+
+    def _forget(self) -> None:
+        self.response_started, self._head, self._left, self._chunked = False, b"", None, False
 
     async def _give_up(self) -> None:
         """Answer in place of the app, if nothing was sent; else all that is left is to end the connection."""
         if self.response_started and not self._head:
             self._transport.close()
             return
-        self.response_started, self._head, self._left, self._chunked = False, b"", None, False
+        self._forget()
         self.keep_alive = False
         text = b"Internal Server Error"
         headers = [(b"content-type", b"text/plain; charset=utf-8"), (b"content-length", b"%d" % len(text))]

@@ -13,6 +13,7 @@ from antwort.context import Context
 from antwort.errors import APIError, AuthenticationError, PermissionDeniedError, RateLimitError, ServiceUnavailableError
 from antwort.observability import bind_log_context, bind_tenant
 from antwort.server.body_limit import BodyLimit
+from antwort.server.exchange import UnsentAnswerError
 from antwort.server.hosts import AllowedHosts
 from antwort.server.observation import HEADER, Observation, request_id_of
 from antwort.server.refusals import Refusals
@@ -95,6 +96,8 @@ class RequestGate:
             stopping = ServiceUnavailableError("The server is stopping. Try again.")
             await error_response(stopping)(scope, receive, send)
         except Exception as error:
+            if isinstance(error, UnsentAnswerError):
+                scope[_ANSWER].status = 0
             # Kept in a name, the error would keep this frame, which keeps it, and with them whatever the request held.
             response = error_response(as_api_error(error, f"{scope['method']} {scope['path']}", scope[REQUEST_ID]))
             if scope[_ANSWER].status:

@@ -1,6 +1,7 @@
 """HTTP/1.1 on a socket: uvicorn's protocol, with a limit for whatever a client can send, and for how long."""
 
 import asyncio
+import contextvars
 import logging
 import urllib.parse
 from collections import deque
@@ -17,6 +18,7 @@ from antwort.errors import (
     APIError,
     BadRequestError,
     HeadersTooLargeError,
+    MethodNotAllowedError,
     PathTooLongError,
     RequestTimeoutError,
     ServiceUnavailableError,
@@ -88,6 +90,7 @@ class HttpProtocol(HttpToolsProtocol):
     @override
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
+        self._context = contextvars.copy_context()
         self.address = self.client[0] if self.client else ""
         if not self._connections.admit(self):
             self._deaf = True
@@ -130,7 +133,8 @@ class HttpProtocol(HttpToolsProtocol):
             return
         self.flow.resume_reading()
         if self._pipelined:
-            self._start(self._pipelined.pop())
+            # Not in the context of the request that is over here, which names its tenant and its trace.
+            self._context.run(self._start, self._pipelined.pop())
         elif self._in_body:  # what is left of the body is of no use, but its client may read nothing before it is sent
             self._connections.let_go(self, self._limits.body_timeout)
         else:
@@ -330,7 +334,9 @@ class HttpProtocol(HttpToolsProtocol):
 
     def _upgrade(self, rest: bytes) -> None:
         """Go on with a request that offers another protocol; `rest` is what came after its head."""
-        if not self._should_upgrade():
+        if self.parser.get_method() == b"CONNECT":  # to the parser an offer by itself, whatever its headers say
+            self._refuse(MethodNotAllowedError("CONNECT is not possible here: this server is no proxy."))
+        elif not self._should_upgrade():
             self._decline_upgrade(rest)
         elif self._running is None or self._running.response_complete:
             self.handle_websocket_upgrade()

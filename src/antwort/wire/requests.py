@@ -171,7 +171,7 @@ class ChatRequest(Struct, kw_only=True):
 class EmbeddingsRequest(Struct, kw_only=True):
     """A request for embeddings. Whatever else is in it is the model server's business."""
 
-    input: Annotated[str | list[Any], Meta(description="A text, or a list of texts or tokens.")]
+    input: Annotated[str | list[str | int | list[int]], Meta(description="A text, or a list of texts or tokens.")]
     model: Annotated[str | None, _MODEL] = None
 
 

@@ -8,6 +8,8 @@ from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIO
 
 logger = logging.getLogger(__name__)
 logger.setLevel(logging.WARNING)
+# uvicorn takes a handshake that was refused with an answer of its own for one that was forgotten.
+logger.addFilter(lambda record: "without completing handshake" not in str(record.msg))
 
 _PARTING = 2.0
 """Seconds that a client gets to answer the end of its connection."""

@@ -31,7 +31,7 @@ from antwort.storage.sql.rows import (
     record_of,
     record_row,
 )
-from antwort.storage.sql.transactions import Transactions, reads, writes
+from antwort.storage.sql.transactions import Transactions, reads, to_its_end, writes
 from antwort.types import JSON
 
 _INSERT_RESPONSE = f"INSERT INTO responses ({RECORD}) VALUES ({', '.join('?' * 13)})"  # noqa: S608
@@ -112,7 +112,7 @@ class ResponseStore(Transactions):
         if said_rows := _said_rows(record, said):
             await self._create(record.tenant, record.id, response, rows, said=said_rows)
         else:
-            await self._writer.insert([(_INSERT_RESPONSE, [response]), (_PUT_ENTRY, rows)], record.id)
+            await to_its_end(self._writer.insert([(_INSERT_RESPONSE, [response]), (_PUT_ENTRY, rows)], record.id))
 
     @writes
     def _create(
