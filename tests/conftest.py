@@ -1,6 +1,7 @@
 """What holds for every test."""
 
 import inspect
+import os
 import signal
 from pathlib import Path
 
@@ -15,6 +16,10 @@ __all__ = ["database_url", "postgres_server", "postgres_template", "postgres_url
 # A shell lets what it starts in the background ignore Ctrl-C, and so would every process that a test interrupts.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# No test leaves this machine, so there is nobody to trust. A client of HTTP that reads the hundred authorities of a system
+# takes longer to make than most tests, and there are thousands of them.
+os.environ["SSL_CERT_FILE"] = str(Path(__file__).parent / "support/authority.pem")
 
 # No test is about how quick the machine is.
 settings.register_profile("antwort", deadline=None, suppress_health_check=[HealthCheck.too_slow])
