@@ -5,6 +5,8 @@ BIN := .venv/bin
 ARGS ?=
 # Tests wait for servers more than they compute, so there are more of them than cores.
 WORKERS ?= 4
+# Hundreds of processes that tests start need not compile the same source each.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help setup serve test test-full test-lowest lint format types bench bench-full docs lock clean
 
