@@ -17,8 +17,8 @@ __all__ = ["database_url", "postgres_server", "postgres_template", "postgres_url
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# No test leaves this machine, so there is nobody to trust. A client of HTTP that reads the hundred authorities of a system
-# takes longer to make than most tests, and there are thousands of them.
+# No test leaves this machine, so there is nobody to trust. A client of HTTP that reads the hundred authorities of a
+# system takes longer to make than most tests, and there are thousands of them.
 os.environ["SSL_CERT_FILE"] = str(Path(__file__).parent / "support/authority.pem")
 
 # No test is about how quick the machine is.
