@@ -5,7 +5,7 @@ from contextlib import AbstractContextManager
 from antwort.engine.emitter import Emitter
 from antwort.engine.plan import Plan
 from antwort.observability import Metrics, Span, Tracer
-from antwort.observability.quick_metrics import Distribution
+from antwort.observability.quick_metrics import HistogramSeries
 from antwort.observability.tracing import NO_SPAN, Attribute
 from antwort.wire.responses import ResponseObject, Usage
 
@@ -86,7 +86,7 @@ class TurnMetrics:
         self._first = metrics.quick_histogram(
             "gen_ai_server_time_to_first_token_seconds", "Time until a model turn gives its first piece.", labels
         )
-        self._children: dict[str, tuple[Distribution, Distribution, Distribution, Distribution]] = {}
+        self._children: dict[str, tuple[HistogramSeries, HistogramSeries, HistogramSeries, HistogramSeries]] = {}
         responses = metrics.quick_counter("antwort_responses_total", "Responses by how they ended.", ["status"])
         self._responses = {status: responses.labels(status) for status in ENDS}
 

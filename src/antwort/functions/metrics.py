@@ -9,7 +9,7 @@ from typing_extensions import override
 
 from antwort.errors import DefinitionError
 from antwort.observability import DURATION_BUCKETS, Metrics
-from antwort.observability.quick_metrics import Count, QuickCounter, QuickHistogram
+from antwort.observability.quick_metrics import CounterSeries, QuickCounter, QuickHistogram
 
 
 class Recorder:
@@ -27,7 +27,7 @@ class Recorder:
         self._executions = executions
         self._labels = (provider, function)
         self._seconds = durations.labels(provider, function)
-        self._counts: dict[str, Count] = {}
+        self._counts: dict[str, CounterSeries] = {}
 
     def record(self, status: str, seconds: float) -> None:
         """Count one execution."""

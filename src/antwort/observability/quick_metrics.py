@@ -14,7 +14,7 @@ from prometheus_client.utils import floatToGoString
 from typing_extensions import override
 
 
-class Count:
+class CounterSeries:
     """One series of a counter."""
 
     __slots__ = ("value",)
@@ -34,11 +34,11 @@ class QuickCounter(Collector):
         self._name = name.removesuffix("_total")
         self._documentation = documentation
         self._labelnames = tuple(labelnames)
-        self._series: dict[tuple[str, ...], Count] = {}
+        self._series: dict[tuple[str, ...], CounterSeries] = {}
 
-    def labels(self, *values: str) -> Count:
+    def labels(self, *values: str) -> CounterSeries:
         """Return the series with these values."""
-        return self._series.setdefault(values, Count())
+        return self._series.setdefault(values, CounterSeries())
 
     def describe(self) -> list[Metric]:
         """Return the family without its series, for the check of names."""
@@ -55,7 +55,7 @@ class QuickCounter(Collector):
         return CounterMetricFamily(self._name, self._documentation, labels=self._labelnames)
 
 
-class Distribution:
+class HistogramSeries:
     """One series of a histogram."""
 
     __slots__ = ("_bounds", "counts", "total")
@@ -80,11 +80,11 @@ class QuickHistogram(Collector):
         self._labelnames = tuple(labelnames)
         self._bounds = tuple(bounds)
         self._shown = [str(floatToGoString(bound)) for bound in (*self._bounds, math.inf)]  # type: ignore[no-untyped-call]
-        self._series: dict[tuple[str, ...], Distribution] = {}
+        self._series: dict[tuple[str, ...], HistogramSeries] = {}
 
-    def labels(self, *values: str) -> Distribution:
+    def labels(self, *values: str) -> HistogramSeries:
         """Return the series with these values."""
-        return self._series.setdefault(values, Distribution(self._bounds))
+        return self._series.setdefault(values, HistogramSeries(self._bounds))
 
     def describe(self) -> list[Metric]:
         """Return the family without its series, for the check of names."""

@@ -25,7 +25,7 @@ _ANSWER = "antwort.answer"
 """The key of the ASGI scope under which the gate keeps what was sent."""
 
 
-class Answer:
+class SentAnswer:
     """What a request is answered with, as far as it was sent. All that the gate adds to it, it adds here."""
 
     __slots__ = ("_send", "headers", "status")
@@ -76,7 +76,7 @@ class RequestGate:
         started = time.perf_counter()
         request_id = request_id_of(scope)
         scope[REQUEST_ID] = request_id.decode()
-        answer = scope[_ANSWER] = Answer(send, request_id)
+        answer = scope[_ANSWER] = SentAnswer(send, request_id)
         with bind_log_context(request_id=scope[REQUEST_ID]):
             try:
                 await self.within(scope, receive, answer.send)

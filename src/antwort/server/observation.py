@@ -7,7 +7,7 @@ import re
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from antwort.observability import Metrics, Tracer
-from antwort.observability.quick_metrics import Count, Distribution
+from antwort.observability.quick_metrics import CounterSeries, HistogramSeries
 from antwort.web.asgi_scope import CONTEXT, ROUTE, method_label
 
 HEADER = b"x-request-id"
@@ -44,7 +44,7 @@ class Observation:
     def __init__(self, metrics: Metrics, *, access_log: bool) -> None:
         self._access_log = access_log
         # Looking a label up costs more than counting; there are as many as routes, methods and statuses.
-        self._series: dict[tuple[str, str, int], tuple[Count, Distribution]] = {}
+        self._series: dict[tuple[str, str, int], tuple[CounterSeries, HistogramSeries]] = {}
         self._requests = metrics.quick_counter(
             "antwort_http_requests_total", "HTTP requests.", ["method", "path", "status"]
         )
