@@ -99,6 +99,15 @@ def antwort_target(mock_url: str, folder: Path) -> Target:
     return Target("antwort", command, cwd=folder)
 
 
+def patient_target(mock_url: str, folder: Path) -> Target:
+    """Return the server with a connection to the model server for each of many streams: by default it has fewer."""
+    config = folder / "streams.yaml"
+    backend = {"url": mock_url, "max_connections": 2 * IDLE_STREAMS}
+    config.write_text(json.dumps({"backends": {"default": backend}}))  # JSON is YAML
+    command = (*ANTWORT, "serve", "--port", "0", "--config", str(config), "--data-dir", str(folder / "streams"))
+    return Target("antwort", command, cwd=folder)
+
+
 class Bench:
     """A mock backend, a load generator, and the servers between them."""
 
@@ -279,5 +288,6 @@ def gateway_rows(*, full: bool) -> list[Row]:
         rows = cpu_rows(bench, [antwort], workloads(scale=2 if full else 1), rounds=31 if full else 15)
         rows += idle_rows(bench, repeat=7 if full else 3)
         if full:
-            rows += stream_rows(bench, [reference_target(bench.mock.port), antwort])
+            patient = patient_target(bench.mock_url, bench.folder)
+            rows += stream_rows(bench, [reference_target(bench.mock.port), patient])
     return rows

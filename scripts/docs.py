@@ -29,8 +29,9 @@ from typing import Any, Self, cast
 
 import click
 
-from antwort import errors
+from antwort import Antwort, errors
 from antwort.cli.main import root
+from antwort.config import BackendConfig, Config
 from antwort.provider import Provider, function, route
 from antwort.testing import ServedApp, served
 
@@ -302,6 +303,9 @@ def metrics() -> str:
         app.request("POST", "/v1/embeddings", body={"input": "Hello!"})  # refused, and counted
         app.get("/healthz")  # an answer is counted after it was sent, so in any case before the next one
         families = [found for found in app.app.metrics.registry.collect() if found.name.startswith(_OWN_METRICS)]
+    with_server = Antwort(Config(backends={"main": BackendConfig(url="http://localhost")}))  # the demo model is none
+    of_server = {found.name: found for found in with_server.metrics.registry.collect()}
+    families = [family if family.samples else of_server[family.name] for family in families]
     rows = []
     for family in families:
         if not family.samples:

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from functools import partial
 from types import TracebackType
 from typing import Any, Self
 
@@ -66,6 +67,7 @@ class Antwort:
         self.metrics = Metrics(antwort.__version__)
         self.state = ServerState()
         self.router, self.state.model, self.model_description = choose_models(self.config, backend)
+        count_connections(self.metrics, self.router)
         self.outbound = Outbound(self.config.outbound)
         self._executors = tuple(executors)
         self._http: ASGIApp | None = None
@@ -378,3 +380,15 @@ def choose_models(config: Config, backend: str | ModelBackend | None) -> tuple[M
         return ModelRouter([ModelRoute(DemoBackend())]), described, described
     described = ", ".join(f"{name} ({mask_urls(entry.url)})" for name, entry in config.backends.items())
     return build_router(config), ", ".join(config.backends), described
+
+
+def count_connections(metrics: Metrics, router: ModelRouter) -> None:
+    """Show how many requests to each model server are under way, and how many wait for a connection."""
+    gauge = metrics.gauge(
+        "antwort_backend_connections",
+        "Requests to a model server that are under way, and those that wait because all its connections are in use.",
+        ["backend", "state"],
+    )
+    for transport in router.transports():
+        for state in ("in_use", "waiting"):
+            gauge.labels(transport.name, state).set_function(partial(getattr, transport, state))

@@ -24,9 +24,10 @@ from tests.backends.conftest import (
 )
 from typing_extensions import override
 
-from antwort.backends import ChatBackend, Retrying
+from antwort.backends import ChatBackend, Guarded, Retrying
 from antwort.backends.base import ToolDefinitions
-from antwort.backends.errors import BROKEN, DEADLINE, DISCONNECTED, TIMEOUT, UNREACHABLE
+from antwort.backends.breaker import CircuitBreaker
+from antwort.backends.errors import BROKEN, BUSY, DEADLINE, DISCONNECTED, TIMEOUT, UNREACHABLE, may_pass
 from antwort.config import BackendConfig
 from antwort.errors import (
     APIError,
@@ -467,3 +468,28 @@ async def test_a_list_of_models_that_is_none_is_a_bad_gateway(server: ModelServe
     server.scripts.append(reply(b"<html>hi</html>", kind="text/html"))
     with pytest.raises(BadGatewayError, match="'local' is no JSON: hi"):
         await connect().models()
+
+
+async def test_a_request_waits_for_a_connection_for_a_while_only(
+    server: ModelServer, connect: Connect, notes: Notes
+) -> None:
+    asked = asyncio.Event()
+
+    async def hold(_: Exchange) -> None:
+        asked.set()
+        await asyncio.Event().wait()
+
+    server.scripts.append(hold)
+    backend = connect(max_connections=1, connection_wait=0.05)
+    first = asyncio.create_task(backend.run(a_request(), Notes()))
+    await asked.wait()
+    breaker = CircuitBreaker("local", backend.is_there)
+    with pytest.raises(ServiceUnavailableError, match=r"`backends\.local\.max_connections`") as caught:
+        await Guarded(Retrying(backend, 2), breaker).run(a_request(), notes)
+    assert (caught.value.code, caught.value.headers["retry-after"]) == (BUSY, "1")
+    assert may_pass(caught.value)  # a background response waits for its turn
+    assert len(server.exchanges) == 1
+    assert (backend.transport.in_use, backend.transport.waiting) == (1, 0)
+    first.cancel()
+    await asyncio.wait([first])
+    assert backend.transport.in_use == 0

@@ -35,6 +35,8 @@ UNAUTHORIZED = "backend_unauthorized"
 """It does not take the operator's key."""
 UNSUITABLE = "backend_unsuitable"
 """It is not the server the configuration takes it for."""
+BUSY = "backend_busy"
+"""All connections to it are in use; it was not asked."""
 DEADLINE = "deadline_exceeded"
 """The request's own deadline passed; nobody's fault."""
 
@@ -47,7 +49,7 @@ class StalledError(GatewayTimeoutError):
 
 _SERVER_ERRORS = (BadGatewayError, ServiceUnavailableError, GatewayTimeoutError)
 _AWAY = frozenset({UNREACHABLE, TIMEOUT, DISCONNECTED, UNAVAILABLE})
-_NOT_AGAIN = frozenset({FAILED, UNAUTHORIZED, UNSUITABLE, DEADLINE, TIMEOUT})
+_NOT_AGAIN = frozenset({FAILED, UNAUTHORIZED, UNSUITABLE, DEADLINE, TIMEOUT, BUSY})
 
 
 def worth_another_try(error: APIError) -> bool:
@@ -80,7 +82,7 @@ def may_pass(error: APIError) -> bool:
     cut its answer off, or takes no more requests at the moment. A request that it refuses, fails at or answers with
     nonsense would end the same way later, and a deadline that passed stays passed.
     """
-    return isinstance(error, RateLimitError) or speaks_of_the_server(error)
+    return isinstance(error, RateLimitError) or error.code == BUSY or speaks_of_the_server(error)
 
 
 def asked_pause(error: APIError) -> float:

@@ -41,6 +41,10 @@ class ConnectTimeoutError(TimeoutError):
     """No connection came about in time."""
 
 
+class BusyError(Exception):
+    """All connections were in use for too long."""
+
+
 class ProxyError(OSError):
     """A proxy does not let us through."""
 
@@ -343,21 +347,35 @@ class DirectReply:
 class Http1Client:
     """Connections to one server. They are opened when needed, and kept."""
 
-    def __init__(self, host: str, port: int, *, tls: bool, limit: int, max_head: int = MAX_HEAD) -> None:
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        *,
+        tls: bool,
+        limit: int,
+        patience: float | None = None,
+        max_head: int = MAX_HEAD,
+    ) -> None:
         self.max_head = max_head
+        self._patience = patience
         self._host = host
         self._port = port
         self._tls = tls
         self._context: ssl.SSLContext | None = None
-        self._slots = Slots(limit)
+        self.slots = Slots(limit)
         self._idle: list[_Connection] = []
 
     async def exchange(self, request: bytes | Parts, *, connect_timeout: float, silence: float | None) -> DirectReply:
         """Send a request, head and body, and return the answer as soon as its head is there.
 
-        A kept connection that the server closed in the very moment is replaced once; nothing was answered on it.
+        A kept connection that the server closed in the very moment is replaced once; nothing was answered on it. If all
+        connections are in use for longer than the patience, that is a BusyError.
         """
-        await self._slots.acquire()
+        try:
+            await self.slots.acquire(self._patience)
+        except TimeoutError:
+            raise BusyError from None
         connection: _Connection | None = None
         try:
             while True:
@@ -381,7 +399,7 @@ class Http1Client:
             if connection is not None:
                 connection.leave()
             else:
-                self._slots.release()
+                self.slots.release()
             raise
 
     def _kept(self) -> _Connection | None:
@@ -415,7 +433,7 @@ class Http1Client:
         """Take a connection back after an exchange."""
         if keep:
             self._idle.append(connection)
-        self._slots.release()
+        self.slots.release()
 
     def forget(self, connection: _Connection) -> None:
         """Drop a connection that was closed."""

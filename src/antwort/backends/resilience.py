@@ -16,6 +16,7 @@ from typing_extensions import override
 from antwort.backends.base import ModelBackend, ModelInfo, ModelRequest, TurnSink
 from antwort.backends.breaker import CircuitBreaker, CircuitState
 from antwort.backends.errors import (
+    BUSY,
     DEADLINE,
     UNAVAILABLE,
     asked_pause,
@@ -297,7 +298,7 @@ class Guarded(BackendWrapper):
     def _note(self, error: APIError) -> None:
         if speaks_of_the_server(error):
             self.breaker.note_failure()
-        elif error.code != DEADLINE:
+        elif error.code not in {DEADLINE, BUSY}:
             self.breaker.note_success()  # whatever it said, it is there
 
 

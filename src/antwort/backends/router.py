@@ -125,6 +125,10 @@ class ModelRouter:
                 found.setdefault(info.id, info)
         return tuple(found.values())
 
+    def transports(self) -> list[Transport]:
+        """Return the ways to the servers themselves, where there are servers."""
+        return [route.transport for route in self._routes if route.transport is not None]
+
     async def close(self) -> None:
         """Give all connections back."""
         for known in self._known.values():

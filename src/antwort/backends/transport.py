@@ -14,8 +14,9 @@ from urllib.parse import SplitResult, quote, unquote, urlsplit
 from urllib.request import getproxies, proxy_bypass
 
 from antwort import __version__
-from antwort.backends.errors import BROKEN, DISCONNECTED, TIMEOUT, UNREACHABLE, StalledError
+from antwort.backends.errors import BROKEN, BUSY, DISCONNECTED, TIMEOUT, UNREACHABLE, StalledError
 from antwort.backends.http1 import (
+    BusyError,
     ClosedError,
     ConnectTimeoutError,
     Http1Client,
@@ -148,7 +149,7 @@ class Reply:
         self._exchange.abort()
 
 
-_FAILURES = (TimeoutError, OSError, ProtocolError, TooLongError)
+_FAILURES = (TimeoutError, OSError, BusyError, ProtocolError, TooLongError)
 
 
 class Transport:
@@ -181,7 +182,12 @@ class Transport:
         tls = parts.scheme == "https"
         port = parts.port or (443 if tls else 80)
         self._direct = Http1Client(
-            self.host, port, tls=tls, limit=config.max_connections, max_head=config.max_header_bytes
+            self.host,
+            port,
+            tls=tls,
+            limit=config.max_connections,
+            patience=config.connection_wait,
+            max_head=config.max_header_bytes,
         )
         self._proxied: ProxiedClient | None = None
         proxy = _proxy_for(parts)
@@ -205,6 +211,16 @@ class Transport:
     ) -> Coroutine[Any, Any, Reply]:
         """Ask for something."""
         return self._send("GET", path, None, headers, timeouts)
+
+    @property
+    def in_use(self) -> int:
+        """How many requests are under way."""
+        return self._direct.slots.taken
+
+    @property
+    def waiting(self) -> int:
+        """How many requests wait for a connection, because all are in use."""
+        return self._direct.slots.waiting
 
     async def close(self) -> None:
         """Close all connections; a later call opens new ones."""
@@ -306,6 +322,12 @@ def _shown(name: str, limit: Limit) -> str:
 def _failure(limits: AnswerLimits, error: Exception) -> APIError:
     """Say what went wrong, without addresses: they may hold credentials, and are the operator's business."""
     name = limits.backend
+    if isinstance(error, BusyError):
+        return ServiceUnavailableError(
+            f"All connections to the backend '{name}' are in use (`backends.{name}.max_connections`). Try again.",
+            code=BUSY,
+            headers={"retry-after": "1"},
+        )
     if isinstance(error, TooLongError):
         return limits.excess(f"a head of more than {limits.header_bytes:,} bytes", "max_header_bytes")
     reason = _unreachable(error)

@@ -3,6 +3,8 @@
 import asyncio
 from collections import deque
 
+from antwort.concurrency.deadline import Deadline
+
 
 class Slots:
     """A number of slots, handed out in the order of asking.
@@ -12,24 +14,36 @@ class Slots:
     """
 
     def __init__(self, limit: int) -> None:
+        self._limit = limit
         self._free = limit
         self._waiting: deque[asyncio.Future[None]] = deque()
 
-    async def acquire(self) -> None:
-        """Take a slot, waiting for one if need be."""
+    @property
+    def taken(self) -> int:
+        """How many are in use."""
+        return self._limit - self._free
+
+    @property
+    def waiting(self) -> int:
+        """How many wait for one."""
+        return len(self._waiting)
+
+    async def acquire(self, seconds: float | None = None) -> None:
+        """Take a slot, waiting for one if need be; TimeoutError if none was free in so many seconds."""
         if self._free > 0:
             self._free -= 1
             return
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.append(waiter)
-        try:
-            await waiter
-        except asyncio.CancelledError:
-            if waiter.done() and not waiter.cancelled():
-                self.release()  # the slot was handed over in the moment of leaving
-            elif waiter in self._waiting:
-                self._waiting.remove(waiter)
-            raise
+        with Deadline(seconds):
+            try:
+                await waiter
+            except asyncio.CancelledError:
+                if waiter.done() and not waiter.cancelled():
+                    self.release()  # the slot was handed over in the moment of leaving
+                elif waiter in self._waiting:
+                    self._waiting.remove(waiter)
+                raise
 
     def release(self) -> None:
         """Give a slot back, from any thread; the first one waiting gets it."""

@@ -32,6 +32,9 @@ class BackendConfig(Settings):
     chunk_timeout: Duration = Field(default=60.0, description="Time between two pieces of a streamed answer.")
     retries: int = Field(default=2, ge=0, le=10, description="Tries after a failure, before the answer has begun.")
     max_connections: PositiveInt = Field(default=1000, description="Connections at the same time.")
+    connection_wait: Duration = Field(
+        default=10.0, description="Time to wait for one of them while all are in use; then a request is refused (503)."
+    )
     api: Literal["chat", "responses"] = Field(
         default="chat", description="What it speaks: Chat Completions, or the Responses API."
     )
