@@ -10,6 +10,7 @@ from pydantic import TypeAdapter
 from tests.http.sdk import CLIENT_TOOL, done, served
 from tests.http.sockets import socket
 
+from antwort.server.sockets.protocol import TEXTS, WebSocketProtocol
 from antwort.testing import Gate, Turn, call, fail, turn
 
 SERVER_EVENT: TypeAdapter[Any] = TypeAdapter(ResponsesServerEvent)
@@ -393,3 +394,19 @@ def test_requests_that_wait_are_not_begun_when_the_client_leaves(tmp_path: Path)
         gate.wait_abandoned()
         assert stage.request("GET", "/models").status_code == 200
     assert len(stage.requests) == 1
+
+
+def test_events_that_come_together_leave_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    writes: list[int] = []
+    send = WebSocketProtocol.send
+
+    async def counted(self: WebSocketProtocol, message: Any) -> None:
+        writes.append(len(message.get(TEXTS, [0])))
+        await send(self, message)
+
+    monkeypatch.setattr(WebSocketProtocol, "send", counted)
+    with served(tmp_path, [turn(["one ", "two ", "three"], burst=3)]) as stage, socket(stage) as client:
+        kinds = client.ask("Count.").types
+    assert kinds.count("response.output_text.delta") == 3
+    assert max(writes) >= 3  # each event is a message of its own all the same
+    assert sum(writes) > len(writes)

@@ -23,6 +23,7 @@ from antwort.runs.limits import TenantLimits
 from antwort.server.body_limit import BodyBudget
 from antwort.server.sockets.memory import Memory
 from antwort.server.sockets.messages import ClientMessage, MessageStream, error_message, read_message
+from antwort.server.sockets.protocol import TEXTS
 from antwort.server.sse import Heartbeats
 from antwort.web.answers import as_api_error
 
@@ -60,12 +61,14 @@ class Served:
 class Connection:
     """Reads all the time, so that it notices when the client leaves; answers one request at a time, in order."""
 
-    def __init__(self, served: Served, caller: Caller, receive: Receive, send: Send) -> None:
+    def __init__(self, served: Served, caller: Caller, receive: Receive, send: Send, *, together: bool = False) -> None:
         settings = served.config.websocket
         self._served = served
         self._caller = caller
         self._receive = receive
         self._send = send
+        self._together = together
+        """Whether the server takes several messages at once."""
         self._memory = Memory(settings.memory)
         self._waiting: deque[ClientMessage] = deque()
         self._held = 0
@@ -201,8 +204,11 @@ class Connection:
         await self._write([error_message(error, lane)])
 
     async def _write(self, messages: list[bytes]) -> None:
-        for text in messages:
-            await self._put({"type": "websocket.send", "text": text.decode()})
+        if self._together:
+            await self._put({"type": "websocket.send", TEXTS: messages})
+        else:
+            for text in messages:
+                await self._put({"type": "websocket.send", "text": text.decode()})
         self._served.sent.inc(len(messages))
 
     async def _put(self, event: Message) -> None:

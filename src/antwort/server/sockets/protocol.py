@@ -4,13 +4,18 @@ import logging
 from typing import Any
 
 from typing_extensions import override
+from uvicorn.protocols.utils import ClientDisconnected
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
+from websockets.exceptions import InvalidState
+from websockets.http11 import Request
 
 logger = logging.getLogger(__name__)
 logger.setLevel(logging.WARNING)
 # uvicorn takes a handshake that was refused with an answer of its own for one that was forgotten.
 logger.addFilter(lambda record: "without completing handshake" not in str(record.msg))
 
+TEXTS = "antwort.texts"
+"""An extension of `websocket.send`: several messages at once, each as the bytes of its text, leave in one write."""
 _PARTING = 2.0
 """Seconds that a client gets to answer the end of its connection."""
 
@@ -23,6 +28,30 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
         self.logger = self.conn.logger = logger
         self.conn.debug = False  # it would log every frame and, of the handshake, the credentials
         self.close_timeout = _PARTING
+
+    @override
+    def handle_connect(self, event: Request) -> None:
+        super().handle_connect(event)
+        if self.handshake_initiated and not self.handshake_complete:
+            self.scope["extensions"][TEXTS] = {}
+
+    @override
+    async def send(self, message: Any) -> None:
+        texts = message.get(TEXTS)
+        if texts is None:
+            await super().send(message)
+            return
+        await self.writable.wait()
+        if self.disconnected:
+            raise ClientDisconnected
+        if self.close_sent:
+            return
+        try:
+            for text in texts:
+                self.conn.send_text(text)
+        except InvalidState:
+            raise ClientDisconnected from None
+        self.transport.write(b"".join(self.conn.data_to_send()))
 
     @override
     def shutdown(self) -> None:

@@ -21,6 +21,7 @@ from antwort.server.readiness import ServerState
 from antwort.server.refusals import Refusals
 from antwort.server.responses import wants_calls
 from antwort.server.sockets.connection import Caller, Connection, Served
+from antwort.server.sockets.protocol import TEXTS
 from antwort.server.sse import Heartbeats
 from antwort.web.answers import as_api_error, error_response
 
@@ -157,7 +158,7 @@ class WebSockets:
                 self._guards.refusals.record(scope, error, request_id, subject=principal.subject)
 
         caller = Caller(request_id, wants_calls(scope), lambda: self._admit_request(headers, scope, request_id), denied)
-        connection = Connection(self._served, caller, receive, send)
+        connection = Connection(self._served, caller, receive, send, together=TEXTS in scope.get("extensions", {}))
         self._open.add(connection)
         self._connections.inc()
         try:
