@@ -18,7 +18,7 @@ from antwort.engine.history import INTERRUPTED
 from antwort.testing import lint_response, lint_stream
 from antwort.types import JSON
 
-ROUNDS = 25 if os.environ.get("ANTWORT_TEST_FULL") else 5
+ROUNDS = 25 if os.environ.get("ANTWORT_TEST_FULL") else 3
 RUNS = 5
 """Runs accepted in one round, if the kill does not come before."""
 LATEST = 0.5
