@@ -159,6 +159,12 @@ class Context(Struct, frozen=True):
     request_id: str | None = None
     response_id: str | None = None
     call_id: str | None = None
+    run_id: str | None = None
+    """The run that the response belongs to: the id of the response it began with."""
+    agent_id: str | None = None
+    """Which agent of the run it is: the id of the response the agent began with."""
+    conversation_id: str | None = None
+    """The conversation, or the first response of the chain, that the response belongs to."""
     agent: Agent = field(default_factory=Agent)
     deadline: float | None = None
     """When the work must be done, on the clock of `time.monotonic()`."""

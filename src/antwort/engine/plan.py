@@ -185,7 +185,14 @@ class Planner:
         if name is not None:
             response.agent = name
         deadline = None if self._settings.deadline is None else time.monotonic() + self._settings.deadline
-        ctx = ctx.with_(response_id=response.id, agent=Agent(name or "root"), deadline=ctx.deadline or deadline)
+        ctx = ctx.with_(
+            response_id=response.id,
+            run_id=response.id,
+            agent_id=response.id,
+            conversation_id=response.id if response.conversation is None else response.conversation["id"],
+            agent=Agent(name or "root"),
+            deadline=ctx.deadline or deadline,
+        )
         toolset = self._toolsets.build(create.tools or (), ctx, profile.functions)
         choice = read_choice(create.tool_choice, toolset)
         response.tools, response.tool_choice = [*toolset.echo], choice.echo
