@@ -1,20 +1,46 @@
-"""Run the benchmarks and print one table. Figures in µs are CPU time; ratios are taken within one run."""
+"""Run the benchmarks and print one table, with the method by which its figures were taken."""
 
 import argparse
 import json
 import platform
 import signal
 import sys
+from collections.abc import Callable
+from dataclasses import dataclass
 
 import antwort
 from benchmarks.attacks import attacks_rows
 from benchmarks.dispatch import dispatch_rows
 from benchmarks.file_search import file_search_rows
-from benchmarks.gateway import gateway_rows
 from benchmarks.measure import BenchmarkError, Row
+from benchmarks.workloads import METHOD, gateway_rows, rounds_of
 
-SLOW = ("attacks",)
-"""Parts that only run with the large counts, or when they are asked for."""
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What the command line says."""
+
+    full: bool
+    rounds: int
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A part of the benchmarks: how its rows are taken, and how one can tell what they mean."""
+
+    rows: Callable[[Options], list[Row]]
+    method: str = ""
+    """May name the `{rounds}`."""
+    slow: bool = False
+    """Whether it only runs with the large counts, or when it is asked for."""
+
+
+PARTS = {
+    "dispatch": Part(lambda options: dispatch_rows(full=options.full)),
+    "gateway": Part(lambda options: gateway_rows(full=options.full, rounds=options.rounds), METHOD),
+    "file_search": Part(lambda options: file_search_rows(full=options.full)),
+    "attacks": Part(lambda options: attacks_rows(full=options.full), slow=True),
+}
 
 
 def table(rows: list[Row]) -> str:
@@ -28,29 +54,26 @@ def table(rows: list[Row]) -> str:
 
 
 def main() -> int:
-    parts = {
-        "dispatch": dispatch_rows,
-        "gateway": gateway_rows,
-        "file_search": file_search_rows,
-        "attacks": attacks_rows,
-    }
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("--full", action="store_true", help="more rounds, steadier figures, and the slow measurements")
-    parser.add_argument("--only", choices=parts, help="run one part")
+    parser.add_argument("--only", choices=PARTS, help="run one part")
+    parser.add_argument("--rounds", type=int, help="rounds of the gateway: 15, or 31 with --full")
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
-    options = parser.parse_args()
+    given = parser.parse_args()
+    options = Options(full=given.full, rounds=given.rounds or rounds_of(full=given.full))
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # the way out ends the servers
+    parts = [PARTS[given.only]] if given.only else [part for part in PARTS.values() if options.full or not part.slow]
     try:
-        chosen = [options.only] if options.only else [name for name in parts if options.full or name not in SLOW]
-        rows = [row for name in chosen for row in parts[name](full=options.full)]
+        rows = [row for part in parts for row in part.rows(options)]
     except BenchmarkError as error:
         print(f"benchmarks: {error}", file=sys.stderr)
         return 1
-    if options.json:
+    if given.json:
         print(json.dumps([row.as_json() for row in rows], indent=2))
-    else:
-        print(f"antwort {antwort.__version__}, Python {platform.python_version()}\n")
-        print(table(rows))
+        return 0
+    methods = [part.method.format(rounds=options.rounds) for part in parts if part.method]
+    version = f"antwort {antwort.__version__}, Python {platform.python_version()}, {platform.machine()}"
+    print("\n\n".join([version, *methods, table(rows)]))
     return 0
 
 

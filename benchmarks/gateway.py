@@ -1,19 +1,19 @@
-"""What the server costs as a gateway: CPU per request and per streamed event against the reference R, time and memory.
+"""What a gateway costs: CPU per request and per streamed event, against the reference R.
 
 The server under test has a core of its own; a mock backend and a load generator, both compiled, share another. R and
-the server are measured in turns within one run, and the figures are medians: machines are noisy, ratios less so.
+the servers are measured in turns, round by round. A figure is the median of the rounds, a ratio the median of the
+ratios of each round: machines are noisy, and what happens in one round happens to both.
 """
 
 import contextlib
 import http.client
 import json
-import resource
 import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -26,7 +26,6 @@ from benchmarks.processes import (
     ServerExitError,
     available_cores,
     child,
-    clean_environment,
     read_line,
     running,
 )
@@ -34,8 +33,10 @@ from benchmarks.processes import (
 REFERENCE = "R"
 PATH = "/v1/responses"
 ANTWORT = (sys.executable, "-m", "antwort")
+TIMES = "\N{MULTIPLICATION SIGN}"
 QUESTION = "What is the capital of France?"
-IDLE_STREAMS = 2000
+QUIET = 0.0015
+"""Seconds of CPU in 50 ms below which a server has nothing to do but its regular chores."""
 UNKNOWN_COMMAND = 2  # the exit code of a command line that is not understood
 
 
@@ -48,6 +49,17 @@ class Target:
     body: Mapping[str, Any] = field(default_factory=dict)
     headers: Mapping[str, str] = field(default_factory=dict)
     cwd: Path | None = None
+    only: Sequence[str] = ()
+    """The names of the workloads it gets; all of them if there are none."""
+    held: bool = True
+    """Whether the bars of the workloads are about it."""
+
+    def gets(self, workload: "Workload") -> bool:
+        return not self.only or workload.name in self.only
+
+
+Preparation = Callable[[Server, Target], Mapping[str, Any]]
+"""Brings a server into the state that a workload needs, once, and returns what its requests have to say further."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,10 +69,15 @@ class Workload:
     name: str
     body: Mapping[str, Any]
     requests: int
-    bar: float
+    bar: float | None = None
     events: int = 1
+    """Those that the model sends in an answer: the cost is told for each of them."""
     against: str = ""
     connections: int = 8
+    websocket: bool = False
+    keys: int = 0
+    """How many API keys take turns, `sk-000000` and so on."""
+    prepare: Preparation | None = None
 
     @property
     def reference(self) -> str:
@@ -70,23 +87,9 @@ class Workload:
     def streams(self) -> bool:
         return bool(self.body.get("stream"))
 
-
-def workloads(*, scale: int = 1) -> list[Workload]:
-    """Return what the bars are about. A streamed answer has 100 events, which share the cost of their request.
-
-    Paced, 8 streams send one event per millisecond each: that leaves 125 µs to an event before they come in heaps.
-    """
-    ask = {"input": QUESTION, "store": False}
-    # The ratio of a burst depends on its length, because the request's own cost is shared among its events: R fell from
-    # 8.6 µs an event at 32 to 3.9 µs at 1,000. A length of 100 was chosen after that sweep, as the bar names none.
-    whole = Workload("JSON request", {**ask, "model": "json"}, 600 * scale, bar=4)
-    stored = {**whole.body, "store": True}
-    return [
-        whole,
-        Workload("JSON request, stored", stored, 600 * scale, bar=9, against=whole.name),
-        Workload("burst event", {**ask, "model": "burst-100", "stream": True}, 160 * scale, bar=2.5, events=100),
-        Workload("paced event", {**ask, "model": "paced-100", "stream": True}, 24 * scale, bar=1.6, events=100),
-    ]
+    @property
+    def in_background(self) -> bool:
+        return bool(self.body.get("background"))
 
 
 def reference_target(mock_port: int) -> Target:
@@ -99,13 +102,13 @@ def antwort_target(mock_url: str, folder: Path) -> Target:
     return Target("antwort", command, cwd=folder)
 
 
-def patient_target(mock_url: str, folder: Path) -> Target:
-    """Return the server with a connection to the model server for each of many streams: by default it has fewer."""
-    config = folder / "streams.yaml"
-    backend = {"url": mock_url, "max_connections": 2 * IDLE_STREAMS}
-    config.write_text(json.dumps({"backends": {"default": backend}}))  # JSON is YAML
-    command = (*ANTWORT, "serve", "--port", "0", "--config", str(config), "--data-dir", str(folder / "streams"))
-    return Target("antwort", command, cwd=folder)
+def configured_target(name: str, folder: Path, config: Mapping[str, Any]) -> Target:
+    """Return the server with a configuration, in a folder of its own."""
+    folder.mkdir()
+    file = folder / "antwort.yaml"
+    file.write_text(json.dumps(config))  # JSON is YAML
+    command = (*ANTWORT, "serve", "--port", "0", "--config", str(file), "--data-dir", str(folder / "data"))
+    return Target(name, command, cwd=folder)
 
 
 class Bench:
@@ -143,6 +146,7 @@ class Bench:
 
     def run(self, server: Server, target: Target, workload: Workload, *, seconds: float = 60) -> dict[str, Any]:
         """Send the requests of a workload, and return the report of the load generator, which must be clean."""
+        asked = self.stats()["asked"]
         command = self._command(server, target, workload, seconds)
         done = subprocess.run(command, capture_output=True, timeout=seconds + 10, check=False)
         if not done.stdout:
@@ -152,7 +156,28 @@ class Bench:
             raise BenchmarkError(f"{target.name}, {workload.name}: {report['errors']} errors: {report['problem']}")
         if workload.streams and report["events"] < workload.requests * workload.events:
             raise BenchmarkError(f"{target.name}, {workload.name}: fewer events than the model sent")
+        if workload.in_background:
+            self._wait_for_runs(server, asked + workload.requests)
         return report
+
+    def stats(self) -> dict[str, int]:
+        """Return how many completions the mock backend was asked for, and how many paced streams it has open."""
+        status, answer = request(self.mock.port, "GET", "/stats", None, {})
+        if status != 200:
+            raise BenchmarkError(f"the mock backend answered {status}: {answer}")
+        stats: dict[str, int] = json.loads(answer)
+        return stats
+
+    def _wait_for_runs(self, server: Server, asked: int) -> None:
+        """Wait until the model was asked so often, and the server has nothing more to do."""
+        deadline = time.monotonic() + 60
+        spent, quiet = server.cpu_seconds(), 0
+        while quiet < 3:  # once may be by chance: somebody else has the core
+            if time.monotonic() > deadline:
+                raise BenchmarkError("the background runs do not end")
+            time.sleep(0.05)
+            before, spent = spent, server.cpu_seconds()
+            quiet = quiet + 1 if spent - before < QUIET and self.stats()["asked"] >= asked else 0
 
     @contextlib.contextmanager
     def held(self, server: Server, target: Target, workload: Workload, *, seconds: float = 120) -> Iterator[None]:
@@ -169,6 +194,10 @@ class Bench:
         body.write_text(json.dumps({**workload.body, **target.body}))
         numbers = {"connections": workload.connections, "requests": workload.requests, "seconds": seconds}
         options = [part for name, number in numbers.items() for part in (f"--{name}", str(number))]
+        if workload.keys:
+            options += ["--keys", str(workload.keys)]
+        if workload.websocket:
+            options.append("--websocket")
         headers = [part for name, value in target.headers.items() for part in ("--header", f"{name}: {value}")]
         return [str(self.load), str(server.port), PATH, str(body), *options, *headers]
 
@@ -195,99 +224,83 @@ def request(port: int, method: str, path: str, body: str | None, headers: Mappin
         return answer.status, answer.read(2000).decode(errors="replace")
 
 
-def cpu_rows(bench: Bench, targets: Sequence[Target], work: Sequence[Workload], *, rounds: int) -> list[Row]:
-    """Measure CPU microseconds per request and event of R and of every target, in interleaved rounds."""
-    reference = reference_target(bench.mock.port)
+Place = tuple[str, str]
+"""Where a cost was measured: the names of the target and of the workload."""
+
+
+@dataclass(frozen=True, slots=True)
+class Costs:
+    """CPU microseconds per request, or per event, for each round."""
+
+    rounds: Mapping[Place, Sequence[float]]
+
+    def median(self, place: Place) -> float | None:
+        values = self.rounds.get(place)
+        return statistics.median(values) if values else None
+
+    def ratio(self, place: Place, base: Place) -> float | None:
+        """Return the median of the ratios of each round."""
+        values, bases = self.rounds.get(place), self.rounds.get(base)
+        if not values or not bases:
+            return None
+        return statistics.median(value / beside for value, beside in zip(values, bases, strict=True))
+
+
+def measure_costs(bench: Bench, targets: Sequence[Target], work: Sequence[Workload], *, rounds: int) -> Costs:
+    """Measure what each workload costs each target that gets it, in interleaved rounds; the first one warms up."""
+    costs: dict[Place, list[float]] = {}
     with contextlib.ExitStack() as stack:
-        servers = [(target, stack.enter_context(bench.server(target))) for target in (reference, *targets)]
+        servers = [(target, stack.enter_context(bench.server(target))) for target in targets]
         plan = [
-            (target, server, workload)
+            (target, server, prepared(workload, server, target))
             for workload in work
             for target, server in servers
-            if server and (target is not reference or workload.reference == workload.name)
+            if server and target.gets(workload)
         ]
-        costs: dict[tuple[str, str], list[float]] = {(target.name, workload.name): [] for target, _, workload in plan}
         for taken in range(-1, rounds):
             for target, server, workload in plan:
                 before = server.cpu_seconds()
                 bench.run(server, target, workload)
                 spent = (server.cpu_seconds() - before) / (workload.requests * workload.events)
-                if taken >= 0:  # the first round warms up
-                    costs[target.name, workload.name].append(spent * 1e6)
-    medians = {key: statistics.median(values) for key, values in costs.items()}
-    return [row for workload in work for row in _rows_of(workload, [target.name for target in targets], medians)]
+                if taken >= 0:
+                    costs.setdefault((target.name, workload.name), []).append(spent * 1e6)
+    return Costs(costs)
 
 
-def _rows_of(workload: Workload, targets: Sequence[str], medians: Mapping[tuple[str, str], float]) -> Iterator[Row]:
-    reference = medians[REFERENCE, workload.reference]
+def prepared(workload: Workload, server: Server, target: Target) -> Workload:
+    if workload.prepare is None:
+        return workload
+    return replace(workload, body={**workload.body, **workload.prepare(server, target)})
+
+
+def cpu_rows(bench: Bench, targets: Sequence[Target], work: Sequence[Workload], *, rounds: int) -> list[Row]:
+    """Measure CPU microseconds per request and event of R and of every target, in interleaved rounds."""
+    costs = costs_beside_reference(bench, targets, work, rounds=rounds)
+    return [row for workload in work for row in rows_of(workload, targets, costs)]
+
+
+def costs_beside_reference(bench: Bench, targets: Sequence[Target], work: Sequence[Workload], *, rounds: int) -> Costs:
+    """Measure the targets and, in the same rounds, R with the workloads that others are held against."""
+    own = [workload.name for workload in work if workload.reference == workload.name]
+    reference = replace(reference_target(bench.mock.port), only=own)
+    return measure_costs(bench, [reference, *targets], work, rounds=rounds)
+
+
+def rows_of(workload: Workload, targets: Sequence[Target], costs: Costs) -> Iterator[Row]:
+    """Return what a workload costs R and each target, and the ratios."""
     if workload.reference == workload.name:
-        yield Row(f"{REFERENCE}: {workload.name}", reference, "µs")
+        yield Row(f"{REFERENCE}: {workload.name}", costs.median((REFERENCE, workload.name)), "µs")
     for target in targets:
-        cost = medians.get((target, workload.name))
-        if cost is not None:
-            yield Row(f"{target}: {workload.name}", cost, "µs")
-        ratio = None if cost is None else cost / reference
-        yield Row(
-            f"{target}: {workload.name}, against {REFERENCE}",
-            ratio,
-            f"\N{MULTIPLICATION SIGN} {REFERENCE}",
-            workload.bar,
-        )
+        if target.gets(workload):
+            yield from _rows_of_target(workload, target, costs)
 
 
-def idle_rows(bench: Bench, *, repeat: int) -> list[Row]:
-    """Measure the server with embedded defaults: time to the first answer, memory at rest; and the time of `--help`."""
-    started, resident, helped = [], [], []
-    environment = clean_environment()
-    for number in range(repeat):
-        begun = time.perf_counter()
-        subprocess.run([*ANTWORT, "--help"], stdout=subprocess.DEVNULL, env=environment, timeout=60, check=True)
-        helped.append(time.perf_counter() - begun)
-        folder = bench.folder / f"idle-{number}"
-        folder.mkdir()
-        command = (*ANTWORT, "serve", "--port", "0", "--data-dir", str(folder / "data"))
-        begun = time.perf_counter()
-        with running(command, core=bench.cores.server, cwd=folder) as server:
-            status, answer = request(server.port, "GET", "/healthz", None, {})
-            if status != 200:
-                raise BenchmarkError(f"/healthz answered {status}: {answer}")
-            started.append(time.perf_counter() - begun)
-            resident.append(server.resident_bytes() / 1e6)
-    return [
-        Row("antwort: from the command to the first answer", statistics.median(started), "s", 2),
-        Row("antwort: memory of the idle server", statistics.median(resident), "MB", 100),
-        Row("antwort --help", statistics.median(helped), "s", 0.3),
-    ]
-
-
-def stream_rows(bench: Bench, targets: Sequence[Target], *, streams: int = IDLE_STREAMS) -> list[Row]:
-    """Measure the memory of a stream that is open and silent."""
-    rows = []
-    warm = Workload("warm-up", {"model": "burst-20", "input": QUESTION, "store": False, "stream": True}, 64, bar=0)
-    silent = {**warm.body, "model": "paced-9-600000"}
-    hold = Workload("open streams", silent, streams, bar=40, connections=streams)
-    for target in targets:
-        size = None
-        with bench.server(target) as server:
-            if server:
-                bench.run(server, target, warm)
-                before = server.resident_bytes()
-                with bench.held(server, target, hold):
-                    size = (server.resident_bytes() - before) / streams / 1024
-        bar = None if target.name == REFERENCE else hold.bar
-        rows.append(Row(f"{target.name}: memory of an idle stream, {streams:,} open", size, "KiB", bar))
-    return rows
-
-
-def gateway_rows(*, full: bool) -> list[Row]:
-    """Take every measurement of the gateway."""
-    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # a proxy has two sockets for each stream
-    with open_bench() as bench:
-        antwort = antwort_target(bench.mock_url, bench.folder)
-        rows = cpu_rows(bench, [antwort], workloads(scale=2 if full else 1), rounds=31 if full else 15)
-        rows += idle_rows(bench, repeat=7 if full else 3)
-        if full:
-            patient = patient_target(bench.mock_url, bench.folder)
-            rows += stream_rows(bench, [reference_target(bench.mock.port), patient])
-    return rows
+def _rows_of_target(workload: Workload, target: Target, costs: Costs) -> Iterator[Row]:
+    place = target.name, workload.name
+    what = ": ".join(place)
+    cost = costs.median(place)
+    if cost is not None:
+        yield Row(what, cost, "µs")
+    ratio = costs.ratio(place, (REFERENCE, workload.reference))
+    bar = workload.bar if target.held else None
+    yield Row(f"{what}, against {REFERENCE}", ratio, f"{TIMES} {REFERENCE}", bar)

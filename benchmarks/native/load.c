@@ -1,10 +1,14 @@
 /* A load generator: sends one request over and over on keep-alive connections, and checks every answer.
  *
- *   load PORT PATH BODY_FILE [--connections C] [--requests M] [--seconds S] [--header 'Name: value']... [--hold]
+ *   load PORT PATH BODY_FILE [--connections C] [--requests M] [--seconds S] [--header 'Name: value']... [--keys K]
+ *        [--websocket | --hold]
  *
  * It talks to 127.0.0.1 only. An answer counts if its status is 200, its framing is right, and, where it is a stream of events,
  * it ends in `data: [DONE]`. At the end, or after S seconds, it prints one line of JSON. With --hold it opens C streams,
- * prints a line once every one of them has sent something, and keeps them open until its standard input ends.
+ * prints a line once every one of them has sent something, and keeps them open until its standard input ends. With
+ * --websocket the body is sent as a message, one after the other on each connection; an answer counts if it ends in the
+ * event `response.completed`, and every message of it is an event. With --keys request number N has the key
+ * `sk-NNNNNN` modulo K.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -25,9 +29,10 @@
 #include <unistd.h>
 
 #define MAX_HEAD 16384
+#define BEGINNING 256 /* of a message, which has its type */
 #define OPENING 64 /* streams being opened at a time with --hold, well below any backlog */
 
-enum part { HEAD, LENGTH, CHUNK_SIZE, CHUNK_DATA, CHUNK_END, TRAILER };
+enum part { HEAD, LENGTH, CHUNK_SIZE, CHUNK_DATA, CHUNK_END, TRAILER, FRAME_HEAD, FRAME_DATA };
 
 struct connection {
     int fd;
@@ -36,7 +41,7 @@ struct connection {
     int status;
     bool events, failed, heard;
     uint64_t left; /* of the body, or of the chunk */
-    size_t used;   /* of head, which later holds the line of the chunk */
+    size_t used;   /* of head, which later holds the line of the chunk, or how a message begins */
     char head[MAX_HEAD];
     char tail[14]; /* the end of the body, to find the end mark */
 };
@@ -49,7 +54,11 @@ static size_t request_size;
 static long started, finished, errors, wanted = 100, answered;
 static uint64_t frames, bytes;
 static char problem[128];
-static bool hold;
+static bool hold, websocket;
+static long keys;
+static char *key; /* its digits, in the request */
+static const char *target;
+static char headers[4096];
 
 static void fail(const char *what) {
     perror(what);
@@ -67,12 +76,30 @@ static void blame(struct connection *c, const char *what, int number) {
     if (!*problem) snprintf(problem, sizeof problem, number ? "%s %d" : "%s", what, number);
 }
 
+/* Ask for a WebSocket and wait for the answer; what it is worth was computed before, and is not looked at. */
+static void shake_hands(struct connection *c) {
+    char text[8192];
+    int size = snprintf(text, sizeof text,
+                        "GET %s HTTP/1.1\r\nHost: 127.0.0.1:%d\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
+                        "Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n%s\r\n",
+                        target, port, headers);
+    if (send(c->fd, text, (size_t)size, MSG_NOSIGNAL) != size) fail("handshake");
+    size_t used = 0;
+    while (used < 4 || memcmp(text + used - 4, "\r\n\r\n", 4))
+        if (used == sizeof text || recv(c->fd, text + used++, 1, 0) != 1) fail("handshake");
+    if (strncmp(text, "HTTP/1.1 101 ", 13)) {
+        fprintf(stderr, "the server refused the handshake: %.*s", (int)used, text);
+        exit(1);
+    }
+}
+
 static void connect_to_server(struct connection *c) {
     int on = 1;
     struct sockaddr_in address = {.sin_family = AF_INET, .sin_port = htons(port), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     c->fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     if (c->fd < 0 || connect(c->fd, (struct sockaddr *)&address, sizeof address)) fail("connect");
     setsockopt(c->fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+    if (websocket) shake_hands(c);
     fcntl(c->fd, F_SETFL, O_NONBLOCK);
     struct epoll_event event = {.events = EPOLLIN, .data.ptr = c};
     if (epoll_ctl(poller, EPOLL_CTL_ADD, c->fd, &event)) fail("epoll_ctl");
@@ -95,16 +122,21 @@ static void send_request(struct connection *c) {
 
 static void start(struct connection *c) {
     if (started == wanted) return;
+    if (key) { /* requests with keys are small: none is half sent when its key changes */
+        char digits[24];
+        snprintf(digits, sizeof digits, "%06ld", started % keys);
+        memcpy(key, digits, 6);
+    }
     started++;
     c->sent = c->used = 0;
-    c->part = HEAD;
+    c->part = websocket ? FRAME_HEAD : HEAD;
     c->failed = c->events = c->heard = false;
     memset(c->tail, 0, sizeof c->tail);
     send_request(c);
 }
 
 static void finish(struct connection *c) {
-    if (c->status != 200) blame(c, "status", c->status);
+    if (!websocket && c->status != 200) blame(c, "status", c->status);
     if (c->events && memcmp(c->tail, end_mark, sizeof end_mark)) blame(c, "a stream without its end mark", 0);
     finished++;
     errors += c->failed;
@@ -169,6 +201,34 @@ static const char *collect(struct connection *c, const char *data, const char *e
     return NULL;
 }
 
+/* Read the head of a frame; return what is left of the data. */
+static const char *frame_head(struct connection *c, const char *data, const char *end) {
+    while (data < end) {
+        c->head[c->used++] = *data++;
+        size_t code = c->used > 1 ? (size_t)c->head[1] & 127 : 0, extra = code == 127 ? 8 : code == 126 ? 2 : 0;
+        if (c->used < 2 + extra) continue;
+        c->left = extra ? 0 : code;
+        for (size_t i = 2; i < 2 + extra; i++) c->left = c->left << 8 | (unsigned char)c->head[i];
+        c->used = 0;
+        c->status = c->head[0] & 15; /* the kind of the frame */
+        if (c->left) c->part = FRAME_DATA;
+        return data;
+    }
+    return data;
+}
+
+/* Look at a message, of which the head has the beginning; return whether it is the last of an answer. */
+static bool last_message(struct connection *c) {
+    c->head[c->used] = 0;
+    c->used = 0;
+    c->part = FRAME_HEAD;
+    if (c->status == 8) blame(c, "the server closed the WebSocket", 0);
+    if (c->status != 1) return c->failed;
+    frames++;
+    if (strstr(c->head, "\"type\":\"error\"") || strstr(c->head, "\"type\":\"response.failed\"")) blame(c, "an error", 0);
+    return c->failed || strstr(c->head, "\"type\":\"response.completed\"");
+}
+
 /* Take in what was read; return whether the answer is whole. */
 static bool parse(struct connection *c, const char *data, size_t length) {
     const char *end = data + length;
@@ -204,6 +264,15 @@ static bool parse(struct connection *c, const char *data, size_t length) {
                 return true;
             c->used = 0;
             break;
+        case FRAME_HEAD:
+            data = frame_head(c, data, end);
+            break;
+        case FRAME_DATA:
+            for (size_t i = 0; i < share && c->used < BEGINNING; i++) c->head[c->used++] = data[i];
+            bytes += share;
+            data += share;
+            if (c->left -= share) break;
+            if (last_message(c)) return true;
         }
     }
     return false;
@@ -230,19 +299,28 @@ static void serve(struct connection *c, unsigned events) {
     }
 }
 
-static void build_request(const char *path, const char *file, const char *headers) {
+static void build_request(const char *file) {
     FILE *body = fopen(file, "rb");
     if (!body) fail(file);
-    size_t head = strlen(path) + strlen(headers) + 256, size;
+    size_t head = strlen(target) + strlen(headers) + 256, size;
     request = malloc(head + (8u << 20));
     char *content = malloc(8u << 20);
     if (!request || !content) fail("memory");
     size = fread(content, 1, 8u << 20, body);
     fclose(body);
-    request_size = (size_t)snprintf(request, head,
-                                    "POST %s HTTP/1.1\r\nHost: 127.0.0.1:%d\r\nContent-Type: application/json\r\n"
-                                    "Content-Length: %zu\r\n%s\r\n",
-                                    path, port, size, headers);
+    if (websocket) { /* one frame of text, masked with zeros */
+        bool large = size > 65535;
+        request[0] = (char)0x81;
+        request[1] = (char)(0x80 | (large ? 127 : 126));
+        for (int i = large ? 8 : 2; i; i--) request[request_size++ + 2] = (char)(size >> 8 * (i - 1));
+        memset(request + 2 + request_size, 0, 4);
+        request_size += 6;
+    } else
+        request_size = (size_t)snprintf(request, head,
+                                        "POST %s HTTP/1.1\r\nHost: 127.0.0.1:%d\r\nContent-Type: application/json\r\n"
+                                        "Content-Length: %zu\r\n%s\r\n",
+                                        target, port, size, headers);
+    if (keys && (key = strstr(request, "Bearer sk-"))) key += 10;
     memcpy(request + request_size, content, size);
     request_size += size;
     free(content);
@@ -277,12 +355,12 @@ static bool run(struct connection *all, long count, uint64_t limit) {
 int main(int count, char **arguments) {
     long connections = 1;
     double seconds = 60;
-    char headers[4096] = "", nothing[64];
+    char nothing[64];
     prctl(PR_SET_PDEATHSIG, SIGTERM);
     for (int i = 4; i < count; i++) {
         const char *option = arguments[i], *value = i + 1 < count ? arguments[i + 1] : "";
-        if (!strcmp(option, "--hold")) {
-            hold = true;
+        if (!strcmp(option, "--hold") || !strcmp(option, "--websocket")) {
+            *(option[2] == 'h' ? &hold : &websocket) = true;
             continue;
         }
         if (!strcmp(option, "--connections"))
@@ -291,21 +369,26 @@ int main(int count, char **arguments) {
             wanted = atol(value);
         else if (!strcmp(option, "--seconds"))
             seconds = atof(value);
+        else if (!strcmp(option, "--keys"))
+            keys = atol(value);
         else if (!strcmp(option, "--header") && strlen(headers) + strlen(value) + 3 < sizeof headers)
             strcat(strcat(headers, value), "\r\n");
         else
             count = 0;
         i++;
     }
-    if (count < 4 || connections < 1 || wanted < 1 || seconds <= 0) {
-        fprintf(stderr, "usage: load PORT PATH BODY_FILE [--connections C] [--requests M] [--seconds S] [--header H]... [--hold]\n");
+    if (count < 4 || connections < 1 || wanted < 1 || seconds <= 0 || keys < 0 || keys > 1000000) {
+        fprintf(stderr, "usage: load PORT PATH BODY_FILE [--connections C] [--requests M] [--seconds S] [--header H]... "
+                        "[--keys K] [--websocket | --hold]\n");
         return 2;
     }
     alarm((unsigned)seconds + 5); /* whatever happens */
     port = (uint16_t)atoi(arguments[1]);
     if (hold) wanted = connections;
     if (connections > wanted) connections = wanted;
-    build_request(arguments[2], arguments[3], headers);
+    if (keys && strlen(headers) + 64 < sizeof headers) strcat(headers, "Authorization: Bearer sk-000000\r\n");
+    target = arguments[2];
+    build_request(arguments[3]);
     poller = epoll_create1(EPOLL_CLOEXEC);
     struct connection *all = calloc((size_t)connections, sizeof *all);
     if (poller < 0 || !all) fail("start");

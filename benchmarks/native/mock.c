@@ -6,7 +6,9 @@
  *   burst-N             all at once, in as few writes as fit
  *   paced-N             one chunk per write, 1 ms apart, so that a proxy reads them one by one
  *   paced-N-MS          the same, MS milliseconds apart
- * Every SSE frame is an HTTP chunk of its own, as model servers send them. Without `stream` any model answers in JSON.
+ * Every SSE frame is an HTTP chunk of its own, as model servers send them. Without `stream` any model answers in JSON;
+ * the model `call` calls the function `calculate` as long as the request has no output of a call.
+ * GET /stats tells how many completions were asked for so far, and how many paced streams are under way.
  */
 #define _GNU_SOURCE
 #include <ctype.h>
@@ -53,6 +55,7 @@ struct connection {
 static int poller, timer;
 static struct connection **paced;
 static size_t paced_used, paced_size;
+static unsigned long asked;
 static bool rearm; /* a paced answer has started, and the timer does not know */
 
 static void fail(const char *what) {
@@ -138,6 +141,21 @@ static void complete(struct connection *c) {
              "about two million people live there.\"},\"logprobs\":null,\"finish_reason\":\"stop\"}],"
              "\"usage\":{\"prompt_tokens\":12,\"completion_tokens\":20,\"total_tokens\":32}}",
              CREATED, c->model);
+    answer(c, 200, "OK", body);
+}
+
+static void call(struct connection *c) {
+    answer(c, 200, "OK",
+           "{\"id\":\"chatcmpl-1\",\"object\":\"chat.completion\",\"created\":1700000000,\"model\":\"call\",\"choices\":["
+           "{\"index\":0,\"message\":{\"role\":\"assistant\",\"content\":null,\"tool_calls\":[{\"id\":\"call_1\",\"type\":"
+           "\"function\",\"function\":{\"name\":\"calculate\",\"arguments\":\"{\\\"expression\\\":\\\"12*7\\\"}\"}}]},"
+           "\"logprobs\":null,\"finish_reason\":\"tool_calls\"}],"
+           "\"usage\":{\"prompt_tokens\":12,\"completion_tokens\":20,\"total_tokens\":32}}");
+}
+
+static void tell(struct connection *c) {
+    char body[128];
+    snprintf(body, sizeof body, "{\"asked\":%lu,\"streams\":%zu}", asked, paced_used);
     answer(c, 200, "OK", body);
 }
 
@@ -249,13 +267,18 @@ static void dispatch(struct connection *c, const char *body, const char *end) {
                "{\"object\":\"list\",\"data\":[{\"id\":\"json\",\"object\":\"model\",\"created\":1700000000,\"owned_by\":\"mock\"},"
                "{\"id\":\"burst-100\",\"object\":\"model\",\"created\":1700000000,\"owned_by\":\"mock\"},"
                "{\"id\":\"paced-100\",\"object\":\"model\",\"created\":1700000000,\"owned_by\":\"mock\"}]}");
+    else if (!strncmp(line, "GET /stats ", 11))
+        tell(c);
     else if (strncmp(line, "POST /v1/chat/completions ", 26))
         answer(c, 404, "Not Found", "{\"error\":{\"message\":\"no such route\",\"type\":\"invalid_request_error\"}}");
     else {
+        asked++;
         read_model(c, body, end);
         c->usage = is_true(body, end, "\"include_usage\"");
         if (is_true(body, end, "\"stream\""))
             start_stream(c);
+        else if (!strcmp(c->model, "call") && !value_of(body, end, "\"tool_call_id\""))
+            call(c);
         else
             complete(c);
     }

@@ -7,7 +7,8 @@ from dataclasses import replace
 import pytest
 
 from benchmarks.__main__ import table
-from benchmarks.gateway import Bench, Target, Workload, cpu_rows, idle_rows, stream_rows
+from benchmarks.gateway import Bench, Costs, Target, Workload, cpu_rows, measure_costs
+from benchmarks.idle import idle_rows, stream_rows
 from benchmarks.measure import BenchmarkError, Row
 from benchmarks.processes import ServerExitError, available_cores, running
 
@@ -56,6 +57,30 @@ def test_figures_and_ratios_are_taken_for_r_and_for_each_target(bench: Bench, re
         ("twin: burst event, against R", "\N{MULTIPLICATION SIGN} R", 2.5),
     ]
     assert all(row.value is not None and row.value > 0 for row in rows)
+
+
+def test_a_ratio_is_the_median_of_the_ratios_of_each_round() -> None:
+    costs = Costs({("R", "work"): [1.0, 2.0, 4.0], ("ours", "work"): [3.0, 4.0, 20.0], ("ours", "other"): []})
+    assert costs.median(("ours", "work")) == 4
+    assert costs.ratio(("ours", "work"), ("R", "work")) == 3
+    assert costs.ratio(("ours", "other"), ("R", "work")) is None
+    assert costs.median(("theirs", "work")) is None
+
+
+def test_a_target_gets_only_the_workloads_it_names_and_each_is_prepared_once(bench: Bench, reference: Target) -> None:
+    made = []
+
+    def prepare(_: object, target: Target) -> dict[str, str]:
+        made.append(target.name)
+        return {"input": "Hello again"}
+
+    targets = [replace(reference, only=["JSON request"]), replace(reference, name="other", only=["burst event"])]
+    costs = measure_costs(bench, targets, [replace(WHOLE, prepare=prepare), STREAMED], rounds=2)
+    assert {place: len(values) for place, values in costs.rounds.items()} == {
+        ("R", "JSON request"): 2,
+        ("other", "burst event"): 2,
+    }
+    assert made == ["R"]
 
 
 @pytest.mark.parametrize(
@@ -115,7 +140,7 @@ def test_cpu_time_and_memory_of_children_count(bench: Bench) -> None:
 
 def test_the_time_to_the_first_answer_and_the_memory_at_rest_are_measured(bench: Bench) -> None:
     rows = idle_rows(bench, repeat=1)
-    assert [(row.unit, row.bar) for row in rows] == [("s", 2), ("MB", 100), ("s", 0.3)]
+    assert [(row.unit, row.bar) for row in rows] == [("s", 2), ("s", 0.5), ("MB", 60), ("s", 0.3)]
     assert all(row.value is not None and row.value > 0 for row in rows)
 
 
@@ -123,7 +148,7 @@ def test_open_streams_are_held_while_their_memory_is_read(bench: Bench, referenc
     rows = stream_rows(bench, [reference, answering(404)], streams=40)
     assert [(row.what, row.value is None, row.bar) for row in rows] == [
         ("R: memory of an idle stream, 40 open", False, None),
-        ("other: memory of an idle stream, 40 open", True, 40),
+        ("other: memory of an idle stream, 40 open", True, 30),
     ]
 
 

@@ -2,6 +2,7 @@
 
 import json
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 from benchmarks.build import build
 from benchmarks.gateway import Bench
 from benchmarks.measure import BenchmarkError
+from benchmarks.processes import Server, running
 
 COMPLETIONS = "/v1/chat/completions"
 
@@ -80,3 +82,82 @@ def test_a_missing_compiler_is_named_with_its_cure(tmp_path: Path, monkeypatch: 
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(BenchmarkError, match="apt-get install gcc"):
         build("mock")
+
+
+def test_the_mock_calls_a_function_until_it_has_an_output(bench: Bench) -> None:
+    asked = bench.stats()["asked"]
+    output = {"role": "tool", "tool_call_id": "call_1", "content": "84"}
+    first, second = (
+        httpx.post(f"{bench.mock_url}/chat/completions", json={"model": "call", "messages": messages}).json()
+        for messages in ([], [output])
+    )
+    (call,) = first["choices"][0]["message"]["tool_calls"]
+    assert (call["function"]["name"], json.loads(call["function"]["arguments"])) == (
+        "calculate",
+        {"expression": "12*7"},
+    )
+    assert second["choices"][0]["finish_reason"] == "stop"
+    assert bench.stats() == {"asked": asked + 2, "streams": 0}
+
+
+WEBSOCKET = """
+import asyncio, json, sys
+from websockets.asyncio.server import serve
+async def answer(connection):
+    async for text in connection:
+        asked = json.loads(text)
+        for number in range(asked["events"] - 1):
+            await connection.send(json.dumps({"type": "delta", "text": "x" * 70_000 * number}, separators=(",", ":")))
+        await connection.send(json.dumps({"type": asked["last"]}, separators=(",", ":")))
+async def main():
+    async with serve(answer, "127.0.0.1", 0) as server:
+        print("Listening on http://127.0.0.1:%d" % server.sockets[0].getsockname()[1], flush=True)
+        await server.serve_forever()
+asyncio.run(main())
+"""
+
+
+@pytest.mark.parametrize(
+    ("last", "errors", "problem"), [("response.completed", 0, ""), ("response.failed", 6, "an error")]
+)
+def test_the_messages_of_a_websocket_are_counted_to_the_last(
+    bench: Bench, last: str, errors: int, problem: str
+) -> None:
+    with running((sys.executable, "-c", WEBSOCKET), core=bench.cores.server) as server:
+        body = {"events": 3, "last": last}
+        options = ("--websocket", "--connections", "2", "--requests", "6")
+        code, report = load(aimed_at(bench, server), body, *options, path="/")
+    assert (code, report["requests"], report["events"]) == (min(errors, 1), 6, 18)
+    assert (report["errors"], report["problem"]) == (errors, problem)
+
+
+KEYS = """
+import http.server
+class Handler(http.server.BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    seen = []
+    def do_POST(self):
+        self.rfile.read(int(self.headers["content-length"]))
+        self.seen.append(self.headers["authorization"])
+        expected = ["Bearer sk-%06d" % (number % 3) for number in range(len(self.seen))]
+        self.send_response(200 if self.seen == expected else 400)
+        self.send_header("content-length", "2")
+        self.end_headers()
+        self.wfile.write(b"{}")
+    def log_message(self, *arguments):
+        pass
+server = http.server.HTTPServer(("127.0.0.1", 0), Handler)
+print("Listening on http://127.0.0.1:%d" % server.server_port, flush=True)
+server.serve_forever()
+"""
+
+
+def test_keys_take_turns(bench: Bench) -> None:
+    with running((sys.executable, "-c", KEYS), core=bench.cores.server) as server:
+        code, report = load(aimed_at(bench, server), {}, "--keys", "3", "--requests", "7", path="/")
+    assert (code, report["requests"], report["problem"]) == (0, 7, "")
+
+
+def aimed_at(bench: Bench, server: Server) -> Bench:
+    """Return a bench whose load goes to another server."""
+    return Bench(bench.cores, bench.folder, server)

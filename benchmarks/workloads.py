@@ -1,0 +1,242 @@
+"""What the gateway is asked in the bench, and in which configurations: every row of `make bench`, with its bar."""
+
+import contextlib
+import http.client
+import json
+import resource
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from tests.support.postgres import PostgresServer
+
+from benchmarks.gateway import (
+    PATH,
+    QUESTION,
+    TIMES,
+    Bench,
+    Costs,
+    Place,
+    Preparation,
+    Target,
+    Workload,
+    antwort_target,
+    configured_target,
+    costs_beside_reference,
+    open_bench,
+    reference_target,
+    rows_of,
+)
+from benchmarks.idle import idle_rows, patient_target, stream_rows
+from benchmarks.measure import BenchmarkError, Row
+from benchmarks.processes import Server
+
+BURST = 64
+PACED = 100
+TURNS = (1, 100, 500)
+FUNCTIONS = (10, 1000)
+ASK: Mapping[str, Any] = {"input": QUESTION, "store": False}
+JSON_REQUEST = "JSON request"
+STORED = "JSON request, stored"
+BURST_EVENT = "burst event"
+OVER_WEBSOCKET = "burst event over a WebSocket"
+CALCULATE = {"type": "function", "name": "calculate"}
+
+METHOD = f"""\
+Figures in µs are CPU time, user and system, of the server with its children; PostgreSQL, the model and the load are
+not in it. The server has a core of its own, 8 connections ask at once. The unit is one POST {PATH}, or one
+event of a stream: {BURST} events that the model sends at once (burst), {PACED} that it sends 1 ms apart (paced), with
+their share of the request. R, the least that a proxy in Python can do (benchmarks/reference.py), and antwort take turns
+for {{rounds}} rounds after a warm-up: figures are medians of the rounds, ratios medians of each round's ratios."""
+
+
+def workloads(*, scale: float = 1) -> list[Workload]:
+    """Return what every gateway can be asked.
+
+    The ratio of a burst depends on its length, because the cost of its request is shared among its events. Paced, 8
+    streams send one event per millisecond each: that leaves 125 µs to an event before they come in heaps.
+    """
+    whole = Workload(JSON_REQUEST, {**ASK, "model": "json"}, 400, bar=3.3)
+    burst = Workload(BURST_EVENT, {**ASK, "model": f"burst-{BURST}", "stream": True}, 160, 1.9, BURST)
+    work = [
+        whole,
+        replace(whole, name=STORED, body={**whole.body, "store": True}, bar=4.6, against=whole.name),
+        burst,
+        replace(burst, name="burst event, stored", body={**burst.body, "store": True}, bar=2.5, against=burst.name),
+        Workload("paced event", {**ASK, "model": f"paced-{PACED}", "stream": True}, 24, 1.6, PACED),
+    ]
+    return [_scaled(workload, scale) for workload in work]
+
+
+def _scaled(workload: Workload, scale: float) -> Workload:
+    return replace(workload, requests=max(workload.connections, round(workload.requests * scale)))
+
+
+def own_workloads(*, scale: float = 1) -> list[Workload]:
+    """Return what not every gateway can be asked, or not in this form; R is asked something simpler instead."""
+    socket = {**ASK, "type": "response.create", "model": f"burst-{BURST}", "stream": True}
+    call = {**ASK, "model": "call", "tools": [CALCULATE]}
+    background = {**ASK, "model": "json", "store": True, "background": True}
+    work = [
+        Workload(OVER_WEBSOCKET, socket, 160, None, BURST, against=BURST_EVENT, websocket=True),
+        _request("background run", 120, body=background),
+        _request("two turns with one call", 200, 5.5, body=call),
+        _request("two turns with one call, stored", 200, body={**call, "store": True}),
+        *(_request(offering(count), 40_000 // (count + 190), body=client_functions(count)) for count in FUNCTIONS),
+        *(_request(after(turns), 20_000 // (turns + 99), prepare=history(turns)) for turns in TURNS),
+    ]
+    return [_scaled(workload, scale) for workload in work]
+
+
+def _request(
+    name: str,
+    requests: int,
+    bar: float | None = None,
+    *,
+    body: Mapping[str, Any] | None = None,
+    prepare: Preparation | None = None,
+) -> Workload:
+    asked = {**ASK, "model": "json", **(body or {})}
+    return Workload(name, asked, requests, bar, against=JSON_REQUEST, prepare=prepare)
+
+
+def offering(count: int) -> str:
+    return f"JSON request, {count:,} functions of the client"
+
+
+def after(turns: int) -> str:
+    return f"JSON request after {turns:,} {'turn' if turns == 1 else 'turns'}"
+
+
+def with_functions(count: int) -> str:
+    return f"antwort, {count:,} registered functions"
+
+
+def client_functions(count: int) -> Mapping[str, Any]:
+    """Return a request that brings so many functions."""
+    properties = {"number": {"type": "integer", "description": "The number of an order."}}
+    parameters = {"type": "object", "properties": properties, "required": ["number"]}
+    shared = {"type": "function", "description": "Look an order up by its number.", "parameters": parameters}
+    return {"tools": [{**shared, "name": f"look_up_{number}"} for number in range(count)]}
+
+
+def history(turns: int) -> Preparation:
+    """Return what holds a conversation of so many turns, each of which goes on from the one before."""
+
+    def prepare(server: Server, target: Target) -> Mapping[str, Any]:
+        latest: dict[str, Any] = {}
+        connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=60)
+        with contextlib.closing(connection):
+            for _ in range(turns):
+                body = {"model": "json", "input": QUESTION, "store": True, **latest, **target.body}
+                connection.request("POST", PATH, json.dumps(body), {"Content-Type": "application/json"})
+                answer = connection.getresponse()
+                content = answer.read()
+                if answer.status != 200:
+                    raise BenchmarkError(f"a turn was answered with {answer.status}: {content[:500]!r}")
+                latest = {"previous_response_id": json.loads(content)["id"]}
+        return latest
+
+    return prepare
+
+
+PROVIDER = '''"""Many functions that do nothing."""
+
+from antwort.provider import Provider, function
+
+
+class Orders(Provider):
+    """Looks orders up."""
+
+    name = "orders"
+'''
+FUNCTION = '''
+    @function
+    async def look_up_{number}(self, number: int) -> str:
+        """Look an order up by its number.
+
+        Args:
+            number: The number of an order.
+        """
+        return str(number)
+'''
+
+
+def functions_target(bench: Bench, count: int) -> Target:
+    """Return the server with so many registered functions, all of which are offered in every request."""
+    folder = bench.folder / f"functions-{count}"
+    config = {
+        "backends": {"default": {"url": bench.mock_url}},
+        "plugins_dir": str(folder / "plugins"),
+        "providers": {"orders": {"enabled": True}},
+    }
+    target = configured_target(with_functions(count), folder, config)
+    (folder / "plugins").mkdir()
+    code = PROVIDER + "".join(FUNCTION.format(number=number) for number in range(count))
+    (folder / "plugins" / "orders.py").write_text(code)
+    return replace(target, only=[JSON_REQUEST], held=False)
+
+
+@contextlib.contextmanager
+def postgres_target(bench: Bench) -> Iterator[Target]:
+    """Give the server with its responses in PostgreSQL."""
+    server = PostgresServer()
+    try:
+        server.start()
+        config = {"backends": {"default": {"url": bench.mock_url}}, "storage": {"url": server.create()}}
+        target = configured_target("antwort, PostgreSQL", bench.folder / "postgres", config)
+        yield replace(target, only=[STORED], held=False)
+    finally:
+        server.remove()
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """One of our own figures against another of them."""
+
+    what: str
+    place: Place
+    base: Place
+    bar: float
+
+    def row(self, costs: Costs) -> Row:
+        return Row(f"{': '.join(self.place)}, against {self.what}", costs.ratio(self.place, self.base), TIMES, self.bar)
+
+
+def comparisons() -> list[Comparison]:
+    few, many = FUNCTIONS
+    return [
+        Comparison("the same over SSE", ("antwort", OVER_WEBSOCKET), ("antwort", BURST_EVENT), 1.3),
+        Comparison(f"{few}", (with_functions(many), JSON_REQUEST), (with_functions(few), JSON_REQUEST), 1.3),
+    ]
+
+
+def own_rows(bench: Bench, *, scale: float, rounds: int) -> list[Row]:
+    """Measure every workload against R, each on the configurations of the server that it is meant for."""
+    with postgres_target(bench) as postgres:
+        own = [antwort_target(bench.mock_url, bench.folder), postgres]
+        own += [functions_target(bench, count) for count in FUNCTIONS]
+        work = [*workloads(scale=scale), *own_workloads(scale=scale)]
+        costs = costs_beside_reference(bench, own, work, rounds=rounds)
+    rows = [row for workload in work for row in rows_of(workload, own, costs)]
+    return rows + [comparison.row(costs) for comparison in comparisons()]
+
+
+def gateway_rows(*, full: bool, rounds: int) -> list[Row]:
+    """Take every measurement of the gateway."""
+    raise_limit()
+    with open_bench() as bench:
+        rows = own_rows(bench, scale=2 if full else 1, rounds=rounds)
+        rows += idle_rows(bench, repeat=7 if full else 3)
+        rows += stream_rows(bench, [reference_target(bench.mock.port), patient_target(bench)])
+    return rows
+
+
+def rounds_of(*, full: bool) -> int:
+    return 31 if full else 15
+
+
+def raise_limit() -> None:
+    """Let this process, and the servers it starts, open as many files as they may: a stream is two of a proxy."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
