@@ -244,14 +244,15 @@ async def test_the_stream_of_a_run_that_is_deleted_ends(tmp_path: Path) -> None:
 async def test_a_store_that_fails_once_leaves_no_gap_in_the_numbers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    gate = Gate()
-    async with embedded(tmp_path, [turn(["Before, ", gate, "after."])]) as app:
+    gate, failed = Gate(), Gate()
+    async with embedded(tmp_path, [turn(["Before, ", gate, "after.", failed])]) as app:
         response_id = await app.accept()
         await app.read_until(response_id, is_delta)
         working = app.store.add_events
 
         async def failing(*arguments: Any) -> None:
             monkeypatch.setattr(app.store, "add_events", working)
+            failed.open()
             raise ServiceUnavailableError("The database cannot be used now: the disk is full.")
 
         monkeypatch.setattr(app.store, "add_events", failing)

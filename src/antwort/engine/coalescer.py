@@ -8,26 +8,38 @@ from antwort.types import JSON
 from antwort.wire.responses import Usage
 
 SECONDS = 0.05
+UNREAD_SECONDS = 0.5
 BYTES = 4096
+UNSENT_BYTES = 16 * BYTES
+"""What is kept in memory before it is stored, however little time has passed."""
 
 
 class Coalescer:
-    """A turn sink that joins deltas before they are numbered: those of 50 ms, at most 4 KiB.
+    """A turn sink that joins deltas before they are numbered, and lets them be stored together.
 
-    What is joined here is stored and then sent, so that a reader who comes back sees the very same events. A model that
-    pauses does not keep back what it has said before.
+    Those of 50 ms are joined, or, as long as nobody reads them, those of half a second; at most 4 KiB. What is joined
+    here is stored and then sent, so that a reader who comes back sees the very same events. A model that pauses does
+    not keep back what it has said before.
     """
 
     def __init__(self, emitter: Emitter) -> None:
         self._emitter = emitter
         self._loop = asyncio.get_running_loop()
+        self._is_read = False
         self._kind = ""
         self._pieces: list[str] = []
         self._size = 0
+        self._unsent = 0
         self._logprobs: list[JSON] = []
-        self._due = 0.0
         self._timer: asyncio.TimerHandle | None = None
+        """Goes off when what was taken is due; None if nothing was taken since it was sent."""
         self._sending: asyncio.Task[None] | None = None
+
+    def note_readers(self, is_read: bool) -> None:
+        """Take note whether somebody reads; whoever begins to is sent at once what was kept back."""
+        self._is_read = is_read
+        if is_read and self._timer is not None:
+            self._send()
 
     def text(self, delta: str, logprobs: list[JSON] | None = None) -> None:
         """Take a piece of the answer."""
@@ -73,22 +85,22 @@ class Coalescer:
         self._emitter.finish(reason)
 
     async def flush(self) -> None:
-        """Send what is due."""
-        await self.settle()  # its failure is the turn's
-        if self._pieces and self._loop.time() < self._due:
-            return
-        self._pass_on()
-        await self._emitter.flush()
+        """Send what is due, and wait for it: whoever reads the model's answer goes no further than the store does."""
+        timer = self._timer
+        if timer is not None and (timer.when() <= self._loop.time() or self._unsent >= UNSENT_BYTES):
+            self._send()
+        await self.settle()
 
     async def settle(self) -> None:
         """Wait for what is being sent: the end of a turn is stored together with its items, and not before them."""
         if self._sending is not None:
             sending, self._sending = self._sending, None
-            await sending
+            await sending  # its failure is the turn's
 
     def stop(self) -> None:
         """Pass on what is left of a turn, however it ended; whoever ends the response sends it."""
         self._pass_on()
+        self._stop_timer()
         if self._sending is not None:
             self._sending.add_done_callback(_forget)
             self._sending = None
@@ -100,21 +112,30 @@ class Coalescer:
         if kind != self._kind or self._size + size > BYTES:
             self._pass_on()
             self._kind = kind
-        if not self._pieces:
-            self._due = self._loop.time() + SECONDS
-            self._timer = self._loop.call_at(self._due, self._send)
+        if self._timer is None:
+            self._timer = self._loop.call_later(SECONDS if self._is_read else UNREAD_SECONDS, self._send)
         self._pieces.append(delta)
         self._size += size
+        self._unsent += size
 
     def _send(self) -> None:
-        """Send what the model said before it paused."""
+        """Send what was taken."""
         self._pass_on()
-        self._sending = self._loop.create_task(self._emitter.flush())
+        self._stop_timer()
+        self._sending = self._loop.create_task(self._flush_after(self._sending))
 
-    def _pass_on(self) -> None:
+    async def _flush_after(self, sending: "asyncio.Task[None] | None") -> None:
+        if sending is not None:
+            await sending
+        await self._emitter.flush()
+
+    def _stop_timer(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+        self._unsent = 0
+
+    def _pass_on(self) -> None:
         if not self._pieces:
             return
         joined = "".join(self._pieces)

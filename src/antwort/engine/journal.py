@@ -81,15 +81,23 @@ class Journal:
         if self.store is None:
             return
         if not self._created:
-            try:
-                await self.store.create(self.record, self.entries, said=self._said)
-            except asyncio.CancelledError:  # it comes when all is stored
-                self._note_created()
-                raise
-            self._note_created()
+            await self._with_events(self._create)
+            if self._saved == len(self.entries):  # as it nearly always is: nothing came meanwhile
+                return
         end = len(self.entries)
         await self._write(self.entries[self._saved :], self._saved)
         self._saved = max(self._saved, end)
+
+    async def _create(self, events: Sequence[StoredEvent]) -> None:
+        store = self.store
+        if store is None:
+            return
+        try:
+            await store.create(self.record, self.entries, events=events, said=self._said)
+        except asyncio.CancelledError:  # it comes when all is stored
+            self._note_created()
+            raise
+        self._note_created()
 
     def _note_created(self) -> None:
         self._created, self._said = True, ()
@@ -112,10 +120,13 @@ class Journal:
             await self._conversations.add(self.record.tenant, conversation, self._said)
 
     async def _write(self, entries: Sequence[JournalEntry], start: int) -> None:
+        await self._with_events(lambda events: self._put(entries, start, events))
+
+    async def _with_events(self, write: Callable[[Sequence[StoredEvent]], Coroutine[Any, Any, None]]) -> None:
         if self._pending is None:
-            await self._put(entries, start, ())
+            await write(())
         else:
-            await self._pending.store(lambda events: self._put(entries, start, events))
+            await self._pending.store(write)
 
     async def _put(self, entries: Sequence[JournalEntry], start: int, events: Sequence[StoredEvent]) -> None:
         store, record = self.store, self.record

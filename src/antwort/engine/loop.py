@@ -278,6 +278,11 @@ class Loop:
             return None
         return await self._turns()
 
+    def note_readers(self, is_read: bool) -> None:
+        """Take note whether somebody reads a background response: what nobody reads is stored in larger groups."""
+        if self._coalescer is not None:
+            self._coalescer.note_readers(is_read)
+
     def _progress(self) -> None:
         self.on_progress()  # whoever runs the loop may set it later
 

@@ -18,6 +18,7 @@ from antwort.errors import APIError, BadRequestError, ServiceUnavailableError
 from antwort.runs.limits import TenantLimits
 from antwort.runs.log import RunLog
 from antwort.runs.outage import ModelOutage, patiently, pauses
+from antwort.runs.readers import Readers
 from antwort.runs.recovery import StoredRun
 from antwort.runs.takeovers import TAKEOVERS, Takeover, TakeoverQueue, Ticket, takeovers_of
 from antwort.storage.base import (
@@ -61,7 +62,7 @@ class LocalRuns:
         self.engine = engine
         self.limits = limits or TenantLimits()
         self._tasks: dict[str, asyncio.Task[None]] = {}
-        self._news: dict[str, asyncio.Event] = {}
+        self._readers = Readers()
         self._closing = False
         self._queue = TakeoverQueue(engine.settings.parallel_recoveries)
         self._taken: dict[str, Takeover] = {}
@@ -70,7 +71,7 @@ class LocalRuns:
     @property
     def idle(self) -> bool:
         """Tell whether nothing is kept in memory: there is neither a run nor a reader."""
-        return not (self._tasks or self._news)
+        return not self._tasks and self._readers.none
 
     async def accept(self, plan: Plan) -> bytes:
         """Store a new run as queued, start it, and return it as JSON: it will happen, even if the process dies now."""
@@ -155,9 +156,9 @@ class LocalRuns:
         """
         store = self.engine.store
         over = False
-        try:
+        with self._readers.reading(response_id):
             while True:
-                news = self._news.setdefault(response_id, asyncio.Event())
+                news = self._readers.news(response_id)
                 seen = after
                 found = await patiently(lambda: store.events(tenant, response_id, after=seen))  # noqa: B023 - at once
                 for event in found:
@@ -171,21 +172,15 @@ class LocalRuns:
                 over = record is None or record.status not in ACTIVE
                 if not over:
                     await self._wait(response_id, news)
-        finally:
-            if response_id not in self._tasks:
-                self._news.pop(response_id, None)
 
     def wake(self, response_id: str) -> None:
         """Tell readers that there is something new."""
-        news = self._news.pop(response_id, None)
-        if news is not None:
-            news.set()
+        self._readers.wake(response_id)
 
     def send_away(self) -> None:
         """Let the readers of runs that are not over go, because the server stops; the runs go on until `close`."""
         self._closing = True
-        for response_id in list(self._news):
-            self.wake(response_id)
+        self._readers.wake_all()
 
     async def close(self) -> None:
         """Stop all runs where they are. They are unfinished in the store, and go on at the next start."""
@@ -254,7 +249,8 @@ class LocalRuns:
             tenant, response_id = loop.plan.ctx.tenant, loop.response.id
             loop.on_progress = self._progress_of(loop, outage, ticket)
             try:
-                await loop.run()
+                with self._readers.told(response_id, loop.note_readers):
+                    await loop.run()
             except FencedError:
                 return  # somebody else has it
             except StoreUnavailableError as error:

@@ -16,7 +16,7 @@ from antwort.storage.base import (
     StoredEvent,
 )
 from antwort.storage.sql.conversations import add_items, find_item
-from antwort.storage.sql.database import LOCK, Database, Row, snapshot
+from antwort.storage.sql.database import LOCK, Database, Insert, Row, insert_all, snapshot
 from antwort.storage.sql.rows import (
     ENTRY,
     RECORD,
@@ -105,28 +105,29 @@ class ResponseStore(Transactions):
     # --- writing -----------------------------------------------------------------------------------------------------
 
     async def create(
-        self, record: ResponseRecord, entries: Sequence[JournalEntry] = (), *, said: Sequence[JournalEntry] = ()
+        self,
+        record: ResponseRecord,
+        entries: Sequence[JournalEntry] = (),
+        *,
+        events: Sequence[StoredEvent] = (),
+        said: Sequence[JournalEntry] = (),
     ) -> None:
-        """Store a new response with its first entries; `said` as with `update`."""
-        response, rows = record_row(record), entry_rows(record.tenant, record.id, entries)
+        """Store a new response with its first entries and events; `said` as with `update`."""
+        inserts = [
+            (_INSERT_RESPONSE, [record_row(record)]),
+            (_PUT_ENTRY, entry_rows(record.tenant, record.id, entries)),
+            (_INSERT_EVENT, event_rows(record.tenant, record.id, events)),
+        ]
         if said_rows := _said_rows(record, said):
-            await self._create(record.tenant, record.id, response, rows, said=said_rows)
+            await self._create(record.tenant, record.id, inserts, said=said_rows)
         else:
-            await to_its_end(self._writer.insert([(_INSERT_RESPONSE, [response]), (_PUT_ENTRY, rows)], record.id))
+            await to_its_end(self._writer.insert(inserts, record.id))
 
     @writes
     def _create(
-        self,
-        database: Database,
-        tenant: str,
-        _response_id: str,
-        record: Row,
-        entries: Sequence[Row],
-        *,
-        said: Sequence[Row],
+        self, database: Database, tenant: str, _response_id: str, inserts: Sequence[Insert], *, said: Sequence[Row]
     ) -> None:
-        database.execute(_INSERT_RESPONSE, record)
-        _put(database, entries)
+        insert_all(database, inserts)
         _say(database, tenant, said)
 
     async def append(
