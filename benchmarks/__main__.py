@@ -12,6 +12,8 @@ import antwort
 from benchmarks.attacks import attacks_rows
 from benchmarks.dispatch import dispatch_rows
 from benchmarks.file_search import file_search_rows
+from benchmarks.http_libraries import METHOD as HTTP_METHOD
+from benchmarks.http_libraries import http_rows
 from benchmarks.measure import BenchmarkError, Row
 from benchmarks.workloads import METHOD, gateway_rows, rounds_of
 
@@ -38,6 +40,7 @@ class Part:
 PARTS = {
     "dispatch": Part(lambda options: dispatch_rows(full=options.full)),
     "gateway": Part(lambda options: gateway_rows(full=options.full, rounds=options.rounds), METHOD),
+    "http": Part(lambda options: http_rows(full=options.full, rounds=options.rounds), HTTP_METHOD),
     "file_search": Part(lambda options: file_search_rows(full=options.full)),
     "attacks": Part(lambda options: attacks_rows(full=options.full), slow=True),
 }
@@ -57,7 +60,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("--full", action="store_true", help="more rounds, steadier figures, and the slow measurements")
     parser.add_argument("--only", choices=PARTS, help="run one part")
-    parser.add_argument("--rounds", type=int, help="rounds of the gateway: 15, or 31 with --full")
+    parser.add_argument("--rounds", type=int, help="how often all is measured in turn: 15 times, or 31 with --full")
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
     given = parser.parse_args()
     options = Options(full=given.full, rounds=given.rounds or rounds_of(full=given.full))

@@ -43,21 +43,26 @@ class Row:
         return {"what": self.what, "value": value, "unit": self.unit, "bar": self.bar}
 
 
-def cpu_per_call(calls: Mapping[str, Callable[[], Awaitable[Any]]], *, rounds: int, repeat: int) -> dict[str, float]:
-    """Return the median CPU microseconds per call of each candidate, taken in interleaved rounds."""
+Call = Callable[[], Awaitable[Any]]
+
+
+async def cpu_of_rounds(calls: Mapping[str, Call], *, rounds: int, repeat: int) -> dict[str, list[float]]:
+    """Return the CPU microseconds per call of each candidate in each of the interleaved rounds."""
     times: dict[str, list[float]] = {name: [] for name in calls}
-
-    async def measure() -> None:
-        for call in calls.values():  # warm up
-            for _ in range(repeat // 10 + 1):
+    for call in calls.values():  # warm up
+        for _ in range(repeat // 10 + 1):
+            await call()
+    for _ in range(rounds):
+        for name, call in calls.items():
+            gc.collect()
+            started = time.process_time()
+            for _ in range(repeat):
                 await call()
-        for _ in range(rounds):
-            for name, call in calls.items():
-                gc.collect()
-                started = time.process_time()
-                for _ in range(repeat):
-                    await call()
-                times[name].append((time.process_time() - started) / repeat * 1e6)
+            times[name].append((time.process_time() - started) / repeat * 1e6)
+    return times
 
-    asyncio.run(measure())
+
+def cpu_per_call(calls: Mapping[str, Call], *, rounds: int, repeat: int) -> dict[str, float]:
+    """Return the median CPU microseconds per call of each candidate, taken in interleaved rounds."""
+    times = asyncio.run(cpu_of_rounds(calls, rounds=rounds, repeat=repeat))
     return {name: statistics.median(values) for name, values in times.items()}
