@@ -7,11 +7,16 @@ import signal
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 import antwort
 from benchmarks.attacks import attacks_rows
 from benchmarks.dispatch import dispatch_rows
+from benchmarks.endurance import METHOD as ENDURANCE_METHOD
+from benchmarks.endurance import endurance_rows
 from benchmarks.file_search import file_search_rows
+from benchmarks.growth import METHOD as GROWTH_METHOD
+from benchmarks.growth import growth_rows
 from benchmarks.http_libraries import METHOD as HTTP_METHOD
 from benchmarks.http_libraries import http_rows
 from benchmarks.measure import BenchmarkError, Row
@@ -24,6 +29,8 @@ class Options:
 
     full: bool
     rounds: int
+    seconds: float
+    plot: Path | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +49,8 @@ PARTS = {
     "gateway": Part(lambda options: gateway_rows(full=options.full, rounds=options.rounds), METHOD),
     "http": Part(lambda options: http_rows(full=options.full, rounds=options.rounds), HTTP_METHOD),
     "file_search": Part(lambda options: file_search_rows(full=options.full)),
+    "growth": Part(lambda options: growth_rows(rounds=options.rounds, folder=options.plot), GROWTH_METHOD, slow=True),
+    "endurance": Part(lambda options: endurance_rows(seconds=options.seconds), ENDURANCE_METHOD, slow=True),
     "attacks": Part(lambda options: attacks_rows(full=options.full), slow=True),
 }
 
@@ -62,8 +71,11 @@ def main() -> int:
     parser.add_argument("--only", choices=PARTS, help="run one part")
     parser.add_argument("--rounds", type=int, help="how often all is measured in turn: 15 times, or 31 with --full")
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
+    parser.add_argument("--seconds", type=float, default=600, help="how long streams must be endured: 600")
+    parser.add_argument("--plot", type=Path, metavar="FOLDER", help="write plots of the growth into a folder")
     given = parser.parse_args()
-    options = Options(full=given.full, rounds=given.rounds or rounds_of(full=given.full))
+    rounds = given.rounds or rounds_of(full=given.full)
+    options = Options(full=given.full, rounds=rounds, seconds=given.seconds, plot=given.plot)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # the way out ends the servers
     parts = [PARTS[given.only]] if given.only else [part for part in PARTS.values() if options.full or not part.slow]
     try:

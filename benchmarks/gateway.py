@@ -8,6 +8,7 @@ ratios of each round: machines are noisy, and what happens in one round happens 
 import contextlib
 import http.client
 import json
+import resource
 import statistics
 import subprocess
 import sys
@@ -160,6 +161,12 @@ class Bench:
             self._wait_for_runs(server, asked + workload.requests)
         return report
 
+    def cost(self, server: Server, target: Target, workload: Workload) -> float:
+        """Run a workload, and return the CPU microseconds of the server per request, or per event."""
+        before = server.cpu_seconds()
+        self.run(server, target, workload)
+        return (server.cpu_seconds() - before) / (workload.requests * workload.events) * 1e6
+
     def stats(self) -> dict[str, int]:
         """Return how many completions the mock backend was asked for, and how many paced streams it has open."""
         status, answer = request(self.mock.port, "GET", "/stats", None, {})
@@ -216,6 +223,12 @@ def open_bench() -> Iterator[Bench]:
         yield Bench(cores, Path(folder), mock)
 
 
+def raise_limit() -> None:
+    """Let this process, and the servers it starts, open as many files as they may: a stream is two of a proxy."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+
+
 def request(port: int, method: str, path: str, body: str | None, headers: Mapping[str, str]) -> tuple[int, str]:
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
     with contextlib.closing(connection):
@@ -259,11 +272,9 @@ def measure_costs(bench: Bench, targets: Sequence[Target], work: Sequence[Worklo
         ]
         for taken in range(-1, rounds):
             for target, server, workload in plan:
-                before = server.cpu_seconds()
-                bench.run(server, target, workload)
-                spent = (server.cpu_seconds() - before) / (workload.requests * workload.events)
+                cost = bench.cost(server, target, workload)
                 if taken >= 0:
-                    costs.setdefault((target.name, workload.name), []).append(spent * 1e6)
+                    costs.setdefault((target.name, workload.name), []).append(cost)
     return Costs(costs)
 
 

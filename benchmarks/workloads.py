@@ -3,7 +3,6 @@
 import contextlib
 import http.client
 import json
-import resource
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -24,6 +23,7 @@ from benchmarks.gateway import (
     configured_target,
     costs_beside_reference,
     open_bench,
+    raise_limit,
     reference_target,
     rows_of,
 )
@@ -234,9 +234,3 @@ def gateway_rows(*, full: bool, rounds: int) -> list[Row]:
 
 def rounds_of(*, full: bool) -> int:
     return 31 if full else 15
-
-
-def raise_limit() -> None:
-    """Let this process, and the servers it starts, open as many files as they may: a stream is two of a proxy."""
-    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))

@@ -386,7 +386,8 @@ int main(int count, char **arguments) {
     port = (uint16_t)atoi(arguments[1]);
     if (hold) wanted = connections;
     if (connections > wanted) connections = wanted;
-    if (keys && strlen(headers) + 64 < sizeof headers) strcat(headers, "Authorization: Bearer sk-000000\r\n");
+    if (keys && !strstr(headers, "Bearer sk-") && strlen(headers) + 64 < sizeof headers)
+        strcat(headers, "Authorization: Bearer sk-000000\r\n");
     target = arguments[2];
     build_request(arguments[3]);
     poller = epoll_create1(EPOLL_CLOEXEC);
