@@ -41,10 +41,10 @@ format: setup  ## let ruff mend what it can
 types: setup  ## mypy, strict, on source and tests
 	@$(BIN)/mypy
 
-bench: setup  ## measure: figures as ratios taken in one run
+bench: setup  ## measure: ratios taken in one run; make bench ARGS="--only gateway"
 	@$(BIN)/python -m benchmarks $(ARGS)
 
-bench-full: setup  ## the same with the large counts
+bench-full: setup  ## the same with more rounds, growth, endurance and attacks; takes an hour
 	@$(BIN)/python -m benchmarks --full $(ARGS)
 
 docs: setup  ## regenerate the generated parts of docs/ and README.md

@@ -101,7 +101,7 @@ def events_growth(bench: Bench, sizes: Sequence[int], rounds: int) -> Growth:
     ]
     costs = measure_costs(bench, [_new(bench, "events")], work, rounds=rounds)
     series = [_series(kind, sizes, costs, [("antwort", f"{kind}, {size}") for size in sizes]) for kind in kinds]
-    return Growth("events", "A streamed response", "events per response", series, LINEAR)
+    return Growth("events", "CPU time of a streamed response", "events per response", series, LINEAR)
 
 
 def history_growth(bench: Bench, sizes: Sequence[int], rounds: int) -> Growth:
@@ -110,7 +110,7 @@ def history_growth(bench: Bench, sizes: Sequence[int], rounds: int) -> Growth:
     work = [Workload(f"after {size}", body, max(8, 16_000 // (size + 80)), prepare=history(size)) for size in sizes]
     costs = measure_costs(bench, [_new(bench, "history")], work, rounds=rounds)
     series = _series("previous_response_id", sizes, costs, [("antwort", one.name) for one in work])
-    return Growth("history", "A request that goes on from others", "turns before", [series], LINEAR)
+    return Growth("history", "CPU time of a request that goes on from others", "turns before", [series], LINEAR)
 
 
 def functions_growth(bench: Bench, sizes: Sequence[int], rounds: int) -> Growth:
@@ -126,7 +126,7 @@ def functions_growth(bench: Bench, sizes: Sequence[int], rounds: int) -> Growth:
         _series("registered, all offered", sizes, costs, [(target.name, plain.name) for target in registered]),
         _series("of the client", sizes, costs, [("antwort", one.name) for one in brought]),
     ]
-    return Growth("functions", "A request with functions", "functions", series, LINEAR)
+    return Growth("functions", "CPU time of a request with functions", "functions", series, LINEAR)
 
 
 def responses_growth(bench: Bench, sizes: Sequence[int], rounds: int) -> Growth:
@@ -150,7 +150,7 @@ def responses_growth(bench: Bench, sizes: Sequence[int], rounds: int) -> Growth:
                 points[name].append((float(size), statistics.median(costs)))
             count += stored.requests * rounds
     series = [Series(name, values) for name, values in points.items()]
-    return Growth("responses", "A request beside stored responses", "stored responses", series, FLAT)
+    return Growth("responses", "CPU time of a request beside stored responses", "stored responses", series, FLAT)
 
 
 def tenants_growth(bench: Bench, sizes: Sequence[int], rounds: int) -> Growth:
@@ -168,7 +168,7 @@ def tenants_growth(bench: Bench, sizes: Sequence[int], rounds: int) -> Growth:
     work = [Workload(f"{size} tenants", body, max(400, size), keys=size) for size in sizes]
     costs = measure_costs(bench, targets, work, rounds=rounds)
     series = _series("stored", sizes, costs, [(target.name, target.name) for target in targets])
-    return Growth("tenants", "A request of one of many tenants", "tenants, each with a key", [series], FLAT)
+    return Growth("tenants", "CPU time of a request of one of many tenants", "tenants, each with a key", [series], FLAT)
 
 
 def _new(bench: Bench, name: str) -> Target:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from xml.sax.saxutils import escape
 
 WIDTH, HEIGHT = 640, 340
-LEFT, RIGHT, TOP, BOTTOM = 76, 620, 58, 284
+LEFT, RIGHT, TOP, BOTTOM = 76, 604, 58, 284
 INK = "#7d8590"
 COLOURS = ("#3b82f6", "#e0823d", "#3fa266")
 STYLE = f"""\
@@ -40,7 +40,7 @@ class Plot:
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """Whole decades of numbers, laid out between two places."""
+    """Whole decades of numbers, two of them at least, laid out between two places."""
 
     low: int
     high: int
@@ -50,7 +50,7 @@ class Axis:
     @classmethod
     def of(cls, values: Sequence[float], start: float, end: float) -> "Axis":
         low, high = math.floor(math.log10(min(values)) + 1e-9), math.ceil(math.log10(max(values)) - 1e-9)
-        return cls(low, max(high, low + 1), start, end)
+        return cls(low, max(high, low + 2), start, end)
 
     def place(self, value: float) -> float:
         share = (math.log10(value) - self.low) / (self.high - self.low)

@@ -78,7 +78,7 @@ def own_workloads(*, scale: float = 1) -> list[Workload]:
     call = {**ASK, "model": "call", "tools": [CALCULATE]}
     background = {**ASK, "model": "json", "store": True, "background": True}
     work = [
-        Workload(OVER_WEBSOCKET, socket, 160, None, BURST, against=BURST_EVENT, websocket=True),
+        Workload(OVER_WEBSOCKET, socket, 400, None, BURST, against=BURST_EVENT, websocket=True),
         _request("background run", 120, body=background),
         _request("two turns with one call", 200, 5.5, body=call),
         _request("two turns with one call, stored", 200, body={**call, "store": True}),
