@@ -25,7 +25,7 @@ from antwort.functions.output import described
 from antwort.functions.provider import Services
 from antwort.functions.registry import Factory
 from antwort.functions.spec import Offer
-from antwort.observability import AuditLog, LoopWatchdog, Metrics, Redactor, tracer
+from antwort.observability import AuditLog, LoopWatchdog, Metrics, MetricsPage, Redactor, tracer
 from antwort.outbound import Outbound
 from antwort.runs.limits import TenantLimits
 from antwort.runs.local import LocalRuns
@@ -38,8 +38,10 @@ from antwort.server.sockets.websocket import WebSockets
 from antwort.storage.forwarding import LimitedRecords
 from antwort.storage.opening import ProviderStorage, open_configured, open_on_demand, open_temporary
 from antwort.storage.retention import Sweeper
+from antwort.storage.urls import why_one_process
 from antwort.wire.requests import decode_create
 from antwort.wire.responses import ResponseObject
+from antwort.workers.peers import Peers
 
 logger = logging.getLogger(__name__)
 
@@ -49,7 +51,7 @@ class Antwort:
 
     `functions` and `providers` given in code come before those of the configuration, to which `factories` add types.
     Use it as an async context manager, or hand `asgi()` to any ASGI server, which starts and stops it through the
-    lifespan protocol.
+    lifespan protocol. `peers` are the processes of the server, if there are several that share its database.
     """
 
     def __init__(
@@ -61,9 +63,11 @@ class Antwort:
         factories: Mapping[str, Factory] | None = None,
         backend: str | ModelBackend | None = None,
         executors: Iterable[ToolExecutor] = (),
+        peers: Peers | None = None,
     ) -> None:
         self.loaded = config if isinstance(config, LoadedConfig) else LoadedConfig(config or Config())
         self.config = self.loaded.config
+        self._peers = peers or Peers()
         self.metrics = Metrics(antwort.__version__)
         self.state = ServerState()
         self.router, self.state.model, self.model_description = choose_models(self.config, backend)
@@ -95,6 +99,8 @@ class Antwort:
             for provider, offer in configured:
                 self._register(provider, offer)
             self._check_agents()
+            if self.config.server.workers > 1:
+                self._check_workers(made)
         except BaseException:
             self._audit.close()
             raise
@@ -167,6 +173,15 @@ class Antwort:
                         f"{key}: there is no function '{function}'{hint}", where=given_at(self.loaded, key)
                     )
 
+    def _check_workers(self, providers: Iterable[FunctionProvider]) -> None:
+        """Refuse several processes where something belongs to one."""
+        reasons = {"storage.url": why_one_process(self.config)}
+        reasons |= {f"providers.{made.name}": getattr(made, "one_process", None) for made in providers}
+        for key, reason in reasons.items():
+            if reason is not None:
+                given = given_at(self.loaded, "server.workers")
+                raise ConfigError(f"server.workers: only one is possible with {key}: {reason}", where=given)
+
     async def start(self, *, recover: bool = True, scratch: bool = False) -> None:
         """Open the store, start every provider, and take up what was left undone; what fails is a ConfigError.
 
@@ -196,11 +211,13 @@ class Antwort:
                 sealer=await asyncio.to_thread(self._sealer),
                 check_url=self.outbound.check,
             )
-            self.runs = LocalRuns(self.engine, limits)
+            self.runs = LocalRuns(self.engine, limits, self._peers)
             parts = self._parts()
             self._http, self._websockets = build_asgi(parts), build_websockets(parts)
+            self._peers.open()
+            opened.callback(self._peers.close)
             recovered = await self.runs.recover() if recover else 0
-            if recover:
+            if recover and self._peers.number == 0:  # one is enough
                 settings = self.config.storage
                 self._sweeper = Sweeper(storage.store, settings.keep, settings.sweep, self.metrics)
                 self._sweeper.start()
@@ -258,8 +275,9 @@ class Antwort:
             config=self.config,
             registry=self.registry,
             logins=Logins(self.chain, self.config.auth.max_failures),
-            limiter=RateLimiter(limits.per_key, limits.per_tenant),
+            limiter=RateLimiter(limits.per_key, limits.per_tenant, peers=self._peers),
             metrics=self.metrics,
+            metrics_page=MetricsPage(self.metrics, self._peers),
             refusals=self._refusals,
             state=self.state,
             engine=self.engine,

@@ -35,6 +35,7 @@ LAYERS = (
     ("context",),
     ("scopes",),
     ("http_client",),
+    ("workers",),
     ("concurrency",),
     ("foreign_text",),
     ("errors",),

@@ -33,6 +33,7 @@ def test_the_defaults_are_those_the_documentation_promises() -> None:
         "server": {
             "host": "127.0.0.1",
             "port": 8080,
+            "workers": 1,
             "max_body_bytes": 32 * 1024 * 1024,
             "max_bodies_bytes": 256 * 1024 * 1024,
             "max_values": 150_000,

@@ -69,6 +69,14 @@ def test_a_json_line_has_time_level_logger_message_and_extras(lines: io.StringIO
     }
 
 
+def test_each_line_of_a_worker_has_its_number() -> None:
+    for kind, shown in (("json", '"worker": 3'), ("console", "worker=3")):
+        stream = io.StringIO()
+        configure_logging("info", kind, stream, worker=3)  # type: ignore[arg-type]
+        log.info("hello")
+        assert shown in stream.getvalue()
+
+
 def test_a_console_line_can_be_read_at_a_glance(console: io.StringIO) -> None:
     with bind_log_context(request_id="req_1"):
         log.info("took %d ms", 12, extra={"path": "/x", "note": "two words", "empty": "", "size": 3, "none": None})

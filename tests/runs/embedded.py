@@ -19,6 +19,7 @@ from antwort.server.sse import DONE, frame
 from antwort.testing import LintedStream, ScriptedBackend, Turn, lint_response, lint_stream
 from antwort.types import JSON
 from antwort.wire.requests import decode_create
+from antwort.workers.peers import Peers
 
 TENANT = ANONYMOUS_TENANT
 SEARCH = Hosted(
@@ -99,12 +100,13 @@ async def embedded(
     folder: Path,
     steps: Iterable[Turn | str],
     functions: Iterable[Callable[..., Any] | FunctionSpec] = (),
+    peers: Peers | None = None,
     **config: Any,
 ) -> AsyncIterator[Embedded]:
     """Start an app on a data folder; the end of the block stops it and leaves its runs where they are."""
     model = ScriptedBackend(steps)
     settings = Config.model_validate({"data_dir": folder, "providers": {}, **config})
-    async with asyncio.timeout(120), Antwort(settings, functions=functions, backend=model) as app:
+    async with asyncio.timeout(120), Antwort(settings, functions=functions, backend=model, peers=peers) as app:
         yield Embedded(app, model)
     assert app.runs.idle
     assert model.script.failures == []

@@ -138,6 +138,10 @@ class ServerProcess:
         assert self._process is not None
         return self._process.pid
 
+    def children(self) -> list[int]:
+        """Return the processes that it has started and that run."""
+        return [int(pid) for pid in Path(f"/proc/{self.pid}/task/{self.pid}/children").read_text().split()]
+
     @property
     def errors(self) -> str:
         """What it wrote to its log, all starts together."""

@@ -1,5 +1,6 @@
 """Rate limits: a bucket of requests per credential and one per tenant, refilled steadily."""
 
+import json
 import math
 import time
 from collections import OrderedDict
@@ -9,9 +10,12 @@ from dataclasses import dataclass
 from antwort.config import RateConfig
 from antwort.context import Principal
 from antwort.errors import RateLimitError
+from antwort.workers.peers import Peers
 
 NOTHING: Mapping[str, str] = {}
 MAX_BUCKETS = 100_000
+_TAKEN = "request"
+"""What workers tell each other: the owners of the buckets of a request."""
 EPSILON = 1e-6
 """Seconds given away so that rounding never costs a request."""
 
@@ -80,7 +84,8 @@ class _Buckets:
 class RateLimiter:
     """Count requests against the limits of their credential and of their tenant; without limits, do nothing.
 
-    A bucket holds `burst` requests, by default as many as a minute brings. Use it from one event loop.
+    A bucket holds `burst` requests, by default as many as a minute brings. Use it from one event loop. Workers of one
+    server tell each other what they took.
     """
 
     def __init__(
@@ -90,13 +95,16 @@ class RateLimiter:
         clock: Callable[[], float] = time.monotonic,
         *,
         capacity: int = MAX_BUCKETS,
+        peers: Peers | None = None,
     ) -> None:
         self._clock = clock
+        self._peers = peers or Peers()
         self._buckets = [
             _Buckets(kind, owner, config.requests_per_minute, config.burst or config.requests_per_minute, capacity)
             for kind, owner, config in (("credential", _credential, per_key), ("tenant", _tenant, per_tenant))
             if config.requests_per_minute is not None
         ]
+        self._peers.hear(_TAKEN, self._count_elsewhere)
 
     def __len__(self) -> int:
         """Return the number of buckets that are not full."""
@@ -119,8 +127,17 @@ class RateLimiter:
             outcomes.append((buckets, owner, outcome))
         for buckets, owner, outcome in outcomes:
             buckets.take(owner, outcome.full_at, now)
+        if self._peers.count > 1:
+            self._peers.tell(_TAKEN, json.dumps([owner for _, owner, _ in outcomes]))
         tightest, _, outcome = min(outcomes, key=lambda item: item[2].remaining)
         return tightest.headers(outcome.remaining, outcome.full_at - now)
+
+    def _count_elsewhere(self, told: str) -> None:
+        """Count a request that another worker has taken."""
+        now = self._clock()
+        for buckets, owner in zip(self._buckets, json.loads(told), strict=True):
+            known = tuple(owner) if isinstance(owner, list) else owner
+            buckets.take(known, buckets.peek(known, now).full_at, now)
 
 
 def _credential(principal: Principal) -> Hashable:

@@ -2,7 +2,7 @@
 
 import asyncio
 import os
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import click
 
@@ -10,6 +10,7 @@ from antwort.app import Antwort
 from antwort.backends.detection import find_backend
 from antwort.cli.options import setting
 from antwort.config import BackendConfig, LoadedConfig
+from antwort.workers.peers import Peers
 
 NAME = "default"
 """The name of a backend that the configuration does not name."""
@@ -30,21 +31,34 @@ probe_option = click.option(
 )
 
 
-def app_with_model(loaded: LoadedConfig, *, probe: bool, own_port: int | None = None) -> Antwort:
-    """Build the app; if no model server is configured, look for one before the demo model has to answer.
+@dataclass(frozen=True, slots=True)
+class ModelChoice:
+    """A configuration with whoever answers."""
+
+    loaded: LoadedConfig
+    label: str | None = None
+    """What to say about a model server that was found."""
+
+    def app(self, peers: Peers | None = None) -> Antwort:
+        """Build the app."""
+        app = Antwort(self.loaded, peers=peers)
+        app.model_description = self.label or app.model_description
+        return app
+
+
+def choose_model(loaded: LoadedConfig, *, probe: bool, own_port: int | None = None) -> ModelChoice:
+    """Settle who answers; if no model server is configured, look for one before the demo model has to.
 
     `own_port` is where the app will listen: it is not its own model server.
     """
     backends = loaded.config.backends
     if loaded.origin(f"backends.{NAME}.url").kind == "flag":
         # The first one is asked for models nobody claims, and the flag was given for this very call.
-        return Antwort(_with_backends(loaded, {NAME: backends[NAME], **backends}))
+        return ModelChoice(_with_backends(loaded, {NAME: backends[NAME], **backends}))
     found = None if backends or not probe else asyncio.run(find_backend(os.environ, own_port=own_port))
     if found is None:
-        return Antwort(loaded)
-    app = Antwort(_with_backends(loaded, {NAME: found.config}))
-    app.model_description = found.label
-    return app
+        return ModelChoice(loaded)
+    return ModelChoice(_with_backends(loaded, {NAME: found.config}), found.label)
 
 
 def _with_backends(loaded: LoadedConfig, backends: dict[str, BackendConfig]) -> LoadedConfig:

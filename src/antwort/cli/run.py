@@ -11,7 +11,7 @@ import click
 
 from antwort.cli.chat import Chat
 from antwort.cli.clients import LocalClient, RemoteClient, ResponseClient
-from antwort.cli.model import app_with_model, backend_option, probe_option
+from antwort.cli.model import backend_option, choose_model, probe_option
 from antwort.cli.options import config_options, json_option, load
 from antwort.cli.output import Misuse
 from antwort.cli.terminal import (
@@ -143,6 +143,6 @@ def _started(runner: asyncio.Runner, client: ResponseClient) -> Iterator[None]:
 
 
 def _in_process(loaded: LoadedConfig, functions: Sequence[str], *, probe: bool, scratch: bool) -> ResponseClient:
-    app = app_with_model(loaded, probe=probe)
+    app = choose_model(loaded, probe=probe).app()
     configure_logging("error", "console", redactor=app.redactor)  # what fails is told in one line
     return LocalClient(app, functions, scratch=scratch)

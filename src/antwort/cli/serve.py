@@ -16,12 +16,14 @@ import antwort
 from antwort.app import Antwort
 from antwort.auth import allowed_hosts, check_bind
 from antwort.cli.event_loop import StuckLoop, run_contained
-from antwort.cli.model import app_with_model, backend_option, probe_option
+from antwort.cli.model import ModelChoice, backend_option, choose_model, probe_option
 from antwort.cli.options import configured, setting
 from antwort.concurrency.contained_tasks import end_tasks
 from antwort.config import LoadedConfig
+from antwort.errors import ConfigError
 from antwort.observability import configure_logging
-from antwort.server.serve import bind, raise_limit, running_server, url_of
+from antwort.server.serve import bind, bind_many, raise_limit, running_server, url_of
+from antwort.workers.supervisor import Supervisor, Worker
 
 logger = logging.getLogger(__name__)
 
@@ -29,6 +31,7 @@ logger = logging.getLogger(__name__)
 @click.command()
 @setting("--host", "server.host", help="Address to listen on.")
 @setting("--port", "server.port", type=int, help="Port to listen on; 0 picks a free one.")
+@setting("--workers", "server.workers", type=int, help="Processes that answer; more than one need PostgreSQL.")
 @setting(
     "--allow-anonymous",
     "server.allow_anonymous",
@@ -59,19 +62,56 @@ def serve(loaded: LoadedConfig, *, no_probe: bool) -> None:
     llama.cpp on this machine. If there is none, the built-in demo model answers.
     """
     config = loaded.config
-    logs = config.observability
-    configure_logging(logs.log_level, logs.log_format)
+    configure_logging(config.observability.log_level, config.observability.log_format)
     check_bind(config)
     raise_limit()
-    app = app_with_model(_guarded(loaded), probe=not no_probe, own_port=config.server.port)
-    configure_logging(logs.log_level, logs.log_format, redactor=app.redactor)  # now the secrets of providers are known
-    with (
-        bind(config.server.host, config.server.port) as sock,
-        asyncio.Runner(loop_factory=_fastest_loop()) as runner,
-    ):
+    choice = choose_model(_guarded(loaded), probe=not no_probe, own_port=config.server.port)
+    if config.server.workers == 1:
+        _serve_alone(choice)
+        return
+    if not sys.platform.startswith("linux"):
+        raise ConfigError("server.workers: more than one need Linux, which spreads connections over them")
+    listeners = bind_many(config.server.host, config.server.port, config.server.workers)
+    worker = Supervisor(listeners, click.echo).run()
+    if isinstance(worker, int):
+        raise click.exceptions.Exit(worker)
+    _serve_as(choice, worker)
+
+
+def _serve_alone(choice: ModelChoice) -> None:
+    """Serve in this process."""
+    app = choice.app()
+    server = app.config.server
+    with bind(server.host, server.port) as sock:
+        _run(app, sock, lambda: click.echo(_banner(app, sock)))
+
+
+def _serve_as(choice: ModelChoice, worker: Worker) -> None:
+    """Serve in this process, as one of several."""
+    logs = choice.loaded.config.observability
+    configure_logging(logs.log_level, logs.log_format, worker=worker.peers.number)
+    app = choice.app(worker.peers)
+    with worker.listener as sock:
+        _run(app, sock, lambda: worker.tell_ready(_banner(app, sock)), worker)
+
+
+def _run(app: Antwort, sock: socket.socket, on_ready: Callable[[], None], worker: Worker | None = None) -> None:
+    """Serve until a signal comes."""
+    logs, number = app.config.observability, None if worker is None else worker.peers.number
+    # Now the secrets of providers are known.
+    configure_logging(logs.log_level, logs.log_format, redactor=app.redactor, worker=number)
+    with asyncio.Runner(loop_factory=_fastest_loop()) as runner:
         loop = runner.get_loop()
-        stuck = StuckLoop(config, loop)
-        run_contained(loop, _serve(app, sock, stuck), entered_again=stuck.listen)
+        if worker is not None:  # without the process that has the workers, nobody would stop them
+            loop.add_reader(worker.lifeline, _stop_orphan, loop, worker.lifeline)
+        stuck = StuckLoop(app.config, loop)
+        run_contained(loop, _serve(app, sock, stuck, on_ready), entered_again=stuck.listen)
+
+
+def _stop_orphan(loop: asyncio.AbstractEventLoop, lifeline: int) -> None:
+    loop.remove_reader(lifeline)
+    logger.error("the process that has the workers is gone; this one stops")
+    signal.raise_signal(signal.SIGTERM)
 
 
 def _guarded(loaded: LoadedConfig) -> LoadedConfig:
@@ -89,13 +129,13 @@ def _fastest_loop() -> Callable[[], asyncio.AbstractEventLoop] | None:
     return uvloop.new_event_loop
 
 
-async def _serve(app: Antwort, sock: socket.socket, stuck: StuckLoop) -> None:
+async def _serve(app: Antwort, sock: socket.socket, stuck: StuckLoop, on_ready: Callable[[], None]) -> None:
     """Start, serve until a signal comes, and close. A signal while starting ends the start."""
     loop = asyncio.get_running_loop()
     server = running_server(
         app.asgi(),
         app.config.server,
-        on_ready=lambda: _announce(app, sock),
+        on_ready=on_ready,
         on_stop=app.stopping,
         signals=False,
     )
@@ -160,7 +200,7 @@ def _spare_the_collector() -> None:
     gc.set_threshold(20_000, 2, 1_000)
 
 
-def _announce(app: Antwort, sock: socket.socket) -> None:
+def _banner(app: Antwort, sock: socket.socket) -> str:
     providers = [registration.name for registration in app.registry.registrations()]
     functions = len(app.registry.list())
     lines = (
@@ -170,6 +210,7 @@ def _announce(app: Antwort, sock: socket.socket) -> None:
         f"  auth           {app.chain.describe()}",
         f"  functions      {functions} ({', '.join(providers) or 'no providers'})",
         f"  data           {app.config.data_dir}",
+        *([f"  workers        {app.config.server.workers}"] if app.config.server.workers > 1 else []),
         f"Listening on {url_of(sock)}",
     )
-    click.echo("\n".join(lines))
+    return "\n".join(lines)

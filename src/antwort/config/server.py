@@ -112,6 +112,9 @@ class ServerConfig(Settings):
 
     host: str = Field(default="127.0.0.1", min_length=1, description="Address to listen on.")
     port: int = Field(default=8080, ge=0, le=65535, description="Port to listen on; 0 picks a free one.")
+    workers: PositiveInt = Field(
+        default=1, description="Processes that answer, each on a processor of its own; more than one need PostgreSQL."
+    )
     max_body_bytes: ByteSize = Field(
         default=ByteSize(32 * 1024**2), gt=0, description="Largest request body taken, such as 32MiB."
     )

@@ -239,6 +239,15 @@ class Provider(Generic[S]):
         return ()
 
     @property
+    def one_process(self) -> str | None:
+        """Why only one process at a time can have this provider, and the cure; None if several can.
+
+        Override it if the provider keeps something to itself, such as files that it has open: a server with several
+        workers does not start then, and says why.
+        """
+        return None
+
+    @property
     def services(self) -> Services:
         """What the app gives the provider: an HTTP client, a place in its database, a folder."""
         if self._services is None:

@@ -3,6 +3,7 @@
 from antwort.observability.audit import AuditLog
 from antwort.observability.logs import bind_log_context, bind_tenant, configure_logging, log_context, reset_logging
 from antwort.observability.metrics import DURATION_BUCKETS, Metrics
+from antwort.observability.metrics_page import MetricsPage
 from antwort.observability.redaction import Redactor, redact
 from antwort.observability.tracing import NoTracer, Span, Tracer, tracer
 from antwort.observability.watchdog import LoopWatchdog
@@ -12,6 +13,7 @@ __all__ = [
     "AuditLog",
     "LoopWatchdog",
     "Metrics",
+    "MetricsPage",
     "NoTracer",
     "Redactor",
     "Span",

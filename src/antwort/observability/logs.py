@@ -87,9 +87,10 @@ def log_context() -> Mapping[str, str]:
 class _Formatter(logging.Formatter):
     """The parts of a line, each with its secrets masked."""
 
-    def __init__(self, redactor: Redactor | None = None) -> None:
+    def __init__(self, redactor: Redactor | None = None, worker: int | None = None) -> None:
         super().__init__()
         self.redactor = redactor or Redactor()
+        self._process: Mapping[str, object] = {} if worker is None else {"worker": worker}
 
     def message(self, record: logging.LogRecord) -> str:
         try:
@@ -99,7 +100,7 @@ class _Formatter(logging.Formatter):
         return self.redactor.excerpt(text)
 
     def fields(self, record: logging.LogRecord) -> dict[str, JSONValue]:
-        found: dict[str, object] = {**log_context()}
+        found: dict[str, object] = {**self._process, **log_context()}
         found |= {name: value for name, value in vars(record).items() if name not in _STANDARD}
         found |= getattr(record, FIELDS, {})
         return {name: self.redactor.field(name, value) for name, value in found.items()}
@@ -174,11 +175,13 @@ def configure_logging(
     stream: TextIO | None = None,
     *,
     redactor: Redactor | None = None,
+    worker: int | None = None,
 ) -> None:
     """Send the logs of antwort, uvicorn and asyncio to a stream, standard error if none is given.
 
-    `auto` is `console` on a terminal and `json` elsewhere. A second call replaces the first. This changes the process's
-    logging, so it is for programs, not for libraries.
+    Each line has the number of the worker, if the process is one of several. `auto` is `console` on a terminal and
+    `json` elsewhere. A second call replaces the first. This changes the process's logging, so it is for programs, not
+    for libraries.
     """
     if level.lower() not in LEVELS:
         raise ConfigError(
@@ -189,7 +192,7 @@ def configure_logging(
     stream = stream or sys.stderr
     console = format == "console" or (format == "auto" and stream.isatty())
     handler = _Handler(stream)
-    handler.setFormatter(ConsoleFormatter(redactor) if console else JSONFormatter(redactor))
+    handler.setFormatter(ConsoleFormatter(redactor, worker) if console else JSONFormatter(redactor, worker))
     reset_logging()
     for name in _LOGGERS:
         logger = logging.getLogger(name)

@@ -114,13 +114,22 @@ class Metrics:
         except KeyError:
             raise LookupError(f"the collector {_name_of(collector)} is not registered") from None
 
+    def families(self) -> list[Metric]:
+        """Return all metrics as they are now."""
+        return list(_WithoutCreated(self.registry).collect())
+
     def render(self, accept: str | None) -> tuple[bytes, str]:
-        """Return the page and its content type: OpenMetrics if the Accept header asks for it, else the text format."""
-        try:
-            encode, content_type = choose_encoder(accept or "")
-        except TypeError:  # a version that is not a number, which prometheus_client compares with one
-            encode, content_type = generate_latest, CONTENT_TYPE_PLAIN_0_0_4
-        return encode(_WithoutCreated(self.registry)), content_type
+        """Return the page and its content type, as `rendered` does."""
+        return rendered(_WithoutCreated(self.registry), accept)
+
+
+def rendered(collector: Collector, accept: str | None) -> tuple[bytes, str]:
+    """Return a page and its content type: OpenMetrics if the Accept header asks for it, else the text format."""
+    try:
+        encode, content_type = choose_encoder(accept or "")
+    except TypeError:  # a version that is not a number, which prometheus_client compares with one
+        encode, content_type = generate_latest, CONTENT_TYPE_PLAIN_0_0_4
+    return encode(collector), content_type
 
 
 class _WithoutCreated(Collector):
@@ -144,7 +153,7 @@ class _WithoutCreated(Collector):
                 yield family
 
 
-class _Families(Collector):
+class Families(Collector):
     """Families already collected."""
 
     def __init__(self, families: Iterable[Metric]) -> None:
@@ -174,7 +183,7 @@ class _Guard(Collector):
             # A malformed sample only shows when it is written, and would then take the whole page with it.
             for accept in ("text/plain", "application/openmetrics-text"):
                 encode, _ = choose_encoder(accept)
-                encode(_Families(families))
+                encode(Families(families))
         except Exception as error:
             if type(error) is not self._failure:
                 self._failure = type(error)

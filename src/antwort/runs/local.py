@@ -1,9 +1,13 @@
-"""Background runs in this process: tasks, an event log, recovery at start."""
+"""Background runs in this process: tasks, an event log, recovery at start.
+
+Of several workers each has its own runs, by its number: whoever has the number next goes on with them. Another one only
+takes a run to cancel it, and reads its events from the store.
+"""
 
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator
 from functools import partial
 from typing import TypeVar
 
@@ -28,14 +32,18 @@ from antwort.storage.base import (
     StoredEvent,
     StoreUnavailableError,
 )
+from antwort.storage.sql.responses import WORKER
 from antwort.types import JSON
+from antwort.workers.peers import Peers
 
 T = TypeVar("T")
 
 logger = logging.getLogger(__name__)
 
 LOOK = 0.5
-"""Seconds between two looks at a run that somebody else executes."""
+"""Seconds between two looks at a run that somebody else executes; mostly that one tells when there is something new."""
+_NEWS, _TAKEN, _READER, _READER_LEFT = "news", "taken", "reader", "reader left"
+"""What workers tell each other about a run: it has new events, it was taken over, somebody reads it, or no longer."""
 PARTING = 5.0
 """Seconds to wait for a run that was cancelled to leave its function. It writes nothing any more in any case."""
 
@@ -58,11 +66,16 @@ async def _contain(response_id: str, work: Callable[[], Awaitable[None]]) -> Non
 class LocalRuns:
     """Executes background runs as tasks. A run that is cut off by the end of the process goes on at the next start."""
 
-    def __init__(self, engine: Engine, limits: TenantLimits | None = None) -> None:
+    def __init__(self, engine: Engine, limits: TenantLimits | None = None, peers: Peers | None = None) -> None:
         self.engine = engine
+        self._peers = peers or Peers()
+        self._peers.hear(_NEWS, self.wake)
+        self._peers.hear(_TAKEN, self._give_up_task)
         self.limits = limits or TenantLimits()
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._readers = Readers()
+        self._peers.hear(_READER, self._readers.come_elsewhere)
+        self._peers.hear(_READER_LEFT, self._readers.leave_elsewhere)
         self._closing = False
         self._queue = TakeoverQueue(engine.settings.parallel_recoveries)
         self._taken: dict[str, Takeover] = {}
@@ -91,7 +104,9 @@ class LocalRuns:
             "profile": plan.profile,
             "compact_only": plan.compact_only,
         }
-        log = RunLog(self.engine.store, record, self.wake)
+        if self._peers.number:
+            record.extra[WORKER] = self._peers.number
+        log = RunLog(self.engine.store, record, self._tell)
         events = Events(log.put)
         events.emit("response.created", response=plan.response)
         events.emit("response.queued", response=plan.response)
@@ -108,16 +123,16 @@ class LocalRuns:
         return accepted
 
     async def recover(self) -> int:
-        """Take up every run that is not over; return how many there were.
+        """Take up every run of this worker that is not over; return how many there were.
 
         All are claimed at once, so that nobody else writes to them any more, and go on a few at a time: a start must
         not send a model server more than it takes. The oldest come first, and last those that were taken up before and
         got no further: each alone, the fewer times the earlier.
         """
-        found = await self.engine.store.unfinished()
+        found = await self.engine.store.unfinished(self._peers.owns)
         claimed = []
         for tenant, response_id in found:
-            record = await self.engine.store.claim(tenant, response_id)
+            record = await self._claim(tenant, response_id)
             if record is not None:
                 claimed.append(Takeover(tenant, response_id, record.epoch, takeovers_of(record)))
         for takeover in sorted(claimed, key=lambda takeover: takeover.before):
@@ -135,17 +150,18 @@ class LocalRuns:
             raise not_found(response_id)
         if not record.background:
             raise BadRequestError("Cannot cancel a synchronous response.", param="response_id")
-        while (claimed := await store.claim(tenant, response_id)) is not None:
+        while (claimed := await self._claim(tenant, response_id)) is not None:
+            self._peers.tell(_TAKEN, response_id)
             await self._stop(response_id)
             self._taken.pop(response_id, None)
             try:
-                await (await StoredRun.load(self.engine, claimed, self.wake)).cancel()
+                await (await StoredRun.load(self.engine, claimed, self._tell)).cancel()
             except FencedError:  # somebody else cancels it too
                 continue
             except StoreUnavailableError as error:
                 self._start(response_id, partial(self._withdraw, tenant, response_id, error))
                 raise
-            self.wake(response_id)
+            self._tell(response_id)
             break
         return await self.engine.retrieve(tenant, response_id)
 
@@ -156,7 +172,7 @@ class LocalRuns:
         """
         store = self.engine.store
         over = False
-        with self._readers.reading(response_id):
+        with self._readers.reading(response_id), self._telling_peers(response_id):
             while True:
                 news = self._readers.news(response_id)
                 seen = after
@@ -174,8 +190,25 @@ class LocalRuns:
                     await self._wait(response_id, news)
 
     def wake(self, response_id: str) -> None:
-        """Tell readers that there is something new."""
+        """Tell readers in this process that there is something new."""
         self._readers.wake(response_id)
+
+    def _tell(self, response_id: str) -> None:
+        """Tell readers that there is something new."""
+        self.wake(response_id)
+        self._peers.tell(_NEWS, response_id)
+
+    @contextlib.contextmanager
+    def _telling_peers(self, response_id: str) -> Iterator[None]:
+        """Let whoever has a run know that it is read here."""
+        if response_id in self._tasks:
+            yield
+            return
+        self._peers.tell(_READER, response_id)
+        try:
+            yield
+        finally:
+            self._peers.tell(_READER_LEFT, response_id)
 
     def send_away(self) -> None:
         """Let the readers of runs that are not over go, because the server stops; the runs go on until `close`."""
@@ -220,9 +253,19 @@ class LocalRuns:
                 finished()
             if self._tasks.get(response_id) is task:
                 del self._tasks[response_id]
-            self.wake(response_id)
+            self._tell(response_id)
 
         task.add_done_callback(ended)
+
+    async def _claim(self, tenant: str, response_id: str) -> ResponseRecord | None:
+        return await self.engine.store.claim(tenant, response_id, worker=self._peers.number)
+
+    def _give_up_task(self, response_id: str) -> None:
+        """Stop to work on a run that another worker has taken: what is written of it is refused already."""
+        task = self._tasks.get(response_id)
+        if task is not None:
+            self._taken.pop(response_id, None)
+            task.cancel()
 
     async def _stop(self, response_id: str) -> None:
         task = self._tasks.get(response_id)
@@ -340,8 +383,8 @@ class LocalRuns:
         looks = pauses()
         while True:
             try:
-                record = record or await self.engine.store.claim(tenant, response_id)
-                return None if record is None else await use(await StoredRun.load(self.engine, record, self.wake))
+                record = record or await self._claim(tenant, response_id)
+                return None if record is None else await use(await StoredRun.load(self.engine, record, self._tell))
             except FencedError:
                 return None
             except StoreUnavailableError as error:

@@ -12,6 +12,8 @@ class Readers:
     def __init__(self) -> None:
         self._news: dict[str, asyncio.Event] = {}
         self._reading: Counter[str] = Counter()
+        self._elsewhere: Counter[str] = Counter()
+        """Readers in other workers, of runs that are told."""
         self._told: dict[str, Callable[[bool], None]] = {}
 
     @property
@@ -42,6 +44,21 @@ class Readers:
             yield
         finally:
             del self._told[response_id]
+            self._elsewhere.pop(response_id, None)
+
+    def come_elsewhere(self, response_id: str) -> None:
+        """Take note that somebody reads a run in another worker; one who dies there is taken for a reader for ever."""
+        if response_id in self._told:
+            self._elsewhere[response_id] += 1
+            self._tell(response_id)
+
+    def leave_elsewhere(self, response_id: str) -> None:
+        """Take note that such a reader has left."""
+        if response_id in self._elsewhere:
+            self._elsewhere[response_id] -= 1
+            if not self._elsewhere[response_id]:
+                del self._elsewhere[response_id]
+            self._tell(response_id)
 
     def news(self, response_id: str) -> asyncio.Event:
         """Return what is set when there is something new about a run after this."""
@@ -61,4 +78,4 @@ class Readers:
     def _tell(self, response_id: str) -> None:
         tell = self._told.get(response_id)
         if tell is not None:
-            tell(response_id in self._reading)
+            tell(response_id in self._reading or response_id in self._elsewhere)

@@ -10,7 +10,7 @@ from antwort.backends import ModelRouter
 from antwort.config import Config
 from antwort.engine.engine import Engine
 from antwort.functions import FunctionRegistry
-from antwort.observability import Metrics
+from antwort.observability import Metrics, MetricsPage
 from antwort.runs.local import LocalRuns
 from antwort.server.body_limit import BodyBudget, BodyLimit
 from antwort.server.conversations import ConversationEndpoints
@@ -44,6 +44,7 @@ class Parts:
     logins: Logins
     limiter: RateLimiter
     metrics: Metrics
+    metrics_page: MetricsPage
     refusals: Refusals
     state: ServerState
     engine: Engine
@@ -72,7 +73,7 @@ def build_asgi(parts: Parts) -> ASGIApp:
         ).routes(),
     ]
     readiness = Readiness(parts.state, engine.store)
-    endpoints = ServerEndpoints(server, parts.registry, parts.metrics, parts.state, readiness=readiness, api=api)
+    endpoints = ServerEndpoints(server, parts.registry, parts.metrics_page, parts.state, readiness=readiness, api=api)
     routes = endpoints.routes()
     parts.registry.reserve(routes)
 

@@ -10,7 +10,7 @@ from starlette.responses import Response
 import antwort
 from antwort.config import ServerConfig
 from antwort.functions import FunctionRegistry
-from antwort.observability import Metrics
+from antwort.observability import MetricsPage
 from antwort.scopes import ADMIN, FUNCTIONS_CALL, METRICS
 from antwort.server.description import examples
 from antwort.server.description.openapi import OWN, openapi
@@ -72,7 +72,7 @@ class ServerEndpoints:
         self,
         config: ServerConfig,
         registry: FunctionRegistry,
-        metrics: Metrics,
+        metrics: MetricsPage,
         state: ServerState,
         *,
         readiness: Readiness,
@@ -121,7 +121,7 @@ class ServerEndpoints:
 
     async def metrics(self, request: Request) -> Response:
         """Expose the metrics for Prometheus."""
-        body, content_type = self._metrics.render(request.headers.get("accept"))
+        body, content_type = await self._metrics.render(request.headers.get("accept"))
         return Response(body, headers={"content-type": content_type})
 
     async def openapi(self) -> dict[str, Any]:

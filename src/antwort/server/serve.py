@@ -49,12 +49,14 @@ _TICKS = 10
 """How many ticks of the server, ten in a second, are between two sweeps."""
 
 
-def bind(host: str, port: int) -> socket.socket:
-    """Open a listening socket; port 0 takes a free one."""
+def bind(host: str, port: int, *, shared: bool = False) -> socket.socket:
+    """Open a listening socket; port 0 takes a free one. A port that is shared can be bound again by the same user."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     sock = socket.socket(family)
     try:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if shared:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         sock.bind((host.strip("[]"), port))
         sock.listen(2048)  # now, so that a second server on the same port fails here and not later
     except (OSError, OverflowError) as error:
@@ -63,6 +65,13 @@ def bind(host: str, port: int) -> socket.socket:
         raise ConfigError(f"cannot listen on {host}:{port}: {reason}; choose another with --host and --port") from error
     sock.set_inheritable(True)
     return sock
+
+
+def bind_many(host: str, port: int, count: int) -> list[socket.socket]:
+    """Open listening sockets on one port, over which the kernel spreads connections; port 0 takes a free one."""
+    with bind(host, port) as sock:  # nobody else has it: a shared port would let a second server take half of it
+        port = sock.getsockname()[1]
+    return [bind(host, port, shared=True) for _ in range(count)]
 
 
 def url_of(sock: socket.socket) -> str:

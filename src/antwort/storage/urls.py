@@ -21,6 +21,13 @@ def is_postgres(url: str) -> bool:
     return url.partition(":")[0] in _POSTGRESQL
 
 
+def why_one_process(config: Config) -> str | None:
+    """Return why only one process can serve with the configured database, and the cure; None if several can."""
+    if is_postgres(database_url(config)):
+        return None
+    return "a SQLite database is for one process; use PostgreSQL, or leave out --workers"
+
+
 def postgres_module() -> ModuleType:
     """Return the module for PostgreSQL, which is only imported where it is used; raise ConfigError without a driver."""
     try:

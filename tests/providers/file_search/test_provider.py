@@ -92,3 +92,9 @@ def test_the_start_does_not_wait_for_the_vector_database(tmp_path: Path) -> None
             return app.registry.get("file_search") is not None
 
     assert asyncio.run(start())
+
+
+@pytest.mark.parametrize(("settings", "alone"), [({}, True), ({"vector_backend": "qdrant"}, False)])
+def test_only_the_embedded_database_is_for_one_process(settings: dict[str, Any], alone: bool) -> None:
+    reason = FileSearch.from_settings(settings).one_process
+    assert (reason is not None) == alone

@@ -94,6 +94,16 @@ class FileSearch(VectorStoreRoutes):
         self._given = backend, embedding
         self._now = now
 
+    @property
+    @override
+    def one_process(self) -> str | None:
+        if self._given[0] is not None or self.settings.vector_backend != "embedded":
+            return None
+        return (
+            "the embedded vector database belongs to one process; "
+            "set 'vector_backend' to qdrant or pgvector, or leave out --workers"
+        )
+
     @override
     async def lifespan(self) -> AsyncIterator[None]:
         backend, embedding = self._given

@@ -3,7 +3,7 @@
 Every statement names the tenant. The drivers compile a text once and keep it, as long as the text is the same.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from antwort.errors import NotFoundError
 from antwort.storage.base import (
@@ -77,7 +77,7 @@ _CLAIM = """
     UPDATE responses SET epoch = epoch + 1
     WHERE id = ? AND tenant = ? AND status IN ('queued', 'in_progress')"""
 _UNFINISHED = """
-    SELECT tenant, id FROM responses WHERE background AND status IN ('queued', 'in_progress')
+    SELECT tenant, id, extra FROM responses WHERE background AND status IN ('queued', 'in_progress')
     ORDER BY created_at, number"""
 _POSITION = "SELECT created_at, number FROM responses WHERE id = ? AND tenant = ?"
 _FIRST, _LAST = (-(2**63), 0), (2**63 - 1, 2**63 - 1)
@@ -93,6 +93,10 @@ _OUTPUT_ASCENDING = f"""
     SELECT response_id, {ENTRY} FROM entries WHERE response_id IN (SELECT id {_UPWARDS}) {_SHOWN}"""  # noqa: S608
 _OUTPUT_DESCENDING = f"""
     SELECT response_id, {ENTRY} FROM entries WHERE response_id IN (SELECT id {_DOWNWARDS}) {_SHOWN}"""  # noqa: S608
+
+
+WORKER = "worker"
+"""Under this key the extra of a run has the number of the worker that it belongs to, if that is not 0."""
 
 
 class ResponseStore(Transactions):
@@ -211,10 +215,18 @@ class ResponseStore(Transactions):
         database.execute(_NOTE, (encoded({**decoded(row[0]), **extra}), response_id, tenant, epoch))
 
     @writes
-    def claim(self, database: Database, tenant: str, response_id: str) -> ResponseRecord | None:
-        """Raise the epoch of an unfinished response and return it: now only the claimer writes. None if it is over."""
-        claimed = database.execute(_CLAIM, (response_id, tenant)).rowcount
-        return _get(database, tenant, response_id) if claimed else None
+    def claim(self, database: Database, tenant: str, response_id: str, *, worker: int = 0) -> ResponseRecord | None:
+        """Raise the epoch of an unfinished response and return it: now only the claimer writes. None if it is over.
+
+        From now on it belongs to a worker of that number.
+        """
+        if not database.execute(_CLAIM, (response_id, tenant)).rowcount:
+            return None
+        record = _get(database, tenant, response_id)
+        if record is not None and worker_of(record.extra) != worker:
+            record.extra[WORKER] = worker
+            database.execute(_NOTE, (encoded(record.extra), response_id, tenant, record.epoch))
+        return record
 
     @writes
     def delete(self, database: Database, tenant: str, response_id: str) -> bool:
@@ -306,9 +318,18 @@ class ResponseStore(Transactions):
         return entry_of(row)
 
     @reads
-    def unfinished(self, database: Database) -> list[tuple[str, str]]:
-        """Return (tenant, id) of every background response that is not over, oldest first, over all tenants."""
-        return database.execute(_UNFINISHED).fetchall()
+    def unfinished(self, database: Database, belongs: Callable[[int], bool] | None = None) -> list[tuple[str, str]]:
+        """Return (tenant, id) of every background response that is not over, oldest first, over all tenants.
+
+        `belongs` is asked for the number of the worker that had it: others are left out.
+        """
+        found = database.execute(_UNFINISHED).fetchall()
+        return [(tenant, id_) for tenant, id_, extra in found if belongs is None or belongs(worker_of(decoded(extra)))]
+
+
+def worker_of(extra: JSON) -> int:
+    """Return the number of the worker that a run belongs to, by the extra of its record."""
+    return int(extra.get(WORKER, 0))
 
 
 def check_epoch(database: Database, tenant: str, response_id: str, epoch: int) -> None:

@@ -1,0 +1,243 @@
+"""The process that has the workers: it starts them, starts again who died, and passes signals on. It serves nobody.
+
+Workers are forked, so that what is imported is imported once and shared. Each has a listening socket of its own on the
+same port, over which the kernel spreads the connections evenly. All sockets stay open here as long as the server is to
+run: what arrives for a worker that has died waits for its successor, where it would be reset otherwise.
+"""
+
+import contextlib
+import gc
+import logging
+import os
+import select
+import signal
+import socket
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from antwort.workers.peers import Mailbox, Peers
+
+logger = logging.getLogger(__name__)
+
+_STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_HEARD = (*_STOPPING, signal.SIGCHLD)
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 10.0
+"""Seconds before a worker is started again that did not live long; each pause is twice the last."""
+_LONG = 30.0
+"""Seconds after which a worker has lived long: its end has nothing to do with its start."""
+_MOST_FAILURES = 5
+"""How often in a row a worker may fail to start while no other serves."""
+
+
+@dataclass(frozen=True, slots=True)
+class Worker:
+    """What a worker has from the process that started it."""
+
+    peers: Peers
+    listener: socket.socket
+    lifeline: int
+    """A handle that can be read from when that process has ended."""
+    _ready: int
+
+    def tell_ready(self, banner: str) -> None:
+        """Tell that requests are taken, and what there is to say about the server."""
+        with contextlib.suppress(OSError), os.fdopen(self._ready, "w", encoding="utf-8") as pipe:
+            pipe.write(banner)
+
+
+@dataclass(slots=True)
+class _Post:
+    """The post of one worker, which one process after the other has."""
+
+    number: int
+    listener: socket.socket
+    pid: int | None = None
+    pipe: int | None = None
+    """From where its banner is read, as long as it is not ready."""
+    banner: bytes = b""
+    ready: bool = False
+    since: float = 0.0
+    due: float | None = None
+    """When to start it again."""
+    failures: int = 0
+    """How many of its processes in a row did not live long."""
+
+
+@dataclass(slots=True)
+class Supervisor:
+    """Has a worker for each listening socket, until a signal comes. `announce` gets the banner once all are ready."""
+
+    listeners: Sequence[socket.socket]
+    announce: Callable[[str], None]
+    _posts: list[_Post] = field(init=False)
+    _mailboxes: list[Mailbox] = field(init=False)
+    _signals: list[int] = field(init=False, default_factory=list)
+    """Those that said that it should stop."""
+    _announced: bool = field(init=False, default=False)
+    _code: int = field(init=False, default=0)
+
+    def __post_init__(self) -> None:
+        self._posts = [_Post(number, listener) for number, listener in enumerate(self.listeners)]
+        self._mailboxes = [Mailbox() for _ in self.listeners]
+
+    def run(self) -> Worker | int:
+        """Return what a worker needs, in each worker; in this process the exit code, when all have ended.
+
+        The first is alone until it is ready: it may have to make the database, and whatever is wrong with the
+        configuration is told once, by it.
+        """
+        gc.collect()
+        gc.freeze()  # what is there already stays shared: the collector would write to it
+        lifeline, alive = os.pipe()
+        self._posts[0].due = 0.0
+        with _signals_heard() as (inlet, outlet):
+            while not self._is_over():
+                for post in self._posts:
+                    if self._is_due(post) and (worker := self._start(post, lifeline)) is not None:
+                        for handle in (inlet, outlet, alive):
+                            os.close(handle)
+                        return worker
+                self._wait(inlet)
+        return self._code
+
+    def _is_over(self) -> bool:
+        return bool(self._signals) and all(post.pid is None for post in self._posts)
+
+    def _is_due(self, post: _Post) -> bool:
+        return post.due is not None and post.due <= time.monotonic() and not self._signals
+
+    # --- processes ---------------------------------------------------------------------------------------------------
+
+    def _start(self, post: _Post, lifeline: int) -> Worker | None:
+        """Start a process; return what it needs in the new one."""
+        reader, writer = os.pipe()
+        sys.stdout.flush()
+        sys.stderr.flush()
+        signal.pthread_sigmask(signal.SIG_BLOCK, _HEARD)
+        pid = os.fork()
+        if pid == 0:
+            os.setpgid(0, 0)  # Ctrl-C is for the process that has the workers, which passes it on
+            _hear_nothing()
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, _HEARD)
+            os.close(reader)
+            for other in self._posts:
+                if other is not post:
+                    other.listener.close()
+                if other.pipe is not None:
+                    os.close(other.pipe)
+            return Worker(Peers(post.number, self._mailboxes), post.listener, lifeline, writer)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, _HEARD)
+        os.close(writer)
+        post.pid, post.pipe, post.banner, post.ready = pid, reader, b"", False
+        post.since, post.due = time.monotonic(), None
+        return None
+
+    def _wait(self, inlet: int) -> None:
+        """Wait until something happens, and see to it."""
+        pipes = {post.pipe: post for post in self._posts if post.pipe is not None}
+        dues = [post.due for post in self._posts if post.due is not None]
+        seconds = max(0.0, min(dues) - time.monotonic()) if dues and not self._signals else None
+        readable, _, _ = select.select([inlet, *pipes], [], [], seconds)
+        for handle in readable:
+            if handle == inlet:
+                self._hear(os.read(inlet, 4096))
+            else:
+                self._read(pipes[handle], handle)
+
+    def _hear(self, signals: bytes) -> None:
+        for number in signals:
+            if number == signal.SIGCHLD:
+                continue
+            self._signals.append(number)
+            self._pass_on(signal.SIGTERM if number == signal.SIGHUP else number)
+        self._reap()
+
+    def _pass_on(self, number: int) -> None:
+        """Send all workers a signal; a server that is to stop takes no connections any more."""
+        for post in self._posts:
+            post.listener.close()
+            if post.pid is not None:
+                os.kill(post.pid, number)
+
+    def _read(self, post: _Post, handle: int) -> None:
+        """Read what a worker says that becomes ready; the end of it is that it is ready, or over."""
+        data = os.read(handle, 65536)
+        post.banner += data
+        if data:
+            return
+        os.close(handle)
+        post.pipe = None
+        post.ready = bool(post.banner)
+        if post.ready and not self._announced:
+            for other in self._posts:
+                if other.pid is None and other.due is None:
+                    other.due = 0.0
+            if all(other.ready for other in self._posts):
+                self._announced = True
+                self.announce(self._posts[0].banner.decode())
+
+    def _reap(self) -> None:
+        """See who has ended."""
+        for post in self._posts:
+            if post.pid is not None:
+                pid, status = os.waitpid(post.pid, os.WNOHANG)
+                if pid:
+                    self._bury(post, os.waitstatus_to_exitcode(status))
+
+    def _bury(self, post: _Post, code: int) -> None:
+        pid, post.pid = post.pid, None
+        if post.pipe is not None:
+            self._drain(post)
+        was_ready, post.ready = post.ready, False
+        if self._signals:
+            self._code = max(self._code, code if code >= 0 else 1)
+            return
+        how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"has ended with code {code}"
+        if not self._announced and not was_ready:
+            self._give_up(code, f"worker {post.number} {how} before it was ready")
+            return
+        lived_long = time.monotonic() - post.since >= _LONG
+        post.failures = 1 if lived_long and was_ready else post.failures + 1
+        if post.failures >= _MOST_FAILURES and not any(other.pid is not None for other in self._posts):
+            self._give_up(code, f"worker {post.number} {how}, as often before, and no other is left")
+            return
+        pause = 0.0 if post.failures == 1 else min(_LONGEST_PAUSE, _FIRST_PAUSE * 2.0 ** (post.failures - 2))
+        post.due = time.monotonic() + pause
+        again = f"in {pause:g} s" if pause else "at once"
+        logger.warning("worker %d, process %d, %s; it is started again %s", post.number, pid, how, again)
+
+    def _drain(self, post: _Post) -> None:
+        """Read the rest of what a worker said that has ended."""
+        while post.pipe is not None:
+            self._read(post, post.pipe)
+
+    def _give_up(self, code: int, why: str) -> None:
+        """End all: the worker has said why on standard error, unless it was killed."""
+        self._code = code if code > 0 else 1
+        self._signals.append(signal.SIGTERM)
+        self._pass_on(signal.SIGTERM)
+        if code <= 0 or self._announced:
+            logger.error("the server ends: %s", why)
+
+
+def _hear_nothing() -> None:
+    """Let signals do what they do by default."""
+    signal.set_wakeup_fd(-1)
+    for number in _HEARD:
+        signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
+
+
+@contextlib.contextmanager
+def _signals_heard() -> Iterator[tuple[int, int]]:
+    """Have signals written to a pipe, each as one byte."""
+    inlet, outlet = os.pipe()
+    os.set_blocking(outlet, False)
+    signal.set_wakeup_fd(outlet)
+    for number in _HEARD:
+        signal.signal(number, lambda *_: None)
+    try:
+        yield inlet, outlet
+    finally:
+        _hear_nothing()

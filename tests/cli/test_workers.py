@@ -1,0 +1,277 @@
+"""`antwort serve --workers`: real processes on a real PostgreSQL."""
+
+import asyncio
+import contextlib
+import json
+import os
+import re
+import select
+import signal
+import subprocess
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import httpx
+import pytest
+
+from antwort.testing import Gate, ScriptServer, turn
+
+Listening = Callable[..., tuple[subprocess.Popen[str], list[str]]]
+Process = Callable[..., subprocess.Popen[str]]
+Plugin = Callable[[str, str], None]
+Refused = Callable[..., str]
+Write = Callable[[str], Path]
+
+PATIENCE = 60.0
+REFUSED = "antwort: flag --workers: server.workers: only one is possible with"
+REQUESTS = re.compile(r'^antwort_http_requests_total\{.*path="/v1/responses".*worker="(\d)"\} (\d+)', re.MULTILINE)
+
+
+@pytest.fixture
+def two_workers(
+    listening: Listening, postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> Callable[..., tuple[subprocess.Popen[str], str]]:
+    """Start a server with two workers; return it with its URL."""
+    monkeypatch.setenv("ANTWORT_STORAGE__URL", postgres_url)
+
+    def two_workers(*arguments: str) -> tuple[subprocess.Popen[str], str]:
+        server, banner = listening("--workers", "2", *arguments)
+        return server, banner[-1].removeprefix("Listening on ")
+
+    return two_workers
+
+
+TwoWorkers = Callable[..., tuple[subprocess.Popen[str], str]]
+
+
+def workers_of(server: subprocess.Popen[str]) -> list[int]:
+    """Return the processes of the workers."""
+    return [int(pid) for pid in Path(f"/proc/{server.pid}/task/{server.pid}/children").read_text().split()]
+
+
+def wait_for_end(pid: int) -> None:
+    """Wait until a process that is not our child has ended."""
+    with contextlib.suppress(ProcessLookupError):
+        handle = os.pidfd_open(pid)
+        try:
+            assert select.select([handle], [], [], PATIENCE)[0], "it goes on"
+        finally:
+            os.close(handle)
+
+
+def served(page: str) -> dict[str, int]:
+    """Return how many responses each worker has made."""
+    counts: Counter[str] = Counter()
+    for worker, count in REQUESTS.findall(page):
+        counts[worker] += int(count)
+    return counts
+
+
+async def ask(url: str, count: int) -> list[httpx.Response]:
+    """Ask for many responses at the same time, each on a connection of its own."""
+    limits = httpx.Limits(max_connections=32, max_keepalive_connections=0)
+    async with httpx.AsyncClient(base_url=url, limits=limits, timeout=PATIENCE) as client:
+        return await asyncio.gather(
+            *(client.post("/v1/responses", json={"input": f"Hello {number}"}) for number in range(count))
+        )
+
+
+def test_all_workers_answer_on_one_port_and_stop_on_a_signal(two_workers: TwoWorkers) -> None:
+    server, url = two_workers()
+    assert len(workers_of(server)) == 2
+    answers = asyncio.run(ask(url, 60))
+    assert {answer.status_code for answer in answers} == {200}
+    ids = [answer.json()["id"] for answer in answers]
+    assert len(set(ids)) == 60
+    with httpx.Client(base_url=url, limits=httpx.Limits(max_keepalive_connections=0)) as client:
+        assert all(client.get(f"/v1/responses/{id_}").status_code == 200 for id_ in ids)  # whoever has made it
+        pages = [client.get("/metrics") for _ in range(4)]
+    for page in pages:  # whoever is asked
+        counts = served(page.text)
+        assert set(counts) == {"0", "1"}
+        assert sum(counts.values()) == 60
+    server.send_signal(signal.SIGTERM)
+    stdout, stderr = server.communicate(timeout=PATIENCE)
+    assert (server.returncode, stdout, stderr) == (0, "", "")
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+def test_a_signal_lets_requests_end_that_are_under_way(two_workers: TwoWorkers, number: int) -> None:
+    gate = Gate()
+    with ScriptServer([turn(["It is ", "done."], wait_for=gate)]) as model:
+        server, url = two_workers("--backend", model.url)
+        with httpx.stream("POST", f"{url}/v1/responses", json={"input": "Go on.", "stream": True}) as response:
+            gate.wait_reached()
+            server.send_signal(number)
+            with contextlib.suppress(httpx.TransportError):
+                while True:  # until all have heard it
+                    httpx.get(f"{url}/healthz")
+            gate.open()
+            assert b"It is done." in response.read()
+        assert server.wait(PATIENCE) == 0
+
+
+def test_a_second_interrupt_ends_it_at_once(two_workers: TwoWorkers) -> None:
+    gate = Gate()
+    with ScriptServer([turn("Never.", wait_for=gate)]) as model:
+        server, url = two_workers("--backend", model.url)
+        with (
+            contextlib.suppress(httpx.TransportError),
+            httpx.stream("POST", f"{url}/v1/responses", json={"input": "Go on.", "stream": True}),
+        ):
+            gate.wait_reached()
+            server.send_signal(signal.SIGINT)
+            server.send_signal(signal.SIGINT)
+            server.wait(PATIENCE)
+        gate.open()
+    assert server.returncode is not None
+
+
+def test_a_worker_that_is_killed_in_a_storm_is_replaced_and_the_others_go_on(two_workers: TwoWorkers) -> None:
+    server, url = two_workers("--log-level", "warning")
+    first, second = workers_of(server)
+
+    async def storm() -> list[httpx.Response | BaseException]:
+        limits = httpx.Limits(max_connections=16, max_keepalive_connections=0)
+        async with httpx.AsyncClient(base_url=url, limits=limits, timeout=PATIENCE) as client:
+            asking = [asyncio.ensure_future(client.post("/v1/responses", json={"input": "Hello"})) for _ in range(150)]
+            await asyncio.wait(asking[:30])
+            os.kill(first, signal.SIGKILL)
+            return await asyncio.gather(*asking, return_exceptions=True)
+
+    outcomes = asyncio.run(storm())
+    failures = [outcome for outcome in outcomes if isinstance(outcome, BaseException)]
+    # Those that it was answering are lost; those that waited for it are answered by its successor.
+    assert len(failures) <= 16
+    assert {type(failure) for failure in failures} <= {httpx.RemoteProtocolError, httpx.ReadError}
+    assert {outcome.status_code for outcome in outcomes if isinstance(outcome, httpx.Response)} == {200}
+    assert {answer.status_code for answer in asyncio.run(ask(url, 40))} == {200}
+    kept, new = workers_of(server)
+    assert kept == second
+    assert new != first
+    server.send_signal(signal.SIGTERM)
+    _, stderr = server.communicate(timeout=PATIENCE)
+    assert server.returncode == 0
+    messages = [json.loads(line)["message"] for line in stderr.splitlines()]
+    assert messages == [f"worker 0, process {first}, was killed by SIGKILL; it is started again at once"]
+
+
+def test_workers_do_not_outlive_the_process_that_has_them(two_workers: TwoWorkers) -> None:
+    server, _ = two_workers()
+    workers = workers_of(server)
+    server.kill()
+    server.wait(PATIENCE)
+    for worker in workers:
+        wait_for_end(worker)
+
+
+def test_a_rate_holds_for_all_workers_together(two_workers: TwoWorkers, config: Write) -> None:
+    config("limits:\n  per_tenant: {requests_per_minute: 1, burst: 10}\n")
+    _, url = two_workers()
+    with httpx.Client(base_url=url, limits=httpx.Limits(max_keepalive_connections=0)) as client:
+        codes = Counter(client.get("/v1/models").status_code for _ in range(40))
+    assert codes == {200: 10, 429: 30}
+
+
+# --- what is wrong ----------------------------------------------------------------------------------------------------
+
+
+def refusal(server: subprocess.Popen[str]) -> tuple[int, str]:
+    """Return the exit code of a server that does not start, and all it says."""
+    stdout, stderr = server.communicate(timeout=PATIENCE)
+    assert stdout == ""
+    return server.returncode, stderr
+
+
+def test_sqlite_is_for_one_process(process: Process) -> None:
+    code, line = refusal(process("serve", "--port", "0", "--workers", "2"))
+    reason = "a SQLite database is for one process; use PostgreSQL, or leave out --workers"
+    assert (code, line) == (2, f"{REFUSED} storage.url: {reason}\n")
+
+
+def test_a_provider_says_that_it_is_for_one_process(
+    process: Process, plugin: Plugin, postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ANTWORT_STORAGE__URL", postgres_url)
+    plugin(
+        "single",
+        """
+        class Single(Provider):
+            one_process = "its file has one owner; give each server a file"
+        """,
+    )
+    code, line = refusal(process("serve", "--port", "0", "--workers", "2", "--plugins-dir", "plugins"))
+    assert (code, line) == (2, f"{REFUSED} providers.single: its file has one owner; give each server a file\n")
+
+
+def test_what_is_wrong_at_start_is_told_once_as_with_one_process(
+    process: Process, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ANTWORT_STORAGE__URL", "postgresql://nobody@127.0.0.1:1/nothing")
+    alone = refusal(process("serve", "--port", "0"))
+    assert refusal(process("serve", "--port", "0", "--workers", "2")) == alone
+    assert alone[0] == 2
+    assert alone[1].count("\n") == 1
+
+
+def test_a_worker_that_dies_before_it_is_ready_ends_the_server(
+    process: Process, plugin: Plugin, postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ANTWORT_STORAGE__URL", postgres_url)
+    plugin(
+        "second",
+        """
+        import os, pathlib, signal
+
+        class Second(Provider):
+            async def lifespan(self):
+                mark = pathlib.Path("mark")
+                if mark.exists():
+                    os.kill(os.getpid(), signal.SIGKILL)
+                mark.touch()
+                yield
+        """,
+    )
+    arguments = ("serve", "--port", "0", "--workers", "2", "--plugins-dir", "plugins", "--log-level", "warning")
+    code, lines = refusal(process(*arguments))
+    assert code == 1
+    (line,) = lines.splitlines()
+    assert json.loads(line)["message"] == "the server ends: worker 1 was killed by SIGKILL before it was ready"
+
+
+def test_workers_that_die_again_and_again_are_given_up_when_none_is_left(
+    two_workers: TwoWorkers, plugin: Plugin
+) -> None:
+    plugin(
+        "fragile",
+        """
+        import os, pathlib, signal
+
+        class Fragile(Provider):
+            async def lifespan(self):
+                if pathlib.Path("broken").exists():
+                    os.kill(os.getpid(), signal.SIGKILL)
+                yield
+        """,
+    )
+    server, url = two_workers("--plugins-dir", "plugins", "--log-level", "warning")
+    Path("broken").touch()
+    for worker in workers_of(server):
+        os.kill(worker, signal.SIGKILL)
+    _, stderr = server.communicate(timeout=PATIENCE)
+    assert server.returncode == 1
+    messages = [json.loads(line)["message"] for line in stderr.splitlines()]
+    how = [message.partition("; ")[2] for message in messages if message.startswith("worker 0")]
+    whens = ("at once", "in 0.5 s", "in 1 s", "in 2 s")
+    assert how[:4] == [f"it is started again {when}" for when in whens]
+    assert messages[-1].endswith("was killed by SIGKILL, as often before, and no other is left")
+    with pytest.raises(httpx.ConnectError):
+        httpx.get(url)
+
+
+def test_a_second_server_does_not_share_the_port(two_workers: TwoWorkers, process: Process, postgres_url: str) -> None:
+    _, url = two_workers()
+    port = url.rpartition(":")[2]
+    code, line = refusal(process("serve", "--port", port, "--workers", "2"))
+    assert (code, line.partition(";")[0]) == (2, f"antwort: cannot listen on 127.0.0.1:{port}: Address already in use")

@@ -1,0 +1,179 @@
+"""Background runs of a server with two workers, on one PostgreSQL."""
+
+import asyncio
+import contextlib
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from tests.runs.embedded import TENANT, embedded, text_of
+from tests.runs.processes import ServerProcess
+from tests.runs.steady_model import steady_model
+
+from antwort.app import Antwort
+from antwort.config import Config
+from antwort.engine import coalescer
+from antwort.functions import FunctionSpec
+from antwort.runs import local
+from antwort.testing import Gate, RunningApp, ScriptedBackend, call, lint_response, lint_stream, running, turn
+from antwort.types import JSON
+from antwort.workers.peers import Mailbox, Peers
+
+PATIENCE = 60.0
+
+
+@pytest.fixture
+def mailboxes() -> Iterator[list[Mailbox]]:
+    """Those of three workers."""
+    made = [Mailbox() for _ in range(3)]
+    yield made
+    for mailbox in made:
+        mailbox.close()
+
+
+@contextlib.contextmanager
+def two_workers(
+    folder: Path, url: str, model: ScriptedBackend, mailboxes: list[Mailbox], **options: Any
+) -> Iterator[list[httpx.Client]]:
+    """Start two apps that know of each other; yield a client of each."""
+    with contextlib.ExitStack() as stack:
+        clients = []
+        for number in range(2):
+            app = Antwort(
+                Config.model_validate({"data_dir": folder, "providers": {}, "storage": {"url": url}}),
+                backend=model,
+                peers=Peers(number, mailboxes[:2]),
+                **options,
+            )
+            server: RunningApp = stack.enter_context(running(app))
+            clients.append(stack.enter_context(httpx.Client(base_url=f"{server.url}/v1", timeout=PATIENCE)))
+        yield clients
+
+
+def begun(client: httpx.Client) -> JSON:
+    """Ask for a background run and return it as it was accepted."""
+    accepted: JSON = client.post("/responses", json={"input": "Go on.", "background": True}).json()
+    return accepted
+
+
+@pytest.fixture
+def never_looking(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let readers of a run that another worker has wait for news of it, and runs for readers, however long it takes."""
+    monkeypatch.setattr(local, "LOOK", None)
+    monkeypatch.setattr(coalescer, "UNREAD_SECONDS", 3600.0)
+
+
+@pytest.mark.usefixtures("never_looking")
+@pytest.mark.parametrize("owner", [0, 1])
+def test_the_events_of_a_run_can_be_read_from_the_other_worker_as_they_come(
+    tmp_path: Path, postgres_url: str, mailboxes: list[Mailbox], owner: int
+) -> None:
+    gate = Gate()
+    with (
+        ScriptedBackend([turn(["It is ", gate, "done."])]) as model,
+        two_workers(tmp_path, postgres_url, model, mailboxes) as clients,
+    ):
+        mine, other = clients[owner], clients[1 - owner]
+        run = begun(mine)
+        gate.wait_reached()
+        with other.stream("GET", f"/responses/{run['id']}", params={"stream": True}) as response:
+            pieces = response.iter_raw()
+            seen = b""
+            while b'"delta":"It is "' not in seen:
+                seen += next(pieces)
+            gate.open()
+            seen += b"".join(pieces)
+        stream = lint_stream(seen)
+        assert stream.events[-1]["type"] == "response.completed"
+        assert seen == mine.get(f"/responses/{run['id']}", params={"stream": True}).content
+        assert text_of(other.get(f"/responses/{run['id']}").json()["output"][0]) == "It is done."
+
+
+@pytest.mark.parametrize("owner", [0, 1])
+def test_a_run_is_cancelled_by_the_other_worker_and_leaves_its_function_at_once(
+    tmp_path: Path, postgres_url: str, mailboxes: list[Mailbox], owner: int
+) -> None:
+    entered, left = threading.Event(), threading.Event()
+
+    async def wait() -> str:
+        """Wait for ever."""
+        entered.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            left.set()
+        return ""
+
+    with (
+        ScriptedBackend([turn(calls=[call("wait")])]) as model,
+        two_workers(tmp_path, postgres_url, model, mailboxes, functions=[FunctionSpec.of(wait)]) as clients,
+    ):
+        mine, other = clients[owner], clients[1 - owner]
+        run = begun(mine)
+        assert entered.wait(PATIENCE)
+        cancelled = lint_response(other.post(f"/responses/{run['id']}/cancel").json())
+        assert cancelled["status"] == "cancelled"
+        assert left.wait(PATIENCE)
+        assert mine.get(f"/responses/{run['id']}").json() == cancelled
+        lint_stream(mine.get(f"/responses/{run['id']}", params={"stream": True}).content, cancelled=True)
+
+
+async def test_a_worker_that_starts_takes_up_what_belonged_to_its_number_only(
+    tmp_path: Path, postgres_url: str, mailboxes: list[Mailbox]
+) -> None:
+    storage = {"url": postgres_url}
+    runs = []
+    for number in range(3):  # of three workers, all of which stop
+        peers = Peers(number, mailboxes)
+        async with embedded(tmp_path, [turn("Never.", wait_for=Gate())], storage=storage, peers=peers) as app:
+            runs.append(await app.accept())
+    async with embedded(tmp_path, ["Done."], storage=storage, peers=Peers(1, mailboxes[:2])) as app:
+        await app.result(runs[1])
+        assert {run for _, run in await app.store.unfinished()} == {runs[0], runs[2]}
+    async with embedded(tmp_path, ["Done."] * 2, storage=storage, peers=Peers(0, mailboxes[:2])) as app:
+        for run in (runs[0], runs[2]):  # there is no third any more
+            response, _ = await app.result(run)
+            assert response["status"] == "completed"
+
+
+async def test_a_run_that_was_taken_to_be_cancelled_belongs_to_whoever_took_it(
+    tmp_path: Path, postgres_url: str, mailboxes: list[Mailbox]
+) -> None:
+    storage = {"url": postgres_url}
+    async with embedded(tmp_path, [turn("Never.", wait_for=Gate())], storage=storage) as app:
+        run = await app.accept()
+        await app.store.claim(TENANT, run, worker=1)  # and the second worker dies before it has cancelled it
+    async with embedded(tmp_path, [], storage=storage, peers=Peers(0, mailboxes[:2])) as app:
+        assert app.runs.idle
+    async with embedded(tmp_path, ["Done."], storage=storage, peers=Peers(1, mailboxes[:2])) as app:
+        await app.result(run)
+
+
+def test_runs_go_on_when_one_worker_after_the_other_is_killed(tmp_path: Path, postgres_url: str) -> None:
+    with steady_model() as model:
+        server = ServerProcess(tmp_path, model, workers=2, sections={"storage": {"url": postgres_url}})
+        server.start()
+        try:
+            with httpx.Client(base_url=server.url, limits=httpx.Limits(max_keepalive_connections=0)) as client:
+                for number, worker in enumerate(server.children()):
+                    runs = [_accepted(client, f"run-{number}-{run}") for run in range(6)]
+                    with client.stream("GET", f"/v1/responses/{runs[-1]}", params={"stream": True}) as stream:
+                        next(stream.iter_raw())
+                        os.kill(worker, signal.SIGKILL)
+                    for run in runs:
+                        content = client.get(f"/v1/responses/{run}", params={"stream": True}).content
+                        assert lint_stream(content).types[-1] == "response.completed"
+        finally:
+            code = server.terminate()
+        assert code == 0
+        repeated = [call for call, count in server.executions().items() if count > 1]
+        assert [call for call in repeated if call.endswith("_0")] == []  # those that charge
+
+
+def _accepted(client: httpx.Client, text: str) -> str:
+    return str(client.post("/v1/responses", json={"model": "steady", "input": text, "background": True}).json()["id"])
