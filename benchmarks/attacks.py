@@ -80,9 +80,9 @@ def hostile_model(cores: Cores) -> Iterator[Server]:
 
 
 @contextlib.contextmanager
-def pinging(port: int) -> Iterator[subprocess.Popen[bytes]]:
-    """Give a client that asks a server for signs of life."""
-    command = program("pinger", port)
+def pinging(port: int, *model: str) -> Iterator[subprocess.Popen[bytes]]:
+    """Give a client that asks a server for signs of life, or for small responses of a model."""
+    command = program("pinger", port, *model)
     with child(command, cwd=PROJECT, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as pinger:
         yield pinger
 

@@ -1,15 +1,14 @@
 """Many streams for a long time, with readers that stall and vanish: memory, tasks, and how the others fare."""
 
-import contextlib
 import json
 import statistics
 import subprocess
+import sys
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from benchmarks.attacks import PROJECT, program, report_of
+from benchmarks.attacks import PROJECT, pinging, program, report_of
 from benchmarks.gateway import TIMES, Bench, Target, configured_target, open_bench, raise_limit, request
 from benchmarks.measure import BenchmarkError, Row
 from benchmarks.processes import Server, child, read_line
@@ -44,6 +43,8 @@ class Tasks(Provider):
 class Outcome:
     """What was seen: bytes of memory each second, what the readers and the others report, and what is left."""
 
+    share: float
+    """How much of its core the server used."""
     memory: list[int]
     readers: dict[str, Any]
     others: dict[str, Any]
@@ -59,6 +60,7 @@ class Outcome:
             Row(f"{what}: stalled", self.readers["stalled"], "streams"),
             Row(f"{what}: left by their readers", self.readers["vanished"], "streams"),
             Row(f"{what}: broken", self.readers["errors"], "streams", 0),
+            Row(f"{what}: the server's share of its core", self.share * 100, "%"),
             Row(f"{what}: memory", late / 1e6, "MB"),
             Row(f"{what}: memory, against before", late / early, TIMES, 1.05),
             Row(f"{what}: tasks that are left over", self.tasks, "tasks", 0),
@@ -76,7 +78,7 @@ def endurance_rows(*, seconds: float, streams: int = STREAMS) -> list[Row]:
     with open_bench() as bench:
         outcome = endured(bench, seconds=seconds, streams=streams)
         if outcome.readers["problem"]:
-            print(f"the first stream that broke: {outcome.readers['problem']}")
+            print(f"the first stream that broke: {outcome.readers['problem']}", file=sys.stderr)
         return outcome.rows(streams)
 
 
@@ -87,11 +89,13 @@ def endured(bench: Bench, *, seconds: float, streams: int) -> Outcome:
         if server is None:
             raise BenchmarkError("the server is not available")
         before = tasks_of(server)
-        with others(server) as pinger:
+        with pinging(server.port, "json") as pinger:
+            begun, spent = time.monotonic(), server.cpu_seconds()
             memory, readers = watched(server, streams, seconds)
+            share = (server.cpu_seconds() - spent) / (time.monotonic() - begun)
             report = report_of(pinger)
         tasks, left = remaining(bench, server, before)
-    return Outcome(memory, readers, report, tasks, left)
+    return Outcome(share, memory, readers, report, tasks, left)
 
 
 def tasks_target(bench: Bench, streams: int) -> Target:
@@ -121,14 +125,6 @@ def watched(server: Server, streams: int, seconds: float) -> tuple[list[int], di
     if not report:
         raise BenchmarkError("the readers have ended without a report")
     return memory, report
-
-
-@contextlib.contextmanager
-def others(server: Server) -> Iterator[subprocess.Popen[bytes]]:
-    """Give a client that asks for small responses."""
-    command = program("pinger", server.port, "json")
-    with child(command, cwd=PROJECT, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as pinger:
-        yield pinger
 
 
 def tasks_of(server: Server) -> int:

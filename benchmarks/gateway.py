@@ -196,6 +196,13 @@ class Bench:
                 raise BenchmarkError(f"{target.name}, {workload.name}: {report.get('problem', 'no streams')}")
             yield
 
+    @contextlib.contextmanager
+    def busy(self, server: Server, target: Target, workload: Workload) -> Iterator[None]:
+        """Send the requests of a workload over and over meanwhile."""
+        endless = replace(workload, requests=10**9)
+        with child(self._command(server, target, endless, 600), stdout=subprocess.DEVNULL):
+            yield
+
     def _command(self, server: Server, target: Target, workload: Workload, seconds: float) -> list[str]:
         body = self.folder / "body.json"
         body.write_text(json.dumps({**workload.body, **target.body}))

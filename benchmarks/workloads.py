@@ -3,12 +3,15 @@
 import contextlib
 import http.client
 import json
+import statistics
+import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 from tests.support.postgres import PostgresServer
 
+from benchmarks.attacks import pinging, report_of
 from benchmarks.gateway import (
     PATH,
     QUESTION,
@@ -23,6 +26,7 @@ from benchmarks.gateway import (
     configured_target,
     costs_beside_reference,
     open_bench,
+    prepared,
     raise_limit,
     reference_target,
     rows_of,
@@ -222,11 +226,42 @@ def own_rows(bench: Bench, *, scale: float, rounds: int) -> list[Row]:
     return rows + [comparison.row(costs) for comparison in comparisons()]
 
 
+def neighbour_rows(bench: Bench, *, rounds: int, turns: int = TURNS[-1], seconds: float = 0.5) -> list[Row]:
+    """Measure how long a small request takes alone and beside two clients with a long history, in turns.
+
+    This is time, not CPU: what neighbours share is the waiting.
+    """
+    folder = bench.folder / "neighbours"
+    folder.mkdir()
+    target = antwort_target(bench.mock_url, folder)
+    long = Workload("long history", {**ASK, "model": "json"}, 1, connections=2, prepare=history(turns))
+    waits: dict[str, list[float]] = {"alone": [], "beside": []}
+    with bench.server(target) as server:
+        if server is None:
+            return []
+        work = prepared(long, server, target)
+        with pinging(server.port, "json") as pinger:
+            for _ in range(rounds):
+                for kind, busy in (("alone", contextlib.nullcontext()), ("beside", bench.busy(server, target, work))):
+                    with busy:
+                        time.sleep(seconds / 5)
+                        report_of(pinger)
+                        time.sleep(seconds)
+                        waits[kind].append(report_of(pinger)["median"] * 1e3)
+    what = f"antwort: a small request beside two clients with {turns:,} turns"
+    ratio = statistics.median(beside / alone for alone, beside in zip(waits["alone"], waits["beside"], strict=True))
+    return [
+        Row(f"{what}, time", statistics.median(waits["beside"]), "ms"),
+        Row(f"{what}, time against alone", ratio, TIMES, 4),
+    ]
+
+
 def gateway_rows(*, full: bool, rounds: int) -> list[Row]:
     """Take every measurement of the gateway."""
     raise_limit()
     with open_bench() as bench:
         rows = own_rows(bench, scale=2 if full else 1, rounds=rounds)
+        rows += neighbour_rows(bench, rounds=rounds)
         rows += idle_rows(bench, repeat=7 if full else 3)
         rows += stream_rows(bench, [reference_target(bench.mock.port), patient_target(bench)])
     return rows

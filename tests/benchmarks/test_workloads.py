@@ -12,7 +12,14 @@ from typing_extensions import override
 
 from benchmarks.gateway import Bench, antwort_target
 from benchmarks.processes import Server
-from benchmarks.workloads import FUNCTIONS, client_functions, functions_target, history, own_rows, own_workloads
+from benchmarks.workloads import (
+    client_functions,
+    functions_target,
+    history,
+    neighbour_rows,
+    own_rows,
+    own_workloads,
+)
 
 ANSWER = {"choices": [{"index": 0, "message": {"role": "assistant", "content": "Hello"}, "finish_reason": "stop"}]}
 
@@ -101,6 +108,7 @@ def test_a_call_has_two_turns_and_a_background_run_ends(bench: Bench) -> None:
 
 def test_every_row_is_taken(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("benchmarks.workloads.TURNS", (1, 2))
+    monkeypatch.setattr("benchmarks.workloads.FUNCTIONS", (2, 5))
     rows = own_rows(bench, scale=0.05, rounds=1)
     assert all(row.value is not None and row.value > 0 for row in rows)
     names = [row.what for row in rows]
@@ -108,5 +116,12 @@ def test_every_row_is_taken(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> No
     assert any("PostgreSQL" in name for name in names)
     assert any("WebSocket" in name for name in names)
     assert any("2 turns" in name for name in names)
-    few, many = FUNCTIONS
-    assert f"antwort, {many:,} registered functions: JSON request, against {few}" in names
+    assert "antwort, 5 registered functions: JSON request, against 2" in names
+
+
+def test_a_small_request_is_timed_alone_and_beside_long_histories(bench: Bench) -> None:
+    asked = bench.stats()["asked"]
+    rows = neighbour_rows(bench, rounds=2, turns=3, seconds=0.3)
+    assert [row.unit for row in rows] == ["ms", "\N{MULTIPLICATION SIGN}"]
+    assert all(row.value is not None and row.value > 0 for row in rows)
+    assert bench.stats()["asked"] > asked + 20
