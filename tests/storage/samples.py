@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar, cast
 
 from antwort.storage import JournalEntry, ResponseRecord, SqliteStore, StoredEvent
+from antwort.storage.sql.responses import ResponseStore
 from antwort.types import JSON
 
 T = TypeVar("T")
@@ -30,6 +31,15 @@ def body_of(made: ResponseRecord) -> JSON:
     """Return the body of a record whose response is not being made any more."""
     assert isinstance(made.body, dict)
     return made.body
+
+
+async def history(store: ResponseStore, tenant: str, response_id: str) -> list[JournalEntry] | None:
+    """Return the entries of a response and of all before it, oldest first; None if the response is not there."""
+    chain = await store.chain(tenant, response_id)
+    if chain is None:
+        return None
+    journals = await store.journals(tenant, chain.ids)
+    return [entry for name in chain.ids for entry in journals[name]]
 
 
 def entry(item_id: str, text: str = "Hello", **changes: Any) -> JournalEntry:

@@ -4,7 +4,7 @@ import time
 from typing import Any
 
 import pytest
-from tests.storage.samples import TENANT, entry, event, record
+from tests.storage.samples import TENANT, entry, event, history, record
 
 from antwort.config import KeepConfig, StorageConfig
 from antwort.observability import Metrics
@@ -80,9 +80,9 @@ async def test_what_continues_a_deleted_response_goes_on_from_the_one_before(sto
     await keep(store, "second", 40, previous_response_id="first")
     await keep(store, "third", 1, previous_response_id="second")
     await Pruner(store).prune({"responses": NOW - 30 * DAY})
-    history = await store.history(TENANT, "third")
-    assert history is not None
-    assert [each.id for each in history] == ["msg_first", "msg_third"]
+    found = await history(store, TENANT, "third")
+    assert found is not None
+    assert [each.id for each in found] == ["msg_first", "msg_third"]
 
 
 async def test_a_conversation_is_as_old_as_its_last_use(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -131,9 +131,9 @@ async def test_a_conversation_that_a_response_goes_on_with_is_used_from_its_begi
 ) -> None:
     await converse(store, "old", 50, monkeypatch)
     monkeypatch.setattr(conversations, "_now", lambda: NOW)
-    history = await store.conversations.history(TENANT, "old")
-    assert history is not None
-    assert [each.id for each in history] == ["item_old"]
+    found = await store.conversations.history(TENANT, "old")
+    assert found is not None
+    assert [each.id for each in found] == ["item_old"]
     assert await Pruner(store).prune({"conversations": NOW}) == {"conversations": 0}
     assert await Pruner(store).prune({"conversations": NOW + 1}) == {"conversations": 1}
 

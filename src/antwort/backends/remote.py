@@ -17,6 +17,7 @@ from antwort.backends.errors import BROKEN, DEADLINE, excerpt, reply_error
 from antwort.backends.http1 import Parts
 from antwort.backends.known_models import KnownModels, read_models
 from antwort.backends.limits import AnswerLimits
+from antwort.backends.passages import unmade
 from antwort.backends.sse import EventSplitter
 from antwort.backends.transport import Reply, Timeouts, Transport
 from antwort.concurrency.deadline import Deadline
@@ -108,7 +109,7 @@ class RemoteBackend(ABC):
 
     async def perform(self, request: ModelRequest, fields: Callable[[], JSON], sink: TurnSink) -> None:
         """Perform one turn that is asked for by these fields."""
-        if is_large(request.items):
+        if is_large(unmade(request.items)):
             body = await self.large_work.run(lambda: encode_parts(fields(), in_pieces=True))
         else:
             body = encode_parts(fields())

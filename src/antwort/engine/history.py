@@ -8,7 +8,7 @@ from antwort.context import Context, Source, Sources
 from antwort.engine.window import CALLS, OUTPUTS, Seals, pruned
 from antwort.errors import BadRequestError
 from antwort.scopes import CONVERSATIONS_READ, RESPONSES_READ
-from antwort.storage.base import ACTIVE, JournalEntry
+from antwort.storage.base import JournalEntry
 from antwort.storage.sql.responses import ResponseStore
 from antwort.types import JSON
 from antwort.wire.ids import new_id
@@ -16,29 +16,6 @@ from antwort.wire.ids import new_id
 Recall = Mapping[str, Sequence[JournalEntry]]
 """Responses that can be continued although nobody stores them: all that was read and said, by response id."""
 _TRIGGER = "compaction_trigger"
-
-
-async def load_history(
-    store: ResponseStore, tenant: str, response_id: str, recall: Recall | None = None
-) -> list[JournalEntry]:
-    """Return all entries up to a response of the tenant; an unknown id is a BadRequestError with OpenAI's code."""
-    if recall is not None and response_id in recall:
-        return list(recall[response_id])
-    record = await store.get(tenant, response_id)
-    if record is not None and record.status in ACTIVE:
-        raise BadRequestError(
-            f"Previous response with id '{response_id}' is not over yet; it is '{record.status}'.",
-            param="previous_response_id",
-            code="previous_response_not_over",
-        )
-    entries = None if record is None else await store.history(tenant, response_id)
-    if entries is None:
-        raise BadRequestError(
-            f"Previous response with id '{response_id}' not found.",
-            param="previous_response_id",
-            code="previous_response_not_found",
-        )
-    return entries
 
 
 def restore_sources(entries: Iterable[JournalEntry], sources: Sources) -> None:

@@ -10,6 +10,7 @@ import msgspec
 from antwort.backends import ModelRouter
 from antwort.backends.base import ModelRequest
 from antwort.backends.errors import may_pass
+from antwort.backends.passages import Window
 from antwort.concurrency.deadline import Deadline
 from antwort.concurrency.large_work import LargeWork
 from antwort.config import EngineConfig
@@ -215,8 +216,12 @@ class Loop:
         return self._choice.permitted(self.plan.toolset.clients)
 
     def _window(self) -> list[JSON]:
-        generated = _generated(self._journal)
-        return self._seals.opened([*self.plan.window, *generated]) if generated else self.plan.window
+        window, generated = self.plan.window, _generated(self._journal)
+        if not generated:
+            return window
+        if isinstance(window, Window) and not any(item.get("type") == COMPACTION for item in generated):
+            return window.extended(self._seals.opened(generated))  # what is in it needs no opening
+        return self._seals.opened([*window, *generated])
 
     async def _make_room(self) -> None:
         """Compact the window if it is time. Without a summary the window stays as it is."""

@@ -11,7 +11,6 @@ from antwort.config import AgentConfig, EngineConfig
 from antwort.context import Agent, Context
 from antwort.engine.history import (
     Recall,
-    load_history,
     read_window,
     resolve_references,
     restore_sources,
@@ -28,6 +27,7 @@ from antwort.engine.parameters import (
     new_response,
     read_include,
 )
+from antwort.engine.past import History, PastResponses, past_window
 from antwort.engine.tool_choice import Choice, read_choice
 from antwort.engine.tools import Toolset, ToolsetBuilder
 from antwort.engine.window import Seals
@@ -109,6 +109,7 @@ class Planner:
         self._sealer = sealer
         self._large_work = large_work
         self._check_url = check_url
+        self._past = PastResponses(store, large_work)
 
     async def plan(
         self, create: CreateResponse, ctx: Context, *, show_calls: bool = False, recall: Recall | None = None
@@ -122,17 +123,16 @@ class Planner:
         items = await self._large_work.run(read_input, create.input) if large else read_input(create.input)
         history = await self._history(decision, recall)
         entries = await resolve_references(items, self._store, ctx)
-        large = large or len(history) + len(entries) >= MANY
+        large = large or _count(history) + len(entries) >= MANY
         if history or not isinstance(create.input, str):  # a text names no URLs to fetch, and no sources
             await self._check_links(create, entries, history, large=large)
-            restore_sources([*history, *entries], decision.ctx.sources)
+            restore_sources([*_noting(history), *entries], decision.ctx.sources)
         response = decision.response
         resolved = await self._models.resolve(response.model or None)
         response.model = response.model or resolved.model
         entries, compact_only = without_trigger(entries)
-        prune = decision.conversation is not None
-        parts = history, entries, self.seals(ctx, response), prune
-        window = await self._large_work.run(read_window, *parts) if large else read_window(*parts)
+        seals = self.seals(ctx, response)
+        window = await self._large_work.run_if(large, _window, history, entries, seals, decision.conversation)
         carried: list[JournalEntry] = []
         if response.store and recall is not None and create.previous_response_id in recall:
             carried, history = history, carried
@@ -158,18 +158,17 @@ class Planner:
             raise BadRequestError(f"The agent '{profile or decision.profile}' is not what it was when the run began.")
         history: list[JournalEntry] = []
         if record.previous_response_id is not None:  # of the record: a response that was deleted meanwhile is left out
-            history = await load_history(self._store, record.tenant, record.previous_response_id)
+            history = await self._past.history(record.tenant, record.previous_response_id)
         elif decision.conversation is not None:  # one that was deleted meanwhile is left out too
             history = await self._store.conversations.history(record.tenant, decision.conversation) or []
         restore_sources([*history, *entries], decision.ctx.sources)
         new = [entry for entry in entries if entry.direction == "input"]
-        prune = decision.conversation is not None
         return Plan(
             **{**msgspec.structs.asdict(decision), "response": response},
             input=new,
             history=history,
             carried=[],
-            window=read_window(history, new, self.seals(ctx, response), prune),
+            window=_window(history, new, self.seals(ctx, response), decision.conversation),
             compact_only=bool(record.extra.get("compact_only")),
             show_calls=bool(record.extra.get("show_calls")),
         )
@@ -227,9 +226,10 @@ class Planner:
         """Return what came before a request, if its caller may read it."""
         create, ctx = decision.create, decision.ctx
         if create.previous_response_id is not None:
-            if recall is None or create.previous_response_id not in recall:
-                ctx.require(RESPONSES_READ, param="previous_response_id", purpose="to continue a stored response")
-            return await load_history(self._store, ctx.tenant, create.previous_response_id, recall)
+            if recall is not None and create.previous_response_id in recall:
+                return list(recall[create.previous_response_id])
+            ctx.require(RESPONSES_READ, param="previous_response_id", purpose="to continue a stored response")
+            return await self._past.history(ctx.tenant, create.previous_response_id)
         if decision.conversation is None:
             return []
         for scope in (CONVERSATIONS_READ, CONVERSATIONS_WRITE):
@@ -254,7 +254,28 @@ class Planner:
 def _links(entries: Sequence[JournalEntry], history: Sequence[JournalEntry], before: str) -> list[tuple[str, str]]:
     """Return the URLs in what a response reads, with the parameters that bring them."""
     links = [link for index, new in enumerate(entries) for link in item_links(new.item, f"input[{index}]")]
+    if isinstance(history, History):
+        return links + [(before, url) for url in history.links]
     return links + [(before, url) for old in history for _, url in item_links(old.item, "")]
+
+
+def _noting(history: Sequence[JournalEntry]) -> Sequence[JournalEntry]:
+    """Return at least those entries of a history that have noted sources."""
+    return history.noting if isinstance(history, History) else history
+
+
+def _count(history: Sequence[JournalEntry]) -> int:
+    """Return how many entries have to be looked at one by one."""
+    return 0 if isinstance(history, History) else len(history)
+
+
+def _window(
+    history: Sequence[JournalEntry], entries: Sequence[JournalEntry], seals: Seals, conversation: str | None
+) -> list[JSON]:
+    """Return what the model reads; what is read of a conversation may lack calls that were deleted."""
+    if conversation is not None:
+        return read_window(history, entries, seals, prune=True)
+    return past_window(history, entries, seals)
 
 
 def conversation_not_found(conversation_id: str) -> NotFoundError:

@@ -111,6 +111,12 @@ def compaction_item(encrypted_content: str = "") -> JSON:
     }
 
 
+def is_sealed(item: JSON) -> bool:
+    """Tell whether an item may have to be opened before the model reads it."""
+    kind = item.get("type")
+    return kind == COMPACTION or (kind == _REASONING and isinstance(item.get("encrypted_content"), str))
+
+
 def is_summary(item: JSON) -> bool:
     """Tell whether an item is the message that stands for what was compacted."""
     content = item.get("content")

@@ -41,6 +41,15 @@ class JournalEntry(Struct):
         return str(self.item["id"])
 
 
+class ResponseChain(Struct, frozen=True):
+    """A response with all that come before it."""
+
+    status: str
+    """How the response is."""
+    ids: list[str]
+    """Those before it and itself, oldest first."""
+
+
 class ResponseRecord(Struct):
     """A stored response without its items."""
 

@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 from msgspec.structs import replace
-from tests.storage.samples import TENANT, body_of, entry, event, record
+from tests.storage.samples import TENANT, body_of, entry, event, history, record
 
 from antwort.errors import ConflictError, NotFoundError
 from antwort.storage import (
@@ -301,26 +301,26 @@ async def test_the_history_is_every_entry_of_the_chain_oldest_first(store: Respo
     await store.create(record("resp_c", created_at=15, previous_response_id="resp_a"), [entry("c0")])
     await store.create(record("resp_fork", previous_response_id="resp_b"), [entry("fork")])
     await store.append(TENANT, "resp_c", 0, [entry("c2"), entry("c1")], start=1)
-    history = await store.history(TENANT, "resp_c")
-    assert history is not None
-    assert [found.id for found in history] == ["b0", "b1", "c0", "c2", "c1"]
+    found = await history(store, TENANT, "resp_c")
+    assert found is not None
+    assert [one.id for one in found] == ["b0", "b1", "c0", "c2", "c1"]
 
 
 async def test_a_response_without_entries_has_an_empty_history_and_an_unknown_one_has_none(
     store: ResponseStore,
 ) -> None:
     await store.create(record())
-    assert await store.history(TENANT, "resp_1") == []
-    assert await store.history(TENANT, "resp_2") is None
+    assert await history(store, TENANT, "resp_1") == []
+    assert await history(store, TENANT, "resp_2") is None
 
 
 async def test_a_chain_of_a_thousand_responses_is_one_history(store: ResponseStore) -> None:
     for n in range(1000):  # one after the other, as a response can only be continued once it is stored
         made = record(f"resp_{n}", previous_response_id=f"resp_{n - 1}" if n else None)
         await store.create(made, [entry(f"in_{n}", direction="input"), entry(f"out_{n}")])
-    history = await store.history(TENANT, "resp_999")
-    assert history is not None
-    assert [found.id for found in history] == [f"{part}_{n}" for n in range(1000) for part in ("in", "out")]
+    found = await history(store, TENANT, "resp_999")
+    assert found is not None
+    assert [one.id for one in found] == [f"{part}_{n}" for n in range(1000) for part in ("in", "out")]
 
 
 @pytest.mark.parametrize(("gone", "left"), [(0, "123"), (1, "023"), (2, "013")])
@@ -330,9 +330,9 @@ async def test_the_history_is_what_is_left_when_a_response_in_the_chain_is_delet
     for n in range(4):
         await stored(store, f"resp_{n}", previous_response_id=f"resp_{n - 1}" if n else None)
     await store.delete(TENANT, f"resp_{gone}")
-    history = await store.history(TENANT, "resp_3")
-    assert history is not None
-    assert [found.id for found in history] == [f"msg_resp_{n}" for n in left]
+    found = await history(store, TENANT, "resp_3")
+    assert found is not None
+    assert [one.id for one in found] == [f"msg_resp_{n}" for n in left]
 
 
 async def test_what_a_stored_response_continues_is_always_there(store: ResponseStore) -> None:
@@ -348,7 +348,7 @@ async def test_what_a_stored_response_continues_is_always_there(store: ResponseS
 
 async def test_a_response_that_names_itself_does_not_go_round_for_ever(store: ResponseStore) -> None:
     await stored(store, "resp_1", previous_response_id="resp_1")
-    assert await store.history(TENANT, "resp_1") == [entry("msg_resp_1")]
+    assert await history(store, TENANT, "resp_1") == [entry("msg_resp_1")]
 
 
 # --- delete, find_item -----------------------------------------------------------------------------------------------
@@ -450,7 +450,8 @@ async def outcomes(store: ResponseStore, tenant: str, made: ResponseRecord) -> l
     tried = [
         store.get(tenant, made.id),
         store.journal(tenant, made.id),
-        store.history(tenant, made.id),
+        history(store, tenant, made.id),
+        store.chain(tenant, made.id),
         store.events(tenant, made.id),
         store.find_item(tenant, f"msg_{made.id}"),
         store.append(tenant, made.id, made.epoch, [entry("msg_evil")], start=0),
@@ -476,7 +477,7 @@ async def test_the_id_of_another_tenant_is_like_an_unknown_one(store: ResponseSt
 async def test_the_history_ends_where_another_tenant_begins(store: ResponseStore) -> None:
     await stored(store, "resp_1", tenant=OTHER)
     await stored(store, "resp_2", previous_response_id="resp_1")
-    assert await store.history(TENANT, "resp_2") == [entry("msg_resp_2")]
+    assert await history(store, TENANT, "resp_2") == [entry("msg_resp_2")]
 
 
 async def test_deleting_does_not_touch_those_of_another_tenant_that_name_the_id(store: ResponseStore) -> None:

@@ -10,6 +10,7 @@ from urllib.parse import unquote_to_bytes
 
 from antwort.backends.base import ModelRequest
 from antwort.backends.items import OUTPUT_TYPES, as_function, json_arguments, shaped_tools, text_of, with_extra
+from antwort.backends.passages import shaped_items
 from antwort.backends.transport import Transport
 from antwort.config import BackendConfig
 from antwort.errors import BadRequestError
@@ -53,7 +54,7 @@ def chat_body(request: ModelRequest, dialect: ChatDialect, backend: str, extra: 
     """Return the body. Fields of `extra`, then of the request's own, replace ours; null leaves a field out."""
     body: JSON = {
         "model": request.model,
-        "messages": chat_messages(request.items, request.instructions, dialect, backend),
+        "messages": _messages(request, dialect, backend),
     }
     if request.stream:
         body["stream"] = True
@@ -119,6 +120,15 @@ def _response_format(text_format: JSON | None) -> JSON | None:
             "json_schema": {key: value for key, value in fields.items() if value is not None},
         }
     raise BadRequestError(f"The text format '{kind}' is not known.", param="text.format", code="invalid_value")
+
+
+def _messages(request: ModelRequest, dialect: ChatDialect, backend: str) -> list[Any]:
+    """Return the messages of a turn."""
+
+    def shaped(items: Sequence[JSON]) -> list[JSON]:
+        return chat_messages(items, None, dialect, backend)
+
+    return chat_messages((), request.instructions, dialect, backend) + shaped_items(request.items, dialect, shaped)
 
 
 # --- messages --------------------------------------------------------------------------------------------------------

@@ -5,6 +5,7 @@ from typing import Any
 
 from antwort.backends.base import ModelRequest
 from antwort.backends.items import as_function, json_arguments, shaped_tools, text_of, with_extra
+from antwort.backends.passages import shaped_items
 from antwort.errors import BadRequestError
 from antwort.types import JSON
 
@@ -53,7 +54,7 @@ def count_body(request: ModelRequest) -> JSON:
 
 def _read(request: ModelRequest) -> JSON:
     """Return what a model reads, or is told about how to answer."""
-    body: JSON = {"model": request.model, "input": responses_input(request.items)}
+    body: JSON = {"model": request.model, "input": shaped_items(request.items, responses_input, responses_input)}
     if request.instructions:
         body["instructions"] = request.instructions
     if request.tools:

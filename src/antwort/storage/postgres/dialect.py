@@ -11,6 +11,7 @@ from antwort.storage.postgres.connection import PostgresConnection
 from antwort.storage.sql.database import LOCK, SNAPSHOT, Cursor, Database, Row, for_rows, insert_together
 
 _OCTETS = re.compile(r"length\(CAST\((\w+) AS BLOB\)\)")
+_LIST = re.compile(r"group_concat\((\w+)\)")
 _PLACEHOLDER = re.compile(r"\?|:([a-z_]+)")
 
 
@@ -32,6 +33,7 @@ def translated(sql: str) -> tuple[str, tuple[str, ...]]:
 
     text = _PLACEHOLDER.sub(number, sql)
     text = _OCTETS.sub(r"octet_length(\1)", text)
+    text = _LIST.sub(r"string_agg(\1, ',')", text)
     text = text.replace(LOCK, "FOR NO KEY UPDATE").replace(SNAPSHOT, "ISOLATION LEVEL REPEATABLE READ READ ONLY")
     return text, tuple(names)
 

@@ -12,6 +12,7 @@ from antwort.storage.base import (
     JournalEntry,
     ListedResponse,
     Page,
+    ResponseChain,
     ResponseRecord,
     StoredEvent,
 )
@@ -48,9 +49,9 @@ _NOTE = "UPDATE responses SET extra = ? WHERE id = ? AND tenant = ? AND epoch = 
 _STATUS = f"SELECT status FROM responses WHERE id = ? AND tenant = ? {LOCK}"  # noqa: S608
 _GET = f"SELECT {RECORD} FROM responses WHERE id = ? AND tenant = ?"  # noqa: S608
 _JOURNAL = f"SELECT {ENTRY} FROM entries WHERE response_id = ? AND tenant = ? ORDER BY position"  # noqa: S608
-# A response comes after the one it continues, so that following ever smaller numbers comes to an end. The empty
-# text keeps SQLite from searching all entries of the tenant by the index on items.
-_HISTORY = f"""
+# A response comes after the one it continues, so that following ever smaller numbers comes to an end. All of them are
+# in one row: for each row the driver has to wait for its turn among all threads.
+_CHAIN = """
     WITH RECURSIVE chain (number, id, previous) AS (
         SELECT number, id, previous_response_id FROM responses WHERE id = :id AND tenant = :tenant
         UNION ALL
@@ -58,8 +59,8 @@ _HISTORY = f"""
         FROM chain JOIN responses AS earlier
             ON earlier.id = chain.previous AND earlier.tenant = :tenant AND earlier.number < chain.number
     )
-    SELECT {ENTRY} FROM chain LEFT JOIN entries ON entries.response_id = chain.id AND entries.tenant || '' = :tenant
-    ORDER BY chain.number, entries.position"""  # noqa: S608
+    SELECT group_concat(link), (SELECT status FROM responses WHERE id = :id AND tenant = :tenant)
+    FROM (SELECT number || ' ' || id AS link FROM chain) AS links"""
 _EVENTS = """
     SELECT sequence, type, data FROM events WHERE response_id = ? AND tenant = ? AND sequence > ?
     ORDER BY sequence LIMIT ?"""
@@ -87,7 +88,8 @@ _UPWARDS = f"{_BETWEEN} ORDER BY created_at, number LIMIT ?"
 _DOWNWARDS = f"{_BETWEEN} ORDER BY created_at DESC, number DESC LIMIT ?"
 _ASCENDING = f"SELECT {RECORD} {_UPWARDS}"
 _DESCENDING = f"SELECT {RECORD} {_DOWNWARDS}"
-# The output of all responses of such a page, in one statement however many there are. The empty text as above.
+# The output of all responses of such a page, in one statement however many there are. The empty text
+# keeps SQLite from searching all entries of the tenant by the index on items.
 _SHOWN = "AND tenant || '' = ? AND direction = 'output' AND visible ORDER BY response_id, position"
 _OUTPUT_ASCENDING = f"""
     SELECT response_id, {ENTRY} FROM entries WHERE response_id IN (SELECT id {_UPWARDS}) {_SHOWN}"""  # noqa: S608
@@ -253,14 +255,24 @@ class ResponseStore(Transactions):
         return [entry_of(row) for row in database.execute(_JOURNAL, (response_id, tenant)).fetchall()]
 
     @reads
-    def history(self, database: Database, tenant: str, response_id: str) -> list[JournalEntry] | None:
-        """Return the entries of a response and of all before it, oldest first; None if the response is not there.
+    def chain(self, database: Database, tenant: str, response_id: str) -> ResponseChain | None:
+        """Return a response with those that come before it; None if it is not there.
 
         Where a response in between was deleted, the others remain.
         """
-        rows = database.execute(_HISTORY, {"id": response_id, "tenant": tenant}).fetchall()
-        # A response without entries gives one row of nothing.
-        return [entry_of(row) for row in rows if row[0] is not None] if rows else None
+        links, status = database.execute(_CHAIN, {"id": response_id, "tenant": tenant}).fetchone()
+        if links is None:
+            return None
+        numbered = sorted((int(number), name) for number, _, name in (link.partition(" ") for link in links.split(",")))
+        return ResponseChain(status, [name for _, name in numbered])
+
+    @reads
+    def journals(self, database: Database, tenant: str, response_ids: Sequence[str]) -> dict[str, list[JournalEntry]]:
+        """Return the entries of several responses in order."""
+        return {
+            name: [entry_of(row) for row in database.execute(_JOURNAL, (name, tenant)).fetchall()]
+            for name in response_ids
+        }
 
     @reads
     def events(

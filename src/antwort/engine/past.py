@@ -1,0 +1,142 @@
+"""What came before a response: read once, kept as long as there is room, and extended by what every response adds.
+
+A response that is over does not change, but it can be deleted, by another process too. So the store is asked each time
+which responses come before one, and what is kept of them is only used if they are the same.
+"""
+
+from collections import OrderedDict
+from collections.abc import Iterable, Mapping, Sequence
+
+import msgspec
+
+from antwort.backends.passages import Passage, Window, opens, stand_alone
+from antwort.concurrency.large_work import MANY, LargeWork
+from antwort.engine.history import check_calls, model_items, read_window
+from antwort.engine.links import item_links
+from antwort.engine.window import Seals, is_sealed
+from antwort.errors import BadRequestError
+from antwort.storage.base import ACTIVE, JournalEntry
+from antwort.storage.sql.responses import ResponseStore
+from antwort.types import JSON
+
+MOST_BYTES = 8 * 1024**2
+"""JSON of past responses that is kept, of all tenants together. In memory it takes several times as much."""
+
+
+class History(list[JournalEntry]):
+    """The entries of responses that are over, in order, and what was made of them. Nobody changes any of it.
+
+    `passage` has, as the model reads it, all but the entries in `latest`: what follows may belong to these still.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.ids: list[str] = []
+        """The responses, those without entries too."""
+        self.links: list[str] = []
+        """The URLs in them."""
+        self.noting: list[JournalEntry] = []
+        """Those with calls that have noted sources."""
+        self.passage = Passage(())
+        self.latest: list[JournalEntry] = []
+        self.size = 0
+        """Bytes of JSON."""
+
+    def extended(self, ids: Sequence[str], journals: Mapping[str, Sequence[JournalEntry]]) -> "History":
+        """Return a history with more responses at its end, and the journals of those that have one."""
+        made = History()
+        made += self
+        made.ids, made.links, made.noting = [*self.ids, *ids], [*self.links], [*self.noting]
+        made.latest, made.size = [*self.latest], self.size
+        closed: list[JSON] = []
+        for response_id in ids:
+            made._take(journals.get(response_id, ()), closed)
+        made.passage = self.passage.extended(closed) if closed else self.passage
+        return made
+
+    def _take(self, entries: Sequence[JournalEntry], closed: list[JSON]) -> None:
+        """Take the entries of a response. What was the latest is closed, if nothing can belong to it any more."""
+        if not entries:
+            return
+        if self.latest and entries[0].call is None and opens(entries[0].item):
+            items = model_items(self.latest)
+            if stand_alone(items) and not any(map(is_sealed, items)):
+                closed += items
+                self.latest = []
+        self += entries
+        self.latest += entries
+        self.links += (url for entry in entries for _, url in item_links(entry.item, ""))
+        self.noting += (entry for entry in entries if entry.call is not None and "sources" in entry.call)
+        self.size += len(msgspec.json.encode(entries))
+
+
+def past_window(history: Sequence[JournalEntry], entries: Iterable[JournalEntry], seals: Seals) -> list[JSON]:
+    """Return what `read_window` does, as a window with a passage if it can be."""
+    if isinstance(history, History) and history.passage.items:
+        rest = [*model_items(history.latest), *(entry.item for entry in entries)]
+        if not any(map(is_sealed, rest)) and _fit(rest):
+            return Window(history.passage, rest)
+    return read_window(history, entries, seals, prune=False)
+
+
+def _fit(items: Sequence[JSON]) -> bool:
+    """Tell whether calls and outputs fit each other, whatever is before them."""
+    try:
+        check_calls(items)
+    except BadRequestError:
+        return False
+    return True
+
+
+class PastResponses:
+    """Reads what came before a response, and keeps what was asked for last."""
+
+    def __init__(self, store: ResponseStore, large_work: LargeWork, most_bytes: int = MOST_BYTES) -> None:
+        self._store = store
+        self._large_work = large_work
+        self._most_bytes = most_bytes
+        self._kept: OrderedDict[tuple[str, str], History] = OrderedDict()
+        """By tenant and the id of the last response."""
+        self._size = 0
+
+    async def history(self, tenant: str, response_id: str) -> History:
+        """Return all up to a response of the tenant; an unknown id is a BadRequestError with OpenAI's code."""
+        chain = await self._store.chain(tenant, response_id)
+        if chain is None:
+            raise BadRequestError(
+                f"Previous response with id '{response_id}' not found.",
+                param="previous_response_id",
+                code="previous_response_not_found",
+            )
+        if chain.status in ACTIVE:
+            raise BadRequestError(
+                f"Previous response with id '{response_id}' is not over yet; it is '{chain.status}'.",
+                param="previous_response_id",
+                code="previous_response_not_over",
+            )
+        history = self._find(tenant, chain.ids)
+        missing = chain.ids[len(history.ids) :]
+        if missing:
+            journals = await self._store.journals(tenant, missing)
+            history = await self._large_work.run_if(len(missing) * 2 >= MANY, history.extended, missing, journals)
+        self._keep(tenant, history)
+        return history
+
+    def _find(self, tenant: str, ids: Sequence[str]) -> History:
+        """Return what is kept of responses, if they are still the same: of all of them, or of all but the last."""
+        for count in (len(ids), len(ids) - 1):
+            kept = self._kept.get((tenant, ids[count - 1])) if count else None
+            if kept is not None and kept.ids == ids[:count]:
+                return kept
+        return History()
+
+    def _keep(self, tenant: str, history: History) -> None:
+        """Keep a history in the place of the one that it extends, and drop what there is no room for."""
+        for name in history.ids[-2:]:
+            replaced = self._kept.pop((tenant, name), None)
+            self._size -= 0 if replaced is None else replaced.size
+        self._kept[tenant, history.ids[-1]] = history
+        self._size += history.size
+        while self._size > self._most_bytes:
+            _, dropped = self._kept.popitem(last=False)
+            self._size -= dropped.size
