@@ -1,5 +1,6 @@
 """Identifiers sort by the time they were made at, and nobody can guess one."""
 
+import os
 import re
 import time
 from itertools import pairwise
@@ -29,3 +30,17 @@ def test_ids_of_the_same_moment_differ_in_136_bits(monkeypatch: pytest.MonkeyPat
     assert len(set(randoms)) == 1000
     for bit in range(136):
         assert 350 < sum(random >> bit & 1 for random in randoms) < 650
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="the system cannot fork")
+def test_a_forked_process_gives_other_ids_than_its_parent() -> None:
+    new_id("resp")  # there are digits left of it
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.write(writing, new_id("resp")[-34:].encode())
+        os._exit(0)
+    os.waitpid(child, 0)
+    assert os.read(reading, 34).decode() != new_id("resp")[-34:]
+    os.close(reading)
+    os.close(writing)

@@ -1,7 +1,6 @@
 """A name for each request, the trace it belongs to, and what is counted and logged of it."""
 
 import logging
-import os
 import re
 
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -9,6 +8,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from antwort.observability import Metrics, Tracer
 from antwort.observability.quick_metrics import CounterSeries, HistogramSeries
 from antwort.web.asgi_scope import CONTEXT, ROUTE, method_label
+from antwort.wire.ids import random_digits
 
 HEADER = b"x-request-id"
 _ACCEPTABLE = re.compile(rb"[A-Za-z0-9._:-]{1,128}")
@@ -16,8 +16,12 @@ _ACCEPTABLE = re.compile(rb"[A-Za-z0-9._:-]{1,128}")
 
 def request_id_of(scope: Scope) -> bytes:
     """Return the id that the client gives to a request, or a new one."""
-    given = next((value for name, value in scope["headers"] if name == HEADER), b"")
-    return given if _ACCEPTABLE.fullmatch(given) else b"req_" + os.urandom(16).hex().encode()
+    given: bytes = b""
+    for name, value in scope["headers"]:
+        if name == HEADER:
+            given = value
+            break
+    return given if given and _ACCEPTABLE.fullmatch(given) else b"req_" + random_digits()[:32].encode()
 
 
 class TraceMiddleware:

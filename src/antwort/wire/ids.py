@@ -7,7 +7,24 @@ page of each for every row, and the more the larger they are.
 import os
 import time
 
+_BYTES = 17
+_DRAWN = 128
+_unused: list[str] = []
+"""Random digits that were drawn and are in no id yet: a request needs several, and each draw is a system call."""
+os.register_at_fork(after_in_child=_unused.clear)  # or parent and child would give the same ids
+
 
 def new_id(prefix: str) -> str:
     """Return a new identifier, such as `resp_0660…`: 14 digits of microseconds, and 34 that are random."""
-    return f"{prefix}_{((time.time_ns() // 1000).to_bytes(7, 'big') + os.urandom(17)).hex()}"
+    return f"{prefix}_{time.time_ns() // 1000:014x}{random_digits()}"
+
+
+def random_digits() -> str:
+    """Return 34 random hexadecimal digits; any thread may ask."""
+    try:
+        return _unused.pop()
+    except IndexError:
+        drawn, size = os.urandom(_BYTES * _DRAWN).hex(), 2 * _BYTES
+        first, *others = (drawn[start : start + size] for start in range(0, len(drawn), size))
+        _unused.extend(others)
+        return first
