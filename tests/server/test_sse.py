@@ -3,6 +3,7 @@
 import asyncio
 from typing import Any
 
+from antwort.concurrency.stragglers import Stragglers
 from antwort.server.sse import EventStream, Heartbeats, frame, while_connected
 
 
@@ -69,5 +70,5 @@ async def test_work_is_cancelled_when_the_client_leaves_and_nothing_is_raised() 
             cancelled = True
             raise
 
-    await while_connected(receive, work())
+    await while_connected(receive, work(), Stragglers())
     assert cancelled

@@ -4,40 +4,53 @@ import asyncio
 from types import TracebackType
 from typing import Self
 
+from antwort.concurrency.stragglers import MOMENT, Stragglers
+
 
 class Deadline:
     """Cancels the current task when the seconds of a `with` block are over, and turns that into a TimeoutError.
 
     `expired` tells that it was this deadline, and not another that happened to pass. Without seconds there is none.
+    Among others' `stragglers` it needs a timer only if the block takes longer than a moment.
     """
 
-    __slots__ = ("_cancelling", "_seconds", "_task", "_timer", "expired")
+    __slots__ = ("_cancelling", "_loop", "_seconds", "_stragglers", "_task", "_timer", "expired")
 
-    def __init__(self, seconds: float | None) -> None:
+    def __init__(self, seconds: float | None, stragglers: Stragglers | None = None) -> None:
         self._seconds = seconds
+        self._stragglers = stragglers if seconds is not None and seconds > MOMENT else None
         self._timer: asyncio.TimerHandle | None = None
         self.expired = False
 
     def __enter__(self) -> Self:
         if self._seconds is not None:
-            loop = asyncio.get_running_loop()
+            loop = self._loop = asyncio.get_running_loop()
             task = asyncio.current_task(loop)
             if task is None:
                 raise RuntimeError("A deadline is for what a task does.")
             self._task = task
             self._cancelling = task.cancelling()
-            self._timer = loop.call_later(self._seconds, self._expire)
+            if self._stragglers is None:
+                self._timer = loop.call_later(self._seconds, self._expire)
+            else:
+                self._stragglers.expect(self)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        if self._stragglers is not None:
+            self._stragglers.forget(self)
         if self._timer is None:
             return
         self._timer.cancel()
         # Whoever else has cancelled the task wants it to end, whatever the time.
         if self.expired and self._task.uncancel() <= self._cancelling and kind is asyncio.CancelledError:
             raise TimeoutError from error
+
+    def be_late(self) -> None:
+        """Begin to watch the time: the first moment of it has passed."""
+        self._timer = self._loop.call_later((self._seconds or 0.0) - MOMENT, self._expire)
 
     def _expire(self) -> None:
         self.expired = True

@@ -9,6 +9,7 @@ import msgspec
 
 from antwort.backends import ModelRouter, estimate_tokens
 from antwort.concurrency.large_work import LargeWork, is_large
+from antwort.concurrency.stragglers import Stragglers
 from antwort.config import AgentConfig, EngineConfig
 from antwort.context import Context
 from antwort.engine.compaction import Compactor
@@ -46,6 +47,8 @@ class Engine:
     metrics: TurnMetrics
     tracer: Tracer
     large_work: LargeWork
+    stragglers: Stragglers
+    """What takes longer than a moment: deadlines, and clients that may leave."""
     check_url: CheckUrl | None = None
     """Asked about each URL that a model server would fetch; None lets all pass."""
 
@@ -75,7 +78,7 @@ class Engine:
             large_work=work,
             check_url=check_url,
         )
-        return cls(models, store, settings, planner, TurnMetrics(metrics), tracer, work, check_url)
+        return cls(models, store, settings, planner, TurnMetrics(metrics), tracer, work, Stragglers(), check_url)
 
     def plan(
         self, create: CreateResponse, ctx: Context, *, show_calls: bool = False, recall: Recall | None = None
@@ -141,6 +144,7 @@ class Engine:
             tracer=self.tracer,
             seals=self.planner.seals(plan.ctx, plan.response),
             large_work=self.large_work,
+            stragglers=self.stragglers,
             sequence=sequence,
             positions=positions,
             resumed=resumed,

@@ -13,6 +13,7 @@ from antwort.backends.errors import may_pass
 from antwort.backends.passages import Window
 from antwort.concurrency.deadline import Deadline
 from antwort.concurrency.large_work import LargeWork
+from antwort.concurrency.stragglers import Stragglers
 from antwort.config import EngineConfig
 from antwort.engine import telemetry
 from antwort.engine.coalescer import Coalescer
@@ -55,6 +56,7 @@ class Loop:
         tracer: Tracer,
         seals: Seals,
         large_work: LargeWork,
+        stragglers: Stragglers,
         sequence: int = 0,
         positions: Sequence[int] = (),
         resumed: bool = False,
@@ -64,6 +66,7 @@ class Loop:
         self._model = ModelTurns(plan, models, tracer, large_work)
         self._models = models
         self._large_work = large_work
+        self._stragglers = stragglers
         self._tracer = tracer
         self._seals = seals
         self._journal = journal
@@ -139,7 +142,7 @@ class Loop:
             self._journal.tell(self.response)
             await self._journal.save()
             await self.emitter.flush()
-        deadline = Deadline(self.plan.ctx.remaining())
+        deadline = Deadline(self.plan.ctx.remaining(), self._stragglers)
         try:
             with deadline:
                 reason = await (self._continue() if self._resumed else self._turns())

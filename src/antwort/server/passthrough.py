@@ -12,6 +12,7 @@ from starlette.types import Message, Receive, Scope, Send
 from antwort.backends import ModelRouter, ModelTarget, Reply, Transport
 from antwort.backends.errors import DEADLINE, reply_error
 from antwort.concurrency.large_work import LargeWork
+from antwort.concurrency.stragglers import Stragglers
 from antwort.engine.links import CheckUrl, check_links
 from antwort.errors import APIError, BadRequestError, GatewayTimeoutError
 from antwort.observability import Metrics, Tracer
@@ -59,6 +60,7 @@ class Passthrough:
         self._large_work = large_work
         self._check_url = check_url
         self._max_values = max_values
+        self._stragglers = Stragglers()
         self._requests = metrics.counter(
             "antwort_passthrough_requests_total", "Requests passed through to model servers.", ["path", "status"]
         )
@@ -110,7 +112,7 @@ class Passthrough:
         try:
             require_json(scope)
             body = await read_body(receive)
-            await while_connected(receive, self._pass(path, body, watched))
+            await while_connected(receive, self._pass(path, body, watched), self._stragglers)
         except ClientDisconnect:
             return
         except Exception as error:

@@ -41,6 +41,7 @@ class ResponseEndpoints:
         self._engine = engine
         self._runs = runs
         self._heartbeats = Heartbeats(engine.settings.heartbeat)
+        self._stragglers = engine.stragglers
 
     def routes(self) -> list[Route | AsgiRoute]:
         """Return the routes."""
@@ -146,13 +147,13 @@ class ResponseEndpoints:
             if not create.stream:
                 await send_json(send, accepted)
                 return
-            await Tail(self._runs.events(ctx.tenant, plan.response.id), self._heartbeats)(scope, receive, send)
+            await self._tail(ctx.tenant, plan.response.id)(scope, receive, send)
             return
         with limits.making(ctx.tenant):
             if create.stream:
                 await self._stream(plan, receive, send)
                 return
-            response = await while_connected(receive, self._engine.respond(plan))
+            response = await while_connected(receive, self._engine.respond(plan), self._stragglers)
         if response is not None:
             await send_struct(send, response)
 
@@ -160,6 +161,9 @@ class ResponseEndpoints:
         """Read a body."""
         body = await read_body(receive)
         return await self._engine.large_work.run(decode, body) if len(body) >= MUCH else decode(body)
+
+    def _tail(self, tenant: str, response_id: str, after: int = -1) -> Tail:
+        return Tail(self._runs.events(tenant, response_id, after=after), self._heartbeats, self._stragglers)
 
     async def _stream(self, plan: Plan, receive: Receive, send: Send) -> None:
         stream = EventStream(send)
@@ -179,7 +183,7 @@ class ResponseEndpoints:
             await stream.end()
 
         with self._heartbeats.watching(stream):
-            await while_connected(receive, work(), on_leave=forsake)
+            await while_connected(receive, work(), self._stragglers, on_leave=forsake)
 
     # --- windows -----------------------------------------------------------------------------------------------------
 
@@ -188,7 +192,8 @@ class ResponseEndpoints:
         require_json(scope)
         request = await self._read_request(decode_compact, receive)
 
-        compacted = await while_connected(receive, self._engine.compact(request, scope[CONTEXT]))
+        work = self._engine.compact(request, scope[CONTEXT])
+        compacted = await while_connected(receive, work, self._stragglers)
         if compacted is not None:
             await send_struct(send, compacted)
 
@@ -197,7 +202,8 @@ class ResponseEndpoints:
         require_json(scope)
         create = await self._read_request(decode_create, receive)
 
-        count = await while_connected(receive, self._engine.input_tokens(create, scope[CONTEXT]))
+        work = self._engine.input_tokens(create, scope[CONTEXT])
+        count = await while_connected(receive, work, self._stragglers)
         if count is not None:
             await send_struct(send, InputTokens(input_tokens=count))
 
@@ -222,7 +228,7 @@ class ResponseEndpoints:
         if record.background and (
             record.status in ACTIVE or await self._engine.store.events(ctx.tenant, response_id, limit=1)
         ):
-            return Tail(self._runs.events(ctx.tenant, response_id, after=after), self._heartbeats)
+            return self._tail(ctx.tenant, response_id, after)
         response = await self._engine.retrieve(ctx.tenant, response_id)
         large = is_large(response["output"])
         body = await self._engine.large_work.run_if(large, _replayed, response, after)

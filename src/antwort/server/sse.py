@@ -10,6 +10,7 @@ from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
 from typing_extensions import override
 
+from antwort.concurrency.stragglers import Stragglers
 from antwort.errors import ServiceUnavailableError
 from antwort.server.exchange import BODY_FOLLOWS
 from antwort.storage.base import StoredEvent
@@ -22,8 +23,6 @@ HEADERS = [
     (b"x-accel-buffering", b"no"),
 ]
 _START: Message = {"type": "http.response.start", "status": 200, BODY_FOLLOWS: True}
-UNWATCHED = 0.05
-"""Seconds before a request is watched for its client leaving."""
 GRACE = 1.0
 """Seconds before a stream says that it lives, although nothing has come: until then an error can have a status."""
 
@@ -139,52 +138,69 @@ class Heartbeats:
 
 
 async def while_connected(
-    receive: Receive, work: Awaitable[T], *, on_leave: Callable[[], None] | None = None
+    receive: Receive, work: Awaitable[T], stragglers: Stragglers, *, on_leave: Callable[[], None] | None = None
 ) -> T | None:
     """Return what some work comes to; None if the client leaves before: the work is cancelled then, after `on_leave`.
 
     Nobody watches for the first moment: work that is done by then is not worth a task beside it.
     """
-    task = asyncio.current_task()
-    loop = asyncio.get_running_loop()
-    gone = False
-    watcher: asyncio.Task[None] | None = None
-
-    async def watch() -> None:
-        nonlocal gone
-        while (await receive())["type"] != "http.disconnect":
-            pass
-        gone = True
-        if on_leave is not None:
-            on_leave()
-        if task is not None:
-            task.cancel()
-
-    def begin() -> None:
-        nonlocal watcher
-        watcher = loop.create_task(watch())
-
-    timer = loop.call_later(UNWATCHED, begin)
+    watch = _Watch(receive, on_leave)
+    stragglers.expect(watch)
     try:
         return await work
     except asyncio.CancelledError:
-        if not gone or task is None:
+        if not watch.client_is_gone:
             raise
-        task.uncancel()
+        watch.task.uncancel()
         return None
     finally:
-        timer.cancel()
-        if watcher is not None:
-            watcher.cancel()
+        stragglers.forget(watch)
+        watch.end()
+
+
+class _Watch:
+    """Cancels the task it was made in when a client leaves."""
+
+    __slots__ = ("_on_leave", "_receive", "_watcher", "client_is_gone", "task")
+
+    def __init__(self, receive: Receive, on_leave: Callable[[], None] | None) -> None:
+        task = asyncio.current_task()
+        if task is None:
+            raise RuntimeError("Only the work of a task can be cancelled.")
+        self.task = task
+        self.client_is_gone = False
+        self._receive = receive
+        self._on_leave = on_leave
+        self._watcher: asyncio.Task[None] | None = None
+
+    def be_late(self) -> None:
+        """Begin to watch."""
+        self._watcher = asyncio.get_running_loop().create_task(self._run())
+
+    def end(self) -> None:
+        """Watch no more."""
+        if self._watcher is not None:
+            self._watcher.cancel()
+
+    async def _run(self) -> None:
+        while (await self._receive())["type"] != "http.disconnect":
+            pass
+        self.client_is_gone = True
+        if self._on_leave is not None:
+            self._on_leave()
+        self.task.cancel()
 
 
 class Tail(Response):
     """The events of a background run, from the store, as long as they come."""
 
-    def __init__(self, events: AsyncGenerator[StoredEvent, None], heartbeats: Heartbeats) -> None:
+    def __init__(
+        self, events: AsyncGenerator[StoredEvent, None], heartbeats: Heartbeats, stragglers: Stragglers
+    ) -> None:
         super().__init__()
         self._events = events
         self._heartbeats = heartbeats
+        self._stragglers = stragglers
 
     @override
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -202,4 +218,4 @@ class Tail(Response):
                 else:
                     await stream.end()
 
-        await while_connected(receive, work())
+        await while_connected(receive, work(), self._stragglers)
