@@ -1,7 +1,7 @@
 """The seam between the engine and model servers: what a turn asks for, and what comes back while it runs."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Protocol, Self
 
 import msgspec
@@ -53,8 +53,7 @@ class ToolDefinitions(tuple[JSON, ...]):  # noqa: SLOT001 - it has room for what
         return found
 
 
-@dataclass(slots=True)
-class ModelRequest:
+class ModelRequest(msgspec.Struct):
     """One model turn. Items are wire items in order; tools are function definitions in the Responses shape.
 
     Tools that are `ToolDefinitions` are the same objects in many turns; nobody may change them.
@@ -88,9 +87,9 @@ class ModelRequest:
     tenant: str = ""
     deadline: float | None = None
     """When the answer must be complete, on the clock of `time.monotonic()`."""
-    extra: JSON = field(default_factory=dict)
+    extra: JSON = {}
     """Further fields for the model server, from the operator's configuration."""
-    headers: Mapping[str, str] = field(default_factory=dict)
+    headers: Mapping[str, str] = {}
     """Headers beside those of the configuration: by them the model server's spans belong to the turn's."""
 
 

@@ -9,8 +9,8 @@ import logging
 import random
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import replace
 
+from msgspec.structs import replace
 from typing_extensions import override
 
 from antwort.backends.base import ModelBackend, ModelInfo, ModelRequest, TurnSink

@@ -4,7 +4,9 @@ import asyncio
 import difflib
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+
+from msgspec.structs import replace
 
 from antwort.backends.base import ModelBackend, ModelInfo, ModelRequest, TurnSink
 from antwort.backends.errors import UNAVAILABLE

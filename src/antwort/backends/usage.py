@@ -20,9 +20,8 @@ def usage_of(value: Any) -> Usage | None:
     input_tokens = _count(value, "prompt_tokens", "input_tokens")
     output_tokens = _count(value, "completion_tokens", "output_tokens")
     cached = _count(prompt, "cached_tokens") or _count(value, "prompt_cache_hit_tokens", "cache_read_input_tokens")
-    written = _count(prompt, "cache_write_tokens", "cache_creation_tokens") or _count(
-        value, "cache_creation_input_tokens"
-    )
+    written = _count(prompt, "cache_write_tokens", "cache_creation_tokens")
+    written = written or _count(value, "cache_creation_input_tokens")
     return Usage(
         input_tokens=input_tokens,
         input_tokens_details=InputTokensDetails(cached, written),
@@ -72,6 +71,8 @@ def _count(value: JSON | None, *names: str) -> int:
     if value:
         for name in names:
             number = value.get(name)
+            if number.__class__ is int and 0 <= number <= MOST:  # as it should be
+                return number
             if isinstance(number, _NUMBER):
                 return min(max(0, int(number)), MOST)
     return 0

@@ -45,7 +45,15 @@ def read_input(value: str | Sequence[JSON] | None) -> list[JSON]:
     if isinstance(value, str):
         if len(value) > LONGEST_TEXT:
             raise _bad(f"is longer than {LONGEST_TEXT:,} characters", "input")
-        return [_message({"role": "user", "content": value}, "input")]
+        return [
+            {
+                "type": "message",
+                "role": "user",
+                "content": [{"type": "input_text", "text": value}],
+                "id": new_id("msg"),
+                "status": "completed",
+            }
+        ]
     if len(value) > MOST_ITEMS:
         raise _bad(f"has more than {MOST_ITEMS:,} items", "input")
     return [_item(item, f"input[{index}]") for index, item in enumerate(value)]

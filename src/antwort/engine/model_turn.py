@@ -1,7 +1,8 @@
 """A model turn: what it asks, and keeping that within what the model can read."""
 
 from collections.abc import Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from antwort.backends import ModelRouter, estimate_tokens
 from antwort.backends.base import ModelRequest, TurnSink

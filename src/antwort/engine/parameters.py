@@ -114,10 +114,11 @@ def joined(first: str | None, second: str | None) -> str | None:
     return f"{first}\n\n{second}" if first and second else first or second
 
 
-def least(*values: int | None) -> int | None:
-    """Return the smallest of the limits that are set."""
-    given = [value for value in values if value is not None]
-    return min(given) if given else None
+def least(first: int | None, second: int | None) -> int | None:
+    """Return the smaller of two limits of which either may be missing."""
+    if first is None or second is None:
+        return second if first is None else first
+    return min(first, second)
 
 
 def new_response(create: CreateResponse, profile: AgentConfig, response_id: str) -> ResponseObject:

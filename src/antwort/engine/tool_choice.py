@@ -1,7 +1,8 @@
 """What a model may and must call of the tools of a request."""
 
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from antwort.engine.tools import Toolset
 from antwort.errors import BadRequestError
@@ -12,8 +13,7 @@ MOST_ALLOWED = 128
 """Tools that a choice may name."""
 
 
-@dataclass(frozen=True, slots=True)
-class Choice:
+class Choice(msgspec.Struct, frozen=True):
     """What the model may and must call."""
 
     upstream: str | JSON | None = None

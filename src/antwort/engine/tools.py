@@ -147,6 +147,7 @@ class ToolsetBuilder:
         self._executors = executors
         self._definitions: WeakKeyDictionary[FunctionSpec, JSON] = WeakKeyDictionary()
         self._versions: list[object] = []
+        self._unversioned: list[ToolExecutor] = []
         self._offers: dict[Agent, _Offer] = {}
 
     def build(self, tools: Sequence[JSON], ctx: Context, functions: Iterable[str] | None = None) -> Toolset:
@@ -174,15 +175,15 @@ class ToolsetBuilder:
         versions = [getattr(executor, "tools_version", None) for executor in self._executors]
         if versions != self._versions:
             self._versions = versions
+            self._unversioned = [e for e, version in zip(self._executors, versions, strict=True) if version is None]
             self._offers.clear()
-        executors = list(zip(self._executors, versions, strict=True))
-        asked = tuple(tuple(executor.discovered_tools(ctx)) for executor, version in executors if version is None)
+        asked = tuple([tuple(executor.discovered_tools(ctx)) for executor in self._unversioned])
         offer = self._offers.get(ctx.agent)
         if offer is None or offer.asked != asked:
             answers = iter(asked)
             specs = [
                 (executor, next(answers) if version is None else executor.discovered_tools(ctx))
-                for executor, version in executors
+                for executor, version in zip(self._executors, versions, strict=True)
             ]
             offer = _Offer(specs, asked)
             _keep(self._offers, ctx.agent, offer, _AGENTS)

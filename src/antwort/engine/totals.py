@@ -1,7 +1,6 @@
 """How far a response has come: what its limits count, and what whoever continues it must know besides its items."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 
 import msgspec
 
@@ -10,18 +9,17 @@ from antwort.types import JSON
 from antwort.wire.responses import Usage
 
 
-@dataclass(slots=True)
-class Totals:
+class Totals(msgspec.Struct):
     """Totals of one response."""
 
     turns: int = 0
     tool_calls: int = 0
     without_tools: bool = False
     """The limit of calls is reached: the model is offered no functions any more."""
-    usage: Usage = field(default_factory=Usage)
+    usage: Usage = msgspec.field(default_factory=Usage)
     summarised: int = 0
     """Tokens written in summaries, which are in `usage` and no part of the answer."""
-    made: dict[tuple[str, str], int] = field(default_factory=dict)
+    made: dict[tuple[str, str], int] = {}
     """How often each call was made, by name and arguments."""
 
     @property

@@ -17,7 +17,7 @@ STATUS_LINES = {
     for status in range(100, 600)
 }
 _NAME = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
-_NO_VALUE = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]")
+_NOT_IN_VALUES = bytes({*range(0x20), 0x7F} - {0x09})
 _LENGTH, _ENCODING, _CONNECTION = b"content-length: ", b"transfer-encoding: ", b"connection: "
 _FRAMING = frozenset({_LENGTH, _ENCODING, _CONNECTION})
 _BODILESS = frozenset({204, 304})
@@ -198,7 +198,8 @@ class Exchange:
                 self._frame(start, value, lines)
             else:
                 lines += (start, value, b"\r\n")
-        if _NO_VALUE.search(b"".join(lines[2::3])):
+        values = b"".join(lines[2::3])
+        if len(values.translate(None, _NOT_IN_VALUES)) < len(values):
             raise UnsentAnswerError("An answer has a header whose value is none.")
         if status in _BODILESS:
             self._left = 0

@@ -1,6 +1,5 @@
 """What a step of a script may expect of the request it answers."""
 
-import dataclasses
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -10,7 +9,7 @@ from antwort.backends.base import ModelRequest
 from antwort.errors import DefinitionError, did_you_mean
 
 Fields = Mapping[str, Any]
-_FIELDS = frozenset(f.name for f in dataclasses.fields(ModelRequest))
+_FIELDS = frozenset(ModelRequest.__struct_fields__)
 _LONGEST = 200
 
 

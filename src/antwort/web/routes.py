@@ -5,7 +5,7 @@ import inspect
 import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from types import NoneType, UnionType
+from types import MappingProxyType, NoneType, UnionType
 from typing import Any, Generic, Protocol, TypeVar, Union, get_args, get_origin
 
 from pydantic import BaseModel, PydanticUserError
@@ -232,6 +232,9 @@ class Routed(Protocol):
 R = TypeVar("R", bound=Routed)
 
 
+NO_PARAMETERS: Mapping[str, str] = MappingProxyType({})
+
+
 @dataclass(frozen=True, slots=True)
 class Match(Generic[R]):
     """A route that fits a request, with the values in its path."""
@@ -252,7 +255,7 @@ class RouteTable(Generic[R]):
     """Routes by path. Literal paths come before patterns; between patterns the first added wins."""
 
     def __init__(self, routes: Iterable[R] = ()) -> None:
-        self._literal: dict[str, dict[str, R]] = {}
+        self._literal: dict[str, dict[str, Match[R]]] = {}
         self._patterns: dict[str, _Path[R]] = {}
         for route in routes:
             self.add(route)
@@ -264,14 +267,14 @@ class RouteTable(Generic[R]):
             path = self._patterns.setdefault(_shape(route.path), _Path(pattern, {}))
             path.methods.setdefault(route.method, (route, tuple(pattern.groupindex)))
         else:
-            self._literal.setdefault(route.path, {}).setdefault(route.method, route)
+            self._literal.setdefault(route.path, {}).setdefault(route.method, Match(route, NO_PARAMETERS))
 
     def find(self, method: str, path: str) -> Match[R] | None:
         """Return the route for a request, if there is one."""
         method = "GET" if method == "HEAD" else method
         literal = self._literal.get(path)
         if literal is not None and method in literal:
-            return Match(literal[method], {})
+            return literal[method]
         for known in self._patterns.values():
             if method in known.methods and (found := known.pattern.match(path)):
                 route, names = known.methods[method]
