@@ -16,6 +16,8 @@ from benchmarks.processes import Server, child, read_line
 STREAMS = 2000
 PARTING = 20.0
 """Seconds in which whatever belongs to streams that were left must be gone."""
+ALONE = 5.0
+"""Seconds in which small requests have the server for themselves: the machine's own share of what they wait."""
 METHOD = """\
 Streams with readers that stall and vanish: of ten readers six read to the end, at one event a second, two stall for 5
 to 30 seconds in an answer that does not fit into the buffers, two leave at any time, with a word or without. Memory of
@@ -47,6 +49,8 @@ class Outcome:
     """How much of its core the server used."""
     memory: list[int]
     readers: dict[str, Any]
+    alone: dict[str, Any]
+    """How the others fared before there were readers."""
     others: dict[str, Any]
     tasks: int
     streams: int
@@ -65,6 +69,8 @@ class Outcome:
             Row(f"{what}: memory, against before", late / early, TIMES, 1.05),
             Row(f"{what}: tasks that are left over", self.tasks, "tasks", 0),
             Row(f"{what}: streams of the model that are left over", self.streams, "streams", 0),
+            Row(f"{what}: a small request before, median", self.alone["median"] * 1e3, "ms"),
+            Row(f"{what}: a small request before, 99 of 100", self.alone["late"] * 1e3, "ms"),
             Row(f"{what}: a small request beside them, median", self.others["median"] * 1e3, "ms"),
             Row(f"{what}: a small request beside them, 99 of 100", self.others["late"] * 1e3, "ms", 100),
             Row(f"{what}: a small request beside them, longest", self.others["worst"] * 1e3, "ms"),
@@ -90,12 +96,14 @@ def endured(bench: Bench, *, seconds: float, streams: int) -> Outcome:
             raise BenchmarkError("the server is not available")
         before = tasks_of(server)
         with pinging(server.port, "json") as pinger:
+            time.sleep(ALONE)
+            alone = report_of(pinger)
             begun, spent = time.monotonic(), server.cpu_seconds()
             memory, readers = watched(server, streams, seconds)
             share = (server.cpu_seconds() - spent) / (time.monotonic() - begun)
             report = report_of(pinger)
         tasks, left = remaining(bench, server, before)
-    return Outcome(share, memory, readers, report, tasks, left)
+    return Outcome(share, memory, readers, alone, report, tasks, left)
 
 
 def tasks_target(bench: Bench, streams: int) -> Target:

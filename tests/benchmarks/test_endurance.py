@@ -35,7 +35,7 @@ def test_memory_that_grows_is_over_the_bar() -> None:
     others = {"median": 0.001, "late": 0.002, "worst": 0.003, "lost": 0}
 
     def verdict(memory: list[int]) -> str:
-        rows = Outcome(0.5, memory, readers, others, 0, 0).rows(1)
+        rows = Outcome(0.5, memory, readers, others, others, 0, 0).rows(1)
         return next(row.verdict for row in rows if row.what.endswith("against before"))
 
     assert verdict([10, 100, 100, 100]) == "ok"
