@@ -27,6 +27,7 @@ from antwort.functions.registry import Factory
 from antwort.functions.spec import Offer
 from antwort.observability import AuditLog, LoopWatchdog, Metrics, MetricsPage, Redactor, tracer
 from antwort.outbound import Outbound
+from antwort.run_services import RunServices, Values
 from antwort.runs.limits import TenantLimits
 from antwort.runs.local import LocalRuns
 from antwort.sealing import Sealer, key_of
@@ -38,7 +39,9 @@ from antwort.server.sockets.websocket import WebSockets
 from antwort.storage.forwarding import LimitedRecords
 from antwort.storage.opening import ProviderStorage, open_configured, open_on_demand, open_temporary
 from antwort.storage.retention import Sweeper
+from antwort.storage.sql.store import Store
 from antwort.storage.urls import why_one_process
+from antwort.storage.values import StoredValues, ValueLimits
 from antwort.wire.requests import decode_create
 from antwort.wire.responses import ResponseObject
 from antwort.workers.peers import Peers
@@ -199,7 +202,9 @@ class Antwort:
             storage = await opened.enter_async_context(open_temporary() if scratch else open_configured(self.config))
             kept = await opened.enter_async_context(open_on_demand(self.config)) if scratch else storage
             limits = TenantLimits(self.config.limits.per_tenant, storage.store.retention)
-            await self.registry.start(lambda name: self._services(name, kept, limits))
+            self.values = self._new_values(storage.store, limits)
+            self.registry.bind(RunServices(values=self.values))
+            await self.registry.start(lambda name: self._services(name, kept, limits, self.values))
             self.engine = Engine.build(
                 executors=[self.registry, *self._executors],
                 models=self.router,
@@ -246,11 +251,23 @@ class Antwort:
             finally:
                 await self.registry.close()
 
-    def _services(self, provider: str, storage: ProviderStorage, limits: TenantLimits | None = None) -> Services:
+    def _services(
+        self,
+        provider: str,
+        storage: ProviderStorage,
+        limits: TenantLimits | None = None,
+        values: Values | None = None,
+    ) -> Services:
         records = storage.records(provider)
         if limits is not None and limits.counts_bytes:
             records = LimitedRecords(records, limits.check_room)
-        return Services(self.outbound, records, storage.folder / provider)
+        return Services(self.outbound, records, storage.folder / provider, values)
+
+    def _new_values(self, store: Store, limits: TenantLimits) -> StoredValues:
+        settings = self.config.limits.per_tenant
+        room = limits.check_room if limits.counts_bytes else None
+        bounds = ValueLimits(settings.max_value_bytes, settings.max_variable_bytes)
+        return StoredValues(store.values, bounds, check_room=room)
 
     def _sealer(self) -> Sealer:
         settings = self.config.encryption

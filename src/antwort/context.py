@@ -3,14 +3,17 @@
 import time
 from collections.abc import Callable, Mapping
 from threading import Lock
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from antwort.errors import PermissionDeniedError
+from antwort.errors import FunctionUnavailableError, PermissionDeniedError
 from antwort.http_client import HttpClient, NoHttpClient
 from antwort.scopes import granted
+
+if TYPE_CHECKING:
+    from antwort.run_services import RunServices, Variables
 
 ANONYMOUS_TENANT = "default"
 """The one tenant of a server that runs without authentication."""
@@ -176,6 +179,8 @@ class Context(Struct, frozen=True):
     """Where a function notes what an answer may cite."""
     http: HttpClient = _NO_HTTP
     """The client for the world outside; the registry fills it in."""
+    services: "RunServices | None" = None
+    """What a running app offers; the registry fills it in. Functions reach it through `variables`."""
 
     @classmethod
     def of(cls, principal: Principal, *, request_id: str | None = None) -> "Context":
@@ -196,9 +201,21 @@ class Context(Struct, frozen=True):
             why = f" {purpose}" if purpose else ""
             raise PermissionDeniedError(f"The credentials lack the scope '{scope}'{why}.", param=param)
 
-    def reaching(self, http: HttpClient | None) -> "Context":
-        """Return a context with a client for the world outside; one that has one already keeps it."""
-        return self if http is None or self.http is not _NO_HTTP else replace(self, http=http)
+    @property
+    def variables(self) -> "Variables":
+        """The variables that the call can reach; a FunctionUnavailableError where no app keeps any."""
+        if self.services is None or self.services.values is None:
+            raise FunctionUnavailableError("There are no variables here: they need a running app. Go on without them.")
+        return self.services.values.of(self)
+
+    def reaching(self, http: HttpClient | None, services: "RunServices | None" = None) -> "Context":
+        """Return a context with a client for the world outside, and services; one that has some already keeps them."""
+        missing: dict[str, Any] = {}
+        if http is not None and self.http is _NO_HTTP:
+            missing["http"] = http
+        if services is not None and self.services is None:
+            missing["services"] = services
+        return replace(self, **missing) if missing else self
 
     def with_(self, **changes: Any) -> "Context":
         """Return a copy with some fields changed."""

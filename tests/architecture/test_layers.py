@@ -32,6 +32,7 @@ LAYERS = (
     ("wire",),
     ("sealing",),
     ("callables",),
+    ("run_services",),
     ("context",),
     ("scopes",),
     ("http_client",),

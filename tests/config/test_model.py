@@ -67,7 +67,14 @@ def test_the_defaults_are_those_the_documentation_promises() -> None:
         "auth": {"mode": "auto", "api_keys": [], "keys_file": None, "jwt": None, "max_failures": 100},
         "limits": {
             "per_key": {"requests_per_minute": None, "burst": None},
-            "per_tenant": {"requests_per_minute": None, "burst": None, "max_runs": None, "max_stored_bytes": None},
+            "per_tenant": {
+                "requests_per_minute": None,
+                "burst": None,
+                "max_runs": None,
+                "max_stored_bytes": None,
+                "max_variable_bytes": 10 * 1024**3,
+                "max_value_bytes": 100 * 1024**2,
+            },
         },
         "functions": {
             "timeout": 60.0,

@@ -269,7 +269,15 @@ class TenantLimitsConfig(RateConfig):
     max_stored_bytes: ByteSize | None = Field(
         default=None,
         gt=0,
-        description="Most that is stored of responses, conversations and records, such as 2GiB; no limit if not given.",
+        description="Most that is stored, of all that is kept together, such as 2GiB; no limit if not given.",
+    )
+    max_variable_bytes: ByteSize | None = Field(
+        default=ByteSize(10 * 1024**3),
+        gt=0,
+        description="Most that values of variables take, equal ones counted once; null for no limit.",
+    )
+    max_value_bytes: ByteSize = Field(
+        default=ByteSize(100 * 1024**2), gt=0, description="Largest value of a variable, such as 100MiB."
     )
 
 

@@ -27,6 +27,7 @@ from antwort.functions.spec import FunctionSpec, Scope
 from antwort.http_client import HttpClient
 from antwort.observability import AuditLog, NoTracer, Redactor, Tracer
 from antwort.observability.tracing import Attribute
+from antwort.run_services import RunServices
 
 T = TypeVar("T")
 
@@ -126,6 +127,8 @@ class Execution:
         self._threads: dict[str, WorkerThreads] = {}
         self._left: set[asyncio.Task[None]] = set()
         self._http = http
+        self.services: RunServices | None = None
+        """What an app that runs offers to functions."""
 
     def threads(self, provider: str) -> WorkerThreads:
         """Return the worker threads of a provider, which its functions and routes share."""
@@ -152,7 +155,7 @@ class Execution:
     async def run(self, entry: RegisteredFunction, raw: str | bytes | Mapping[str, Any], ctx: Context) -> ToolResult:
         """Execute a call. Every failure is a result; only the caller's own cancellation passes through."""
         started = time.perf_counter()
-        ctx = ctx.reaching(self._http)
+        ctx = ctx.reaching(self._http, self.services)
         with self._tracer.span(*entry.span) as span:
             try:
                 result = await self._run_guarded(entry, raw, ctx)

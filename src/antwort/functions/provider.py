@@ -32,6 +32,7 @@ from antwort.functions.calls import ToolCall, ToolResult
 from antwort.functions.metrics import MetricDescriptor
 from antwort.functions.spec import FunctionOptions, FunctionSpec, check_options
 from antwort.http_client import HttpClient
+from antwort.run_services import Values
 from antwort.storage.base import Records
 from antwort.web.routes import Example, Route
 
@@ -46,6 +47,8 @@ class Services:
     """What the provider keeps in the app's database."""
     place: Path
     """Where its folder is, or would be."""
+    values: Values | None = None
+    """The variables of all tenants, for routes; functions have theirs as `ctx.variables`. None if no app runs."""
 
     @property
     def folder(self) -> Path:

@@ -41,6 +41,7 @@ from antwort.functions.spec import (
 )
 from antwort.http_client import HttpClient
 from antwort.observability import AuditLog, Metrics, Redactor, Tracer
+from antwort.run_services import RunServices
 from antwort.web.routes import Route, Routed
 
 logger = logging.getLogger(__name__)
@@ -335,6 +336,10 @@ class FunctionRegistry(ToolExecutor):
         if entry is None:
             return ToolResult.error(self._unknown(str(name), context), UnknownFunctionError.status)
         return await self._execution.run(entry, params, context)
+
+    def bind(self, services: RunServices) -> None:
+        """Offer services to functions, through the contexts of their calls that have none."""
+        self._execution.services = services
 
     def http_handler(self) -> ProviderRoutes:
         """Return the ASGI app of all provider routes. It serves only requests that carry an authenticated context."""

@@ -2,12 +2,15 @@
 
 import asyncio
 import contextlib
+import itertools
 import logging
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from operator import itemgetter
 from typing import TypeVar
 
 from antwort.config import KeepConfig
+from antwort.errors import ConflictError
 from antwort.observability import Metrics
 from antwort.storage.base import OldResponse, StoreUnavailableError
 from antwort.storage.sql.store import Store
@@ -15,6 +18,8 @@ from antwort.storage.sql.store import Store
 logger = logging.getLogger(__name__)
 
 KINDS = ("responses", "events", "conversations")
+VALUES = "values"
+"""What goes with a run or a conversation, and has no age of its own."""
 SLICE = 200
 """Rows that are looked at in one go."""
 GROUP = 20
@@ -25,6 +30,8 @@ PAUSE = 0.05
 """Seconds of the server's own requests between two groups."""
 ABANDONED = 86_400
 """Seconds after which a response in the foreground that never ended is one that a crash has left."""
+UNCLAIMED = 3600
+"""Seconds for which values are kept though nothing that is stored has a claim to them: a run may be under way."""
 
 Pruned = dict[str, int]
 """How many were deleted of each kind."""
@@ -69,6 +76,25 @@ class Pruner:
             if not await self._retention.forget_deleted(int(time.time())):
                 return
             await asyncio.sleep(self._pause)
+
+    async def forget_values(self) -> int:
+        """Delete values of variables that have expired, or whose run or conversation is gone; return how many."""
+        values, now, last, forgotten = self._store.values, int(time.time()), "", 0
+        while found := await values.left_over(last, now, now - UNCLAIMED, SLICE):
+            last = found[-1][0]
+            for tenant, group in itertools.groupby(sorted(found, key=itemgetter(1)), itemgetter(1)):
+                versions = [(name, blob_id) for name, _, blob_id in group]
+                with contextlib.suppress(ConflictError):  # one of the blobs got another version; the next time, then
+                    forgotten += await values.forget(tenant, last, versions)
+                await asyncio.sleep(self._pause)
+        last = ""
+        while blobs := await values.left_over_blobs(last, now - UNCLAIMED, SLICE):
+            last = blobs[-1][0]
+            for blob_id, tenant in blobs:
+                with contextlib.suppress(ConflictError):
+                    await values.discard(tenant, blob_id)
+            await asyncio.sleep(self._pause)
+        return forgotten
 
     async def _responses(self, before: int, counts: Pruned, *, dry_run: bool) -> None:
         async for found in self._slices(before):
@@ -146,7 +172,7 @@ class Sweeper:
         self._keep = keep
         self._every = every
         self._deleted = metrics.counter("antwort_pruned_total", "Things deleted because they were too old.", ["kind"])
-        for kind in KINDS:
+        for kind in (*KINDS, VALUES):
             self._deleted.labels(kind)  # so that each shows from the beginning
         self._task: asyncio.Task[None] | None = None
 
@@ -165,6 +191,8 @@ class Sweeper:
         """Delete what is too old, once."""
         counts = await self._pruner.prune(cutoffs(self._keep, time.time()))
         await self._pruner.forget_deleted()
+        if forgotten := await self._pruner.forget_values():
+            counts[VALUES] = forgotten
         for kind, count in counts.items():
             self._deleted.labels(kind).inc(count)
         if any(counts.values()):

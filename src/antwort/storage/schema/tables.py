@@ -24,6 +24,7 @@ _UNFINISHED = text("background AND status IN ('queued', 'in_progress')")
 _CONTINUES = text("previous_response_id IS NOT NULL")
 _KEPT = text("deleted_at IS NULL")
 _DELETED = text("deleted_at IS NOT NULL")
+_MADE_IN_A_RUN = text("run_id IS NOT NULL")
 # The order of insertion. In SQLite it is the rowid.
 _NUMBER = BigInteger().with_variant(Integer, "sqlite")
 
@@ -147,4 +148,52 @@ conversation_items = Table(
     UniqueConstraint("conversation_id", "item_id"),
     Index("ix_conversation_items_order", "conversation_id", "number"),
     Index("ix_conversation_items_item", "tenant", "item_id"),
+)
+
+blobs = Table(
+    "blobs",
+    metadata,
+    Column("id", Text, primary_key=True),
+    Column("tenant", Text, nullable=False),
+    # Of what it holds; while it is being written, its id.
+    Column("hash", Text, nullable=False),
+    Column("size", BigInteger, nullable=False),
+    Column("created_at", BigInteger, nullable=False),
+    UniqueConstraint("tenant", "hash"),
+    # With all that is needed to add up what a tenant has.
+    Index("ix_blobs_size", "tenant", "size"),
+)
+
+blob_chunks = Table(
+    "blob_chunks",
+    metadata,
+    Column("blob_id", Text, ForeignKey("blobs.id", ondelete="CASCADE"), primary_key=True),
+    Column("position", Integer, primary_key=True),
+    Column("tenant", Text, nullable=False),
+    Column("data", LargeBinary, nullable=False),
+)
+
+variable_versions = Table(
+    "variable_versions",
+    metadata,
+    # It is also what references name.
+    Column("id", Text, primary_key=True),
+    Column("tenant", Text, nullable=False),
+    Column("scope", Text, nullable=False),
+    Column("scope_id", Text, nullable=False),
+    Column("key", Text, nullable=False),
+    Column("version", Integer, nullable=False),
+    Column("kind", Text, nullable=False),
+    Column("size", BigInteger, nullable=False),
+    Column("blob_id", Text, nullable=False),
+    # Where it was made: who may follow a reference to it.
+    Column("run_id", Text),
+    Column("conversation_id", Text),
+    Column("created_at", BigInteger, nullable=False),
+    Column("expires_at", BigInteger),
+    ForeignKeyConstraint(["blob_id"], ["blobs.id"]),
+    UniqueConstraint("tenant", "scope", "scope_id", "key", "version"),
+    Index("ix_variable_versions_blob", "blob_id"),
+    Index("ix_variable_versions_list", "tenant", "id"),
+    Index("ix_variable_versions_run", "tenant", "run_id", sqlite_where=_MADE_IN_A_RUN, postgresql_where=_MADE_IN_A_RUN),
 )

@@ -40,6 +40,7 @@ _USAGE = [
        WHERE responses.tenant = ? AND background""",
     f"SELECT coalesce(sum({_octets('item', 'call')}), 0) FROM conversation_items WHERE tenant = ?",  # noqa: S608
     f"SELECT coalesce(sum({_octets('value')}), 0) FROM records WHERE tenant = ?",  # noqa: S608
+    "SELECT coalesce(sum(size), 0) FROM blobs WHERE tenant = ?",
 ]
 
 
@@ -89,5 +90,5 @@ class Retention(Transactions):
 
     @reads
     def usage(self, database: Database, tenant: str) -> int:
-        """Return how many bytes a tenant has stored: of responses, events, conversations and records."""
+        """Return how many bytes a tenant has stored: of responses, events, conversations, records and values."""
         return sum(int(database.execute(statement, (tenant,)).fetchone()[0]) for statement in _USAGE)

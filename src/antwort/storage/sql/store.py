@@ -10,6 +10,7 @@ from antwort.storage.sql.responses import ResponseStore
 from antwort.storage.sql.retention import Retention
 from antwort.storage.sql.rows import KEPT
 from antwort.storage.sql.transactions import reads
+from antwort.storage.sql.values import SqlValues
 
 # A statement that reads no table would be answered by a database whose tables cannot be read.
 _PING = "SELECT 1 FROM responses WHERE id = ''"
@@ -21,7 +22,7 @@ _TRY_WRITE = f"""
 
 
 class Store(ResponseStore):
-    """All that is kept: responses and, beside them, conversations and the records of providers.
+    """All that is kept: responses and, beside them, conversations, values of variables, and the records of providers.
 
     It may be used from several event loops, one after the other. Values are encoded before a call waits, so that a
     caller may change them meanwhile.
@@ -31,6 +32,7 @@ class Store(ResponseStore):
         super().__init__(writer, reader)
         self.conversations = ConversationStore(writer, reader)
         self.retention = Retention(writer, reader)
+        self.values = SqlValues(writer, reader)
 
     def records(self, owner: str) -> Records:
         """Return the records of a provider."""

@@ -3,6 +3,16 @@ CREATE TABLE alembic_version (
     version_num VARCHAR(32) NOT NULL,
     CONSTRAINT alembic_version_pkc PRIMARY KEY (version_num)
 );
+CREATE TABLE blobs (
+    id TEXT NOT NULL,
+    tenant TEXT NOT NULL,
+    hash TEXT NOT NULL,
+    size BIGINT NOT NULL,
+    created_at BIGINT NOT NULL,
+    CONSTRAINT pk_blobs PRIMARY KEY (id),
+    CONSTRAINT uq_blobs_tenant UNIQUE (tenant, hash)
+);
+CREATE INDEX ix_blobs_size ON blobs (tenant, size);
 CREATE TABLE conversations (
     id TEXT NOT NULL,
     tenant TEXT NOT NULL,
@@ -50,6 +60,14 @@ CREATE TABLE responses (
 CREATE INDEX ix_responses_list ON responses (tenant, created_at, number);
 CREATE INDEX ix_responses_previous ON responses (tenant, previous_response_id) WHERE previous_response_id IS NOT NULL;
 CREATE INDEX ix_responses_unfinished ON responses (created_at) WHERE background AND status IN ('queued', 'in_progress');
+CREATE TABLE blob_chunks (
+    blob_id TEXT NOT NULL,
+    position INTEGER NOT NULL,
+    tenant TEXT NOT NULL,
+    data BLOB NOT NULL,
+    CONSTRAINT pk_blob_chunks PRIMARY KEY (blob_id, position),
+    CONSTRAINT fk_blob_chunks_blob_id FOREIGN KEY(blob_id) REFERENCES blobs (id) ON DELETE CASCADE
+);
 CREATE TABLE conversation_items (
     number INTEGER NOT NULL,
     conversation_id TEXT NOT NULL,
@@ -86,4 +104,25 @@ CREATE TABLE events (
     data BLOB NOT NULL,
     CONSTRAINT pk_events PRIMARY KEY (response_id, sequence),
     CONSTRAINT fk_events_response_id FOREIGN KEY(response_id) REFERENCES responses (id) ON DELETE CASCADE
-)
+);
+CREATE TABLE variable_versions (
+    id TEXT NOT NULL,
+    tenant TEXT NOT NULL,
+    scope TEXT NOT NULL,
+    scope_id TEXT NOT NULL,
+    "key" TEXT NOT NULL,
+    version INTEGER NOT NULL,
+    kind TEXT NOT NULL,
+    size BIGINT NOT NULL,
+    blob_id TEXT NOT NULL,
+    run_id TEXT,
+    conversation_id TEXT,
+    created_at BIGINT NOT NULL,
+    expires_at BIGINT,
+    CONSTRAINT pk_variable_versions PRIMARY KEY (id),
+    CONSTRAINT fk_variable_versions_blob_id FOREIGN KEY(blob_id) REFERENCES blobs (id),
+    CONSTRAINT uq_variable_versions_tenant UNIQUE (tenant, scope, scope_id, "key", version)
+);
+CREATE INDEX ix_variable_versions_blob ON variable_versions (blob_id);
+CREATE INDEX ix_variable_versions_list ON variable_versions (tenant, id);
+CREATE INDEX ix_variable_versions_run ON variable_versions (tenant, run_id) WHERE run_id IS NOT NULL

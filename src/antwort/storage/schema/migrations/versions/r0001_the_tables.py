@@ -9,12 +9,29 @@ down_revision = None
 
 def upgrade() -> None:
     """Bring a database here from the revision before."""
+    _change_blobs()
     _change_conversations()
     _change_records()
     _change_responses()
+    _change_blob_chunks()
     _change_conversation_items()
     _change_entries()
     _change_events()
+    _change_variable_versions()
+
+
+def _change_blobs() -> None:
+    op.create_table(
+        "blobs",
+        sa.Column("id", sa.Text(), nullable=False),
+        sa.Column("tenant", sa.Text(), nullable=False),
+        sa.Column("hash", sa.Text(), nullable=False),
+        sa.Column("size", sa.BigInteger(), nullable=False),
+        sa.Column("created_at", sa.BigInteger(), nullable=False),
+        sa.PrimaryKeyConstraint("id", name=op.f("pk_blobs")),
+        sa.UniqueConstraint("tenant", "hash", name=op.f("uq_blobs_tenant")),
+    )
+    op.create_index("ix_blobs_size", "blobs", ["tenant", "size"], unique=False)
 
 
 def _change_conversations() -> None:
@@ -115,6 +132,18 @@ def _change_responses() -> None:
     )
 
 
+def _change_blob_chunks() -> None:
+    op.create_table(
+        "blob_chunks",
+        sa.Column("blob_id", sa.Text(), nullable=False),
+        sa.Column("position", sa.Integer(), nullable=False),
+        sa.Column("tenant", sa.Text(), nullable=False),
+        sa.Column("data", sa.LargeBinary(), nullable=False),
+        sa.ForeignKeyConstraint(["blob_id"], ["blobs.id"], name=op.f("fk_blob_chunks_blob_id"), ondelete="CASCADE"),
+        sa.PrimaryKeyConstraint("blob_id", "position", name=op.f("pk_blob_chunks")),
+    )
+
+
 def _change_conversation_items() -> None:
     op.create_table(
         "conversation_items",
@@ -172,4 +201,36 @@ def _change_events() -> None:
             ["response_id"], ["responses.id"], name=op.f("fk_events_response_id"), ondelete="CASCADE"
         ),
         sa.PrimaryKeyConstraint("response_id", "sequence", name=op.f("pk_events")),
+    )
+
+
+def _change_variable_versions() -> None:
+    op.create_table(
+        "variable_versions",
+        sa.Column("id", sa.Text(), nullable=False),
+        sa.Column("tenant", sa.Text(), nullable=False),
+        sa.Column("scope", sa.Text(), nullable=False),
+        sa.Column("scope_id", sa.Text(), nullable=False),
+        sa.Column("key", sa.Text(), nullable=False),
+        sa.Column("version", sa.Integer(), nullable=False),
+        sa.Column("kind", sa.Text(), nullable=False),
+        sa.Column("size", sa.BigInteger(), nullable=False),
+        sa.Column("blob_id", sa.Text(), nullable=False),
+        sa.Column("run_id", sa.Text(), nullable=True),
+        sa.Column("conversation_id", sa.Text(), nullable=True),
+        sa.Column("created_at", sa.BigInteger(), nullable=False),
+        sa.Column("expires_at", sa.BigInteger(), nullable=True),
+        sa.ForeignKeyConstraint(["blob_id"], ["blobs.id"], name=op.f("fk_variable_versions_blob_id")),
+        sa.PrimaryKeyConstraint("id", name=op.f("pk_variable_versions")),
+        sa.UniqueConstraint("tenant", "scope", "scope_id", "key", "version", name=op.f("uq_variable_versions_tenant")),
+    )
+    op.create_index("ix_variable_versions_blob", "variable_versions", ["blob_id"], unique=False)
+    op.create_index("ix_variable_versions_list", "variable_versions", ["tenant", "id"], unique=False)
+    op.create_index(
+        "ix_variable_versions_run",
+        "variable_versions",
+        ["tenant", "run_id"],
+        unique=False,
+        sqlite_where=sa.text("run_id IS NOT NULL"),
+        postgresql_where=sa.text("run_id IS NOT NULL"),
     )

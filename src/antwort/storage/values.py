@@ -1,0 +1,256 @@
+"""Variables of all tenants: written and read in a stream, within quotas, without ever holding a whole value."""
+
+import contextlib
+import hashlib
+import time
+from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+from typing_extensions import override
+
+from antwort.concurrency.large_work import LargeWork
+from antwort.context import Context
+from antwort.errors import BadRequestError, ConflictError, NotFoundError, PayloadTooLargeError, RateLimitError
+from antwort.run_services import Place, ValueKind, Values, Variable, Variables
+from antwort.storage.sql.values import CHUNK, NewBlob, NewVersion, QuotaExceededError, SqlValues
+from antwort.storage.variables import LONGEST_KEY, ReachableVariables, is_key
+from antwort.wire.ids import new_id
+
+_AT_ONCE = 4
+"""Chunks that one transaction reads."""
+_TRIES = 4
+"""How often something is tried that others were in the way of."""
+_GROUP = 100
+"""Versions that one transaction deletes."""
+_NEAR = 0.9
+"""How full a quota is when what a tenant has is counted anew with each value."""
+_REMEMBERED = 5.0
+"""Seconds after which it is counted anew in any case: other processes write too."""
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class ValueLimits:
+    """How much may be kept."""
+
+    value: int = 100 * 1024**2
+    """Bytes of one value."""
+    tenant: int | None = None
+    """Bytes of all values of a tenant."""
+
+
+class StoredValues(Values):
+    """Keeps variables in the database. A value that a tenant has already is not stored again."""
+
+    def __init__(
+        self,
+        tables: SqlValues,
+        limits: ValueLimits | None = None,
+        *,
+        check_room: Callable[[str], Awaitable[None]] | None = None,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._tables = tables
+        self._limits = limits or ValueLimits()
+        self._check_room = check_room
+        self._clock = clock
+        self._used: dict[str, tuple[int, float]] = {}
+        """Bytes that a tenant has at most, and until when that is believed."""
+        self.work = LargeWork()
+
+    def now(self) -> int:
+        """Return the time."""
+        return int(self._clock())
+
+    @override
+    def of(self, ctx: Context) -> Variables:
+        return ReachableVariables(ctx, self, self._tables)
+
+    @override
+    async def get(self, tenant: str, variable_id: str) -> Variable | None:
+        return await self._tables.get(tenant, variable_id, self.now())
+
+    @override
+    async def list(
+        self,
+        tenant: str,
+        *,
+        where: Mapping[str, str] = {},
+        all_versions: bool = False,
+        after: str | None = None,
+        limit: int = 100,
+        newest_first: bool = False,
+    ) -> Sequence[Variable]:
+        return await self._tables.list(
+            tenant,
+            where=where,
+            all_versions=all_versions,
+            after=after,
+            limit=limit,
+            newest_first=newest_first,
+            now=self.now(),
+        )
+
+    # --- writing -----------------------------------------------------------------------------------------------------
+
+    @override
+    async def write(
+        self,
+        place: Place,
+        key: str,
+        chunks: AsyncIterable[bytes],
+        *,
+        kind: ValueKind = "bytes",
+        expires_in: float | None = None,
+    ) -> Variable:
+        new = self._new(place, key, kind, expires_in)
+        if self._check_room is not None:
+            await self._check_room(place.tenant)
+        upload = _Upload(self._tables, new, self.work, self._limits.value)
+        try:
+            async for chunk in _regrouped(chunks):
+                await upload.add(chunk)
+            return await self._within_quota(place.tenant, upload.size, upload.end)
+        except BaseException:
+            with contextlib.suppress(Exception):  # what is left of it goes with the next sweep
+                await upload.discard()
+            raise
+
+    async def link(self, place: Place, key: str, source: Variable, expires_in: float | None = None) -> Variable:
+        """Give a value that is there another key, or another scope."""
+        new = self._new(place, key, source.kind, expires_in)
+        linked = await _tried(lambda: self._tables.link(place.tenant, new.name, new, source))
+        if linked is None:
+            raise NotFoundError(f"The value of '{source.key}' is gone.")
+        return linked
+
+    def _new(self, place: Place, key: str, kind: ValueKind, expires_in: float | None) -> NewVersion:
+        if not is_key(key):
+            raise BadRequestError(f"A key is a text of 1 to {LONGEST_KEY} characters, without NUL.", param="key")
+        if expires_in is not None and not 0 < expires_in <= 2**31:
+            raise BadRequestError("A time to live is a positive number of seconds.", param="expires_in")
+        now = self._clock()
+        expires_at = None if expires_in is None else max(int(now + expires_in), int(now) + 1)
+        return NewVersion(new_id("var"), place, key, kind, int(now), expires_at)
+
+    async def _within_quota(
+        self, tenant: str, size: int, end: "Callable[[int | None], Awaitable[Variable]]"
+    ) -> Variable:
+        """End an upload, and count exactly if the tenant might have too much then."""
+        quota = self._limits.tenant
+        if quota is None:
+            return await end(None)
+        used, until = self._used.get(tenant, (0, 0.0))
+        now = self._clock()
+        if now >= until or used + size > _NEAR * quota:
+            used, until = await self._tables.usage(tenant), now + _REMEMBERED
+        self._used[tenant] = used + size, until
+        try:
+            return await end(quota if used + size > _NEAR * quota else None)
+        except QuotaExceededError:
+            raise RateLimitError(
+                f"The variables of this tenant would take more than {quota:,} bytes "
+                "(limits.per_tenant.max_variable_bytes). Delete some of them.",
+                retry_after=None,
+                code="storage_quota_exceeded",
+            ) from None
+
+    # --- reading and deleting ----------------------------------------------------------------------------------------
+
+    @override
+    async def read(self, variable: Variable, start: int = 0, end: int | None = None) -> AsyncIterator[bytes]:
+        end = variable.size if end is None else min(end, variable.size)
+        start = max(start, 0)
+        while start < end:
+            first = start // CHUNK
+            last = min(first + _AT_ONCE - 1, (end - 1) // CHUNK)
+            data = b"".join(await self._tables.read(variable, first, last))
+            yield data[start - first * CHUNK : end - first * CHUNK]
+            start = (last + 1) * CHUNK
+
+    @override
+    async def delete(self, tenant: str, variable_id: str, *, all_versions: bool = False) -> bool:
+        return await self._tables.delete(tenant, variable_id, all_versions=all_versions, now=self.now())
+
+    @override
+    async def drop_run(self, tenant: str, run_id: str) -> int:
+        dropped = 0
+        while gone := await self._tables.drop_run(tenant, run_id, _GROUP):
+            dropped += gone
+        return dropped
+
+
+class _Upload:
+    """A value on its way into the database. One of a single chunk is stored with its version, in one transaction."""
+
+    def __init__(self, tables: SqlValues, new: NewVersion, work: LargeWork, limit: int) -> None:
+        self._tables = tables
+        self._new = new
+        self._tenant = new.place.tenant
+        self._work = work
+        self._limit = limit
+        self._blob_id = new_id("blob")
+        self._hash = hashlib.sha256()
+        self._last: bytes | None = None
+        """The chunk that came last: it may be the only one."""
+        self._begun = False
+        self._stored = 0
+        self.size = 0
+
+    async def add(self, chunk: bytes) -> None:
+        """Take the next chunk; all but the last one have the same size."""
+        self.size += len(chunk)
+        if self.size > self._limit:
+            raise PayloadTooLargeError(
+                f"The value is larger than {self._limit:,} bytes (limits.per_tenant.max_value_bytes)."
+            )
+        if self._last is not None:
+            await self._store(self._last)
+        self._last = chunk
+        await self._work.run_if(len(chunk) >= CHUNK, self._hash.update, chunk)
+
+    async def _store(self, chunk: bytes) -> None:
+        if not self._begun:
+            await self._tables.begin(self._tenant, self._blob_id, self._new.created_at)
+            self._begun = True
+        await self._tables.add_chunk(self._tenant, self._blob_id, self._stored, chunk)
+        self._stored += 1
+
+    async def end(self, quota: int | None) -> Variable:
+        """Store the version."""
+        new, last = self._new, self._last or b""
+        blob = NewBlob(self._blob_id, self._hash.hexdigest(), self.size)
+        if not self._begun:
+            return await _tried(lambda: self._tables.put(self._tenant, new.name, new, blob, data=last, quota=quota))
+        await self._store(last)
+        return await _tried(lambda: self._tables.finish(self._tenant, new.name, new, blob, quota=quota))
+
+    async def discard(self) -> None:
+        """Delete what was stored of it."""
+        if self._begun:
+            await self._tables.discard(self._tenant, self._blob_id)
+
+
+async def _tried(write: Callable[[], Awaitable[T]]) -> T:
+    """Do a write again if others have written the same key, or an equal value, at the same time."""
+    for _ in range(_TRIES - 1):
+        with contextlib.suppress(ConflictError):
+            return await write()
+    return await write()
+
+
+async def _regrouped(pieces: AsyncIterable[bytes]) -> AsyncIterator[bytes]:
+    """Yield chunks of one size, and what is left at the end."""
+    rest = bytearray()
+    async for piece in pieces:
+        view = memoryview(piece)
+        while view:
+            taken = view[: CHUNK - len(rest)]
+            rest += taken
+            view = view[len(taken) :]
+            if len(rest) == CHUNK:
+                yield bytes(rest)
+                rest.clear()
+    if rest:
+        yield bytes(rest)

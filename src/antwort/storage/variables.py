@@ -1,0 +1,193 @@
+"""The variables that one call can reach: its scopes, whose references it may follow, and values in Python."""
+
+import contextlib
+import re
+from collections.abc import AsyncIterable, AsyncIterator, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from typing_extensions import override
+
+from antwort.context import Context
+from antwort.errors import APIError, FunctionError, did_you_mean
+from antwort.run_services import Place, ValueKind, Variable, Variables, VariableScope
+from antwort.storage.sql.values import SqlValues
+
+if TYPE_CHECKING:
+    from antwort.storage.values import StoredValues
+
+LONGEST_KEY = 256
+_ID = re.compile(r"var_[0-9a-f]{48}")
+_SURROGATE = re.compile("[\ud800-\udfff]")
+_PIECE = 64 * 1024
+"""Characters of a text that are encoded at once."""
+_SUGGESTED = 200
+"""Keys that are looked at for one that may have been meant."""
+
+
+def is_key(text: str) -> bool:
+    """Tell whether a text can be the key of a variable."""
+    return 0 < len(text) <= LONGEST_KEY and "\0" not in text and not _SURROGATE.search(text)
+
+
+class ReachableVariables(Variables):
+    """The variables of one call."""
+
+    def __init__(self, ctx: Context, values: "StoredValues", tables: SqlValues) -> None:
+        self._ctx = ctx
+        self._values = values
+        self._tables = tables
+
+    @override
+    async def set(
+        self, key: str, value: Any, *, scope: VariableScope = "agent", expires_in: float | None = None
+    ) -> Variable:
+        chunks, kind = await self._encoded(value)
+        return await self.write(key, chunks, kind=kind, scope=scope, expires_in=expires_in)
+
+    async def _encoded(self, value: Any) -> tuple[AsyncIterator[bytes], ValueKind]:
+        if isinstance(value, str):
+            return _text_in_pieces(value), "text"
+        if isinstance(value, bytes):
+            return _once(value), "bytes"
+        try:
+            is_large = isinstance(value, dict | list)
+            return _once(await self._values.work.run_if(is_large, msgspec.json.encode, value)), "json"
+        except (TypeError, ValueError, RecursionError) as error:
+            raise FunctionError(f"The value cannot be written as JSON: {error}.") from None
+
+    @override
+    async def write(
+        self,
+        key: str,
+        chunks: AsyncIterable[bytes],
+        *,
+        kind: ValueKind = "text",
+        scope: VariableScope = "agent",
+        expires_in: float | None = None,
+    ) -> Variable:
+        with _for_the_model():
+            return await self._values.write(self._place(scope), key, chunks, kind=kind, expires_in=expires_in)
+
+    @override
+    async def promote(
+        self, variable: Variable, key: str, *, scope: VariableScope, expires_in: float | None = None
+    ) -> Variable:
+        with _for_the_model():
+            return await self._values.link(self._place(scope), key, variable, expires_in)
+
+    @override
+    async def find(self, name: str) -> Variable:
+        found = None
+        if _ID.fullmatch(name):
+            found = await self._tables.get(self._ctx.tenant, name, self._values.now())
+            if found is not None and not self._reaches(found):
+                found = None
+        elif is_key(name):
+            found = await self._tables.find(self._ctx.tenant, self._scopes(), name, self._values.now())
+        if found is None:
+            raise await self._unknown(name)
+        return found
+
+    def _reaches(self, variable: Variable) -> bool:
+        """Tell whether a reference to a version may be followed here.
+
+        What one agent of a run made all of them may read, and so may whoever goes on with the conversation: the
+        reference stands in what was said.
+        """
+        if variable.scope == "tenant":
+            return True
+        ctx = self._ctx
+        in_conversation = ctx.conversation_id is not None and ctx.conversation_id in {
+            variable.conversation_id,
+            variable.scope_id if variable.scope == "conversation" else None,
+        }
+        return in_conversation or (
+            variable.scope != "conversation" and ctx.run_id is not None and variable.run_id == ctx.run_id
+        )
+
+    async def _unknown(self, name: str) -> FunctionError:
+        shown = name if len(name) <= 80 else f"{name[:80]}…"
+        if _ID.fullmatch(name):
+            return FunctionError(f"There is no value {shown} in reach. List the variables to see what there is.")
+        known = [variable.key for variable in await self.list(limit=_SUGGESTED)]
+        hint = did_you_mean(name[:80], known) or ("." if known else ": there are no variables yet.")
+        return FunctionError(f"There is no variable '{shown}'{hint}")
+
+    @override
+    async def list(
+        self, *, scope: VariableScope | None = None, after: str | None = None, limit: int = 100
+    ) -> Sequence[Variable]:
+        scopes = [(name, scope_id) for name, scope_id in self._scopes() if scope in {None, name}]
+        if not scopes:
+            return []
+        return await self._tables.list(
+            self._ctx.tenant, scopes=scopes, after=after, limit=limit, now=self._values.now()
+        )
+
+    @override
+    async def load(self, variable: Variable, *, most: int | None = None) -> Any:
+        if most is not None and variable.size > most:
+            raise FunctionError(
+                f"'{variable.key}' has {variable.size:,} bytes; at most {most:,} can be had at once. Read it in parts."
+            )
+        with _for_the_model():
+            data = b"".join([chunk async for chunk in self._values.read(variable)])
+        if variable.kind == "bytes":
+            return data
+        try:
+            is_json = variable.kind == "json"
+            decode = msgspec.json.decode if is_json else bytes.decode
+            return await self._values.work.run_if(variable.size > _PIECE, decode, data)
+        except (ValueError, RecursionError) as error:
+            raise FunctionError(f"'{variable.key}' is not valid {variable.kind}: {error}.") from None
+
+    @override
+    def read(self, variable: Variable, start: int = 0, end: int | None = None) -> AsyncIterator[bytes]:
+        return _read_for_the_model(self._values.read(variable, start, end))
+
+    @override
+    async def delete(self, key: str, *, scope: VariableScope = "agent") -> bool:
+        place = self._place(scope)
+        return await self._tables.delete_key(place.tenant, place.scope_id, place.scope, key) > 0
+
+    def _scopes(self) -> Sequence[tuple[VariableScope, str]]:
+        """Return the scopes of the call, from the inside out."""
+        ctx = self._ctx
+        inner: tuple[tuple[VariableScope, str | None], ...] = (
+            ("agent", ctx.agent_id),
+            ("run", ctx.run_id),
+            ("conversation", ctx.conversation_id),
+        )
+        return [*((scope, scope_id) for scope, scope_id in inner if scope_id is not None), ("tenant", "")]
+
+    def _place(self, scope: VariableScope) -> Place:
+        scope_id = dict(self._scopes()).get(scope)
+        if scope_id is None:
+            raise FunctionError(f"This call belongs to no {scope}; set `scope` to 'tenant'.")
+        ctx = self._ctx
+        return Place(ctx.tenant, scope, scope_id, ctx.run_id, ctx.conversation_id)
+
+
+@contextlib.contextmanager
+def _for_the_model() -> Iterator[None]:
+    """Turn what a client would be told into what a model is told."""
+    try:
+        yield
+    except APIError as error:
+        raise FunctionError(error.message) from error
+
+
+async def _read_for_the_model(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    with _for_the_model():
+        async for chunk in chunks:
+            yield chunk
+
+
+async def _text_in_pieces(text: str) -> AsyncIterator[bytes]:
+    for start in range(0, len(text), _PIECE):
+        yield text[start : start + _PIECE].encode(errors="replace")
+
+
+async def _once(data: bytes) -> AsyncIterator[bytes]:
+    yield data
