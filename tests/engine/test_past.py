@@ -1,6 +1,7 @@
 """What is kept of past responses: a model reads the very same as if all was read and encoded anew."""
 
 import random
+import threading
 from collections.abc import AsyncIterator, Sequence
 from functools import partial
 from pathlib import Path
@@ -17,7 +18,7 @@ from antwort.backends.remote import encode_body
 from antwort.backends.responses.request import responses_body
 from antwort.concurrency.large_work import LargeWork
 from antwort.engine.history import read_window
-from antwort.engine.past import PastResponses, past_window
+from antwort.engine.past import History, PastResponses, past_window
 from antwort.engine.window import Seals
 from antwort.errors import BadRequestError
 from antwort.sealing import Sealer
@@ -222,3 +223,28 @@ async def test_no_more_is_kept_than_there_is_room_for(store: SqliteStore) -> Non
         assert len(await past.history("acme", f"resp_{number}")) == 1
     assert len(past._kept) == 2
     assert past._size == sum(history.size for history in past._kept.values())
+
+
+async def test_a_long_chain_is_not_gone_through_on_the_event_loop(
+    store: SqliteStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    previous = None
+    for number in range(200):
+        item = {"id": f"msg_{number}", "type": "message", "role": "user", "content": "Hi."}
+        record = ResponseRecord(f"resp_{number}", "acme", 0, "completed", "m", {}, {}, previous_response_id=previous)
+        await store.create(record, [JournalEntry("input", item)])
+        previous = record.id
+    past, take = PastResponses(store, LargeWork()), History._take
+    threads: list[int] = []
+
+    def noted(self: History, *parts: Any) -> None:
+        threads.append(threading.get_ident())
+        take(self, *parts)
+
+    monkeypatch.setattr(History, "_take", noted)
+    await past.history("acme", "resp_198")
+    assert len(threads) == 199
+    assert threading.get_ident() not in threads
+    threads.clear()
+    await past.history("acme", "resp_199")
+    assert threads == [threading.get_ident()]  # what is new is little
