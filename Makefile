@@ -8,7 +8,7 @@ WORKERS ?= 4
 # Hundreds of processes that tests start need not compile the same source each.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup serve test test-full test-lowest lint format types bench bench-full docs lock clean
+.PHONY: help setup serve test test-full test-lowest lint format types bench bench-full bench-peers docs lock clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -47,6 +47,9 @@ bench: setup  ## measure: ratios taken in one run; make bench ARGS="--only gatew
 bench-full: setup  ## the same with more rounds, growth, endurance and attacks; takes an hour
 	@$(BIN)/python -m benchmarks --full $(ARGS)
 
+bench-peers: setup  ## other gateways beside antwort, in one run: make bench-peers ARGS="--markdown --plot"
+	@$(BIN)/python -m benchmarks.peers $(ARGS)
+
 docs: setup  ## regenerate the generated parts of docs/ and README.md
 	@$(BIN)/python scripts/docs.py $(ARGS)
 
@@ -54,4 +57,4 @@ lock: setup  ## refresh requirements/*.txt from pyproject.toml
 	@scripts/lock $(ARGS)
 
 clean:  ## remove .venv, node_modules and caches
-	rm -rf .venv .venv-lowest .venv-searxng tests/clients/node/node_modules .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf .venv .venv-lowest .venv-searxng .venv-peers tests/clients/node/node_modules .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -15,11 +15,13 @@ FLAGS = ("-O2", "-std=gnu11", "-Wall", "-Wextra", "-Werror")
 
 
 def build(name: str) -> Path:
-    """Compile `native/<name>.c` unless that very source was compiled before, and return the program."""
+    """Compile `native/<name>.c`, which may include `<name>_*.h`, unless it was before, and return the program."""
     if sys.platform != "linux":
         raise BenchmarkError(f"the gateway benchmark needs Linux (epoll, /proc); this is {sys.platform}")
     source = SOURCES / f"{name}.c"
-    digest = hashlib.sha256(source.read_bytes() + " ".join(FLAGS).encode()).hexdigest()[:16]
+    parts = [source, *sorted(SOURCES.glob(f"{name}_*.h"))]
+    code = b"".join(part.read_bytes() for part in parts)
+    digest = hashlib.sha256(code + " ".join(FLAGS).encode()).hexdigest()[:16]
     program = BUILD / f"{name}-{digest}"
     if program.exists():
         return program

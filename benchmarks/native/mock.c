@@ -1,4 +1,5 @@
-/* A Chat Completions backend that costs next to nothing: one thread, epoll, HTTP/1.1 with keep-alive.
+/* A Chat Completions backend, and a Responses one (mock_responses.h), that costs next to nothing: one thread, epoll,
+ * HTTP/1.1 with keep-alive.
  *
  *   mock [SECONDS]      prints the address it listens on, and ends after SECONDS (3600) or with its parent
  *
@@ -7,7 +8,8 @@
  *   paced-N             one chunk per write, 1 ms apart, so that a proxy reads them one by one
  *   paced-N-MS          the same, MS milliseconds apart
  * Every SSE frame is an HTTP chunk of its own, as model servers send them. Without `stream` any model answers in JSON;
- * the model `call` calls the function `calculate` as long as the request has no output of a call.
+ * the model `call` calls the first function of the request, or `calculate`, as long as there is no output of a
+ * call.
  * GET /stats tells how many completions were asked for so far, and how many paced streams are under way.
  */
 #define _GNU_SOURCE
@@ -33,6 +35,8 @@
 #define MAX_REQUEST (8u << 20)
 #define MAX_CHUNKS 100000L
 #define CREATED 1700000000
+#define NAME_SIZE 64
+#define ANSWER "The capital of France is Paris. It lies on the Seine, and about two million people live there."
 
 struct buffer {
     char *data;
@@ -46,10 +50,13 @@ struct connection {
     bool waits;       /* for the socket to take more of out */
     bool streams;     /* a paced answer is under way */
     bool usage;       /* the request asked for a usage chunk */
+    bool responds;    /* with the events of the Responses API */
+    long number;      /* of the next of them */
+    unsigned long serial; /* of the response: whoever stores it must not find its id taken */
     long next, total; /* steps of the stream */
     uint64_t due, pace;
     size_t slot; /* in paced */
-    char model[64];
+    char model[NAME_SIZE], function[NAME_SIZE];
 };
 
 static int poller, timer;
@@ -113,16 +120,28 @@ static bool is_true(const char *body, const char *end, const char *key) {
     return value && end - value >= 4 && !memcmp(value, "true", 4);
 }
 
-static void read_model(struct connection *c, const char *body, const char *end) {
-    const char *value = value_of(body, end, "\"model\"");
+/* Read the name that is the value of a key. */
+static void read_name(char name[NAME_SIZE], const char *body, const char *end, const char *key) {
+    const char *value = value_of(body, end, key);
     size_t used = 0;
     if (value && value < end && *value++ == '"')
-        while (value < end && *value != '"' && used < sizeof c->model - 1) {
+        while (value < end && *value != '"' && used < NAME_SIZE - 1) {
             bool plain = isalnum((unsigned char)*value) || strchr("-._:/", *value);
-            c->model[used++] = plain ? *value : '_';
+            name[used++] = plain ? *value : '_';
             value++;
         }
-    c->model[used] = 0;
+    name[used] = 0;
+}
+
+/* Read which function is to be called; return false if none is: there is an output already. */
+static bool read_call(struct connection *c, const char *body, const char *end) {
+    const char *tools = value_of(body, end, "\"tools\"");
+    if (strcmp(c->model, "call") || value_of(body, end, "\"tool_call_id\"") ||
+        memmem(body, (size_t)(end - body), "\"function_call_output\"", 22))
+        return false;
+    strcpy(c->function, "calculate");
+    if (tools) read_name(c->function, tools, end, "\"name\"");
+    return true;
 }
 
 /* ---- the answer ---- */
@@ -137,20 +156,23 @@ static void complete(struct connection *c) {
     char body[1024];
     snprintf(body, sizeof body,
              "{\"id\":\"chatcmpl-1\",\"object\":\"chat.completion\",\"created\":%d,\"model\":\"%s\",\"choices\":[{\"index\":0,"
-             "\"message\":{\"role\":\"assistant\",\"content\":\"The capital of France is Paris. It lies on the Seine, and "
-             "about two million people live there.\"},\"logprobs\":null,\"finish_reason\":\"stop\"}],"
+             "\"message\":{\"role\":\"assistant\",\"content\":\"" ANSWER "\"},\"logprobs\":null,\"finish_reason\":\"stop\"}],"
              "\"usage\":{\"prompt_tokens\":12,\"completion_tokens\":20,\"total_tokens\":32}}",
              CREATED, c->model);
     answer(c, 200, "OK", body);
 }
 
+#define ARGUMENTS "\"{\\\"expression\\\":\\\"12*7\\\"}\""
+
 static void call(struct connection *c) {
-    answer(c, 200, "OK",
-           "{\"id\":\"chatcmpl-1\",\"object\":\"chat.completion\",\"created\":1700000000,\"model\":\"call\",\"choices\":["
-           "{\"index\":0,\"message\":{\"role\":\"assistant\",\"content\":null,\"tool_calls\":[{\"id\":\"call_1\",\"type\":"
-           "\"function\",\"function\":{\"name\":\"calculate\",\"arguments\":\"{\\\"expression\\\":\\\"12*7\\\"}\"}}]},"
-           "\"logprobs\":null,\"finish_reason\":\"tool_calls\"}],"
-           "\"usage\":{\"prompt_tokens\":12,\"completion_tokens\":20,\"total_tokens\":32}}");
+    char body[1024];
+    snprintf(body, sizeof body,
+             "{\"id\":\"chatcmpl-1\",\"object\":\"chat.completion\",\"created\":%d,\"model\":\"%s\",\"choices\":[{\"index\":0,"
+             "\"message\":{\"role\":\"assistant\",\"content\":null,\"tool_calls\":[{\"id\":\"call_1\",\"type\":\"function\","
+             "\"function\":{\"name\":\"%s\",\"arguments\":" ARGUMENTS "}}]},\"logprobs\":null,"
+             "\"finish_reason\":\"tool_calls\"}],\"usage\":{\"prompt_tokens\":12,\"completion_tokens\":20,\"total_tokens\":32}}",
+             CREATED, c->model, c->function);
+    answer(c, 200, "OK", body);
 }
 
 static void tell(struct connection *c) {
@@ -170,8 +192,11 @@ __attribute__((format(printf, 2, 3))) static void frame(struct connection *c, co
 
 #define CHUNK "{\"id\":\"chatcmpl-1\",\"object\":\"chat.completion.chunk\",\"created\":%d,\"model\":\"%s\",\"choices\":["
 
+#include "mock_responses.h"
+
 /* Write the next frame of the stream; return whether more follow. */
 static bool step(struct connection *c) {
+    if (c->responds) return step_of_response(c);
     long at = c->next++;
     if (at == 0)
         frame(c, CHUNK "{\"index\":0,\"delta\":{\"role\":\"assistant\",\"content\":\"\"},\"finish_reason\":null}]}", CREATED,
@@ -269,15 +294,18 @@ static void dispatch(struct connection *c, const char *body, const char *end) {
                "{\"id\":\"paced-100\",\"object\":\"model\",\"created\":1700000000,\"owned_by\":\"mock\"}]}");
     else if (!strncmp(line, "GET /stats ", 11))
         tell(c);
-    else if (strncmp(line, "POST /v1/chat/completions ", 26))
+    else if (strncmp(line, "POST /v1/chat/completions ", 26) && strncmp(line, "POST /v1/responses ", 19))
         answer(c, 404, "Not Found", "{\"error\":{\"message\":\"no such route\",\"type\":\"invalid_request_error\"}}");
     else {
-        asked++;
-        read_model(c, body, end);
+        c->serial = ++asked;
+        read_name(c->model, body, end, "\"model\"");
         c->usage = is_true(body, end, "\"include_usage\"");
+        c->responds = line[9] == 'r';
         if (is_true(body, end, "\"stream\""))
             start_stream(c);
-        else if (!strcmp(c->model, "call") && !value_of(body, end, "\"tool_call_id\""))
+        else if (c->responds)
+            respond(c, read_call(c, body, end));
+        else if (read_call(c, body, end))
             call(c);
         else
             complete(c);

@@ -10,6 +10,7 @@ NOT_OURS = {
     ".git",
     ".venv",
     ".venv-searxng",
+    ".venv-peers",
     "node_modules",
     "__pycache__",
     ".mypy_cache",
