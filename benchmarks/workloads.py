@@ -29,6 +29,7 @@ from benchmarks.gateway import (
     prepared,
     raise_limit,
     reference_target,
+    request,
     rows_of,
 )
 from benchmarks.idle import idle_rows, patient_target, stream_rows
@@ -226,6 +227,27 @@ def own_rows(bench: Bench, *, scale: float, rounds: int) -> list[Row]:
     return rows + [comparison.row(costs) for comparison in comparisons()]
 
 
+def cold_row(bench: Bench, *, turns: int = TURNS[-1], chains: int = 5) -> Row:
+    """Measure requests that go on from turns of which the server has nothing in memory, since it was started anew."""
+    folder = bench.folder / "cold"
+    folder.mkdir()
+    target = antwort_target(bench.mock_url, folder)
+    body = {**ASK, "model": "json"}
+    what, spent = f"antwort: {after(turns)}, the first since the start", None
+    with bench.server(target) as server:
+        ends = [history(turns)(server, target) for _ in range(chains)] if server else []
+    with bench.server(target) as server:
+        if server:
+            bench.run(server, target, Workload("warm-up", body, 100))
+            before = server.cpu_seconds()
+            for end in ends:
+                status, answer = request(server.port, "POST", PATH, json.dumps({**body, **end}), {})
+                if status != 200:
+                    raise BenchmarkError(f"{what}: {status}: {answer}")
+            spent = (server.cpu_seconds() - before) / chains * 1e6
+    return Row(what, spent, "µs")
+
+
 def neighbour_rows(bench: Bench, *, rounds: int, turns: int = TURNS[-1], seconds: float = 0.5) -> list[Row]:
     """Measure how long a small request takes alone and beside two clients with a long history, in turns.
 
@@ -261,6 +283,7 @@ def gateway_rows(*, full: bool, rounds: int) -> list[Row]:
     raise_limit()
     with open_bench() as bench:
         rows = own_rows(bench, scale=2 if full else 1, rounds=rounds)
+        rows.append(cold_row(bench))
         rows += neighbour_rows(bench, rounds=rounds)
         rows += idle_rows(bench, repeat=7 if full else 3)
         rows += stream_rows(bench, [reference_target(bench.mock.port), patient_target(bench)])

@@ -14,6 +14,7 @@ from benchmarks.gateway import Bench, antwort_target
 from benchmarks.processes import Server
 from benchmarks.workloads import (
     client_functions,
+    cold_row,
     functions_target,
     history,
     neighbour_rows,
@@ -91,6 +92,14 @@ def test_a_history_has_its_turns(bench: Bench, model: Model) -> None:
         assert server is not None
         ask(server, **history(3)(server, target))
     assert [message["role"] for message in model.asked[-1]["messages"]] == ["user", "assistant"] * 3 + ["user"]
+
+
+def test_a_history_is_read_by_a_server_that_was_started_anew(bench: Bench) -> None:
+    asked = bench.stats()["asked"]
+    row = cold_row(bench, turns=2, chains=2)
+    assert row.value is not None
+    assert row.value > 0
+    assert bench.stats()["asked"] == asked + 2 + 2 * 2 + 100 + 2  # each start is tried out with one request
 
 
 def test_a_call_has_two_turns_and_a_background_run_ends(bench: Bench) -> None:
