@@ -9,13 +9,21 @@ import secrets
 import zlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
-
-from cryptography.exceptions import InvalidTag
-from cryptography.hazmat.primitives.ciphers.aead import AESGCM
-from cryptography.hazmat.primitives.hashes import SHA256
-from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+from typing import TYPE_CHECKING
 
 from antwort.errors import ConfigError
+from antwort.lazy_imports import imported_on_use
+
+if TYPE_CHECKING:
+    from cryptography import exceptions
+    from cryptography.hazmat.primitives import hashes
+    from cryptography.hazmat.primitives.ciphers import aead
+    from cryptography.hazmat.primitives.kdf import hkdf
+else:  # most servers never seal anything, and these take seven megabytes
+    exceptions = imported_on_use("cryptography.exceptions")
+    hashes = imported_on_use("cryptography.hazmat.primitives.hashes")
+    aead = imported_on_use("cryptography.hazmat.primitives.ciphers.aead")
+    hkdf = imported_on_use("cryptography.hazmat.primitives.kdf.hkdf")
 
 PREFIX = "aw1."
 _NONCE = 12
@@ -39,7 +47,7 @@ class Sealer:
         self._keys = keys
 
     @functools.cached_property
-    def _ciphers(self) -> list[tuple[bytes, AESGCM]]:
+    def _ciphers(self) -> "list[tuple[bytes, aead.AESGCM]]":
         return [_cipher(key) for key in self._keys()]
 
     def seal(self, purpose: str, tenant: str, text: str) -> str:
@@ -107,20 +115,20 @@ def _data(sealed: str) -> bytes | None:
         return None
 
 
-def _cipher(key: str) -> tuple[bytes, AESGCM]:
+def _cipher(key: str) -> "tuple[bytes, aead.AESGCM]":
     """Return the public name of a key, which tells nothing about it, and its cipher."""
-    derived = HKDF(SHA256(), 32 + _NAME, salt=None, info=b"antwort sealing 1").derive(key.encode())
-    return derived[32:], AESGCM(derived[:32])
+    derived = hkdf.HKDF(hashes.SHA256(), 32 + _NAME, salt=None, info=b"antwort sealing 1").derive(key.encode())
+    return derived[32:], aead.AESGCM(derived[:32])
 
 
 def _bound_to(purpose: str, tenant: str) -> bytes:
     return f"{len(purpose)}:{purpose}:{tenant}".encode()
 
 
-def _opened(cipher: AESGCM, nonce: bytes, content: bytes, bound: bytes) -> str:
+def _opened(cipher: "aead.AESGCM", nonce: bytes, content: bytes, bound: bytes) -> str:
     try:
         packed = cipher.decrypt(nonce, content, bound)
-    except (InvalidTag, ValueError):
+    except (exceptions.InvalidTag, ValueError):
         raise SealError("it was altered, or belongs to somebody else") from None
     unpacker = zlib.decompressobj()
     text = unpacker.decompress(packed, _LARGEST)

@@ -41,6 +41,7 @@ LAYERS = (
     ("foreign_text",),
     ("errors",),
     ("types",),
+    ("lazy_imports",),
 )
 RANK = {name: rank for rank, names in enumerate(LAYERS) for name in names}
 FACADE = "antwort.provider"

@@ -1,3 +1,4 @@
+import ast
 import json
 import resource
 import signal
@@ -45,6 +46,40 @@ def test_it_tells_where_it_listens_answers_there_and_stops_on_a_signal(listening
     stdout, stderr = server.communicate(timeout=60)
     assert (server.returncode, stdout, stderr) == (0, "", "")
     assert [file.name for file in Path(".antwort").iterdir()] == ["antwort.db"]
+
+
+def test_a_server_without_a_configuration_starts_without_what_it_does_not_need(
+    listening: Listening, plugin: Plugin
+) -> None:
+    plugin(
+        "modules",
+        """
+        import sys
+
+        class Modules(Provider):
+            async def lifespan(self):
+                yield
+                print(sorted({name.partition(".")[0] for name in sys.modules}), flush=True)
+        """,
+    )
+    server, banner = listening("--plugins-dir", "plugins")
+    assert _ask(banner) != ""
+    server.send_signal(signal.SIGTERM)
+    stdout, _ = server.communicate(timeout=60)
+    modules = set(ast.literal_eval(stdout))
+    assert modules >= {"antwort", "pydantic", "uvicorn"}
+    heavy = {
+        "yaml",
+        "cryptography",
+        "jwt",
+        "jsonschema_rs",
+        "websockets",
+        "aiohttp",
+        "sqlalchemy",
+        "alembic",
+        "psycopg",
+    }
+    assert modules & heavy == set()
 
 
 def test_an_interrupt_closes_the_providers_and_ends_with_0(listening: Listening, plugin: Plugin) -> None:

@@ -10,7 +10,8 @@ from pydantic import TypeAdapter
 from tests.http.sdk import CLIENT_TOOL, done, served
 from tests.http.sockets import socket
 
-from antwort.server.sockets.protocol import TEXTS, WebSocketProtocol
+from antwort.server.sockets.extension import TEXTS
+from antwort.server.sockets.protocol import WebSocketProtocol
 from antwort.testing import Gate, Turn, call, fail, turn
 
 SERVER_EVENT: TypeAdapter[Any] = TypeAdapter(ResponsesServerEvent)

@@ -2,7 +2,6 @@
 
 from antwort.auth.base import Anonymous, Authenticator, Chain, credential
 from antwort.auth.build import allowed_hosts, build_authenticator, check_bind, is_anonymous, keys_file
-from antwort.auth.jwt import JwtAuthenticator
 from antwort.auth.keyfile import ApiKey, KeyFile, hash_key
 from antwort.auth.keys import ApiKeyAuthenticator
 from antwort.auth.limits import RateLimiter
@@ -14,7 +13,6 @@ __all__ = [
     "ApiKeyAuthenticator",
     "Authenticator",
     "Chain",
-    "JwtAuthenticator",
     "KeyFile",
     "Logins",
     "RateLimiter",

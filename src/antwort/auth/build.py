@@ -5,13 +5,19 @@ import socket
 from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from antwort.auth.base import Anonymous, Authenticator, Chain
-from antwort.auth.jwt import JwtAuthenticator
 from antwort.auth.keyfile import ApiKey, KeyFile, hash_key
 from antwort.auth.keys import ApiKeyAuthenticator
 from antwort.config import ApiKeyConfig, Config
 from antwort.errors import ConfigError
+from antwort.lazy_imports import imported_on_use
+
+if TYPE_CHECKING:
+    from antwort.auth import jwt
+else:  # its library is needed by servers with an issuer only
+    jwt = imported_on_use("antwort.auth.jwt")
 
 _THIS_MACHINE = ("localhost", "*.localhost", "127.0.0.0/8", "::1")
 
@@ -29,7 +35,7 @@ def build_authenticator(config: Config) -> Chain:
     static = [_record(entry) for entry in config.auth.api_keys]
     chain: list[Authenticator] = [ApiKeyAuthenticator(static, keys_file(config))]
     if config.auth.jwt is not None:
-        chain.append(JwtAuthenticator(config.auth.jwt))
+        chain.append(jwt.JwtAuthenticator(config.auth.jwt))
     return Chain(chain)
 
 

@@ -6,11 +6,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from pydantic import BaseModel, SecretStr, ValidationError
 
-from antwort.config.document import read_document, read_flow
 from antwort.config.layers import Layer, canonical_key
 from antwort.config.model import Config, ProviderConfig
 from antwort.config.origins import Origin, ShownValue, nearest, shown_values
@@ -18,6 +17,12 @@ from antwort.config.problems import Problem, problems_of, raised
 from antwort.config.secrets import is_secret_name
 from antwort.config.settings import types_at
 from antwort.errors import ConfigError
+from antwort.lazy_imports import imported_on_use
+
+if TYPE_CHECKING:
+    from antwort.config import document
+else:  # without a file nothing is read, and no library for YAML is needed
+    document = imported_on_use("antwort.config.document")
 
 CONFIG_VARIABLE = "ANTWORT_CONFIG"
 DEFAULT_FILE = "antwort.yaml"
@@ -63,7 +68,7 @@ def read_file(path: Path, environ: Mapping[str, str]) -> Layer:
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
         raise ConfigError("the configuration file is not UTF-8 text", where=f"{name}:{line}") from None
-    return read_document(text, name=name, environ=environ)
+    return document.read_document(text, name=name, environ=environ)
 
 
 def read_environment(environ: Mapping[str, str], below: Mapping[str, Any]) -> Layer:
@@ -87,7 +92,7 @@ def read_environment(environ: Mapping[str, str], below: Mapping[str, Any]) -> La
         path = _spelled(parts, below)
         value: Any = environ[name]
         if value.lstrip().startswith(("[", "{")) and not _is_text(path):
-            value, problems = read_flow(value, key=".".join(path), origin=origin)
+            value, problems = document.read_flow(value, key=".".join(path), origin=origin)
             layer.problems += problems
         layer.put(path, value, origin)
     return layer

@@ -2,9 +2,8 @@
 
 import math
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import yaml
 from pydantic import BaseModel, ByteSize
 from pydantic.fields import FieldInfo
 from pydantic_core import to_jsonable_python
@@ -12,6 +11,12 @@ from pydantic_core import to_jsonable_python
 from antwort.config.durations import Seconds, is_duration, short_duration
 from antwort.config.model import Config, ProviderConfig
 from antwort.config.settings import alternatives, models_in
+from antwort.lazy_imports import imported_on_use
+
+if TYPE_CHECKING:
+    import yaml
+else:  # only `antwort init` writes such a file
+    yaml = imported_on_use("yaml")
 
 _HEADER = """\
 # The configuration of antwort.

@@ -2,16 +2,21 @@
 
 import copy
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
-import jsonschema_rs
 from pydantic import ValidationError
 from pydantic_core import PydanticSerializationError, from_json, to_json
 
 from antwort.errors import DefinitionError, InvalidArgumentsError, did_you_mean
 from antwort.functions.schema import drop_nulls
 from antwort.functions.signature import Signature
+from antwort.lazy_imports import imported_on_use
 from antwort.types import JSON
+
+if TYPE_CHECKING:
+    import jsonschema_rs
+else:  # only functions with a schema of their own need it
+    jsonschema_rs = imported_on_use("jsonschema_rs")
 
 _SHOWN_ERRORS = 5
 _SHOWN_VALUE = 80
@@ -149,7 +154,7 @@ class SchemaArguments:
         return {**copy.deepcopy(self._defaults), **arguments}
 
 
-def _schema_problem(error: jsonschema_rs.ValidationError) -> str:
+def _schema_problem(error: "jsonschema_rs.ValidationError") -> str:
     path = ".".join(str(part) for part in error.instance_path)
     message = _cut(error.message, _SHOWN_PROBLEM)
     return f"{_cut(path)}: {message}" if path else message

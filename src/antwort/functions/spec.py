@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, Literal, TypedDict, TypeVar, get_args
+from typing import Any, Literal, TypedDict, TypeVar, cast, get_args
 
 import msgspec
 
@@ -145,7 +145,8 @@ def check_offer(offer: str, name: str) -> None:
         raise DefinitionError(f"'{name}': offer '{offer}' is not one of {', '.join(_OFFERS)}")
 
 
-_UNREAD = SchemaArguments({}, closed=True, strict=False, name="")
+_UNREAD = cast("Arguments", object())
+"""Stands for arguments that are to be made from `parameters`."""
 
 
 @dataclass(frozen=True, eq=False)

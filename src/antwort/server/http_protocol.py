@@ -5,7 +5,7 @@ import contextvars
 import logging
 import urllib.parse
 from collections import deque
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import httptools
 import msgspec
@@ -23,9 +23,14 @@ from antwort.errors import (
     RequestTimeoutError,
     ServiceUnavailableError,
 )
+from antwort.lazy_imports import imported_on_use
 from antwort.server.client_connections import Connections
 from antwort.server.exchange import STATUS_LINES, Exchange
-from antwort.server.sockets.protocol import WebSocketProtocol
+
+if TYPE_CHECKING:
+    from antwort.server.sockets import protocol as websocket
+else:  # it brings a library, for the first client that wants a WebSocket
+    websocket = imported_on_use("antwort.server.sockets.protocol")
 
 logger = logging.getLogger(__name__)
 SLICE = 32 * 1024
@@ -48,6 +53,11 @@ class _RefusedError(Exception):
     def __init__(self, error: APIError) -> None:
         super().__init__(error.message)
         self.error = error
+
+
+def websocket_protocol(*args: Any, **options: Any) -> asyncio.Protocol:
+    """Return the protocol of a connection that becomes a WebSocket."""
+    return websocket.WebSocketProtocol(*args, **options)
 
 
 class HttpProtocol(HttpToolsProtocol):
@@ -121,7 +131,7 @@ class HttpProtocol(HttpToolsProtocol):
         self._connections.forget(self)  # from here on its own protocol looks after it
         super().handle_websocket_upgrade()
         taken = self.transport.get_protocol()
-        if isinstance(taken, WebSocketProtocol) and taken.conn.handshake_exc is not None:
+        if isinstance(taken, websocket.WebSocketProtocol) and taken.conn.handshake_exc is not None:
             # The library for WebSockets has limits of its own, and leaves a connection beyond them open.
             self._write(BadRequestError("The handshake of the WebSocket is not valid.", code="invalid_handshake"))
             self.transport.close()

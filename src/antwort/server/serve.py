@@ -7,7 +7,7 @@ import logging
 import resource
 import socket
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, cast
 
 import uvicorn
 from starlette.types import ASGIApp
@@ -16,8 +16,7 @@ from typing_extensions import override
 from antwort.config import ServerConfig
 from antwort.errors import ConfigError
 from antwort.server.client_connections import Connections
-from antwort.server.http_protocol import HttpProtocol
-from antwort.server.sockets.protocol import WebSocketProtocol
+from antwort.server.http_protocol import HttpProtocol, websocket_protocol
 
 logger = logging.getLogger(__name__)
 _SPARE = 64
@@ -154,7 +153,7 @@ def running_server(
         access_log=False,
         server_header=False,
         proxy_headers=False,
-        ws=WebSocketProtocol,
+        ws=cast("type[asyncio.Protocol]", websocket_protocol),
         ws_max_size=settings.max_body_bytes,
         ws_ping_interval=settings.websocket.ping,
         ws_ping_timeout=2 * settings.websocket.ping,

@@ -4,12 +4,16 @@ import ast
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-import jsonschema_rs
-
+from antwort.lazy_imports import imported_on_use
 from antwort.types import JSON
+
+if TYPE_CHECKING:
+    import jsonschema_rs
+else:  # the demo model is there in every server, and answers in few
+    jsonschema_rs = imported_on_use("jsonschema_rs")
 
 _WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
 _SMALL_WORDS = frozenset(

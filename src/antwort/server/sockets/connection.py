@@ -21,9 +21,9 @@ from antwort.errors import APIError, BadRequestError, PermissionDeniedError, Rat
 from antwort.observability import bind_log_context
 from antwort.runs.limits import TenantLimits
 from antwort.server.body_limit import BodyBudget
+from antwort.server.sockets.extension import TEXTS
 from antwort.server.sockets.memory import Memory
 from antwort.server.sockets.messages import ClientMessage, MessageStream, error_message, read_message
-from antwort.server.sockets.protocol import TEXTS
 from antwort.server.sse import Heartbeats
 from antwort.web.answers import as_api_error
 

@@ -9,13 +9,13 @@ from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIO
 from websockets.exceptions import InvalidState
 from websockets.http11 import Request
 
+from antwort.server.sockets.extension import TEXTS
+
 logger = logging.getLogger(__name__)
 logger.setLevel(logging.WARNING)
 # uvicorn takes a handshake that was refused with an answer of its own for one that was forgotten.
 logger.addFilter(lambda record: "without completing handshake" not in str(record.msg))
 
-TEXTS = "antwort.texts"
-"""An extension of `websocket.send`: several messages at once, each as the bytes of its text, leave in one write."""
 _PARTING = 2.0
 """Seconds that a client gets to answer the end of its connection."""
 

@@ -21,7 +21,7 @@ from antwort.server.readiness import ServerState
 from antwort.server.refusals import Refusals
 from antwort.server.responses import wants_calls
 from antwort.server.sockets.connection import Caller, Connection, Served
-from antwort.server.sockets.protocol import TEXTS
+from antwort.server.sockets.extension import TEXTS
 from antwort.server.sse import Heartbeats
 from antwort.web.answers import as_api_error, error_response
 

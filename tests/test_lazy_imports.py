@@ -1,0 +1,20 @@
+import sys
+
+import pytest
+
+from antwort.lazy_imports import imported_on_use
+
+
+def test_a_module_is_imported_when_something_of_it_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    module = imported_on_use("colorsys")
+    monkeypatch.delitem(sys.modules, "colorsys", raising=False)
+    assert "colorsys" not in sys.modules
+    assert module.rgb_to_hsv(0, 0, 0) == (0.0, 0.0, 0)
+    assert "colorsys" in sys.modules
+
+
+def test_what_is_not_there_is_told_when_it_is_used() -> None:
+    with pytest.raises(ModuleNotFoundError, match="no_such_module"):
+        imported_on_use("no_such_module").anything  # noqa: B018
+    with pytest.raises(AttributeError, match="no_such_name"):
+        imported_on_use("colorsys").no_such_name  # noqa: B018
