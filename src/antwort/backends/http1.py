@@ -297,18 +297,17 @@ class _Connection(asyncio.Protocol):
             self.transport.abort()
         self._client.give_back(self, keep=keep)
 
-    async def _news(self) -> None:
+    def _news(self) -> asyncio.Future[None]:
+        """Return what is done when something has happened; no coroutine, as one would cost as much again."""
         if self._error is not None:
             raise self._error
         self._waiter = self._loop.create_future()
-        try:
-            await self._waiter
-        finally:
-            self._waiter = None
+        return self._waiter
 
     def _wake(self) -> None:
-        if self._waiter is not None and not self._waiter.done():
-            self._waiter.set_result(None)
+        waiter, self._waiter = self._waiter, None
+        if waiter is not None and not waiter.done():
+            waiter.set_result(None)
 
     def _excess(self) -> TooLongError:
         return TooLongError(f"more than {self._client.max_head:,} bytes")

@@ -4,7 +4,7 @@ import asyncio
 import logging
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
 from dataclasses import replace
 from itertools import islice
 from traceback import walk_tb
@@ -103,9 +103,9 @@ class RemoteBackend(ABC):
     async def count_tokens(self, request: ModelRequest) -> int | None:
         """Have the server count the input tokens of a turn; None if it does not."""
 
-    async def run(self, request: ModelRequest, sink: TurnSink) -> None:
+    def run(self, request: ModelRequest, sink: TurnSink) -> Coroutine[Any, Any, None]:
         """Perform one turn. A passed deadline is a GatewayTimeoutError with the code `deadline_exceeded`."""
-        await self.perform(request, lambda: self.body(request), sink)
+        return self.perform(request, lambda: self.body(request), sink)
 
     async def perform(self, request: ModelRequest, fields: Callable[[], JSON], sink: TurnSink) -> None:
         """Perform one turn that is asked for by these fields."""

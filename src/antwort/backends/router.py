@@ -73,7 +73,7 @@ class ModelRouter:
 
     async def run(self, request: ModelRequest, sink: TurnSink) -> None:
         """Perform one turn on the backend its model belongs to."""
-        target = await self.resolve(request.model)
+        target = self._resolved.get(request.model) or await self.resolve(request.model)
         if target.model != request.model:
             request = replace(request, model=target.model)
         await target.backend.run(request, sink)

@@ -1,7 +1,7 @@
 """From the pieces of a model turn to items and events: life cycles, indexes, sequence numbers."""
 
 import time
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Coroutine, Iterable, Sequence
 from typing import Any, TypeVar
 
 from antwort.context import Sources
@@ -94,7 +94,7 @@ class Emitter:
     ) -> None:
         self.response = response
         self.events = Events(None if sink is None else sink.put, sequence)
-        self._flush = None if sink is None else sink.flush
+        self._flush = _nothing if sink is None else sink.flush
         self._sources = sources
         self.client_functions = client_functions
         self._custom = custom
@@ -205,10 +205,9 @@ class Emitter:
         """Take why the model stopped."""
         self.finish_reason = reason
 
-    async def flush(self) -> None:
+    def flush(self) -> Coroutine[Any, Any, None]:
         """Send what has come together."""
-        if self._flush is not None:
-            await self._flush()
+        return self._flush()
 
     def end_turn(self, *, cut: bool = False) -> list[ModelCall]:
         """Close what is open and return the calls in order. `cut`: the model was stopped in the middle of it."""
@@ -339,3 +338,7 @@ class Emitter:
     def cite(self, text: str) -> list[JSON]:
         """Return the annotations of a text."""
         return annotations(text, self._sources.numbered()) if self._sources else []
+
+
+async def _nothing() -> None:
+    """Send nothing: nobody listens."""

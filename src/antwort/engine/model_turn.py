@@ -1,6 +1,7 @@
 """A model turn: what it asks, and keeping that within what the model can read."""
 
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
+from typing import Any
 
 from msgspec.structs import replace
 
@@ -81,12 +82,12 @@ class ModelTurns:
         self._compacted = 0
         """Tokens in the window when it was compacted last."""
 
-    async def run(self, request: ModelRequest, sink: TurnSink) -> None:
+    def run(self, request: ModelRequest, sink: TurnSink) -> Coroutine[Any, Any, None]:
         """Perform a turn."""
         request.headers = self._tracer.headers()
-        if not self._truncates:
-            await self._models.run(request, sink)
-            return
+        return self._run_shortened(request, sink) if self._truncates else self._models.run(request, sink)
+
+    async def _run_shortened(self, request: ModelRequest, sink: TurnSink) -> None:
         if not self._looked:
             self._looked = True
             self._room = await self._room_for(request)

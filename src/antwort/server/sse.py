@@ -3,8 +3,8 @@
 import asyncio
 import contextlib
 import functools
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
-from typing import Protocol, TypeVar
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterator
+from typing import Any, Protocol, TypeVar
 
 from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
@@ -53,12 +53,13 @@ class EventStream:
         """Take an event."""
         self._frames += (_head(kind), data, b"\n\n")
 
-    async def flush(self) -> None:
+    def flush(self) -> Coroutine[Any, Any, None]:
         """Write what was taken; wait while the client does not read."""
-        if self._frames:
-            body = b"".join(self._frames)
-            self._frames = []
-            await self._write(body)
+        if not self._frames:
+            return _nothing()
+        body = b"".join(self._frames)
+        self._frames = []
+        return self._write(body)
 
     async def open(self) -> None:
         """Write the headers, before there is anything to say."""
@@ -94,6 +95,10 @@ class EventStream:
             self.started = True
             await self._send({**_START, "headers": list(HEADERS)})
         await self._send({"type": "http.response.body", "body": body, "more_body": more})
+
+
+async def _nothing() -> None:
+    """Write nothing."""
 
 
 class Watched(Protocol):
