@@ -10,7 +10,7 @@ from urllib.parse import unquote_to_bytes
 
 from antwort.backends.base import ModelRequest
 from antwort.backends.items import OUTPUT_TYPES, as_function, json_arguments, shaped_tools, text_of, with_extra
-from antwort.backends.passages import shaped_items
+from antwort.backends.passages import Window, shaped_items
 from antwort.backends.transport import Transport
 from antwort.config import BackendConfig
 from antwort.errors import BadRequestError
@@ -124,6 +124,8 @@ def _response_format(text_format: JSON | None) -> JSON | None:
 
 def _messages(request: ModelRequest, dialect: ChatDialect, backend: str) -> list[Any]:
     """Return the messages of a turn."""
+    if not isinstance(request.items, Window):
+        return chat_messages(request.items, request.instructions, dialect, backend)
 
     def shaped(items: Sequence[JSON]) -> list[JSON]:
         return chat_messages(items, None, dialect, backend)
