@@ -13,6 +13,7 @@ from antwort.http_client import HttpClient, NoHttpClient
 from antwort.scopes import granted
 
 if TYPE_CHECKING:
+    from antwort.budget import Budget
     from antwort.run_services import RunServices, Variables
 
 ANONYMOUS_TENANT = "default"
@@ -177,6 +178,12 @@ class Context(Struct, frozen=True):
     """The hosted tool as the request named it, with its settings; empty if the request did not name it."""
     sources: Sources = field(default_factory=Sources)
     """Where a function notes what an answer may cite."""
+    budget: "Budget | None" = None
+    """What the run may spend and has spent, over all its agents."""
+    attached: bool = False
+    """Whether the call was begun before, by a process that ended or before the run was parked, and goes on now."""
+    origin: object = None
+    """What the engine knows about the response that the call belongs to; for its own services."""
     http: HttpClient = _NO_HTTP
     """The client for the world outside; the registry fills it in."""
     services: "RunServices | None" = None

@@ -13,6 +13,7 @@ from antwort.config.engine import (
     EngineConfig,
     KeepConfig,
     OutboundConfig,
+    RunConfig,
     StorageConfig,
 )
 from antwort.config.load import LoadedConfig, Override, load_config, validate_settings
@@ -50,6 +51,7 @@ __all__ = [
     "Override",
     "ProviderConfig",
     "RateConfig",
+    "RunConfig",
     "ServerConfig",
     "Settings",
     "StorageConfig",

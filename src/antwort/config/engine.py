@@ -83,6 +83,27 @@ class AgentConfig(Settings):
     temperature: float | None = Field(default=None, ge=0, le=2, description="Sampling temperature.")
 
 
+class PriceConfig(Settings):
+    """What a model costs."""
+
+    input: float = Field(default=0.0, ge=0, description="Price of a million tokens that it reads.")
+    output: float = Field(default=0.0, ge=0, description="Price of a million tokens that it writes.")
+
+
+class RunConfig(Settings):
+    """What one run may take: an agent with all the agents below it, over all responses that continue it."""
+
+    max_depth: int = Field(default=5, ge=0, description="How deep agents may be nested; 0 lets nobody start others.")
+    max_agents: PositiveInt = Field(default=1000, description="Agents, the first included.")
+    max_in_flight: PositiveInt = Field(default=16, description="Calls of models at the same time.")
+    max_tokens: PositiveInt | None = Field(default=10_000_000, description="Tokens read and written.")
+    max_cost: float | None = Field(default=None, gt=0, description="Cost, by `engine.prices`.")
+    max_time: Duration | None = Field(
+        default=86_400.0, description="Time that it is worked on, such as 2h; waiting for an answer does not count."
+    )
+    max_calls: PositiveInt | None = Field(default=100_000, description="Calls of functions.")
+
+
 class EngineConfig(Settings):
     """Limits of the agentic loop."""
 
@@ -101,6 +122,10 @@ class EngineConfig(Settings):
         description="Time a background response waits for a model server that is away, before it fails.",
     )
     max_tools: PositiveInt = Field(default=1000, description="Tools that a request may bring.")
+    run: RunConfig = Field(default_factory=RunConfig, description="Limits of a run: of all its agents together.")
+    prices: dict[str, PriceConfig] = Field(
+        default_factory=dict, description="What models cost, by name; those that are not named cost nothing."
+    )
     default_model: str | None = Field(default=None, description="The model of requests that name none.")
     heartbeat: Duration = Field(default=15.0, description="Silence before a stream sends a comment.")
     show_calls: bool = Field(

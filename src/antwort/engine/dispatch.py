@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -9,15 +10,17 @@ from typing import Any
 import msgspec
 
 from antwort.context import Source, Sources
+from antwort.engine.answers import Answer
 from antwort.engine.emitter import Emitter, ModelCall
-from antwort.engine.history import INTERRUPTED
+from antwort.engine.history import INTERRUPTED, WAITING
 from antwort.engine.journal import Journal
 from antwort.engine.plan import Plan
 from antwort.engine.tool_choice import Choice
 from antwort.engine.tools import Target
 from antwort.engine.totals import Totals
-from antwort.functions import Hosted, ToolResult
-from antwort.storage.base import JournalEntry
+from antwort.functions import Effect, Hosted, ToolResult
+from antwort.storage.base import JournalEntry, Question
+from antwort.suspension import Suspension
 from antwort.types import JSON
 from antwort.wire.ids import new_id
 
@@ -27,6 +30,9 @@ _OWN = "antwort:function_call"
 """The item of a call that has none of its own."""
 _OURS = frozenset({"id", "type", "status"})
 """The fields of an item that no function sets."""
+FUNCTION_CALL = "function_call"
+"""The item of a call that the client can answer."""
+_ANSWERED = "(given as the answer)"
 _REPEATS = 3
 """How often the same call of an idempotent function is executed before the model is told to stop."""
 
@@ -48,6 +54,8 @@ class ServerCall:
     """Where its entry stands in the journal."""
     output_index: int
     """Where its item stands in the output; -1 if it has none."""
+    attached: bool = False
+    """Whether it was begun before, and goes on now."""
 
     @property
     def face(self) -> Hosted | None:
@@ -58,6 +66,18 @@ class ServerCall:
     def is_idempotent(self) -> bool:
         """Tell whether the call may be executed again, or once for several equal ones."""
         return self.target is not None and self.target.spec is not None and self.target.spec.idempotent
+
+    @property
+    def ends_agent(self) -> bool:
+        """Tell whether the agent is done with a call that succeeds."""
+        spec = None if self.target is None else self.target.spec
+        return spec is not None and spec.effect in {Effect.END_AGENT, Effect.END_RUN}
+
+    @property
+    def goes_on(self) -> bool:
+        """Tell whether the call is executed again after a crash."""
+        spec = None if self.target is None else self.target.spec
+        return spec is not None and (spec.idempotent or spec.attach)
 
 
 class Dispatch:
@@ -94,19 +114,52 @@ class Dispatch:
         await self._emitter.flush()
         await _for_each(_grouped(begun), self._execute_group, limit=self._parallel)
 
-    async def finish_started(self) -> None:
-        """Go on after a crash: execute again the calls that can be repeated; the others are told to be interrupted."""
+    async def finish_started(self, answers: Mapping[str, Answer]) -> None:
+        """Go on after a crash, or when what was waited for is there; `answers` are what was said, by call id.
+
+        Calls that were under way are executed again, if they can be; the others are told to be interrupted. A call
+        that waits goes on waiting, unless it is answered.
+        """
+        again: list[list[ServerCall]] = []
         for position, entry in enumerate(self._journal.entries):
-            if not _is_under_way(entry):
+            if not is_under_way(entry):
                 continue
             call = self._begun_before(entry, position)
-            if call.is_idempotent:
-                self._end(call, await self._run(call), call.sources.noted())
-            else:
+            wait, answer = waited_for(entry), answers.get(call.call_id)
+            if wait is None or wait.kind == "agents":
+                if call.goes_on:
+                    again.append([call])
+                    continue
                 _interrupt(entry, self._emitter)
+            elif answer is None:
+                continue
+            elif wait.kind == "approval" and answer.approved:
+                again.append([call])
+                continue
+            else:
+                self._end(call, answer.result(), {})
             self._keep()
             await self._journal.save_at(position)
+        await _for_each(again, self._execute_group, limit=self._parallel)
         await self._emitter.flush()
+
+    @property
+    def waiting(self) -> list[JournalEntry]:
+        """The entries of the calls that wait for somebody."""
+        return [entry for entry in self._journal.entries if is_under_way(entry) and waited_for(entry) is not None]
+
+    @property
+    def answer(self) -> str | None:
+        """The answer that a call of this turn has given, if its function ends the agent or the run with it."""
+        for entry in reversed(self._journal.entries):
+            call = entry.call
+            if call is None or "name" not in call:
+                continue
+            if call["turn"] != self._totals.turns:
+                break
+            if "answer" in call:
+                return str(call["answer"])
+        return None
 
     async def _execute_group(self, group: Sequence[ServerCall]) -> None:
         """Execute equal calls once, and end them all."""
@@ -122,7 +175,13 @@ class Dispatch:
         target = call.target
         if call.refusal is not None or target is None or target.executor is None or target.spec is None:
             return ToolResult.error(call.refusal or "There is no such function.", "denied")
-        ctx = self._plan.ctx.with_(call_id=call.call_id, options=target.options or {}, sources=call.sources)
+        ctx = self._plan.ctx.with_(
+            call_id=call.call_id,
+            options=target.options or {},
+            sources=call.sources,
+            origin=self._plan,
+            attached=call.attached,
+        )
         name = target.spec.name
         try:
             result = ToolResult.of(await target.executor.execute(name, call.arguments, ctx))
@@ -151,7 +210,8 @@ class Dispatch:
             fields = _described(call.name, call.arguments, face)
             item: JSON = {"id": new_id(prefix), "type": face.item, "status": "in_progress", **fields}
         else:
-            visible = self._plan.show_calls
+            # One that waits is shown when it does, so that a client can answer it.
+            visible = self._plan.show_calls and not (target is not None and target.suspends)
             item = {
                 "id": new_id("afc"),
                 "type": _OWN,
@@ -178,15 +238,23 @@ class Dispatch:
             return f"There is no function '{call.name[:64]}' here. Available: {names or 'none'}."
         if not choice.permits(call.name):
             return f"{call.name} may not be called now."
-        if plan.max_tool_calls is not None and totals.tool_calls >= plan.max_tool_calls:
-            totals.without_tools = True
-            return "The limit of function calls for this response is reached. Answer with what you have."
         made = totals.made.get((call.name, call.arguments), 0)
         if target.spec is not None and target.spec.idempotent and made >= _REPEATS:
             return "You have made this very call before; its result does not change. Use it."
+        if target.suspends and not plan.stored:
+            return f"{call.name} needs a response that is stored, and this one is not. Go on without it."
+        if not self._has_calls_left():
+            return "The limit of function calls for this response is reached. Answer with what you have."
         totals.tool_calls += 1
         totals.made[call.name, call.arguments] = made + 1
         return None
+
+    def _has_calls_left(self) -> bool:
+        """Take a call from what the response and the run may make; if there is none left, none is offered any more."""
+        most, budget = self._plan.max_tool_calls, self._plan.ctx.budget
+        if (most is not None and self._totals.tool_calls >= most) or (budget is not None and not budget.take_call()):
+            self._totals.without_tools = True
+        return not self._totals.without_tools
 
     def _begun_before(self, entry: JournalEntry, position: int) -> ServerCall:
         """Return a call that another process has begun."""
@@ -202,6 +270,7 @@ class Dispatch:
             entry,
             position,
             self._emitter.replace(entry.item),
+            attached=True,
         )
 
     def _end(self, call: ServerCall, result: ToolResult, noted: Mapping[int, Source]) -> None:
@@ -209,12 +278,20 @@ class Dispatch:
         record, item, face = call.entry.call, call.entry.item, call.face
         if record is None:
             return
+        if result.suspension is not None:
+            self._wait(call, result.suspension)
+            return
         record["output"], record["status"] = result.output, result.status
+        record.pop(WAITING, None)
+        if call.ends_agent and not result.is_error:
+            record["output"], record["answer"] = _ANSWERED, result.output
         if noted:
             record["sources"] = msgspec.to_builtins(noted, str_keys=True)
+        if item["type"] == FUNCTION_CALL:
+            return  # it was shown when it began to wait
         if item["type"] == _OWN:
             item["status"] = "completed"
-            item["output"] = result.output
+            item["output"] = record["output"]
         else:
             if face is not None and face.item == item["type"]:
                 item.update(_found(call.name, face, result, self._plan.include))
@@ -224,17 +301,58 @@ class Dispatch:
                 self._emitter.phase(call.output_index, str(item["type"]), "completed")
             self._emitter.done(call.output_index)
 
+    def _wait(self, call: ServerCall, suspension: Suspension) -> None:
+        """Note what a call waits for. A question is shown as a call that the client can answer."""
+        entry = call.entry
+        if entry.call is None or WAITING in entry.call:  # it waits on
+            return
+        entry.call[WAITING] = msgspec.to_builtins(suspension)
+        if suspension.expires_in is not None:
+            entry.call["expires_at"] = int(time.time() + suspension.expires_in)
+        if suspension.kind == "question" and call.output_index < 0:
+            entry.item = self._emitter.client_call(call.call_id, call.name, call.arguments)
+            entry.visible = True
+
+
+def questions_of(entries: Iterable[JournalEntry], plan: Plan) -> list[Question]:
+    """Return what calls wait for that somebody has to say."""
+    questions = []
+    for entry in entries:
+        call, wait = entry.call or {}, waited_for(entry)
+        if wait is not None and wait.kind != "agents":
+            questions.append(
+                Question(
+                    id=new_id("question"),
+                    tenant=plan.ctx.tenant,
+                    response_id=plan.response.id,
+                    call_id=call["call_id"],
+                    root_id=plan.root_id,
+                    kind=wait.kind,
+                    body=wait.body,
+                    created_at=int(time.time()),
+                    expires_at=call.get("expires_at"),
+                )
+            )
+    return questions
+
 
 def interrupt_calls(journal: Journal, emitter: Emitter) -> None:
     """End the calls that have started and whose results nobody will know, because the response ends."""
     for position, entry in enumerate(journal.entries):
-        if _is_under_way(entry):
+        if is_under_way(entry):
             _interrupt(entry, emitter)
             journal.change(position)
 
 
-def _is_under_way(entry: JournalEntry) -> bool:
+def is_under_way(entry: JournalEntry) -> bool:
+    """Tell whether an entry is a call that the server has begun and not ended."""
     return entry.call is not None and "name" in entry.call and "output" not in entry.call
+
+
+def waited_for(entry: JournalEntry) -> Suspension | None:
+    """Return what a call waits for, if it does."""
+    waiting = (entry.call or {}).get(WAITING)
+    return None if waiting is None else msgspec.convert(waiting, Suspension)
 
 
 def _interrupt(entry: JournalEntry, emitter: Emitter) -> None:
@@ -242,7 +360,7 @@ def _interrupt(entry: JournalEntry, emitter: Emitter) -> None:
     entry.call = {**(entry.call or {}), "output": INTERRUPTED, "status": "error"}
     if item["type"] == _OWN:
         item["status"], item["output"] = "completed", INTERRUPTED
-    else:
+    elif item["type"] != FUNCTION_CALL:
         item["status"] = "failed"
     index = emitter.replace(item)
     if index >= 0:

@@ -267,6 +267,19 @@ class Emitter:
                 return index
         return -1
 
+    def client_call(self, call_id: str, name: str, arguments: str) -> JSON:
+        """Write a call that the client can answer, as a whole, and return its item."""
+        self.close_open("completed")
+        item: JSON = {"type": "function_call", "id": new_id("fc"), "call_id": call_id, "name": name}
+        index = self.add({**item, "arguments": "", "status": "in_progress"})
+        item.update(arguments=arguments, status="completed")
+        self.response.output[self._positions[index]] = item
+        at = {"item_id": item["id"], "output_index": index}
+        self.events.emit("response.function_call_arguments.delta", **at, delta=arguments)
+        self.events.emit("response.function_call_arguments.done", **at, name=name, arguments=arguments)
+        self.done(index)
+        return item
+
     def compaction(self, encrypted_content: str) -> JSON:
         """Write the item that stands for a window, and return it."""
         item = compaction_item()

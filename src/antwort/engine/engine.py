@@ -12,6 +12,7 @@ from antwort.concurrency.large_work import LargeWork, is_large
 from antwort.concurrency.stragglers import Stragglers
 from antwort.config import AgentConfig, EngineConfig
 from antwort.context import Context
+from antwort.engine.answers import Answer
 from antwort.engine.compaction import Compactor
 from antwort.engine.events import EventSink
 from antwort.engine.history import Recall
@@ -104,7 +105,7 @@ class Engine:
 
     def record(self, plan: Plan) -> ResponseRecord:
         """Return what is stored of a new response besides its items."""
-        response = plan.response
+        response, parent = plan.response, plan.parent
         return ResponseRecord(
             id=response.id,
             tenant=plan.ctx.tenant,
@@ -117,6 +118,10 @@ class Engine:
             background=response.background,
             subject=plan.ctx.subject,
             conversation_id=plan.conversation,
+            run_id=None if plan.ctx.run_id == response.id else plan.ctx.run_id,
+            parent_id=None if parent is None else parent.response_id,
+            parent_call_id=None if parent is None else parent.call_id,
+            child_index=None if parent is None else parent.index,
         )
 
     def respond(self, plan: Plan, sink: EventSink | None = None) -> Coroutine[Any, Any, ResponseObject]:
@@ -132,6 +137,7 @@ class Engine:
         sequence: int = 0,
         positions: Sequence[int] = (),
         resumed: bool = False,
+        answers: Mapping[str, Answer] | None = None,
     ) -> Loop:
         """Return the loop that makes a response; `sequence` and `positions` are what readers were told before."""
         return Loop(
@@ -148,6 +154,7 @@ class Engine:
             sequence=sequence,
             positions=positions,
             resumed=resumed,
+            answers=answers,
         )
 
     async def compact(self, request: CompactRequest, ctx: Context) -> CompactedResponse:

@@ -93,8 +93,8 @@ def model_items(entries: Iterable[JournalEntry]) -> list[JSON]:
     turn = None
     for entry in entries:
         call = entry.call
-        if call is not None and call.get("partial"):  # cut off by a crash, and begun again
-            continue
+        if call is not None and (call.get("partial") or call.get("commentary")):
+            continue  # it was cut off by a crash and begun again, or said to the user by a function
         if call is None or "name" not in call:
             if entry.item.get("type") in CALLS and entry.item.get("status") == "incomplete":
                 continue  # it was cut off: nobody can answer it
@@ -111,6 +111,8 @@ def model_items(entries: Iterable[JournalEntry]) -> list[JSON]:
             {"type": "function_call", "call_id": call["call_id"], "name": call["name"], "arguments": call["arguments"]}
         )
         output = call.get("output")
+        if output is None and WAITING in call:
+            continue  # whoever continues it brings the answer
         outputs.append(
             {
                 "type": "function_call_output",
@@ -121,6 +123,8 @@ def model_items(entries: Iterable[JournalEntry]) -> list[JSON]:
     return items + outputs
 
 
+WAITING = "waiting"
+"""Where the entry of a call has what the call waits for."""
 INTERRUPTED = "The call was interrupted and its result is not known. Check before you repeat it."
 
 

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Protocol
 
-from antwort.storage.base import JournalEntry, ResponseRecord, StoredEvent
+from antwort.storage.base import JournalEntry, Question, ResponseRecord, StoredEvent
 from antwort.storage.sql.conversations import ConversationStore
 from antwort.storage.sql.responses import ResponseStore
 from antwort.wire.responses import ResponseObject
@@ -51,6 +51,7 @@ class Journal:
         self._pending = pending
         self._conversations = conversations
         self._said: Sequence[JournalEntry] = ()
+        self._asked: Sequence[Question] = ()
 
     @property
     def begun(self) -> bool:
@@ -74,6 +75,12 @@ class Journal:
         record.status, record.model, record.body = response.status, response.model, response
         if extra:
             record.extra = {**record.extra, **extra}
+        self._changed = True
+
+    def ask(self, questions: Sequence[Question], *, park: bool) -> None:
+        """Let the next write store questions; with `park` nobody works on the run until they are answered."""
+        self._asked = questions
+        self.record.parked = park
         self._changed = True
 
     async def save(self) -> None:
@@ -134,14 +141,16 @@ class Journal:
             return
         changed, self._changed = self._changed, False
         said: Sequence[JournalEntry] = ()
+        asked: Sequence[Question] = ()
         try:
             if events or changed:
                 said, self._said = self._said, ()
-                await store.update(record, entries=entries, start=start, events=events, said=said)
+                asked, self._asked = self._asked, ()
+                await store.update(record, entries=entries, start=start, events=events, said=said, questions=asked)
             else:
                 await store.append(record.tenant, record.id, record.epoch, entries, start=start)
         except Exception:
             self._changed = self._changed or changed
-            self._said = said or self._said
+            self._said, self._asked = said or self._said, asked or self._asked
             self._saved = min(self._saved, start)
             raise

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
@@ -11,14 +11,16 @@ from antwort.backends import ModelRouter
 from antwort.backends.base import ModelRequest
 from antwort.backends.errors import may_pass
 from antwort.backends.passages import Window
+from antwort.budget import Budget, RunLimits
 from antwort.concurrency.deadline import Deadline
 from antwort.concurrency.large_work import LargeWork
 from antwort.concurrency.stragglers import Stragglers
 from antwort.config import EngineConfig
 from antwort.engine import telemetry
+from antwort.engine.answers import Answer
 from antwort.engine.coalescer import Coalescer
 from antwort.engine.compaction import Compactor, compactable
-from antwort.engine.dispatch import Dispatch
+from antwort.engine.dispatch import Dispatch, questions_of
 from antwort.engine.emitter import CallIds, Emitter
 from antwort.engine.ending import Ending
 from antwort.engine.events import EventSink
@@ -33,9 +35,14 @@ from antwort.errors import APIError
 from antwort.observability import Tracer
 from antwort.storage.base import ACTIVE, FencedError, JournalEntry, StoreUnavailableError
 from antwort.types import JSON
-from antwort.wire.responses import ResponseObject
+from antwort.wire.responses import ResponseObject, Usage
 
 logger = logging.getLogger(__name__)
+
+_PARKED = "parked"
+"""Why turns end without the response being over."""
+_ONWARD = "onward"
+"""How a turn ends that another one follows."""
 
 
 class Loop:
@@ -60,8 +67,13 @@ class Loop:
         sequence: int = 0,
         positions: Sequence[int] = (),
         resumed: bool = False,
+        answers: Mapping[str, Answer] | None = None,
     ) -> None:
         self.plan = plan
+        self._budget = plan.ctx.budget or Budget(RunLimits())
+        self._answers = answers or {}
+        self.parked = False
+        """Whether the response waits for somebody: it is not over, and nobody works on it."""
         self.response: ResponseObject = plan.response
         self._model = ModelTurns(plan, models, tracer, large_work)
         self._models = models
@@ -69,7 +81,7 @@ class Loop:
         self._stragglers = stragglers
         self._tracer = tracer
         self._seals = seals
-        self._journal = journal
+        self.journal = journal
         self._metrics = metrics
         self._resumed = resumed
         self._sink = sink
@@ -87,7 +99,7 @@ class Loop:
             sequence=sequence,
             positions=positions,
         )
-        self._coalescer = Coalescer(self.emitter) if self.response.background else None
+        self._coalescer = Coalescer(self.emitter) if self.response.background and sink is not None else None
         self._noted = len(self.response.output)
         self._totals = Totals()
         self._last_used = 0
@@ -130,6 +142,9 @@ class Loop:
         except Exception:
             logger.exception("response %s failed", self.response.id)
             await self._fail(APIError("The server had an error while making the response."))
+        finally:
+            if self._budget.closing and self.plan.parent is None:
+                await self._budget.close()
         return self.response
 
     async def _run(self) -> None:
@@ -139,8 +154,8 @@ class Loop:
         if not self._resumed:
             self.emitter.announce("in_progress")
         if self.response.background:
-            self._journal.tell(self.response)
-            await self._journal.save()
+            self.journal.tell(self.response)
+            await self.journal.save()
             await self.emitter.flush()
         deadline = Deadline(self.plan.ctx.remaining(), self._stragglers)
         try:
@@ -150,10 +165,12 @@ class Loop:
             if not deadline.expired:
                 raise
             reason = "deadline"
-        if reason is None:
-            await self._ending().complete(self._totals.usage)
+        if reason == _PARKED:
+            self.parked = True
+        elif reason is None:
+            await self._ending().complete(self._usage())
         else:
-            await self._ending().cut_short(reason, self._totals.usage)
+            await self._ending().cut_short(reason, self._usage())
 
     async def _turns(self) -> str | None:
         """Perform turns until there is nothing left to do; return why it ended early, if it did."""
@@ -162,35 +179,60 @@ class Loop:
                 await self._compact()
             return None
         while True:
-            if self._totals.turns >= self.plan.max_turns:
-                return "max_turns"
-            if self.plan.max_output_tokens is not None and self._totals.written >= self.plan.max_output_tokens:
-                return "max_output_tokens"
-            self._totals.turns += 1
-            if self.plan.compact_at is not None:
-                await self._make_room()
-            emitter = self.emitter
-            await self._model_turn()
-            cut = emitter.finish_reason in {"length", "content_filter"}
-            calls = emitter.end_turn(cut=cut)
-            if emitter.turn_usage is not None:
-                self._totals.usage.add(emitter.turn_usage)
-                self._last_used = emitter.turn_usage.total_tokens
-            self._note_output()
-            if not self.response.background:  # its items are stored before they are told, together with what follows
-                await emitter.flush()
-            if cut:
-                return "max_output_tokens" if emitter.finish_reason == "length" else "content_filter"
-            server = [call for call in calls if not call.is_client]
-            if server:
-                await self._dispatch().execute(server, self._choice)
-            if len(server) < len(calls) or not calls:
-                return None
-            self._choice = self._choice.relaxed()
-            emitter.client_functions = self._clients()
+            reason = self._limit_reached() or await self._turn()
+            if reason != _ONWARD:
+                return reason
 
-    async def _model_turn(self) -> None:
+    def _limit_reached(self) -> str | None:
+        """Return which limit allows no further turn."""
+        if self._totals.turns >= self.plan.max_turns:
+            return "max_turns"
+        if self.plan.max_output_tokens is not None and self._totals.written >= self.plan.max_output_tokens:
+            return "max_output_tokens"
+        return None
+
+    async def _turn(self) -> str | None:
+        """Perform a turn; return how it goes on from there: as `_turns` does, or with another one."""
+        self._totals.turns += 1
+        if self.plan.compact_at is not None:
+            await self._make_room()
         emitter = self.emitter
+        if not await self._model_turn():
+            return "budget"
+        cut = emitter.finish_reason in {"length", "content_filter"}
+        calls = emitter.end_turn(cut=cut)
+        if emitter.turn_usage is not None:
+            self._totals.usage.add(emitter.turn_usage)
+            self._last_used = emitter.turn_usage.total_tokens
+        self._note_output()
+        if not self.response.background:  # its items are stored before they are told, together with what follows
+            await emitter.flush()
+        if cut:
+            return "max_output_tokens" if emitter.finish_reason == "length" else "content_filter"
+        server = [call for call in calls if not call.is_client]
+        if server:
+            dispatch = self._dispatch()
+            await dispatch.execute(server, self._choice)
+            outcome = await self._outcome(dispatch)
+            if outcome != _ONWARD:
+                return outcome
+        if len(server) < len(calls) or not calls:
+            return None
+        self._choice = self._choice.relaxed()
+        emitter.client_functions = self._clients()
+        return _ONWARD
+
+    async def _outcome(self, dispatch: Dispatch) -> str | None:
+        """Return how it goes on after calls: one may wait for somebody, or have given the answer."""
+        if dispatch.waiting:
+            return await self._wait(dispatch)
+        return None if self._answered(dispatch) else _ONWARD
+
+    async def _model_turn(self) -> bool:
+        """Ask the model; False if the budget of the run is spent."""
+        emitter, budget = self.emitter, self._budget
+        if not (budget.begin() or await budget.wait()):
+            return False
         emitter.begin_turn()
         started = time.perf_counter()
         try:
@@ -203,11 +245,13 @@ class Loop:
             self._metrics.count_failed_turn(time.perf_counter() - started, error)
             raise
         finally:
+            budget.settle(self.response.model, emitter.turn_usage)
             if self._coalescer is not None:
                 self._coalescer.stop()
         ended, first = time.perf_counter(), emitter.first_piece_at
         first_seconds = None if first is None or self._sink is None else first - started
         self._metrics.count_turn(self.response.model, ended - started, first_seconds, emitter.turn_usage)
+        return True
 
     # --- the model's side --------------------------------------------------------------------------------------------
 
@@ -219,7 +263,7 @@ class Loop:
         return self._choice.permitted(self.plan.toolset.clients)
 
     def _window(self) -> list[JSON]:
-        window, generated = self.plan.window, _generated(self._journal)
+        window, generated = self.plan.window, _generated(self.journal)
         if not generated:
             return window
         if isinstance(window, Window) and not any(item.get("type") == COMPACTION for item in generated):
@@ -240,35 +284,42 @@ class Loop:
     async def _compact(self) -> None:
         """Put a summary by the model in the place of what is over of all that was read and said."""
         compactor = Compactor(self._models, self._metrics, self._tracer, self._large_work)
-        compacted = await compactor.compact(
-            self._window(),
-            self._seals,
-            model=self.response.model,
-            tenant=self.plan.ctx.tenant,
-            instructions=self.plan.instructions,
-            limit=self.plan.compact_at,
-        )
+        budget, used = self._budget, None
+        if not (budget.begin() or await budget.wait()):
+            raise APIError("The budget of the run is spent.")
+        try:
+            compacted = await compactor.compact(
+                self._window(),
+                self._seals,
+                model=self.response.model,
+                tenant=self.plan.ctx.tenant,
+                instructions=self.plan.instructions,
+                limit=self.plan.compact_at,
+            )
+            used = compacted.usage
+        finally:
+            budget.settle(self.response.model, used)
         self._compacted, self._last_used = True, 0
         self._totals.usage.add(compacted.usage)
         self._totals.summarised += compacted.usage.output_tokens
-        self._journal.note(JournalEntry("output", self.emitter.compaction(compacted.encrypted_content)))
+        self.journal.note(JournalEntry("output", self.emitter.compaction(compacted.encrypted_content)))
         self.on_progress()
         self._keep_totals()
-        if self._journal.begun or self.response.background:
-            await self._journal.save()
+        if self.journal.begun or self.response.background:
+            await self.journal.save()
         await self.emitter.flush()
 
     def _note_output(self) -> None:
         """Take the items the model has written since the last time into the journal."""
         for item in self.response.output[self._noted :]:
             if not isinstance(item, dict):
-                self._journal.note(JournalEntry("output", msgspec.to_builtins(item)))
+                self.journal.note(JournalEntry("output", msgspec.to_builtins(item)))
         self._noted = len(self.response.output)
 
     def _dispatch(self) -> Dispatch:
         return Dispatch(
             self.plan,
-            self._journal,
+            self.journal,
             self.emitter,
             self._totals,
             parallel=self._parallel,
@@ -276,12 +327,40 @@ class Loop:
             progress=self._progress,
         )
 
+    def _answered(self, dispatch: Dispatch) -> bool:
+        """Say what a function has given as the answer, if one has."""
+        answer = dispatch.answer
+        if answer is None:
+            return False
+        self.emitter.text(answer)
+        self.emitter.end_turn()
+        self._note_output()
+        return True
+
+    async def _wait(self, dispatch: Dispatch) -> str | None:
+        """Let calls wait for somebody: a background response is parked, another one ends with calls to be answered."""
+        questions = questions_of(dispatch.waiting, self.plan)
+        parks = self.response.background
+        self._keep_totals()
+        self.journal.ask(questions, park=parks and self.plan.parent is None)
+        if not parks:
+            return None
+        if self.plan.parent is None:
+            await self._budget.close(parked=True)
+        await self.journal.save()
+        await self.emitter.flush()
+        return _PARKED
+
     # --- after a crash -----------------------------------------------------------------------------------------------
 
     async def _continue(self) -> str | None:
         """Finish what was started, then go on, unless the client is to answer first."""
-        await self._dispatch().finish_started()
-        entries = self._journal.entries
+        dispatch = self._dispatch()
+        await dispatch.finish_started(self._answers)
+        outcome = await self._outcome(dispatch)
+        if outcome != _ONWARD:
+            return outcome
+        entries = self.journal.entries
         if any(e.direction == "output" and e.call is None and e.item["type"] in CALLS for e in entries):
             return None
         return await self._turns()
@@ -296,12 +375,16 @@ class Loop:
 
     def forget(self, key: str) -> None:
         """Forget something that was noted about the run, with the next write."""
-        self._journal.record.extra.pop(key, None)
+        self.journal.record.extra.pop(key, None)
 
     def _keep_totals(self) -> None:
         """Store with the next write how far the response has come, if somebody might have to continue it."""
-        if self.response.background:
-            self._journal.tell(self.response, totals=self._totals.stored())
+        if self.response.background or self._budget.shared:
+            self.journal.tell(self.response, totals=self._totals.stored())
+
+    def _usage(self) -> Usage:
+        """Return what is told to be used: by the root agent what all have used."""
+        return self._budget.usage if self._budget.shared and self.plan.parent is None else self._totals.usage
 
     # --- endings -----------------------------------------------------------------------------------------------------
 
@@ -310,7 +393,7 @@ class Loop:
         return self._sink is not None and self._sink.started
 
     def _ending(self) -> Ending:
-        return Ending(self.response, self._journal, self.emitter, self._metrics, self._close)
+        return Ending(self.response, self.journal, self.emitter, self._metrics, self._close)
 
     def _close(self) -> None:
         """Close whatever was cut off."""
@@ -318,8 +401,8 @@ class Loop:
         self._note_output()
 
     async def _fail(self, error: APIError) -> None:
-        if self._journal.begun or self._told:
-            await self._ending().fail(error, self._totals.usage)
+        if self.journal.begun or self._told or self.plan.parent is not None:
+            await self._ending().fail(error, self._usage())
         if not self._told:
             try:
                 raise error
@@ -333,7 +416,7 @@ class Loop:
         if self.farewell is not None and self._told:
             end = self._fail(self.farewell)
         else:
-            end = self._ending().cancel(self._totals.usage)
+            end = self._ending().cancel(self._usage())
         await asyncio.shield(asyncio.ensure_future(end))
 
 

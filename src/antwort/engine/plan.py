@@ -5,10 +5,12 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
+from antwort.agents import AgentTask
 from antwort.backends import ModelRouter
+from antwort.budget import Budget, Price, RunLimits
 from antwort.concurrency.large_work import MANY, LargeWork, is_large
-from antwort.config import AgentConfig, EngineConfig
-from antwort.context import Agent, Context
+from antwort.config import AgentConfig, EngineConfig, RunConfig
+from antwort.context import Agent, Context, Sources
 from antwort.engine.history import (
     Recall,
     read_window,
@@ -31,7 +33,7 @@ from antwort.engine.past import History, PastResponses, past_window
 from antwort.engine.tool_choice import Choice, read_choice
 from antwort.engine.tools import Toolset, ToolsetBuilder
 from antwort.engine.window import Seals
-from antwort.errors import BadRequestError, NotFoundError, did_you_mean
+from antwort.errors import BadRequestError, FunctionError, NotFoundError, did_you_mean
 from antwort.scopes import CONVERSATIONS_READ, CONVERSATIONS_WRITE, RESPONSES_READ
 from antwort.sealing import Sealer
 from antwort.storage.base import JournalEntry, ResponseRecord
@@ -39,7 +41,20 @@ from antwort.storage.sql.store import Store
 from antwort.types import JSON
 from antwort.wire.ids import new_id
 from antwort.wire.requests import CreateResponse
-from antwort.wire.responses import ResponseObject
+from antwort.wire.responses import ResponseObject, Usage
+
+
+class Lineage(msgspec.Struct, frozen=True):
+    """Where a sub-agent stands in the tree of its run."""
+
+    response_id: str
+    """The response that it works for."""
+    call_id: str
+    """The call of it that began the sub-agent."""
+    index: int
+    """Which of the agents of that call it is."""
+    root_id: str
+    """The response of the root agent."""
 
 
 class Decision(msgspec.Struct, frozen=True, kw_only=True):
@@ -62,6 +77,13 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
     """Tokens from which on the window is compacted; 0 leaves the number to the model's own size."""
     profile: str | None
     """The agent of the configuration that answers, if one was asked for, by `agent` or as the model."""
+    parent: Lineage | None = None
+    """What it works for, if it is a sub-agent."""
+
+    @property
+    def root_id(self) -> str:
+        """The response of the root agent."""
+        return self.response.id if self.parent is None else self.parent.root_id
 
 
 class Plan(Decision, frozen=True, kw_only=True):
@@ -81,6 +103,76 @@ class Plan(Decision, frozen=True, kw_only=True):
     def stored(self) -> bool:
         """Tell whether the response is kept."""
         return self.response.store
+
+
+class ChildWork(msgspec.Struct, frozen=True):
+    """What a sub-agent is to do, and for whom."""
+
+    parent: Plan
+    task: AgentTask
+    call_id: str
+    """The call of the parent that begins it."""
+    index: int
+    """Which of the agents of that call it is."""
+
+    @property
+    def lineage(self) -> Lineage:
+        """Where it stands in the tree."""
+        return Lineage(self.parent.response.id, self.call_id, self.index, self.parent.root_id)
+
+    def context(self, name: str | None, response_id: str) -> Context:
+        """Return the context of the sub-agent."""
+        ctx = self.parent.ctx
+        depth = ctx.agent.depth + 1
+        can_spawn = ctx.budget is not None and depth < ctx.budget.limits.depth
+        return ctx.with_(
+            response_id=response_id,
+            agent_id=self.task.continues or response_id,
+            agent=Agent(name or "agent", depth, can_spawn=can_spawn),
+            sources=Sources(),
+        )
+
+    def permitted(self, functions: Sequence[str]) -> Sequence[str]:
+        """Return functions that the parent may give; a FunctionError for others: nobody gives what he does not have."""
+        for name in functions:
+            if name not in self.parent.toolset.targets:
+                hint = did_you_mean(name, self.parent.toolset.targets)
+                raise FunctionError(f"There is no function '{name}' here that an agent could be given{hint or '.'}")
+        return functions
+
+
+def child_request(work: ChildWork, previous: str | None) -> CreateResponse:
+    """Return what a sub-agent is asked as a request: what its parent was asked with, but for the client's functions."""
+    parent, task = work.parent, work.task
+    clients = parent.toolset.clients
+    return CreateResponse(
+        model=task.model or parent.response.model,
+        input=task.prompt,
+        instructions=task.instructions,
+        agent=task.agent or parent.profile,
+        tools=[tool for tool in parent.create.tools or () if tool.get("name") not in clients] or None,
+        store=parent.create.store,
+        background=parent.response.background or None,
+        max_output_tokens=task.max_output_tokens,
+        previous_response_id=previous,
+        truncation=parent.create.truncation,
+        user=parent.create.user,
+        safety_identifier=parent.create.safety_identifier,
+        service_tier=parent.create.service_tier,
+    )
+
+
+def run_limits(config: RunConfig) -> RunLimits:
+    """Return the limits of runs as they are configured."""
+    return RunLimits(
+        depth=config.max_depth,
+        agents=config.max_agents,
+        in_flight=config.max_in_flight,
+        tokens=config.max_tokens,
+        cost=config.max_cost,
+        seconds=config.max_time,
+        calls=config.max_calls,
+    )
 
 
 class Planner:
@@ -110,6 +202,8 @@ class Planner:
         self._large_work = large_work
         self._check_url = check_url
         self._past = PastResponses(store, large_work)
+        self._limits = run_limits(settings.run)
+        self._prices = {name: Price(price.input, price.output) for name, price in settings.prices.items()}
 
     async def plan(
         self, create: CreateResponse, ctx: Context, *, show_calls: bool = False, recall: Recall | None = None
@@ -123,6 +217,9 @@ class Planner:
         items = await self._large_work.run(read_input, create.input) if large else read_input(create.input)
         history = await self._history(decision, recall)
         entries = await resolve_references(items, self._store, ctx)
+        if isinstance(history, History):
+            first = decision.ctx.with_(conversation_id=history.ids[0])
+            decision = await self._continuing(msgspec.structs.replace(decision, ctx=first), entries)
         large = large or _count(history) + len(entries) >= MANY
         if history or not isinstance(create.input, str):  # a text names no URLs to fetch, and no sources
             await self._check_links(create, entries, history, large=large)
@@ -146,13 +243,74 @@ class Planner:
             show_calls=show_calls or self._settings.show_calls,
         )
 
+    async def _continuing(self, decision: Decision, entries: Sequence[JournalEntry]) -> Decision:
+        """Return a decision as part of the run that it continues, if it answers what that one waits for."""
+        previous, ctx = decision.create.previous_response_id, decision.ctx
+        said = {
+            str(entry.item["call_id"]): _said(entry.item.get("output"))
+            for entry in entries
+            if entry.item["type"] == "function_call_output"
+        }
+        if previous is None or not said:
+            return decision
+        questions = self._store.questions
+        if not await questions.answer_by_response(ctx.tenant, previous, said, decision.response.id):
+            return decision
+        record = await self._store.get(ctx.tenant, previous)
+        run_id = previous if record is None or record.run_id is None else record.run_id
+        decision = msgspec.structs.replace(decision, ctx=ctx.with_(run_id=run_id, agent_id=run_id))
+        await self._count_spent(decision, run_id)
+        return decision
+
+    async def plan_child(self, work: ChildWork, *, previous: str | None = None, recall: Recall | None = None) -> Plan:
+        """Plan the response of a sub-agent: with the run, budget, deadline and functions of its parent.
+
+        `previous` is the response that it continues; `recall` as with `plan`.
+        """
+        parent = work.parent
+        create = child_request(work, previous)
+        decision = self._decide(create, parent.ctx, new_id("resp"), work)
+        history: list[JournalEntry] = []
+        if previous is not None:
+            if recall is not None and previous in recall:
+                history = [*recall[previous]]
+            else:
+                history = await self._past.history(parent.ctx.tenant, previous)
+        entries = [JournalEntry("input", item) for item in read_input(create.input)]
+        response = decision.response
+        resolved = await self._models.resolve(response.model or None)
+        response.model = response.model or resolved.model
+        return Plan(
+            **msgspec.structs.asdict(decision),
+            input=entries,
+            history=history,
+            carried=[],
+            window=read_window(history, entries, self.seals(parent.ctx, response), False),
+            compact_only=False,
+            show_calls=parent.show_calls,
+        )
+
     async def plan_again(
-        self, record: ResponseRecord, entries: Sequence[JournalEntry], response: ResponseObject
+        self,
+        record: ResponseRecord,
+        entries: Sequence[JournalEntry],
+        response: ResponseObject,
+        parent: Plan | None = None,
     ) -> Plan:
-        """Decide a stored request again: functions and agents may have changed, what the response repeats has not."""
+        """Decide a stored request again: functions and agents may have changed, what the response repeats has not.
+
+        `parent` is the plan that a sub-agent works for.
+        """
         create = msgspec.convert(record.request, CreateResponse)
-        ctx = Context(record.tenant, record.subject, frozenset(record.extra.get("scopes", ())))
-        decision = self._decide(create, ctx, record.id)
+        if parent is None:
+            ctx = Context(record.tenant, record.subject, frozenset(record.extra.get("scopes", ())))
+            decision = self._decide(create, ctx, record.id)
+            await self._count_spent(decision, record.run_id or record.id)
+        else:
+            ctx = parent.ctx
+            task = msgspec.convert(record.extra["task"], AgentTask)
+            work = ChildWork(parent, task, record.parent_call_id or "", record.child_index or 0)
+            decision = self._decide(create, ctx, record.id, work)
         profile = record.extra.get("profile")
         if decision.profile != profile:
             raise BadRequestError(f"The agent '{profile or decision.profile}' is not what it was when the run began.")
@@ -177,22 +335,37 @@ class Planner:
         """Return what opens and makes the sealed items of a response."""
         return Seals(self._sealer, ctx.tenant, response.model)
 
-    def _decide(self, create: CreateResponse, ctx: Context, response_id: str) -> Decision:
+    async def _count_spent(self, decision: Decision, run_id: str) -> None:
+        """Count what was spent before by a run that goes on."""
+        budget = decision.ctx.budget
+        if budget is None:
+            return
+        here = {decision.response.id}
+        for record in await self._store.of_run(decision.ctx.tenant, run_id):
+            totals = record.extra.get("totals", {})
+            usage = msgspec.convert(totals.get("usage", {}), Usage)
+            if record.parent_id in here:
+                here.add(record.id)
+            agents = 1 if record.parent_id is not None else 0
+            calls = int(totals.get("tool_calls", 0))
+            budget.count_before(record.model, usage, calls, agents=agents, here=record.id in here)
+
+    def _decide(
+        self, create: CreateResponse, ctx: Context, response_id: str, work: ChildWork | None = None
+    ) -> Decision:
         check_parameters(create, most_tools=self._settings.max_tools)
         name, profile = self._profile(create)
         response = new_response(create, profile, response_id)
         if name is not None:
             response.agent = name
-        deadline = None if self._settings.deadline is None else time.monotonic() + self._settings.deadline
-        ctx = ctx.with_(
-            response_id=response.id,
-            run_id=response.id,
-            agent_id=response.id,
-            conversation_id=response.id if response.conversation is None else response.conversation["id"],
-            agent=Agent(name or "root"),
-            deadline=ctx.deadline or deadline,
-        )
-        toolset = self._toolsets.build(create.tools or (), ctx, profile.functions)
+        ctx = self._root(ctx, name, response) if work is None else work.context(name, response.id)
+        wanted: Sequence[str] | None = profile.functions
+        if work is not None and work.task.functions is not None:
+            wanted = work.permitted(work.task.functions)
+        if work is not None and work.task.only_answers:
+            toolset = Toolset()
+        else:
+            toolset = self._toolsets.build(create.tools or (), ctx, wanted, waits=response.background)
         choice = read_choice(create.tool_choice, toolset)
         response.tools, response.tool_choice = [*toolset.echo], choice.echo
         return Decision(
@@ -209,6 +382,20 @@ class Planner:
             conversation=None if response.conversation is None else response.conversation["id"],
             compact_at=compact_threshold(create),
             profile=name,
+            parent=None if work is None else work.lineage,
+        )
+
+    def _root(self, ctx: Context, name: str | None, response: ResponseObject) -> Context:
+        """Return the context of a root agent that begins a run."""
+        deadline = None if self._settings.deadline is None else time.monotonic() + self._settings.deadline
+        return ctx.with_(
+            response_id=response.id,
+            run_id=response.id,
+            agent_id=response.id,
+            conversation_id=response.id if response.conversation is None else response.conversation["id"],
+            agent=Agent(name or "root", can_spawn=self._limits.depth > 0),
+            deadline=ctx.deadline or deadline,
+            budget=Budget(self._limits, self._prices),
         )
 
     def _profile(self, create: CreateResponse) -> tuple[str | None, AgentConfig]:
@@ -249,6 +436,14 @@ class Planner:
         links = await self._large_work.run_if(large, _links, entries, history, before)
         if links:
             await check_links(links, self._check_url)
+
+
+def _said(output: object) -> str:
+    """Return the output of a call as text: it may be a list of parts."""
+    if isinstance(output, str):
+        return output
+    parts = output if isinstance(output, list) else []
+    return "".join(str(part.get("text", "")) for part in parts if isinstance(part, dict))
 
 
 def _links(entries: Sequence[JournalEntry], history: Sequence[JournalEntry], before: str) -> list[tuple[str, str]]:

@@ -16,7 +16,7 @@ from typing_extensions import override
 from antwort.backends.base import ToolDefinitions
 from antwort.context import Agent, Context
 from antwort.errors import BadRequestError, FunctionError
-from antwort.functions import FunctionSpec, Hosted, ToolExecutor, tool_definition
+from antwort.functions import Effect, FunctionSpec, Hosted, ToolExecutor, tool_definition
 from antwort.scopes import FUNCTIONS_CALL
 from antwort.types import JSON
 from antwort.wire.requests import read_type
@@ -45,6 +45,11 @@ class Target(msgspec.Struct, frozen=True):
     def is_client(self) -> bool:
         """Tell whether the call is handed back to the client."""
         return self.executor is None
+
+    @property
+    def suspends(self) -> bool:
+        """Tell whether a call of it waits for somebody."""
+        return self.spec is not None and self.spec.suspends
 
 
 class Toolset(msgspec.Struct, frozen=True):
@@ -115,8 +120,8 @@ class _Offer:
         self.asked = asked
         self.by_name: dict[str, _Available] = {}
         self.by_type: dict[str, _Available] = {}
-        self.toolsets: dict[tuple[tuple[str, ...] | None, frozenset[str]], Toolset] = {}
-        """What is offered without being named, by the functions that are wanted, and those that are hidden."""
+        self.toolsets: dict[tuple[tuple[str, ...] | None, frozenset[str], bool], Toolset] = {}
+        """What is offered without being named, by the functions that are wanted, those that are hidden, and waiting."""
         for executor, specs in offered:
             for spec in specs:
                 if spec.name not in self.by_name:
@@ -150,8 +155,18 @@ class ToolsetBuilder:
         self._unversioned: list[ToolExecutor] = []
         self._offers: dict[Agent, _Offer] = {}
 
-    def build(self, tools: Sequence[JSON], ctx: Context, functions: Iterable[str] | None = None) -> Toolset:
+    def build(
+        self,
+        tools: Sequence[JSON],
+        ctx: Context,
+        functions: Iterable[str] | None = None,
+        *,
+        waits: bool = False,
+    ) -> Toolset:
         """Return the functions of a request.
+
+        Functions that wait for somebody are offered if they are named, and to responses that can wait, as `waits` says.
+        A sub-agent is always offered what ends it.
 
         The request's own functions come first and hide ours of the same name. `functions`, if given, are all that is
         offered of ours besides what the request names. Callers that may not call functions are offered none of ours,
@@ -161,14 +176,16 @@ class ToolsetBuilder:
         wanted = None if functions is None else tuple(functions)
         permitted = ctx.grants(FUNCTIONS_CALL)
         if not tools:
-            return self._offered(offer, wanted, frozenset()) if permitted else Toolset()
+            return self._offered(offer, wanted, frozenset(), ctx.agent, waits=waits) if permitted else Toolset()
         named = _NamedTools(offer, self._definition)
         for index, tool in enumerate(tools):
             if not permitted and offer.has(tool):
                 ctx.require(FUNCTIONS_CALL, param=f"tools[{index}]", purpose="to use a function of the server")
             named.add(tool, index)
         named.add_hosted()
-        return named.toolset(self._offered(offer, wanted, named.hidden()) if permitted else Toolset())
+        if not permitted:
+            return named.toolset(Toolset())
+        return named.toolset(self._offered(offer, wanted, named.hidden(), ctx.agent, waits=waits))
 
     def _offer(self, ctx: Context) -> _Offer:
         """Return what the executors have for the agent of a context. Those without a version are asked each time."""
@@ -189,22 +206,32 @@ class ToolsetBuilder:
             _keep(self._offers, ctx.agent, offer, _AGENTS)
         return offer
 
-    def _offered(self, offer: _Offer, wanted: tuple[str, ...] | None, hidden: frozenset[str]) -> Toolset:
+    def _offered(
+        self, offer: _Offer, wanted: tuple[str, ...] | None, hidden: frozenset[str], agent: Agent, *, waits: bool
+    ) -> Toolset:
         """Return the functions of ours that a request has without naming them, but for those that it hides."""
-        toolset = offer.toolsets.get((wanted, hidden))
+        toolset = offer.toolsets.get((wanted, hidden, waits))
         if toolset is None:
             names = None if wanted is None else set(wanted)
+
+            def is_offered(name: str, spec: FunctionSpec) -> bool:
+                if not agent.is_root and spec.effect is Effect.END_AGENT:
+                    return True
+                if names is not None:
+                    return name in names
+                return spec.offer == "always" and (waits or not spec.suspends)
+
             targets = {
                 name: Target(name, self._definition(spec), spec, executor)
                 for name, (spec, executor) in offer.by_name.items()
-                if name not in hidden and (spec.offer == "always" if names is None else name in names)
+                if name not in hidden and is_offered(name, spec)
             }
             toolset = Toolset(
                 targets,
                 ToolDefinitions(target.definition for target in targets.values()),
                 includes=_includes(targets.values()),
             )
-            _keep(offer.toolsets, (wanted, hidden), toolset, _TOOLSETS)
+            _keep(offer.toolsets, (wanted, hidden, waits), toolset, _TOOLSETS)
         return toolset
 
     def _definition(self, spec: FunctionSpec) -> JSON:

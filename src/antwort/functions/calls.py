@@ -10,9 +10,10 @@ from typing_extensions import override
 from antwort.context import Context
 from antwort.functions.output import as_text
 from antwort.functions.spec import FunctionSpec
+from antwort.suspension import Suspension
 
 STATUSES = frozenset(
-    {"success", "error", "invalid_arguments", "timeout", "denied", "unavailable", "unknown", "cancelled"}
+    {"success", "error", "invalid_arguments", "timeout", "denied", "unavailable", "unknown", "cancelled", "suspended"}
 )
 
 
@@ -40,6 +41,8 @@ class ToolResult(Struct, frozen=True, eq=False):
 
     item: Mapping[str, Any] = {}
     """Fields for the output item of a hosted function, such as its results."""
+    suspension: Suspension | None = None
+    """What the call waits for, if it has no result yet."""
 
     def __post_init__(self) -> None:
         output: object = self.output

@@ -28,6 +28,7 @@ from antwort.http_client import HttpClient
 from antwort.observability import AuditLog, NoTracer, Redactor, Tracer
 from antwort.observability.tracing import Attribute
 from antwort.run_services import RunServices
+from antwort.suspension import SuspendedError
 
 T = TypeVar("T")
 
@@ -208,6 +209,8 @@ class Execution:
             return self._log_crash(entry, error)
         try:
             return call.result()
+        except SuspendedError as error:
+            return ToolResult(str(error), status=error.status, suspension=error.suspension)
         except FunctionError as error:
             return self._refused(entry, error)
         except BaseException as error:  # noqa: BLE001 - whatever it is, it is the function's failure

@@ -123,6 +123,7 @@ class FunctionOptions(TypedDict, total=False):
     max_output: int
     concurrency: int
     idempotent: bool
+    attach: bool
     effect: Effect | str
     hosted: Hosted
     agents: Iterable[str]
@@ -165,6 +166,9 @@ class FunctionSpec:
     scope: Scope = Scope.CUSTOM
     limits: Limits = field(default_factory=Limits)
     idempotent: bool = False
+    """It may be executed again after a crash, or once for several equal calls."""
+    attach: bool = False
+    """It is executed again after a crash, with `ctx.attached`: it finds what it has begun, and goes on with it."""
     effect: Effect = Effect.NONE
     hosted: Hosted | None = None
     agents: frozenset[str] | None = None
@@ -211,6 +215,7 @@ class FunctionSpec:
             limits=Limits(options.get("timeout"), options.get("max_output"), options.get("concurrency")),
             scope=_member(Scope, options.get("scope", Scope.CUSTOM), name),
             idempotent=options.get("idempotent", False),
+            attach=options.get("attach", False),
             effect=_member(Effect, options.get("effect", Effect.NONE), name),
             hosted=options.get("hosted"),
             agents=frozenset(options["agents"]) if "agents" in options else None,

@@ -7,6 +7,7 @@ takes a run to cancel it, and reads its events from the store.
 import asyncio
 import contextlib
 import logging
+import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator
 from functools import partial
 from typing import TypeVar
@@ -19,9 +20,11 @@ from antwort.engine.journal import Journal
 from antwort.engine.loop import Loop
 from antwort.engine.plan import Plan
 from antwort.errors import APIError, BadRequestError, ServiceUnavailableError
+from antwort.runs.agents import AgentRuns
 from antwort.runs.limits import TenantLimits
 from antwort.runs.log import RunLog
 from antwort.runs.outage import ModelOutage, patiently, pauses
+from antwort.runs.questions import RunQuestions
 from antwort.runs.readers import Readers
 from antwort.runs.recovery import StoredRun
 from antwort.runs.takeovers import TAKEOVERS, Takeover, TakeoverQueue, Ticket, takeovers_of
@@ -78,6 +81,8 @@ class LocalRuns:
         self._peers.hear(_READER_LEFT, self._readers.leave_elsewhere)
         self._closing = False
         self._queue = TakeoverQueue(engine.settings.parallel_recoveries)
+        self.agents = AgentRuns(engine)
+        self.questions = RunQuestions(engine.store.questions, self.go_on)
         self._taken: dict[str, Takeover] = {}
         """Runs that were taken up here and have not got further yet."""
 
@@ -140,7 +145,8 @@ class LocalRuns:
             # It was accepted, so it counts and is not refused.
             ends = (ticket.leave, self.limits.enter(takeover.tenant, always=True))
             self._start(takeover.response_id, partial(self._take_up, takeover, ticket), partial(_call_all, ends))
-        return len(found)
+        self.questions.start()
+        return len(found) + await self.questions.go_on_with_answered()
 
     async def cancel(self, tenant: str, response_id: str) -> JSON:
         """Cancel a background run and return it; one that is over stays as it is."""
@@ -161,9 +167,20 @@ class LocalRuns:
             except StoreUnavailableError as error:
                 self._start(response_id, partial(self._withdraw, tenant, response_id, error))
                 raise
+            await store.questions.cancel_all(tenant, response_id, int(time.time()))
+            await self.agents.cancel_tree(tenant, response_id)
             self._tell(response_id)
             break
         return await self.engine.retrieve(tenant, response_id)
+
+    def go_on(self, tenant: str, response_id: str) -> None:
+        """Go on with a run that was parked and has all that it waits for."""
+
+        async def work() -> None:
+            await self._run(await self._resume(tenant, response_id))
+
+        if not self._closing:  # else the next start goes on with it
+            self._start(response_id, work, self.limits.enter(tenant, always=True))
 
     async def events(self, tenant: str, response_id: str, *, after: int = -1) -> AsyncGenerator[StoredEvent, None]:
         """Yield the events of a background run, those to come included, until it is over.
@@ -218,6 +235,7 @@ class LocalRuns:
     async def close(self) -> None:
         """Stop all runs where they are. They are unfinished in the store, and go on at the next start."""
         self.send_away()
+        await self.questions.close()
         tasks = list(self._tasks.values())
         for task in tasks:
             task.cancel()
@@ -313,13 +331,20 @@ class LocalRuns:
                 await self._fail(tenant, response_id, APIError("The server had an error while making the response."))
                 return
             else:
-                return
+                if not loop.parked or not await self._has_answer(tenant, response_id):
+                    return
+                pause = 0.0
             if ticket is not None:
                 ticket.leave()
             await asyncio.sleep(pause)
             if ticket is not None and response_id in self._taken:
                 await ticket.enter()
             loop = await self._resume(tenant, response_id)
+
+    async def _has_answer(self, tenant: str, response_id: str) -> bool:
+        """Tell whether a run that was parked can go on at once, because an answer came in that moment."""
+        questions = self.engine.store.questions
+        return await patiently(lambda: questions.is_ready(tenant, response_id))
 
     def _progress_of(self, loop: Loop, outage: ModelOutage, ticket: Ticket | None) -> Callable[[], None]:
         """Return what is called when a run got further."""

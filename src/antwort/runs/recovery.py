@@ -1,12 +1,14 @@
 """Recovery: what is stored of a run that another process has begun, and how to go on or to end with it."""
 
 import itertools
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Self
 
 import msgspec
 
 from antwort.context import Sources
+from antwort.engine.answers import Answer
+from antwort.engine.dispatch import is_under_way, waited_for
 from antwort.engine.emitter import Emitter
 from antwort.engine.ending import Ending
 from antwort.engine.engine import Engine, shown
@@ -16,6 +18,7 @@ from antwort.engine.loop import Loop
 from antwort.errors import APIError
 from antwort.runs.log import RunLog
 from antwort.storage.base import JournalEntry, ResponseRecord, StoredEvent
+from antwort.storage.sql.store import Store
 from antwort.types import JSON
 from antwort.wire.items import ItemStatus
 from antwort.wire.responses import ResponseObject
@@ -117,6 +120,14 @@ def _take_summary(item: OpenItem, kind: str, data: JSON) -> None:
         item.summary.append(data["delta"])
 
 
+async def load_answers(store: Store, record: ResponseRecord, entries: Iterable[JournalEntry]) -> Mapping[str, Answer]:
+    """Return what was said to the calls of a response that wait, by call id."""
+    if not any(is_under_way(entry) and waited_for(entry) is not None for entry in entries):
+        return {}
+    questions = await store.questions.of_response(record.tenant, record.id)
+    return {question.call_id: Answer(question) for question in questions if question.status != "open"}
+
+
 class StoredRun:
     """A claimed run: its journal, and what its readers have been told.
 
@@ -127,8 +138,16 @@ class StoredRun:
     """
 
     def __init__(
-        self, engine: Engine, record: ResponseRecord, entries: list[JournalEntry], state: ReaderState, log: RunLog
+        self,
+        engine: Engine,
+        record: ResponseRecord,
+        entries: list[JournalEntry],
+        state: ReaderState,
+        log: RunLog,
+        *,
+        answers: Mapping[str, Answer],
     ) -> None:
+        self._answers = answers
         self._engine = engine
         self._record = record
         self._state = state
@@ -160,7 +179,10 @@ class StoredRun:
         while page := await store.events(record.tenant, record.id, after=events[-1].sequence if events else -1):
             events += page
         state = state_of(events)
-        return cls(engine, record, entries, state, RunLog(store, record, tell, sequence=state.sequence))
+        answers = await load_answers(store, record, entries)
+        return cls(
+            engine, record, entries, state, RunLog(store, record, tell, sequence=state.sequence), answers=answers
+        )
 
     async def loop(self) -> Loop:
         """Return the loop that goes on with the run; an APIError says why it cannot."""
@@ -169,7 +191,13 @@ class StoredRun:
         self._leave_out_cut_off()
         sequence = self._emitter.events.sequence
         return self._engine.loop(
-            plan, self._journal, self._log, sequence=sequence, positions=self._positions, resumed=True
+            plan,
+            self._journal,
+            self._log,
+            sequence=sequence,
+            positions=self._positions,
+            resumed=True,
+            answers=self._answers,
         )
 
     def under_way(self) -> list[str]:

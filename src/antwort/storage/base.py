@@ -70,6 +70,16 @@ class ResponseRecord(Struct):
     """What the engine needs to continue: counters, the agent, the deadline."""
     conversation_id: str | None = None
     """The conversation that takes up what is said in the response, when it ends."""
+    run_id: str | None = None
+    """The run it belongs to, if another response began it."""
+    parent_id: str | None = None
+    """The response that a sub-agent works for."""
+    parent_call_id: str | None = None
+    """The call of it that began the sub-agent."""
+    child_index: int | None = None
+    """Which of the agents of that call it is."""
+    parked: bool = False
+    """It waits for somebody: nobody works on it until its questions are answered."""
 
 
 @dataclass(slots=True)
@@ -102,6 +112,33 @@ class Kept:
     version: int = 1
     """Raised by every update; whoever updates an older one is told so."""
     kind: str = ""
+
+
+QuestionKind = Literal["question", "approval"]
+QuestionStatus = Literal["open", "answered", "expired", "cancelled"]
+
+
+class Question(Struct, kw_only=True):
+    """Something that a run waits for somebody to say."""
+
+    id: str
+    tenant: str
+    response_id: str
+    """The response whose call waits."""
+    call_id: str
+    root_id: str
+    """The response that goes on when it is answered: that of the root agent."""
+    kind: QuestionKind
+    body: JSON
+    """What is asked, as the function has said it; for an approval the name and the arguments of the call."""
+    created_at: int
+    expires_at: int | None = None
+    status: QuestionStatus = "open"
+    answer: JSON | None = None
+    """What was said, as `{"text": …}` or `{"approve": …, "reason": …}`."""
+    answered_at: int | None = None
+    answered_by: str | None = None
+    """The response that brought the answer, if one did."""
 
 
 class StoredEvent(Struct, frozen=True, gc=False):

@@ -99,8 +99,16 @@ class ResponseObject(Struct, kw_only=True):
     @property
     def output_text(self) -> str:
         """The text of all messages."""
-        parts = [part for item in self.output if isinstance(item, Message) for part in item.content]
-        return "".join(part.text for part in parts if isinstance(part, OutputText))
+        return "".join(map(_text, self.output))
+
+
+def _text(item: Item) -> str:
+    """Return the text of a message, be it new or out of the store; of other items none."""
+    if isinstance(item, Message):
+        return "".join(part.text for part in item.content if isinstance(part, OutputText))
+    if isinstance(item, dict) and item.get("type") == "message":
+        return "".join(part["text"] for part in item["content"] if part.get("type") == "output_text")
+    return ""
 
 
 class CompactedResponse(Struct, kw_only=True):

@@ -22,6 +22,10 @@ from sqlalchemy import (
 
 _UNFINISHED = text("background AND status IN ('queued', 'in_progress')")
 _CONTINUES = text("previous_response_id IS NOT NULL")
+_ROOT = text("parent_id IS NULL")
+_SUB_AGENT = text("parent_id IS NOT NULL")
+_SAME_RUN = text("run_id IS NOT NULL")
+_OPEN = text("status = 'open'")
 _KEPT = text("deleted_at IS NULL")
 _DELETED = text("deleted_at IS NOT NULL")
 _MADE_IN_A_RUN = text("run_id IS NOT NULL")
@@ -41,7 +45,7 @@ responses = Table(
     metadata,
     # This tells responses of the same second apart.
     Column("number", _NUMBER, Identity(), primary_key=True),
-    Column("id", Text, nullable=False, unique=True),
+    Column("id", Text, nullable=False),
     Column("tenant", Text, nullable=False),
     Column("created_at", BigInteger, nullable=False),
     Column("status", Text, nullable=False),
@@ -54,7 +58,28 @@ responses = Table(
     Column("request", Text, nullable=False),
     Column("extra", Text, nullable=False),
     Column("conversation_id", Text),
-    Index("ix_responses_list", "tenant", "created_at", "number"),
+    # The run it belongs to, if another response began it; and for the response of a sub-agent the response and the call
+    # that it works for, and which of the agents of that call it is.
+    Column("run_id", Text),
+    Column("parent_id", Text),
+    Column("parent_call_id", Text),
+    Column("child_index", Integer),
+    # It waits for somebody, and nobody works on it.
+    Column("parked", Boolean, nullable=False),
+    ForeignKeyConstraint(["parent_id"], ["responses.id"], ondelete="CASCADE"),
+    UniqueConstraint("id"),
+    Index("ix_responses_list", "tenant", "created_at", "number", sqlite_where=_ROOT, postgresql_where=_ROOT),
+    # A child is begun once, whoever begins it.
+    Index(
+        "ix_responses_child",
+        "parent_id",
+        "parent_call_id",
+        "child_index",
+        unique=True,
+        sqlite_where=_SUB_AGENT,
+        postgresql_where=_SUB_AGENT,
+    ),
+    Index("ix_responses_run", "run_id", sqlite_where=_SAME_RUN, postgresql_where=_SAME_RUN),
     # Partial, so that a response that is not concerned does not pay for them.
     Index("ix_responses_unfinished", "created_at", sqlite_where=_UNFINISHED, postgresql_where=_UNFINISHED),
     Index(
@@ -196,4 +221,31 @@ variable_versions = Table(
     Index("ix_variable_versions_blob", "blob_id"),
     Index("ix_variable_versions_list", "tenant", "id"),
     Index("ix_variable_versions_run", "tenant", "run_id", sqlite_where=_MADE_IN_A_RUN, postgresql_where=_MADE_IN_A_RUN),
+)
+
+questions = Table(
+    "questions",
+    metadata,
+    Column("number", _NUMBER, Identity(), primary_key=True),
+    Column("id", Text, nullable=False),
+    Column("tenant", Text, nullable=False),
+    Column("response_id", Text, nullable=False),
+    Column("call_id", Text, nullable=False),
+    # The response that goes on when it is answered: that of the root agent.
+    Column("root_id", Text, nullable=False),
+    Column("kind", Text, nullable=False),
+    Column("body", Text, nullable=False),
+    Column("status", Text, nullable=False),
+    Column("answer", Text),
+    Column("created_at", BigInteger, nullable=False),
+    Column("expires_at", BigInteger),
+    Column("answered_at", BigInteger),
+    # The response that brought the answer, if one did.
+    Column("answered_by", Text),
+    ForeignKeyConstraint(["response_id"], ["responses.id"], ondelete="CASCADE"),
+    UniqueConstraint("id"),
+    UniqueConstraint("response_id", "call_id"),
+    Index("ix_questions_list", "tenant", "number"),
+    Index("ix_questions_root", "root_id"),
+    Index("ix_questions_open", "expires_at", sqlite_where=_OPEN, postgresql_where=_OPEN),
 )

@@ -12,12 +12,14 @@ from antwort.storage.base import (
     JournalEntry,
     ListedResponse,
     Page,
+    Question,
     ResponseChain,
     ResponseRecord,
     StoredEvent,
 )
 from antwort.storage.sql.conversations import add_items, find_item
 from antwort.storage.sql.database import LOCK, Database, Insert, Row, insert_all, snapshot
+from antwort.storage.sql.questions import ask, asked_rows
 from antwort.storage.sql.rows import (
     ENTRY,
     RECORD,
@@ -35,9 +37,9 @@ from antwort.storage.sql.rows import (
 from antwort.storage.sql.transactions import Transactions, reads, to_its_end, writes
 from antwort.types import JSON
 
-_INSERT_RESPONSE = f"INSERT INTO responses ({RECORD}) VALUES ({', '.join('?' * 13)})"  # noqa: S608
+_INSERT_RESPONSE = f"INSERT INTO responses ({RECORD}) VALUES ({', '.join('?' * 18)})"  # noqa: S608
 _UPDATE_RESPONSE = """
-    UPDATE responses SET status = ?, body = ?, extra = ? WHERE id = ? AND tenant = ? AND epoch = ?"""
+    UPDATE responses SET status = ?, body = ?, extra = ?, parked = ? WHERE id = ? AND tenant = ? AND epoch = ?"""
 _PUT_ENTRY = f"""
     INSERT INTO entries (response_id, position, tenant, item_id, {ENTRY}) VALUES (?, ?, ?, ?, ?, ?, ?, ?)
     ON CONFLICT (response_id, position) DO UPDATE SET item_id = excluded.item_id, direction = excluded.direction,
@@ -75,15 +77,28 @@ _FIND_ITEM = f"""
     WHERE entries.tenant = ? AND entries.item_id = ?
     ORDER BY entries.direction DESC, responses.number DESC, entries.position DESC LIMIT 1"""  # noqa: S608
 _CLAIM = """
-    UPDATE responses SET epoch = epoch + 1
+    UPDATE responses SET epoch = epoch + 1, parked = FALSE
     WHERE id = ? AND tenant = ? AND status IN ('queued', 'in_progress')"""
 _UNFINISHED = """
     SELECT tenant, id, extra FROM responses WHERE background AND status IN ('queued', 'in_progress')
-    ORDER BY created_at, number"""
+    AND NOT parked AND parent_id IS NULL ORDER BY created_at, number"""
+_CHILDREN = f"""
+    SELECT {RECORD} FROM responses WHERE parent_id = ? AND parent_call_id = ? AND tenant = ? AND parent_id IS NOT NULL
+    ORDER BY child_index"""  # noqa: S608
+_DESCENDANTS = f"""
+    WITH RECURSIVE tree (member, level) AS (
+        SELECT id, 0 FROM responses WHERE id = :id AND tenant = :tenant
+        UNION ALL
+        SELECT responses.id, tree.level + 1 FROM tree JOIN responses ON responses.parent_id = tree.member
+    )
+    SELECT {RECORD} FROM tree JOIN responses ON responses.id = tree.member
+    WHERE tenant = :tenant AND level > 0 ORDER BY level, number"""  # noqa: S608
+_OF_RUN = f"SELECT {RECORD} FROM responses WHERE (id = ? OR run_id = ?) AND tenant = ? ORDER BY number"  # noqa: S608
 _POSITION = "SELECT created_at, number FROM responses WHERE id = ? AND tenant = ?"
 _FIRST, _LAST = (-(2**63), 0), (2**63 - 1, 2**63 - 1)
 _BETWEEN = """
-    FROM responses WHERE tenant = ? AND (created_at, number) > (?, ?) AND (created_at, number) < (?, ?)"""
+    FROM responses
+    WHERE tenant = ? AND parent_id IS NULL AND (created_at, number) > (?, ?) AND (created_at, number) < (?, ?)"""
 _UPWARDS = f"{_BETWEEN} ORDER BY created_at, number LIMIT ?"
 _DOWNWARDS = f"{_BETWEEN} ORDER BY created_at DESC, number DESC LIMIT ?"
 _ASCENDING = f"SELECT {RECORD} {_UPWARDS}"
@@ -168,8 +183,9 @@ class ResponseStore(Transactions):
         start: int = 0,
         events: Sequence[StoredEvent] = (),
         said: Sequence[JournalEntry] = (),
+        questions: Sequence[Question] = (),
     ) -> None:
-        """Store the record's status, body and extra, and in the same transaction entries and events.
+        """Store the record's status, body, extra and whether it is parked; with it entries, events and questions.
 
         `said` is appended to the conversation of the record, as `ConversationStore.add` does; if the conversation is
         gone, nothing is. Nor is it if the response was over before: its end may be stored again, and is said once.
@@ -178,10 +194,11 @@ class ResponseStore(Transactions):
             record.tenant,
             record.id,
             record.epoch,
-            change=(record.status, body_text(record.body), object_text(record.extra)),
+            change=(record.status, body_text(record.body), object_text(record.extra), record.parked),
             entries=entry_rows(record.tenant, record.id, entries, start),
             events=event_rows(record.tenant, record.id, events),
             said=_said_rows(record, said),
+            questions=asked_rows(questions),
         )
 
     @writes
@@ -196,6 +213,7 @@ class ResponseStore(Transactions):
         entries: Sequence[Row],
         events: Sequence[Row],
         said: Sequence[Row],
+        questions: Sequence[Row],
     ) -> None:
         if said:
             row = database.execute(_STATUS, (response_id, tenant)).fetchone()
@@ -204,6 +222,7 @@ class ResponseStore(Transactions):
             raise _fenced(response_id, epoch)
         _put(database, entries, events)
         _say(database, tenant, said)
+        ask(database, questions)
 
     async def note(self, tenant: str, response_id: str, epoch: int, extra: JSON) -> None:
         """Add to the record's extra, or replace what is there under the same keys, and change nothing else."""
@@ -218,7 +237,7 @@ class ResponseStore(Transactions):
 
     @writes
     def claim(self, database: Database, tenant: str, response_id: str, *, worker: int = 0) -> ResponseRecord | None:
-        """Raise the epoch of an unfinished response and return it: now only the claimer writes. None if it is over.
+        """Raise the epoch of an unfinished response and return it: now only the claimer works on it. None if over.
 
         From now on it belongs to a worker of that number.
         """
@@ -318,6 +337,22 @@ class ResponseStore(Transactions):
         return Page(listed, has_more=len(rows) > limit)
 
     @reads
+    def children(self, database: Database, tenant: str, parent_id: str, call_id: str) -> list[ResponseRecord]:
+        """Return the responses of the sub-agents that a call began, in their order."""
+        return [record_of(row) for row in database.execute(_CHILDREN, (parent_id, call_id, tenant)).fetchall()]
+
+    @reads
+    def descendants(self, database: Database, tenant: str, response_id: str) -> list[ResponseRecord]:
+        """Return the responses of all sub-agents below a response, parents before their children."""
+        rows = database.execute(_DESCENDANTS, {"id": response_id, "tenant": tenant}).fetchall()
+        return [record_of(row) for row in rows]
+
+    @reads
+    def of_run(self, database: Database, tenant: str, run_id: str) -> list[ResponseRecord]:
+        """Return all responses of a run, in the order of storing."""
+        return [record_of(row) for row in database.execute(_OF_RUN, (run_id, run_id, tenant)).fetchall()]
+
+    @reads
     def find_item(self, database: Database, tenant: str, item_id: str) -> JournalEntry | None:
         """Return an item of any response or conversation by its id, for `item_reference`."""
         with snapshot(database):
@@ -331,8 +366,9 @@ class ResponseStore(Transactions):
 
     @reads
     def unfinished(self, database: Database, belongs: Callable[[int], bool] | None = None) -> list[tuple[str, str]]:
-        """Return (tenant, id) of every background response that is not over, oldest first, over all tenants.
+        """Return (tenant, id) of every background response that somebody must work on, oldest first, over all tenants.
 
+        That is no sub-agent, whose root agent sees to it, and none that waits for an answer.
         `belongs` is asked for the number of the worker that had it: others are left out.
         """
         found = database.execute(_UNFINISHED).fetchall()

@@ -11,7 +11,8 @@ from antwort.storage.sql.records import forget_deleted
 from antwort.storage.sql.transactions import Transactions, reads, writes
 
 _WALK = """
-    SELECT number, tenant, id, created_at, status, background FROM responses WHERE number > ? ORDER BY number LIMIT ?"""
+    SELECT number, tenant, id, created_at, status, background FROM responses WHERE number > ? AND parent_id IS NULL
+    ORDER BY number LIMIT ?"""
 _COUNT_EVENTS = "SELECT count(*) FROM events WHERE response_id = ? AND tenant = ?"
 _DROP_EVENTS = """
     DELETE FROM events WHERE response_id = :id AND tenant = :tenant AND sequence IN

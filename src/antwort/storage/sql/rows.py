@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from antwort.storage.base import ConversationRecord, JournalEntry, Kept, ResponseRecord, StoredEvent
+from antwort.storage.base import ConversationRecord, JournalEntry, Kept, Question, ResponseRecord, StoredEvent
 from antwort.storage.sql.database import Row
 from antwort.types import JSON
 from antwort.wire.ids import new_id
@@ -13,13 +13,18 @@ from antwort.wire.responses import ResponseObject
 
 RECORD = (
     "id, tenant, created_at, status, model, body, request, previous_response_id, background, epoch, subject, extra, "
-    "conversation_id"
+    "conversation_id, run_id, parent_id, parent_call_id, child_index, parked"
 )
 """The columns of a record, in the order of its fields."""
 ENTRY = "direction, item, visible, call"
 """The columns of an entry, in the order of its fields."""
 CONVERSATION = "id, tenant, created_at, metadata"
 """The columns of a conversation, in the order of its fields."""
+QUESTION = (
+    "id, tenant, response_id, call_id, root_id, kind, body, created_at, expires_at, status, answer, answered_at, "
+    "answered_by"
+)
+"""The columns of a question, in the order of its fields."""
 KEPT = "id, tenant, created_at, value, parent, version"
 """The columns of what a provider keeps, in the order of its fields, but for the kind."""
 
@@ -63,12 +68,18 @@ def record_row(record: ResponseRecord) -> Row:
         record.subject,
         object_text(record.extra),
         record.conversation_id,
+        record.run_id,
+        record.parent_id,
+        record.parent_call_id,
+        record.child_index,
+        record.parked,
     )
 
 
 def record_of(row: Sequence[Any]) -> ResponseRecord:
     """Return the record in a row of `RECORD`."""
-    id_, tenant, created_at, status, model, body, request, previous, background, epoch, subject, extra, said_in = row
+    id_, tenant, created_at, status, model, body, request, previous, background, epoch, subject, extra, *rest = row
+    said_in, run_id, parent_id, call_id, index, parked = rest
     return ResponseRecord(
         id_,
         tenant,
@@ -83,6 +94,11 @@ def record_of(row: Sequence[Any]) -> ResponseRecord:
         subject,
         _decode(extra),
         said_in,
+        run_id,
+        parent_id,
+        call_id,
+        index,
+        bool(parked),
     )
 
 
@@ -139,6 +155,45 @@ def kept_of(kind: str, row: Sequence[Any]) -> Kept:
     """Return what is kept in a row of `KEPT`."""
     id_, tenant, created_at, value, parent, version = row
     return Kept(id_, tenant, created_at, _decode(value), parent, version, kind)
+
+
+def question_row(question: Question) -> Row:
+    """Return the values of `QUESTION`."""
+    return (
+        question.id,
+        question.tenant,
+        question.response_id,
+        question.call_id,
+        question.root_id,
+        question.kind,
+        encoded(question.body),
+        question.created_at,
+        question.expires_at,
+        question.status,
+        None if question.answer is None else encoded(question.answer),
+        question.answered_at,
+        question.answered_by,
+    )
+
+
+def question_of(row: Sequence[Any]) -> Question:
+    """Return the question in a row of `QUESTION`."""
+    id_, tenant, response_id, call_id, root_id, kind, body, created_at, expires_at, status, answer, *answered = row
+    return Question(
+        id=id_,
+        tenant=tenant,
+        response_id=response_id,
+        call_id=call_id,
+        root_id=root_id,
+        kind=kind,
+        body=_decode(body),
+        created_at=created_at,
+        expires_at=expires_at,
+        status=status,
+        answer=None if answer is None else _decode(answer),
+        answered_at=answered[0],
+        answered_by=answered[1],
+    )
 
 
 def renamed(row: Row) -> Row:

@@ -5,6 +5,7 @@ import time
 from antwort.storage.base import Records
 from antwort.storage.sql.conversations import ConversationStore
 from antwort.storage.sql.database import Database, ReadRunner, WriteRunner
+from antwort.storage.sql.questions import QuestionStore
 from antwort.storage.sql.records import SqlRecords
 from antwort.storage.sql.responses import ResponseStore
 from antwort.storage.sql.retention import Retention
@@ -22,7 +23,7 @@ _TRY_WRITE = f"""
 
 
 class Store(ResponseStore):
-    """All that is kept: responses and, beside them, conversations, values of variables, and the records of providers.
+    """All that is kept: responses, and beside them conversations, questions, variables and the records of providers.
 
     It may be used from several event loops, one after the other. Values are encoded before a call waits, so that a
     caller may change them meanwhile.
@@ -31,6 +32,7 @@ class Store(ResponseStore):
     def __init__(self, writer: WriteRunner, reader: ReadRunner) -> None:
         super().__init__(writer, reader)
         self.conversations = ConversationStore(writer, reader)
+        self.questions = QuestionStore(writer, reader)
         self.retention = Retention(writer, reader)
         self.values = SqlValues(writer, reader)
 

@@ -54,11 +54,19 @@ CREATE TABLE responses (
     request TEXT NOT NULL,
     extra TEXT NOT NULL,
     conversation_id TEXT,
+    run_id TEXT,
+    parent_id TEXT,
+    parent_call_id TEXT,
+    child_index INTEGER,
+    parked BOOLEAN NOT NULL,
     CONSTRAINT pk_responses PRIMARY KEY (number),
+    CONSTRAINT fk_responses_parent_id FOREIGN KEY(parent_id) REFERENCES responses (id) ON DELETE CASCADE,
     CONSTRAINT uq_responses_id UNIQUE (id)
 );
-CREATE INDEX ix_responses_list ON responses (tenant, created_at, number);
+CREATE UNIQUE INDEX ix_responses_child ON responses (parent_id, parent_call_id, child_index) WHERE parent_id IS NOT NULL;
+CREATE INDEX ix_responses_list ON responses (tenant, created_at, number) WHERE parent_id IS NULL;
 CREATE INDEX ix_responses_previous ON responses (tenant, previous_response_id) WHERE previous_response_id IS NOT NULL;
+CREATE INDEX ix_responses_run ON responses (run_id) WHERE run_id IS NOT NULL;
 CREATE INDEX ix_responses_unfinished ON responses (created_at) WHERE background AND status IN ('queued', 'in_progress');
 CREATE TABLE blob_chunks (
     blob_id TEXT NOT NULL,
@@ -105,6 +113,29 @@ CREATE TABLE events (
     CONSTRAINT pk_events PRIMARY KEY (response_id, sequence),
     CONSTRAINT fk_events_response_id FOREIGN KEY(response_id) REFERENCES responses (id) ON DELETE CASCADE
 );
+CREATE TABLE questions (
+    number INTEGER NOT NULL,
+    id TEXT NOT NULL,
+    tenant TEXT NOT NULL,
+    response_id TEXT NOT NULL,
+    call_id TEXT NOT NULL,
+    root_id TEXT NOT NULL,
+    kind TEXT NOT NULL,
+    body TEXT NOT NULL,
+    status TEXT NOT NULL,
+    answer TEXT,
+    created_at BIGINT NOT NULL,
+    expires_at BIGINT,
+    answered_at BIGINT,
+    answered_by TEXT,
+    CONSTRAINT pk_questions PRIMARY KEY (number),
+    CONSTRAINT fk_questions_response_id FOREIGN KEY(response_id) REFERENCES responses (id) ON DELETE CASCADE,
+    CONSTRAINT uq_questions_id UNIQUE (id),
+    CONSTRAINT uq_questions_response_id UNIQUE (response_id, call_id)
+);
+CREATE INDEX ix_questions_list ON questions (tenant, number);
+CREATE INDEX ix_questions_open ON questions (expires_at) WHERE status = 'open';
+CREATE INDEX ix_questions_root ON questions (root_id);
 CREATE TABLE variable_versions (
     id TEXT NOT NULL,
     tenant TEXT NOT NULL,

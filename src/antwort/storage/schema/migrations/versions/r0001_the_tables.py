@@ -17,6 +17,7 @@ def upgrade() -> None:
     _change_conversation_items()
     _change_entries()
     _change_events()
+    _change_questions()
     _change_variable_versions()
 
 
@@ -110,10 +111,33 @@ def _change_responses() -> None:
         sa.Column("request", sa.Text(), nullable=False),
         sa.Column("extra", sa.Text(), nullable=False),
         sa.Column("conversation_id", sa.Text(), nullable=True),
+        sa.Column("run_id", sa.Text(), nullable=True),
+        sa.Column("parent_id", sa.Text(), nullable=True),
+        sa.Column("parent_call_id", sa.Text(), nullable=True),
+        sa.Column("child_index", sa.Integer(), nullable=True),
+        sa.Column("parked", sa.Boolean(), nullable=False),
+        sa.ForeignKeyConstraint(
+            ["parent_id"], ["responses.id"], name=op.f("fk_responses_parent_id"), ondelete="CASCADE"
+        ),
         sa.PrimaryKeyConstraint("number", name=op.f("pk_responses")),
         sa.UniqueConstraint("id", name=op.f("uq_responses_id")),
     )
-    op.create_index("ix_responses_list", "responses", ["tenant", "created_at", "number"], unique=False)
+    op.create_index(
+        "ix_responses_child",
+        "responses",
+        ["parent_id", "parent_call_id", "child_index"],
+        unique=True,
+        sqlite_where=sa.text("parent_id IS NOT NULL"),
+        postgresql_where=sa.text("parent_id IS NOT NULL"),
+    )
+    op.create_index(
+        "ix_responses_list",
+        "responses",
+        ["tenant", "created_at", "number"],
+        unique=False,
+        sqlite_where=sa.text("parent_id IS NULL"),
+        postgresql_where=sa.text("parent_id IS NULL"),
+    )
     op.create_index(
         "ix_responses_previous",
         "responses",
@@ -121,6 +145,14 @@ def _change_responses() -> None:
         unique=False,
         sqlite_where=sa.text("previous_response_id IS NOT NULL"),
         postgresql_where=sa.text("previous_response_id IS NOT NULL"),
+    )
+    op.create_index(
+        "ix_responses_run",
+        "responses",
+        ["run_id"],
+        unique=False,
+        sqlite_where=sa.text("run_id IS NOT NULL"),
+        postgresql_where=sa.text("run_id IS NOT NULL"),
     )
     op.create_index(
         "ix_responses_unfinished",
@@ -202,6 +234,44 @@ def _change_events() -> None:
         ),
         sa.PrimaryKeyConstraint("response_id", "sequence", name=op.f("pk_events")),
     )
+
+
+def _change_questions() -> None:
+    op.create_table(
+        "questions",
+        sa.Column(
+            "number", sa.BigInteger().with_variant(sa.Integer(), "sqlite"), sa.Identity(always=False), nullable=False
+        ),
+        sa.Column("id", sa.Text(), nullable=False),
+        sa.Column("tenant", sa.Text(), nullable=False),
+        sa.Column("response_id", sa.Text(), nullable=False),
+        sa.Column("call_id", sa.Text(), nullable=False),
+        sa.Column("root_id", sa.Text(), nullable=False),
+        sa.Column("kind", sa.Text(), nullable=False),
+        sa.Column("body", sa.Text(), nullable=False),
+        sa.Column("status", sa.Text(), nullable=False),
+        sa.Column("answer", sa.Text(), nullable=True),
+        sa.Column("created_at", sa.BigInteger(), nullable=False),
+        sa.Column("expires_at", sa.BigInteger(), nullable=True),
+        sa.Column("answered_at", sa.BigInteger(), nullable=True),
+        sa.Column("answered_by", sa.Text(), nullable=True),
+        sa.ForeignKeyConstraint(
+            ["response_id"], ["responses.id"], name=op.f("fk_questions_response_id"), ondelete="CASCADE"
+        ),
+        sa.PrimaryKeyConstraint("number", name=op.f("pk_questions")),
+        sa.UniqueConstraint("id", name=op.f("uq_questions_id")),
+        sa.UniqueConstraint("response_id", "call_id", name=op.f("uq_questions_response_id")),
+    )
+    op.create_index("ix_questions_list", "questions", ["tenant", "number"], unique=False)
+    op.create_index(
+        "ix_questions_open",
+        "questions",
+        ["expires_at"],
+        unique=False,
+        sqlite_where=sa.text("status = 'open'"),
+        postgresql_where=sa.text("status = 'open'"),
+    )
+    op.create_index("ix_questions_root", "questions", ["root_id"], unique=False)
 
 
 def _change_variable_versions() -> None:

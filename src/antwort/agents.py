@@ -1,0 +1,103 @@
+"""Sub-agents as functions see them: what one is asked to do, and what came of it."""
+
+from collections.abc import Sequence
+from typing import Any, Literal, Protocol
+
+from msgspec import Struct
+
+from antwort.context import Context
+from antwort.wire.responses import Usage
+
+AgentStatus = Literal["queued", "in_progress", "completed", "incomplete", "failed", "cancelled"]
+
+
+class AgentTask(Struct, frozen=True):
+    """What a sub-agent is to do. It has its own window: what it is to know stands here, or in variables."""
+
+    prompt: str
+    agent: str | None = None
+    """Its profile in the configuration; that of its parent if not given."""
+    model: str | None = None
+    instructions: str | None = None
+    functions: Sequence[str] | None = None
+    """All that it may call; what its parent may if not given."""
+    max_output_tokens: int | None = None
+    only_answers: bool = False
+    """The model is asked once, without functions: there is no loop."""
+    continues: str | None = None
+    """The id of an agent that gets this as further input, after its last answer."""
+
+
+class AgentResult(Struct, frozen=True):
+    """What came of a sub-agent."""
+
+    id: str
+    """The agent: the id of the response it began with."""
+    response_id: str
+    status: AgentStatus
+    text: str = ""
+    """What it answered, as far as it got."""
+    reason: str | None = None
+    """Why there is no whole answer."""
+    usage: Usage | None = None
+
+    @property
+    def is_answer(self) -> bool:
+        """Tell whether the text is all that it wanted to say."""
+        return self.status == "completed"
+
+
+class AgentInfo(Struct, frozen=True):
+    """An agent of a run, for whoever looks at the tree."""
+
+    id: str
+    response_id: str
+    parent_id: str | None
+    """The response of the agent that began it; None for the root."""
+    call_id: str | None
+    """The call that began it."""
+    index: int | None
+    """Which of the agents of that call it is."""
+    name: str
+    depth: int
+    status: AgentStatus
+    model: str
+    created_at: int
+    completed_at: int | None
+    usage: Usage | None
+    reason: str | None = None
+
+
+class Agents(Protocol):
+    """Runs sub-agents for calls. What cannot be done is a FunctionError."""
+
+    async def run(self, ctx: Context, tasks: Sequence[AgentTask]) -> list[AgentResult]:
+        """Let sub-agents work, and wait for all of them; results are in the order of the tasks.
+
+        Called again for the same call, as after a crash, it goes on with those that it has begun.
+        """
+
+    async def start(self, ctx: Context, tasks: Sequence[AgentTask]) -> list[str]:
+        """Let sub-agents work, and return their ids at once."""
+
+    async def wait(self, ctx: Context, ids: Sequence[str], *, seconds: float | None = None) -> list[AgentResult]:
+        """Wait for sub-agents of this agent; those that are not done in time have the status `in_progress`."""
+
+    async def interrupt(self, ctx: Context, agent_id: str) -> AgentResult:
+        """Stop what a sub-agent of this agent is doing; it can be given further input."""
+
+    async def children(self, ctx: Context) -> list[AgentInfo]:
+        """Return the sub-agents of this agent."""
+
+    async def tree(self, tenant: str, response_id: str) -> list[AgentInfo] | None:
+        """Return a response's agent and all below it, parents before their children; None if there is no response."""
+
+
+def result_text(result: AgentResult) -> dict[str, Any]:
+    """Return a result as a model reads it."""
+    shown: dict[str, Any] = {"agent": result.id, "status": result.status}
+    if result.reason is not None:
+        shown["reason"] = result.reason
+    if result.text:
+        shown["result"] = result.text
+    return shown

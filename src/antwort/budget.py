@@ -1,0 +1,218 @@
+"""What a run may spend, over all its agents, and what it has spent."""
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+from msgspec import Struct
+
+from antwort.errors import FunctionError
+from antwort.wire.responses import Usage
+
+_MILLION = 1_000_000
+
+
+class RunLimits(Struct, frozen=True):
+    """What all agents of one run may take together; None is no limit."""
+
+    depth: int = 5
+    """How deep agents may be nested below the root."""
+    agents: int = 1000
+    in_flight: int = 16
+    """Calls of models at the same time."""
+    tokens: int | None = None
+    cost: float | None = None
+    seconds: float | None = None
+    """Time that it is being worked on; waiting for an answer does not count."""
+    calls: int | None = None
+    """Calls of functions."""
+
+
+class Price(Struct, frozen=True):
+    """What a model costs for a million tokens."""
+
+    input: float = 0.0
+    output: float = 0.0
+
+
+class Spent(Struct):
+    """What a run has spent so far."""
+
+    agents: int = 1
+    calls: int = 0
+    tokens: int = 0
+    cost: float = 0.0
+    seconds: float = 0.0
+
+
+class Budget:
+    """One for a run, whoever of its agents spends. Models are asked only between `begin` or `wait` and `settle`.
+
+    What a call will cost is not known before: it reserves what calls have cost so far, and a call that would not fit is
+    begun when those under way are settled and there is room left. So the limit is passed by one call per slot at most.
+    """
+
+    def __init__(
+        self,
+        limits: RunLimits,
+        prices: Mapping[str, Price] | None = None,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.limits = limits
+        self.spent = Spent()
+        self.usage = Usage()
+        """Tokens of the response of the root agent and of all agents below it."""
+        self.shared = False
+        """Whether there are other agents than the root."""
+        self.closing: list[Callable[[bool], Awaitable[None]]] = []
+        """What is to be done when the response of the root agent is over, or, as it is told, about to be parked."""
+        self._prices = prices or {}
+        self._clock = clock
+        self._began = clock()
+        self._in_flight = 0
+        self._turns = 0
+        self._waiting: deque[asyncio.Future[None]] = deque()
+
+    # --- models ------------------------------------------------------------------------------------------------------
+
+    @property
+    def in_flight(self) -> int:
+        """How many calls of models are under way."""
+        return self._in_flight
+
+    @property
+    def is_spent(self) -> bool:
+        """Tell whether a limit is reached, so that no model is asked any more."""
+        limits, spent = self.limits, self.spent
+        return (
+            (limits.tokens is not None and spent.tokens >= limits.tokens)
+            or (limits.cost is not None and spent.cost >= limits.cost)
+            or (limits.seconds is not None and self.seconds >= limits.seconds)
+        )
+
+    def begin(self) -> bool:
+        """Begin to ask a model, if that can be done at once."""
+        if self._waiting or self.is_spent or not self._has_room():
+            return False
+        self._in_flight += 1
+        return True
+
+    async def wait(self) -> bool:
+        """Begin to ask a model when it is one's turn; False if a limit is reached, at once or meanwhile."""
+        while not self.is_spent:
+            if self._has_room():
+                self._in_flight += 1
+                return True
+            waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._waiting.append(waiter)
+            try:
+                await waiter
+            except asyncio.CancelledError:
+                if waiter.done() and not waiter.cancelled():
+                    self._wake()  # the turn was given in the moment of leaving
+                else:
+                    self._waiting.remove(waiter)
+                raise
+        self._wake()  # the others are to see it too
+        return False
+
+    def settle(self, model: str, usage: Usage | None) -> None:
+        """End a call that was begun, with what it has used."""
+        self._in_flight -= 1
+        if usage is not None:
+            self._turns += 1
+            self.usage.add(usage)
+            self._count(model, usage)
+        self._wake()
+
+    def _has_room(self) -> bool:
+        """Tell whether another call fits beside those under way; one alone always does."""
+        under_way, limits, spent = self._in_flight, self.limits, self.spent
+        if under_way == 0:
+            return True
+        if under_way >= limits.in_flight:
+            return False
+        share = (under_way + 1) / (self._turns or 1)
+        if limits.tokens is not None and spent.tokens * (1 + share) > limits.tokens:
+            return False
+        return limits.cost is None or spent.cost * (1 + share) <= limits.cost
+
+    def _wake(self) -> None:
+        while self._waiting:
+            waiter = self._waiting.popleft()
+            if not waiter.done():
+                waiter.set_result(None)
+                return
+
+    def _count(self, model: str, usage: Usage) -> None:
+        self.spent.tokens += usage.total_tokens
+        price = self._prices.get(model)
+        if price is not None:
+            self.spent.cost += (usage.input_tokens * price.input + usage.output_tokens * price.output) / _MILLION
+
+    # --- functions and agents ----------------------------------------------------------------------------------------
+
+    def take_call(self) -> bool:
+        """Count a call of a function; False if there may be no more."""
+        if self.limits.calls is not None and self.spent.calls >= self.limits.calls:
+            return False
+        self.spent.calls += 1
+        return True
+
+    def take_agents(self, number: int, depth: int) -> None:
+        """Count new agents at a depth; a FunctionError says which limit they would pass."""
+        limits = self.limits
+        if depth > limits.depth:
+            raise FunctionError(f"Agents may be nested {limits.depth} deep, and this one is. Do the work yourself.")
+        left = limits.agents - self.spent.agents
+        if number > left:
+            raise FunctionError(f"This run may have {limits.agents} agents; {max(left, 0)} are left, not {number}.")
+        if self.is_spent:
+            raise FunctionError("The budget of this run is spent. Answer with what you have.")
+        self.spent.agents += number
+        self.shared = True
+
+    async def close(self, *, parked: bool = False) -> None:
+        """Do what is to be done when the response of the root agent is over, or about to be parked."""
+        closing, self.closing = self.closing, []
+        for close in closing:
+            await close(parked)
+
+    # --- what there is of it -----------------------------------------------------------------------------------------
+
+    @property
+    def seconds(self) -> float:
+        """How long the run has been worked on."""
+        return self.spent.seconds + self._clock() - self._began
+
+    def restore(self, spent: Spent) -> None:
+        """Go on from what was spent before, by this process or another one."""
+        self.spent = spent
+        self.shared = self.shared or spent.agents > 1
+
+    def count_before(self, model: str, usage: Usage, calls: int, *, agents: int, here: bool) -> None:
+        """Count what a response of the run has spent before; `here` if it belongs to what is being made."""
+        self._turns += 1
+        self._count(model, usage)
+        self.spent.calls += calls
+        self.spent.agents += agents
+        self.shared = self.shared or agents > 0
+        if here:
+            self.usage.add(usage)
+
+    def remaining(self) -> dict[str, Any]:
+        """Return what is left, by limit; without what is not limited."""
+        limits, spent = self.limits, self.spent
+        left: dict[str, Any] = {"agents": max(0, limits.agents - spent.agents)}
+        if limits.tokens is not None:
+            left["tokens"] = max(0, limits.tokens - spent.tokens)
+        if limits.cost is not None:
+            left["cost"] = round(max(0.0, limits.cost - spent.cost), 6)
+        if limits.seconds is not None:
+            left["seconds"] = round(max(0.0, limits.seconds - self.seconds))
+        if limits.calls is not None:
+            left["calls"] = max(0, limits.calls - spent.calls)
+        return left

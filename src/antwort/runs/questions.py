@@ -1,0 +1,131 @@
+"""Questions: a run that waits for somebody is parked, and goes on when it is answered, or when its time is over."""
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+
+from antwort.errors import APIError, BadRequestError
+from antwort.storage.base import Page, Question, StoreUnavailableError
+from antwort.storage.sql.questions import QuestionStore, question_not_found
+from antwort.types import JSON
+
+logger = logging.getLogger(__name__)
+
+CLOCK = 2.0
+"""Seconds between two looks for questions whose time is over."""
+GoOn = Callable[[str, str], None]
+"""Lets a run go on that was parked: takes the tenant and the response of its root agent."""
+
+
+class RunQuestions:
+    """The questions of all runs. Each is answered once; `go_on` is called when a run has all that it waits for."""
+
+    def __init__(self, store: QuestionStore, go_on: GoOn) -> None:
+        self._store = store
+        self._go_on = go_on
+        self._clock: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Begin to look for questions whose time is over."""
+        self._clock = asyncio.get_running_loop().create_task(self._expire(), name="questions")
+
+    async def close(self) -> None:
+        """Stop looking."""
+        clock, self._clock = self._clock, None
+        if clock is not None:
+            clock.cancel()
+            await asyncio.wait({clock})
+
+    async def get(self, tenant: str, question_id: str) -> Question:
+        """Return a question of the tenant; a NotFoundError if there is none."""
+        question = await self._store.get(tenant, question_id)
+        if question is None:
+            raise question_not_found(question_id)
+        return question
+
+    async def page(
+        self,
+        tenant: str,
+        *,
+        status: str = "",
+        response_id: str = "",
+        limit: int = 20,
+        after: str | None = None,
+        before: str | None = None,
+        order: str = "desc",
+    ) -> Page:
+        """Return questions in the order of asking."""
+        return await self._store.list_questions(
+            tenant, status=status, response_id=response_id, limit=limit, after=after, before=before, order=order
+        )
+
+    async def answer(self, tenant: str, question_id: str, answer: JSON) -> Question:
+        """Answer an open question: `{"text": …}`, or for an approval `{"approve": …, "reason": …}`.
+
+        The run goes on when all questions of its turn are answered. A ConflictError if this one is not open any more.
+        """
+        question = await self.get(tenant, question_id)
+        given = _checked(question, answer)
+        return await self._end(tenant, question_id, given)
+
+    async def cancel(self, tenant: str, question_id: str) -> Question:
+        """Withdraw an open question; the model is told so. A ConflictError if it is not open any more."""
+        question, ready = await self._store.answer(tenant, question_id, None, status="cancelled")
+        if ready:
+            self._go_on(tenant, question.root_id)
+        return question
+
+    async def _end(self, tenant: str, question_id: str, answer: JSON) -> Question:
+        question, ready = await self._store.answer(tenant, question_id, answer)
+        if ready:
+            self._go_on(tenant, question.root_id)
+        return question
+
+    async def go_on_with_answered(self) -> int:
+        """Let runs go on that were parked when an answer had come already; return how many there were."""
+        ready = [run for run in await self._store.ready() if await self._store.unpark(*run)]
+        for tenant, root_id in ready:
+            self._go_on(tenant, root_id)
+        return len(ready)
+
+    async def _expire(self) -> None:
+        while True:
+            try:
+                for tenant, question_id in await self._store.expired(int(time.time())):
+                    await self._expire_one(tenant, question_id)
+            except StoreUnavailableError as error:
+                logger.warning("questions whose time is over wait for the store: %s", error.message)
+            except Exception:
+                logger.exception("questions whose time is over could not be ended")
+            await asyncio.sleep(CLOCK)
+
+    async def _expire_one(self, tenant: str, question_id: str) -> None:
+        try:
+            question, ready = await self._store.answer(tenant, question_id, None, status="expired")
+        except StoreUnavailableError:
+            raise
+        except APIError as error:  # somebody has answered it in the last moment
+            logger.info("question %s: %s", question_id, error.message)
+            return
+        if ready:
+            self._go_on(tenant, question.root_id)
+
+
+def _checked(question: Question, answer: JSON) -> JSON:
+    """Return an answer that fits the question; BadRequestError if it does not."""
+    if question.kind == "approval":
+        approve = answer.get("approve")
+        if not isinstance(approve, bool):
+            raise BadRequestError(
+                "This call waits for an approval: say `approve`, true or false.", param="approve", code="invalid_value"
+            )
+        return {"approve": approve, "reason": answer.get("reason")}
+    text = answer.get("text")
+    if not isinstance(text, str) or not text:
+        raise BadRequestError("Give the answer as `answer`, a text.", param="answer", code="invalid_value")
+    choices = question.body.get("choices")
+    if choices and text not in choices:
+        listed = ", ".join(f"'{choice}'" for choice in choices)
+        raise BadRequestError(f"The answer is to be one of {listed}.", param="answer", code="invalid_value")
+    return {"text": text}

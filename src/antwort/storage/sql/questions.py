@@ -1,0 +1,206 @@
+"""What runs wait for: questions to the user, and calls that need an approval.
+
+A question is stored in the transaction that parks its run, by `ResponseStore.update`. It is answered once.
+"""
+
+import time
+from collections.abc import Mapping, Sequence
+
+from antwort.errors import ConflictError, NotFoundError
+from antwort.storage.base import Page, Question, QuestionStatus
+from antwort.storage.sql.database import LOCK, Database, Row, snapshot
+from antwort.storage.sql.rows import QUESTION, encoded, question_of, question_row
+from antwort.storage.sql.transactions import Transactions, reads, writes
+from antwort.types import JSON
+
+# It may be asked again: a run that is taken up twice parks twice.
+_ASK = f"""
+    INSERT INTO questions ({QUESTION}) VALUES ({", ".join("?" * 13)}) ON CONFLICT (response_id, call_id) DO NOTHING"""  # noqa: S608
+_GET = f"SELECT {QUESTION} FROM questions WHERE id = ? AND tenant = ?"  # noqa: S608
+_LOCKED = f"{_GET} {LOCK}"
+# The empty text keeps SQLite from searching all questions of the tenant by the index of lists.
+_OF_RESPONSE = f"""
+    SELECT {QUESTION} FROM questions WHERE response_id = ? AND tenant || '' = ? ORDER BY number"""  # noqa: S608
+_NUMBER = "SELECT number FROM questions WHERE id = ? AND tenant = ?"
+_PAGE = f"""
+    SELECT {QUESTION} FROM questions WHERE tenant = ? AND (? = '' OR status = ?) AND (? = '' OR response_id = ?)
+    AND number > ? AND number < ? ORDER BY number"""  # noqa: S608
+_ANSWER = """
+    UPDATE questions SET status = ?, answer = ?, answered_at = ?, answered_by = ?
+    WHERE id = ? AND tenant = ? AND status = 'open'"""
+_STILL_OPEN = "SELECT 1 FROM questions WHERE response_id = ? AND tenant || '' = ? AND status = 'open'"
+_UNPARK = "UPDATE responses SET parked = FALSE WHERE id = ? AND tenant = ? AND parked"
+# A run can go on if one of its agents has asked something and none of its questions is open.
+_READY = """
+    SELECT DISTINCT questions.tenant, questions.root_id FROM questions
+    JOIN responses AS asking ON asking.id = questions.response_id AND asking.status IN ('queued', 'in_progress')
+    JOIN responses AS root ON root.id = questions.root_id AND root.parked
+    GROUP BY questions.tenant, questions.root_id, questions.response_id
+    HAVING sum(CASE WHEN questions.status = 'open' THEN 1 ELSE 0 END) = 0"""
+_READY_ONE = """
+    SELECT 1 FROM questions
+    JOIN responses AS asking ON asking.id = questions.response_id AND asking.status IN ('queued', 'in_progress')
+    WHERE questions.root_id = ? AND questions.tenant || '' = ?
+    GROUP BY questions.response_id HAVING sum(CASE WHEN questions.status = 'open' THEN 1 ELSE 0 END) = 0"""
+_REOPENED = """
+    UPDATE questions SET status = 'open' WHERE response_id = ? AND tenant || '' = ? AND status = 'answered'
+    AND answered_by IS NOT NULL AND answered_by NOT IN (
+        SELECT id FROM responses WHERE id = questions.answered_by AND status NOT IN ('failed', 'cancelled'))"""
+_EXPIRED = "SELECT tenant, id FROM questions WHERE status = 'open' AND expires_at <= ? ORDER BY expires_at LIMIT ?"
+_CANCEL = """
+    UPDATE questions SET status = 'cancelled', answered_at = ? WHERE root_id = ? AND tenant = ? AND status = 'open'"""
+_LAST = 2**63 - 1
+
+
+def ask(database: Database, questions: Sequence[Row]) -> None:
+    """Store questions, those that are not stored yet."""
+    for question in questions:
+        database.execute(_ASK, question)
+
+
+def asked_rows(questions: Sequence[Question]) -> list[Row]:
+    """Return questions as `ask` takes them."""
+    return [question_row(question) for question in questions]
+
+
+class QuestionStore(Transactions):
+    """Keeps questions. Each method is one transaction."""
+
+    @reads
+    def get(self, database: Database, tenant: str, question_id: str) -> Question | None:
+        """Return a question of the tenant, None if there is none."""
+        row = database.execute(_GET, (question_id, tenant)).fetchone()
+        return None if row is None else question_of(row)
+
+    @reads
+    def of_response(self, database: Database, tenant: str, response_id: str) -> list[Question]:
+        """Return the questions of a response, in the order of asking."""
+        return [question_of(row) for row in database.execute(_OF_RESPONSE, (response_id, tenant)).fetchall()]
+
+    @reads
+    def list_questions(
+        self,
+        database: Database,
+        tenant: str,
+        *,
+        status: str = "",
+        response_id: str = "",
+        limit: int = 20,
+        after: str | None = None,
+        before: str | None = None,
+        order: str = "desc",
+    ) -> Page:
+        """Return questions in the order of asking; `after` and `before` are ids, a NotFoundError if one is unknown."""
+        ascending = order == "asc"
+        with snapshot(database):
+            start = None if after is None else _number(database, tenant, after, "after")
+            end = None if before is None else _number(database, tenant, before, "before")
+            low, high = (start, end) if ascending else (end, start)
+            backwards = start is None and end is not None
+            upwards = ascending != backwards
+            bounds = (tenant, status, status, response_id, response_id, low or 0, high or _LAST, limit + 1)
+            rows = database.execute(f"{_PAGE} {'' if upwards else 'DESC'} LIMIT ?", bounds).fetchall()
+        found = [question_of(row) for row in rows[:limit]]
+        if backwards:
+            found.reverse()
+        return Page(found, has_more=len(rows) > limit)
+
+    async def answer(
+        self,
+        tenant: str,
+        question_id: str,
+        answer: JSON | None,
+        *,
+        status: QuestionStatus = "answered",
+        by: str | None = None,
+    ) -> tuple[Question, bool]:
+        """End an open question; also return whether its run can go on now, since no other one of that turn is open.
+
+        NotFoundError if there is none, ConflictError if it is not open any more.
+        """
+        text = None if answer is None else encoded(answer)
+        return await self._answer(tenant, question_id, change=(status, text, int(time.time()), by))
+
+    @writes
+    def _answer(
+        self,
+        database: Database,
+        tenant: str,
+        question_id: str,
+        *,
+        change: Row,
+    ) -> tuple[Question, bool]:
+        row = database.execute(_LOCKED, (question_id, tenant)).fetchone()
+        if row is None:
+            raise question_not_found(question_id)
+        if database.execute(_ANSWER, (*change, question_id, tenant)).rowcount == 0:
+            raise already_answered(question_of(row))
+        question = question_of(database.execute(_GET, (question_id, tenant)).fetchone())
+        if database.execute(_STILL_OPEN, (question.response_id, tenant)).fetchone() is not None:
+            return question, False
+        return question, database.execute(_UNPARK, (question.root_id, tenant)).rowcount > 0
+
+    @writes
+    def cancel_all(self, database: Database, tenant: str, root_id: str, now: int) -> None:
+        """Cancel the open questions of a run, because its response ends."""
+        database.execute(_CANCEL, (now, root_id, tenant))
+
+    @reads
+    def ready(self, database: Database) -> list[tuple[str, str]]:
+        """Return (tenant, root id) of runs that are parked although they have what they wait for, over all tenants."""
+        return database.execute(_READY).fetchall()
+
+    @reads
+    def is_ready(self, database: Database, tenant: str, root_id: str) -> bool:
+        """Tell whether an agent of a run has all that it waits for."""
+        return database.execute(_READY_ONE, (root_id, tenant)).fetchone() is not None
+
+    @writes
+    def unpark(self, database: Database, tenant: str, root_id: str) -> bool:
+        """Let somebody work on a run again; False if it was not parked."""
+        return database.execute(_UNPARK, (root_id, tenant)).rowcount > 0
+
+    async def answer_by_response(self, tenant: str, response_id: str, said: Mapping[str, str], by: str) -> bool:
+        """Answer questions of a response that was continued, by call id; False if it has asked none of them.
+
+        A ConflictError if one is answered already, unless the response that brought the answer has failed.
+        """
+        answers = {call_id: encoded({"text": text}) for call_id, text in said.items()}
+        return await self._answer_by_response(tenant, response_id, answers, by, now=int(time.time()))
+
+    @writes
+    def _answer_by_response(
+        self, database: Database, tenant: str, response_id: str, answers: Mapping[str, str], by: str, *, now: int
+    ) -> bool:
+        rows = database.execute(_OF_RESPONSE, (response_id, tenant)).fetchall()
+        asked = [question for question in map(question_of, rows) if question.call_id in answers]
+        if not asked:
+            return False
+        database.execute(_REOPENED, (response_id, tenant))
+        for question in asked:
+            change = ("answered", answers[question.call_id], now, by)
+            if database.execute(_ANSWER, (*change, question.id, tenant)).rowcount == 0:
+                raise already_answered(question)
+        return True
+
+    @reads
+    def expired(self, database: Database, now: int, *, limit: int = 100) -> list[tuple[str, str]]:
+        """Return (tenant, id) of open questions whose time is over, over all tenants."""
+        return database.execute(_EXPIRED, (now, limit)).fetchall()
+
+
+def question_not_found(question_id: str) -> NotFoundError:
+    """Return the error for a question that is not there, or not the tenant's."""
+    return NotFoundError(f"Question with id '{question_id}' not found.", param="question_id")
+
+
+def already_answered(question: Question) -> ConflictError:
+    """Return the error for an answer that comes too late."""
+    return ConflictError(f"The question '{question.id}' is {question.status} already.", code="question_not_open")
+
+
+def _number(database: Database, tenant: str, question_id: str, param: str) -> int:
+    row = database.execute(_NUMBER, (question_id, tenant)).fetchone()
+    if row is None:
+        raise NotFoundError(f"There is no question '{question_id}' to list from.", param=param)
+    return int(row[0])

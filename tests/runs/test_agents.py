@@ -1,0 +1,206 @@
+"""Sub-agents and questions: trees of responses in one run, with one budget, that park and go on."""
+
+import asyncio
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.runs.embedded import TENANT, Embedded, embedded
+
+from antwort.agents import AgentTask
+from antwort.context import Context
+from antwort.errors import ConflictError, NotFoundError
+from antwort.functions import FunctionSpec
+from antwort.runs.agents import AgentRuns
+from antwort.storage.base import Question
+from antwort.suspension import SuspendedError, Suspension
+from antwort.testing import Gate, call, turn
+
+
+class Functions:
+    """Functions on sub-agents and questions."""
+
+    def __init__(self) -> None:
+        self.agents: AgentRuns
+        self.worked: list[str] = []
+        self.gate = Gate()
+        self.begun = Gate()
+
+    async def spawn(self, ctx: Context, prompts: list[str]) -> list[dict[str, Any]]:
+        """Let agents work."""
+        results = await self.agents.run(ctx, [AgentTask(prompt) for prompt in prompts])
+        return [{"status": result.status, "text": result.text, "reason": result.reason} for result in results]
+
+    async def ask(self, question: str) -> str:
+        """Ask the user."""
+        raise SuspendedError(Suspension("question", {"question": question}))
+
+    async def answer(self, text: str) -> str:
+        """Answer."""
+        return text
+
+    async def work(self, what: str) -> str:
+        """Work on something."""
+        self.worked.append(what)
+        self.begun.open()
+        await self.gate.wait()
+        return f"{what} is done"
+
+    def specs(self) -> list[FunctionSpec]:
+        return [
+            FunctionSpec.of(self.spawn, {"scope": "agent", "attach": True, "timeout": math.inf}),
+            FunctionSpec.of(self.ask, {"scope": "user", "effect": "suspend", "attach": True}),
+            FunctionSpec.of(self.answer, {"effect": "end_agent"}),
+            FunctionSpec.of(self.work),
+        ]
+
+
+def use(app: Embedded, functions: Functions) -> Functions:
+    functions.agents = app.runs.agents
+    return functions
+
+
+async def until_parked(app: Embedded, response_id: str) -> None:
+    async with asyncio.timeout(30):
+        while True:
+            record = await app.store.get(TENANT, response_id)
+            assert record is not None
+            if record.parked:
+                break
+            assert record.status in {"queued", "in_progress"}, record.body
+            await asyncio.sleep(0.01)
+    await app.at_rest()
+
+
+async def open_questions(app: Embedded) -> list[Question]:
+    return list((await app.runs.questions.page(TENANT, status="open", order="asc")).data)
+
+
+def outputs(app: Embedded, number: int = -1) -> list[str]:
+    return [item["output"] for item in app.asked(number) if item["type"] == "function_call_output"]
+
+
+@pytest.mark.parametrize("background", [False, True])
+async def test_sub_agents_answer_in_the_order_of_their_tasks(tmp_path: Path, *, background: bool) -> None:
+    functions = Functions()
+    steps = [turn(calls=[call("spawn", prompts=["one", "two"])], usage=(3, 2)), *map(said, ["eins", "zwei"])]
+    config: dict[str, Any] = {"engine": {"run": {"max_in_flight": 1}}}
+    async with embedded(tmp_path, [*steps, said("Done.")], functions.specs(), **config) as app:
+        use(app, functions)
+        if background:
+            response, _ = await app.result(await app.accept("Count!"))
+        else:
+            plan = await app.plan({"input": "Count!"})
+            await app.app.engine.respond(plan)
+            response = await app.retrieve(plan.response.id)
+        assert [item["type"] for item in response["output"]] == ["message"]
+        assert response["usage"]["total_tokens"] == 8
+        assert outputs(app) == [
+            '[{"status":"completed","text":"eins","reason":null},{"status":"completed","text":"zwei","reason":null}]'
+        ]
+        tree = await app.runs.agents.tree(TENANT, response["id"])
+        assert tree is not None
+        assert [(agent.depth, agent.index, agent.status) for agent in tree] == [
+            (0, None, "completed"),
+            (1, 0, "completed"),
+            (1, 1, "completed"),
+        ]
+        listed = await app.store.list_responses(TENANT, limit=10)
+        assert [entry.record.id for entry in listed.data] == [response["id"]]
+        await app.store.delete(TENANT, response["id"])
+        assert await app.store.get(TENANT, tree[1].response_id) is None
+
+
+def said(text: str) -> Any:
+    return turn(text, usage=(1, 0))
+
+
+async def test_a_function_that_ends_the_agent_gives_its_answer(tmp_path: Path) -> None:
+    functions = Functions()
+    steps = [turn(calls=[call("answer", text="42"), call("work", what="the rest")])]
+    functions.gate.open()
+    async with embedded(tmp_path, steps, functions.specs()) as app:
+        response, stream = await app.result(await app.accept("What?"))
+        assert stream.text == "42"
+        assert response["status"] == "completed"
+        assert functions.worked == ["the rest"]
+
+
+async def test_a_run_is_parked_until_its_question_is_answered(tmp_path: Path) -> None:
+    functions = Functions()
+    async with embedded(tmp_path, [turn(calls=[call("ask", question="Which?")])], functions.specs()) as app:
+        response_id = await app.accept("Do it!")
+        await until_parked(app, response_id)
+        assert app.runs.idle
+        [question] = await open_questions(app)
+        assert question.body == {"question": "Which?"}
+        with pytest.raises(NotFoundError):
+            await app.runs.questions.answer("stranger", question.id, {"text": "B"})
+    async with embedded(tmp_path, ["Blue it is."], functions.specs()) as app:
+        assert app.runs.idle  # a start does not wake it
+        await app.runs.questions.answer(TENANT, question.id, {"text": "The blue one."})
+        with pytest.raises(ConflictError):
+            await app.runs.questions.answer(TENANT, question.id, {"text": "The red one."})
+        response, _ = await app.result(response_id)
+        assert outputs(app) == ["The blue one."]
+        kinds = [item["type"] for item in response["output"]]
+        assert kinds == ["function_call", "message"]
+
+
+async def test_a_question_in_the_foreground_is_a_call_that_the_client_answers(tmp_path: Path) -> None:
+    functions = Functions()
+    tools = [{"type": "function", "name": "ask"}]
+    asks = turn(calls=[call("ask", {"question": "Which?"}, call_id="call_1")])
+    async with embedded(tmp_path, [asks, "Blue."], functions.specs()) as app:
+        plan = await app.plan({"input": "Do it!", "tools": tools})
+        first = await app.app.engine.respond(plan)
+        assert first.status == "completed"
+        answer = {"type": "function_call_output", "call_id": "call_1", "output": "The blue one."}
+        follow_up = {"previous_response_id": first.id, "input": [answer]}
+        plan = await app.plan(follow_up)
+        assert plan.ctx.run_id == first.id
+        second = await app.app.engine.respond(plan)
+        assert second.output_text == "Blue."
+        assert outputs(app) == ["The blue one."]
+        with pytest.raises(ConflictError):
+            await app.plan(follow_up)
+
+
+async def test_several_questions_are_one_pause(tmp_path: Path) -> None:
+    functions = Functions()
+    calls = turn(calls=[call("ask", question="A?"), call("ask", question="B?")])
+    async with embedded(tmp_path, [calls, "Thanks."], functions.specs()) as app:
+        response_id = await app.accept("Do it!")
+        await until_parked(app, response_id)
+        first, second = await open_questions(app)
+        await app.runs.questions.answer(TENANT, second.id, {"text": "b"})
+        assert app.runs.idle
+        await app.runs.questions.answer(TENANT, first.id, {"text": "a"})
+        await app.result(response_id)
+        assert outputs(app) == ["a", "b"]
+
+
+async def test_children_go_on_after_a_crash_and_none_starts_twice(tmp_path: Path) -> None:
+    functions = Functions()
+    steps = [
+        turn(calls=[call("spawn", prompts=["one", "two"])]),
+        said("eins"),
+        turn(calls=[call("work", what="two")]),
+    ]
+    config: dict[str, Any] = {"engine": {"run": {"max_in_flight": 1}}}
+    async with embedded(tmp_path, steps, functions.specs(), **config) as app:
+        use(app, functions)
+        response_id = await app.accept("Go!")
+        async with asyncio.timeout(30):
+            await functions.begun.wait()
+    functions.gate.open()
+    async with embedded(tmp_path, [said("zwei"), "Done."], functions.specs(), **config) as app:
+        use(app, functions)
+        response, _ = await app.result(response_id)
+        assert response["output"][0]["content"][0]["text"] == "Done."
+        assert functions.worked == ["two"]
+        [result] = outputs(app)
+        assert '"text":"eins"' in result
+        assert '"text":"zwei"' in result
+        assert len(await app.store.descendants(TENANT, response_id)) == 2
