@@ -91,6 +91,16 @@ def test_the_defaults_are_those_the_documentation_promises() -> None:
         "engine": {
             "max_turns": 50,
             "max_tools": 1_000,
+            "run": {
+                "max_depth": 5,
+                "max_agents": 1000,
+                "max_in_flight": 16,
+                "max_tokens": 10_000_000,
+                "max_cost": None,
+                "max_time": 86_400.0,
+                "max_calls": 100_000,
+            },
+            "prices": {},
             "deadline": 3600.0,
             "parallel_calls": 16,
             "parallel_recoveries": 16,
@@ -337,6 +347,9 @@ def test_every_number_with_a_fraction_is_a_duration_unless_it_is_known_to_be_non
     assert len(found) > 25
     assert {name for name, kinds in found.items() if float in kinds} == {
         "AgentConfig.temperature",
+        "PriceConfig.input",
+        "PriceConfig.output",
+        "RunConfig.max_cost",
         "WebSocketConfig.max_minutes",
     }
 

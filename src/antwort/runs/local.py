@@ -235,12 +235,12 @@ class LocalRuns:
     async def close(self) -> None:
         """Stop all runs where they are. They are unfinished in the store, and go on at the next start."""
         self.send_away()
-        await self.questions.close()
         tasks = list(self._tasks.values())
         for task in tasks:
             task.cancel()
         if tasks:
             await asyncio.wait(tasks)
+        await self.questions.close()
         await self._uncount()
 
     # --- tasks -------------------------------------------------------------------------------------------------------
