@@ -1,7 +1,7 @@
 """Sub-agents as functions see them: what one is asked to do, and what came of it."""
 
 from collections.abc import Sequence
-from typing import Any, Literal, Protocol
+from typing import Literal, Protocol, TypedDict, Unpack
 
 from msgspec import Struct
 
@@ -26,6 +26,16 @@ class AgentTask(Struct, frozen=True):
     """The model is asked once, without functions: there is no loop."""
     continues: str | None = None
     """The id of an agent that gets this as further input, after its last answer."""
+
+
+class AgentOptions(TypedDict, total=False):
+    """How a sub-agent works; see AgentTask."""
+
+    agent: str | None
+    model: str | None
+    instructions: str | None
+    functions: Sequence[str] | None
+    max_output_tokens: int | None
 
 
 class AgentResult(Struct, frozen=True):
@@ -71,6 +81,9 @@ class AgentInfo(Struct, frozen=True):
 class Agents(Protocol):
     """Runs sub-agents for calls. What cannot be done is a FunctionError."""
 
+    def of(self, ctx: Context) -> "SubAgents":
+        """Return what a call can do with sub-agents."""
+
     async def run(self, ctx: Context, tasks: Sequence[AgentTask]) -> list[AgentResult]:
         """Let sub-agents work, and wait for all of them; results are in the order of the tasks.
 
@@ -93,11 +106,38 @@ class Agents(Protocol):
         """Return a response's agent and all below it, parents before their children; None if there is no response."""
 
 
-def result_text(result: AgentResult) -> dict[str, Any]:
-    """Return a result as a model reads it."""
-    shown: dict[str, Any] = {"agent": result.id, "status": result.status}
-    if result.reason is not None:
-        shown["reason"] = result.reason
-    if result.text:
-        shown["result"] = result.text
-    return shown
+class SubAgents(Struct, frozen=True):
+    """The sub-agents of the agent that makes a call. What cannot be done is a FunctionError that tells the cure."""
+
+    service: Agents
+    ctx: Context
+
+    async def run(self, prompt: str, **options: Unpack[AgentOptions]) -> AgentResult:
+        """Let a sub-agent work, and wait for it."""
+        [result] = await self.service.run(self.ctx, [AgentTask(prompt, **options)])
+        return result
+
+    async def ask(self, prompt: str, **options: Unpack[AgentOptions]) -> AgentResult:
+        """Ask a model once, without functions."""
+        [result] = await self.service.run(self.ctx, [AgentTask(prompt, only_answers=True, **options)])
+        return result
+
+    async def run_all(self, tasks: Sequence[AgentTask]) -> list[AgentResult]:
+        """Let sub-agents work, and wait for all of them; results are in the order of the tasks."""
+        return await self.service.run(self.ctx, tasks)
+
+    async def start(self, tasks: Sequence[AgentTask]) -> list[str]:
+        """Let sub-agents work, and return their ids at once."""
+        return await self.service.start(self.ctx, tasks)
+
+    async def wait(self, ids: Sequence[str], *, seconds: float | None = None) -> list[AgentResult]:
+        """Wait for sub-agents; those that are not done in time have the status `in_progress`."""
+        return await self.service.wait(self.ctx, ids, seconds=seconds)
+
+    async def interrupt(self, agent_id: str) -> AgentResult:
+        """Stop what a sub-agent is doing; it can be given further input."""
+        return await self.service.interrupt(self.ctx, agent_id)
+
+    async def list(self) -> Sequence[AgentInfo]:
+        """Return what there is of them."""
+        return await self.service.children(self.ctx)

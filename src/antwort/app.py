@@ -203,7 +203,6 @@ class Antwort:
             kept = await opened.enter_async_context(open_on_demand(self.config)) if scratch else storage
             limits = TenantLimits(self.config.limits.per_tenant, storage.store.retention)
             self.values = self._new_values(storage.store, limits)
-            self.registry.bind(RunServices(values=self.values))
             await self.registry.start(lambda name: self._services(name, kept, limits, self.values))
             self.engine = Engine.build(
                 executors=[self.registry, *self._executors],
@@ -217,6 +216,7 @@ class Antwort:
                 check_url=self.outbound.check,
             )
             self.runs = LocalRuns(self.engine, limits, self._peers)
+            self.registry.bind(RunServices(self.values, self.runs.agents))
             parts = self._parts()
             self._http, self._websockets = build_asgi(parts), build_websockets(parts)
             self._peers.open()

@@ -1,9 +1,10 @@
 """Who is calling, on whose behalf, and until when: the argument that every function and route handler may ask for."""
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import count
 from threading import Lock
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -13,6 +14,7 @@ from antwort.http_client import HttpClient, NoHttpClient
 from antwort.scopes import granted
 
 if TYPE_CHECKING:
+    from antwort.agents import AgentOptions, AgentResult, AgentTask, SubAgents
     from antwort.budget import Budget
     from antwort.run_services import RunServices, Variables
 
@@ -182,12 +184,14 @@ class Context(Struct, frozen=True):
     """What the run may spend and has spent, over all its agents."""
     attached: bool = False
     """Whether the call was begun before, by a process that ended or before the run was parked, and goes on now."""
+    child_numbers: Iterator[int] = field(default_factory=count)
+    """Which number the next sub-agent of the call has; the same ones after a crash, if it does the same again."""
     origin: object = None
     """What the engine knows about the response that the call belongs to; for its own services."""
     http: HttpClient = _NO_HTTP
     """The client for the world outside; the registry fills it in."""
     services: "RunServices | None" = None
-    """What a running app offers; the registry fills it in. Functions reach it through `variables`."""
+    """What a running app offers; the registry fills it in. Functions reach it through `variables` and `agents`."""
 
     @classmethod
     def of(cls, principal: Principal, *, request_id: str | None = None) -> "Context":
@@ -214,6 +218,25 @@ class Context(Struct, frozen=True):
         if self.services is None or self.services.values is None:
             raise FunctionUnavailableError("There are no variables here: they need a running app. Go on without them.")
         return self.services.values.of(self)
+
+    @property
+    def agents(self) -> "SubAgents":
+        """The sub-agents of the agent that calls; a FunctionUnavailableError where no app runs any."""
+        if self.services is None or self.services.agents is None:
+            raise FunctionUnavailableError("There are no agents here: they need a running app. Go on without them.")
+        return self.services.agents.of(self)
+
+    async def run_agent(self, prompt: str, **options: "Unpack[AgentOptions]") -> "AgentResult":
+        """Let a sub-agent work, with a window of its own, and wait for it."""
+        return await self.agents.run(prompt, **options)
+
+    async def run_agents(self, tasks: "Sequence[AgentTask]") -> "list[AgentResult]":
+        """Let sub-agents work, and wait for all of them; results are in the order of the tasks."""
+        return await self.agents.run_all(tasks)
+
+    async def call_model(self, prompt: str, **options: "Unpack[AgentOptions]") -> "AgentResult":
+        """Ask a model once, without functions."""
+        return await self.agents.ask(prompt, **options)
 
     def reaching(self, http: HttpClient | None, services: "RunServices | None" = None) -> "Context":
         """Return a context with a client for the world outside, and services; one that has some already keeps them."""

@@ -9,6 +9,7 @@ from pydantic import BaseModel, Field, SecretStr
 from starlette.requests import Request
 from starlette.responses import Response
 
+from antwort.agents import AgentInfo, AgentResult, AgentTask, SubAgents
 from antwort.concurrency.single_flight import SingleFlight
 from antwort.config import Duration, Settings
 from antwort.context import Agent, Context, Principal, Progress, Source
@@ -60,6 +61,9 @@ __all__ = [
     "JSON",
     "APIError",
     "Agent",
+    "AgentInfo",
+    "AgentResult",
+    "AgentTask",
     "Annotated",
     "BadRequestError",
     "BaseModel",
@@ -101,6 +105,7 @@ __all__ = [
     "Settings",
     "SingleFlight",
     "Source",
+    "SubAgents",
     "TooLargeError",
     "ToolCall",
     "ToolResult",

@@ -5,6 +5,7 @@ from typing import Any, Literal, Protocol
 
 from msgspec import Struct
 
+from antwort.agents import Agents
 from antwort.context import Context
 
 VariableScope = Literal["agent", "run", "conversation", "tenant"]
@@ -144,3 +145,4 @@ class RunServices(Struct, frozen=True):
     """What functions reach through their context; None is what nobody provides."""
 
     values: Values | None = None
+    agents: Agents | None = None

@@ -11,8 +11,7 @@ from tests.runs.embedded import TENANT, Embedded, embedded
 from antwort.agents import AgentTask
 from antwort.context import Context
 from antwort.errors import ConflictError, NotFoundError
-from antwort.functions import FunctionSpec
-from antwort.runs.agents import AgentRuns
+from antwort.functions import FunctionRegistry, FunctionSpec
 from antwort.storage.base import Question
 from antwort.suspension import SuspendedError, Suspension
 from antwort.testing import Gate, call, turn
@@ -22,15 +21,20 @@ class Functions:
     """Functions on sub-agents and questions."""
 
     def __init__(self) -> None:
-        self.agents: AgentRuns
         self.worked: list[str] = []
         self.gate = Gate()
         self.begun = Gate()
 
     async def spawn(self, ctx: Context, prompts: list[str]) -> list[dict[str, Any]]:
         """Let agents work."""
-        results = await self.agents.run(ctx, [AgentTask(prompt) for prompt in prompts])
+        results = await ctx.run_agents([AgentTask(prompt) for prompt in prompts])
         return [{"status": result.status, "text": result.text, "reason": result.reason} for result in results]
+
+    async def consult(self, ctx: Context) -> str:
+        """Let one agent work, then ask the model about it."""
+        first = await ctx.run_agent("first")
+        second = await ctx.call_model(f"second, after {first.text}", instructions="Be short.")
+        return f"{first.text} {second.text}"
 
     async def ask(self, question: str) -> str:
         """Ask the user."""
@@ -50,15 +54,11 @@ class Functions:
     def specs(self) -> list[FunctionSpec]:
         return [
             FunctionSpec.of(self.spawn, {"scope": "agent", "attach": True, "timeout": math.inf}),
+            FunctionSpec.of(self.consult, {"scope": "agent", "attach": True, "timeout": math.inf}),
             FunctionSpec.of(self.ask, {"scope": "user", "effect": "suspend", "attach": True}),
             FunctionSpec.of(self.answer, {"effect": "end_agent"}),
             FunctionSpec.of(self.work),
         ]
-
-
-def use(app: Embedded, functions: Functions) -> Functions:
-    functions.agents = app.runs.agents
-    return functions
 
 
 async def until_parked(app: Embedded, response_id: str) -> None:
@@ -87,7 +87,6 @@ async def test_sub_agents_answer_in_the_order_of_their_tasks(tmp_path: Path, *, 
     steps = [turn(calls=[call("spawn", prompts=["one", "two"])], usage=(3, 2)), *map(said, ["eins", "zwei"])]
     config: dict[str, Any] = {"engine": {"run": {"max_in_flight": 1}}}
     async with embedded(tmp_path, [*steps, said("Done.")], functions.specs(), **config) as app:
-        use(app, functions)
         if background:
             response, _ = await app.result(await app.accept("Count!"))
         else:
@@ -190,13 +189,11 @@ async def test_children_go_on_after_a_crash_and_none_starts_twice(tmp_path: Path
     ]
     config: dict[str, Any] = {"engine": {"run": {"max_in_flight": 1}}}
     async with embedded(tmp_path, steps, functions.specs(), **config) as app:
-        use(app, functions)
         response_id = await app.accept("Go!")
         async with asyncio.timeout(30):
             await functions.begun.wait()
     functions.gate.open()
     async with embedded(tmp_path, [said("zwei"), "Done."], functions.specs(), **config) as app:
-        use(app, functions)
         response, _ = await app.result(response_id)
         assert response["output"][0]["content"][0]["text"] == "Done."
         assert functions.worked == ["two"]
@@ -204,3 +201,27 @@ async def test_children_go_on_after_a_crash_and_none_starts_twice(tmp_path: Path
         assert '"text":"eins"' in result
         assert '"text":"zwei"' in result
         assert len(await app.store.descendants(TENANT, response_id)) == 2
+
+
+async def test_a_call_can_start_several_agents_after_each_other(tmp_path: Path) -> None:
+    functions = Functions()
+    steps = [turn(calls=[call("consult")]), turn(calls=[call("work", what="first")])]
+    async with embedded(tmp_path, steps, functions.specs()) as app:
+        response_id = await app.accept("Go!")
+        async with asyncio.timeout(30):
+            await functions.begun.wait()
+    functions.gate.open()
+    async with embedded(tmp_path, [said("eins"), said("zwei"), "Done."], functions.specs()) as app:
+        await app.result(response_id)
+        assert outputs(app) == ["eins zwei"]
+        asked = app.asked(1)
+        assert "second, after eins" in str(asked)
+        assert [record.child_index for record in await app.store.descendants(TENANT, response_id)] == [0, 1]
+
+
+async def test_without_an_app_there_are_no_agents() -> None:
+    registry = FunctionRegistry()
+    registry.register(FunctionSpec.of(Functions().consult))
+    result = await registry.execute("consult", {}, Context(TENANT))
+    assert result.is_error
+    assert "need a running app" in result.output

@@ -5,6 +5,7 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import count
 from typing import Any
 
 import msgspec
@@ -181,6 +182,7 @@ class Dispatch:
             sources=call.sources,
             origin=self._plan,
             attached=call.attached,
+            child_numbers=count(),
         )
         name = target.spec.name
         try:

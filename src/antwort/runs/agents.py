@@ -7,7 +7,7 @@ from typing import TypeVar
 
 import msgspec
 
-from antwort.agents import AgentInfo, AgentResult, AgentTask
+from antwort.agents import AgentInfo, AgentResult, AgentTask, SubAgents
 from antwort.budget import Budget
 from antwort.context import Context, Progress
 from antwort.engine.engine import Engine, shown
@@ -52,18 +52,23 @@ class AgentRuns:
         self._families: dict[str, Family] = {}
         """By the response of the root agent, as long as it is being made."""
 
+    def of(self, ctx: Context) -> SubAgents:
+        """Return what a call can do with sub-agents."""
+        return SubAgents(self, ctx)
+
     # --- agents that somebody waits for ------------------------------------------------------------------------------
 
     async def run(self, ctx: Context, tasks: Sequence[AgentTask]) -> list[AgentResult]:
         """Let sub-agents work, and wait for all of them."""
         parent, budget = _caller(ctx)
+        works = _works(ctx, parent, tasks)
         begun = await self._begun(ctx)
-        budget.take_agents(sum(index not in begun for index in range(len(tasks))), ctx.agent.depth + 1)
+        budget.take_agents(sum(work.index not in begun for work in works), ctx.agent.depth + 1)
         report = _reporter(ctx, len(tasks))
 
-        async def one(index: int) -> AgentResult | None:
-            work = ChildWork(parent, tasks[index], ctx.call_id or "", index)
-            result = await self._result(work, begun.get(index))
+        async def one(number: int) -> AgentResult | None:
+            work = works[number]
+            result = await self._result(work, begun.get(work.index))
             report()
             return result
 
@@ -185,13 +190,13 @@ class AgentRuns:
     async def start(self, ctx: Context, tasks: Sequence[AgentTask]) -> list[str]:
         """Let sub-agents work, and return their ids at once."""
         parent, budget = _caller(ctx)
+        works = _works(ctx, parent, tasks)
         begun = await self._begun(ctx)
-        budget.take_agents(sum(index not in begun for index in range(len(tasks))), ctx.agent.depth + 1)
+        budget.take_agents(sum(work.index not in begun for work in works), ctx.agent.depth + 1)
         family = self._family(parent, budget)
         ids = []
-        for index, task in enumerate(tasks):
-            work = ChildWork(parent, task, ctx.call_id or "", index)
-            record = begun.get(index)
+        for work in works:
+            record = begun.get(work.index)
             if record is not None and record.status not in ACTIVE:
                 ids.append(str(record.extra.get("agent_id") or record.id))
                 continue
@@ -345,6 +350,11 @@ def _caller(ctx: Context) -> tuple[Plan, Budget]:
     if not isinstance(ctx.origin, Plan) or ctx.budget is None:
         raise FunctionUnavailableError("Agents can only be started by a call of a response.")
     return ctx.origin, ctx.budget
+
+
+def _works(ctx: Context, parent: Plan, tasks: Sequence[AgentTask]) -> list[ChildWork]:
+    """Return tasks with their numbers in the call: one that goes on finds by them what it has begun."""
+    return [ChildWork(parent, task, ctx.call_id or "", next(ctx.child_numbers)) for task in tasks]
 
 
 def _result_of(response: ResponseObject, agent_id: str) -> AgentResult:
