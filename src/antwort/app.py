@@ -122,6 +122,8 @@ class Antwort:
             threads=functions.threads,
             grace=functions.grace,
             max_hanging=functions.max_hanging,
+            spill=functions.spill,
+            max_referenced=functions.max_referenced,
             start_timeout=functions.start_timeout,
             close_timeout=functions.close_timeout,
             http=self.outbound,

@@ -192,6 +192,8 @@ class Context(Struct, frozen=True):
     """The client for the world outside; the registry fills it in."""
     services: "RunServices | None" = None
     """What a running app offers; the registry fills it in. Functions reach it through `variables` and `agents`."""
+    follows_references: bool = False
+    """Whether the agent has a function that follows references, so that a long result can become one."""
 
     @classmethod
     def of(cls, principal: Principal, *, request_id: str | None = None) -> "Context":
@@ -211,6 +213,11 @@ class Context(Struct, frozen=True):
         if not granted(self.scopes, scope):
             why = f" {purpose}" if purpose else ""
             raise PermissionDeniedError(f"The credentials lack the scope '{scope}'{why}.", param=param)
+
+    @property
+    def keeps_values(self) -> bool:
+        """Tell whether there are variables."""
+        return self.services is not None and self.services.values is not None
 
     @property
     def variables(self) -> "Variables":

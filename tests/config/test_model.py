@@ -79,6 +79,8 @@ def test_the_defaults_are_those_the_documentation_promises() -> None:
         "functions": {
             "timeout": 60.0,
             "max_output": 100_000,
+            "spill": 4000,
+            "max_referenced": 16 * 1024**2,
             "threads": 32,
             "grace": 1.0,
             "max_hanging": 16,

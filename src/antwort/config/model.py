@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import (
     BeforeValidator,
+    ByteSize,
     Field,
     PositiveInt,
     field_validator,
@@ -34,6 +35,13 @@ class FunctionsConfig(Settings):
 
     timeout: Duration | None = Field(default=60.0, description="Time a call may take; null for no limit.")
     max_output: PositiveInt = Field(default=100_000, description="Characters of a result that reach the model.")
+    spill: Annotated[int, Field(ge=1500)] | None = Field(
+        default=4000,
+        description="Characters of a result above which it becomes a variable, if the model can read it on.",
+    )
+    max_referenced: ByteSize = Field(
+        default=ByteSize(16 * 1024**2), gt=0, description="Bytes that references in one call may stand for."
+    )
     threads: PositiveInt = Field(
         default=32, description="Threads of one provider for functions and routes that are not async."
     )

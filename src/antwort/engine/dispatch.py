@@ -183,6 +183,7 @@ class Dispatch:
             origin=self._plan,
             attached=call.attached,
             child_numbers=count(),
+            follows_references=self._plan.toolset.follows_references,
         )
         name = target.spec.name
         try:

@@ -70,6 +70,8 @@ class Toolset(msgspec.Struct, frozen=True):
     """The values of `include` that wire faces declare."""
     groups: Mapping[str, frozenset[str]] = {}
     """Functions that came with the same tool of the request as others, and all of them."""
+    follows_references: bool = False
+    """Whether one of ours follows references."""
 
     def together(self, name: str) -> frozenset[str]:
         """Return a function and the others that came with the same tool of the request."""
@@ -230,6 +232,7 @@ class ToolsetBuilder:
                 targets,
                 ToolDefinitions(target.definition for target in targets.values()),
                 includes=_includes(targets.values()),
+                follows_references=_follow_references(targets.values()),
             )
             _keep(offer.toolsets, (wanted, hidden, waits), toolset, _TOOLSETS)
         return toolset
@@ -327,6 +330,7 @@ class _NamedTools:
             frozenset(self._custom),
             offered.includes | _includes(ours) if ours else offered.includes,
             self._groups(),
+            offered.follows_references or _follow_references(ours),
         )
 
     def _ours(self) -> list[Target]:
@@ -352,6 +356,10 @@ class _NamedTools:
         if name in self._targets:
             raise BadRequestError(f"There are two functions called '{name}'.", param=f"tools[{index}].name")
         return name
+
+
+def _follow_references(targets: Iterable[Target]) -> bool:
+    return any(target.spec is not None and target.spec.references for target in targets)
 
 
 def _keep(kept: dict[K, V], key: K, value: V, most: int) -> None:

@@ -23,6 +23,7 @@ from antwort.functions.hanging import HangingCalls
 from antwort.functions.metrics import FunctionMetrics, Recorder
 from antwort.functions.output import Stop, as_text, capped, described, encodable, short_text
 from antwort.functions.provider import FunctionProvider
+from antwort.functions.references import LONGEST, may_refer, resolve, spilled
 from antwort.functions.spec import FunctionSpec, Scope
 from antwort.http_client import HttpClient
 from antwort.observability import AuditLog, NoTracer, Redactor, Tracer
@@ -105,6 +106,10 @@ class Defaults:
     """Seconds a call has to end after it was cancelled; then nobody waits for it any more."""
     max_hanging: int = 16
     """Calls of one function that may go on after their time; with so many, no further one is begun."""
+    spill: int | None = 4000
+    """Characters of a result above which it is kept as a variable, where the model can follow a reference."""
+    max_referenced: int = 16 * 1024**2
+    """Bytes that the references in the arguments of a call may stand for."""
 
 
 class Execution:
@@ -199,6 +204,8 @@ class Execution:
     ) -> ToolResult:
         try:
             self._admit(entry, ctx)
+            if not entry.spec.references and ctx.keeps_values and may_refer(raw):
+                raw = await resolve(raw, ctx, self._defaults.max_referenced)
             arguments = entry.spec.arguments.validate(raw)
             call = await self._call(entry, arguments, ctx)
         except FunctionError as error:
@@ -283,19 +290,23 @@ class Execution:
             if not entry.in_service:  # disabled while the call was waiting
                 raise _unavailable(entry)
             text: str | None = None
+            spills = self._spills(entry, ctx)
+            longest = LONGEST if spills else entry.max_output
             if entry.spec.kind is _SYNC:
-                value, text = await self._on_thread(entry, slot, deadline, partial(self._work, entry, arguments, ctx))
+                work = partial(self._work, entry, arguments, ctx, longest)
+                value, text = await self._on_thread(entry, slot, deadline, work)
                 if inspect.isawaitable(value):
                     value = await value
             else:
                 value = await self._begin(entry, arguments, ctx)
             if isinstance(value, ToolResult):
-                return self._capped(entry, value)
+                return await self._fitted(entry, value, ctx) if spills else self._capped(entry, value)
             if text is None:
-                text = short_text(value, entry.max_output)
+                text = short_text(value, longest)
             if text is None:  # it may be large, or lazy: that must not hold up the event loop
-                text = await self._on_thread(entry, slot, deadline, partial(as_text, value, entry.max_output))
-            return ToolResult(text, value=value)
+                text = await self._on_thread(entry, slot, deadline, partial(as_text, value, longest))
+            result = ToolResult(text, value=value)
+            return await self._fitted(entry, result, ctx) if spills else result
         finally:
             if slot is not None:
                 slot.release()
@@ -310,14 +321,14 @@ class Execution:
         return spec.call(ctx, arguments)  # type: ignore[no-any-return] # it is a coroutine function
 
     def _work(
-        self, entry: RegisteredFunction, arguments: dict[str, Any], ctx: Context, stop: Stop
+        self, entry: RegisteredFunction, arguments: dict[str, Any], ctx: Context, longest: int, stop: Stop
     ) -> tuple[Any, str | None]:
         """Call a plain function, on a thread; return what it returns, written if it can be."""
         if not entry.in_service:  # disabled while the call was waiting for a thread
             raise _unavailable(entry)
         value = entry.spec.call(ctx, arguments)
         written = inspect.isawaitable(value) or isinstance(value, ToolResult)
-        return value, None if written else as_text(value, entry.max_output, stop)
+        return value, None if written else as_text(value, longest, stop)
 
     async def _on_thread(
         self, entry: RegisteredFunction, slot: "_Held | None", deadline: float | None, work: Callable[[Stop], T]
@@ -341,6 +352,21 @@ class Execution:
         if error is not None:
             raise error
         return value  # type: ignore[no-any-return] # what `work` returned
+
+    def _spills(self, entry: RegisteredFunction, ctx: Context) -> bool:
+        """Tell whether a long result of a call is kept as a variable, rather than cut."""
+        return ctx.follows_references and ctx.keeps_values and entry.spec.spill and self._defaults.spill is not None
+
+    async def _fitted(self, entry: RegisteredFunction, result: ToolResult, ctx: Context) -> ToolResult:
+        """Return a result that fits into the window: a long one is kept as a variable, and replaced by a reference."""
+        if result.is_error or len(result.output) <= (self._defaults.spill or 0):
+            return self._capped(entry, result)
+        try:
+            is_json = result.value is not None and not isinstance(result.value, str)
+            return replace(result, output=await spilled(encodable(result.output), ctx, is_json=is_json))
+        except FunctionError as error:  # there is no room for it
+            logger.warning("a result of %s is cut, not kept: %s", entry.spec.name, error)
+            return self._capped(entry, result)
 
     def _capped(self, entry: RegisteredFunction, result: ToolResult) -> ToolResult:
         output = encodable(capped(result.output, entry.max_output))

@@ -76,6 +76,8 @@ class FunctionRegistry(ToolExecutor):
         threads: int = 32,
         grace: float = 1.0,
         max_hanging: int = 16,
+        spill: int | None = 4000,
+        max_referenced: int = 16 * 1024**2,
         start_timeout: float | None = 120.0,
         close_timeout: float | None = 15.0,
         http: HttpClient | None = None,
@@ -88,7 +90,7 @@ class FunctionRegistry(ToolExecutor):
             audit=audit,
             tracer=tracer,
             redactor=self._redactor,
-            defaults=Defaults(timeout, max_output, concurrency, threads, grace, max_hanging),
+            defaults=Defaults(timeout, max_output, concurrency, threads, grace, max_hanging, spill, max_referenced),
             http=http,
         )
         self._patience = Patience(start_timeout, close_timeout, grace)

@@ -129,6 +129,8 @@ class FunctionOptions(TypedDict, total=False):
     agents: Iterable[str]
     strict: bool
     offer: Offer
+    references: bool
+    spill: bool
 
 
 def check_options(options: Iterable[str], known: Iterable[str], what: str) -> None:
@@ -177,6 +179,13 @@ class FunctionSpec:
     """Offer the parameters in strict mode, where the schema allows it."""
     offer: Offer = "always"
     """Whether models see it in every request, or only in one that names it, as all functions of a provider may be."""
+    references: bool = False
+    """Whether it follows references itself; else it gets the values they stand for.
+
+    Where such a function is offered, long results of others are kept and replaced by references.
+    """
+    spill: bool = True
+    """Whether a long result may be kept as a variable, of which the model reads the reference, head and tail."""
     arguments: Arguments = field(default=_UNREAD, repr=False, compare=False)
     """How arguments are checked; made from `parameters` unless the signature was read."""
 
@@ -221,6 +230,8 @@ class FunctionSpec:
             agents=frozenset(options["agents"]) if "agents" in options else None,
             strict=strict,
             offer=options.get("offer", "always"),
+            references=options.get("references", False),
+            spill=options.get("spill", True),
             arguments=SignatureArguments(signature, strict=strict),
         )
 

@@ -137,6 +137,7 @@ class FileSearch(VectorStoreRoutes):
 
     @function(
         idempotent=True,
+        spill=False,  # what was found is there to be read and cited
         hosted=Hosted(
             types=("file_search",),
             item="file_search_call",

@@ -123,7 +123,7 @@ class WebSearch(Provider[WebSearchSettings]):
     def offers(self, name: str) -> bool:
         return self.settings.open_pages != "none" or name == "web_search"
 
-    @function(idempotent=True, hosted=_face(_search_action, companions=("open_page", "find_in_page")))
+    @function(idempotent=True, spill=False, hosted=_face(_search_action, companions=("open_page", "find_in_page")))
     async def web_search(
         self, ctx: Context, query: Annotated[str, Field(description="What to look for, in a few words.")]
     ) -> ToolResult:
@@ -196,6 +196,7 @@ class WebSearch(Provider[WebSearchSettings]):
 
     @function(
         idempotent=True,
+        spill=False,
         hosted=_face(lambda arguments: {"action": {"type": "open_page", "url": _word(arguments, "url")}}),
     )
     async def open_page(
@@ -213,6 +214,7 @@ class WebSearch(Provider[WebSearchSettings]):
 
     @function(
         idempotent=True,
+        spill=False,
         hosted=_face(
             lambda arguments: {
                 "action": {

@@ -1,0 +1,215 @@
+"""References in arguments are resolved at execution; long results become references."""
+
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from antwort.config import Config
+from antwort.context import Context
+from antwort.functions import FunctionRegistry, ToolResult
+from antwort.run_services import RunServices, Variables
+from antwort.storage import SqliteStore
+from antwort.storage.values import StoredValues, ValueLimits
+
+CTX = Context(
+    "t", run_id="resp_a", agent_id="resp_a", conversation_id="conv", call_id="call_1", follows_references=True
+)
+LONG = "start " + "x" * 10_000 + " end"
+
+
+@pytest.fixture
+async def values(tmp_path: Path) -> AsyncIterator[StoredValues]:
+    store = SqliteStore.open(tmp_path / "antwort.db")
+    yield StoredValues(store.values, ValueLimits(tenant=1_000_000))
+    await store.close()
+
+
+@pytest.fixture
+def registry(values: StoredValues) -> FunctionRegistry:
+    registry = FunctionRegistry(max_referenced=50_000)
+    registry.bind(RunServices(values=values))
+    return registry
+
+
+def echoing(registry: FunctionRegistry, **options: Any) -> None:
+    @registry.register(**options)
+    async def echo(value: Any) -> str:
+        """Say what was given."""
+        return json.dumps(value)
+
+
+@pytest.fixture
+def variables(values: StoredValues) -> Variables:
+    return values.of(CTX)
+
+
+# --- arguments -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("value", ["a text", {"a": [1, 2]}, [None], 5, b"bytes that are text"])
+async def test_a_reference_stands_for_any_argument(
+    registry: FunctionRegistry, variables: Variables, value: Any
+) -> None:
+    echoing(registry)
+    made = await variables.set("key", value)
+    meant = value.decode() if isinstance(value, bytes) else value
+    for arguments in ({"value": made.reference}, json.dumps({"value": made.reference})):
+        assert json.loads((await registry.execute("echo", arguments, CTX)).output) == meant
+    nested = {"value": {"deep": [made.reference, json.dumps(made.reference), "as it is"]}}
+    assert json.loads((await registry.execute("echo", nested, CTX)).output) == {"deep": [meant, meant, "as it is"]}
+
+
+async def test_the_value_is_checked_like_any_argument(registry: FunctionRegistry, variables: Variables) -> None:
+    @registry.register
+    async def double(number: int) -> int:
+        """Double a number."""
+        return 2 * number
+
+    good, bad = await variables.set("good", 21), await variables.set("bad", "no number")
+    assert (await registry.execute("double", {"number": good.reference}, CTX)).output == "42"
+    refused = await registry.execute("double", {"number": bad.reference}, CTX)
+    assert refused.status == "invalid_arguments"
+
+
+async def test_a_reference_means_its_version_for_ever(registry: FunctionRegistry, variables: Variables) -> None:
+    echoing(registry)
+    made = await variables.set("key", "old")
+    await variables.set("key", "new")
+    assert (await registry.execute("echo", {"value": made.reference}, CTX)).output == '"old"'
+
+
+@pytest.mark.parametrize(
+    "other", [CTX.with_(tenant="other"), CTX.with_(run_id="resp_b", conversation_id="resp_b"), Context("t")]
+)
+async def test_a_reference_out_of_reach_is_not_found(
+    registry: FunctionRegistry, variables: Variables, other: Context
+) -> None:
+    echoing(registry)
+    made = await variables.set("key", "secret")
+    result = await registry.execute("echo", {"value": made.reference}, other)
+    assert result.is_error
+    assert "There is no value" in result.output
+    assert "secret" not in result.output
+
+
+async def test_what_only_looks_like_a_reference_stays(registry: FunctionRegistry) -> None:
+    echoing(registry)
+    for value in ({"$ref": "#/$defs/a"}, {"$ref": 5}, {"$ref": "var_1"}, {"$ref": f"var_{'0' * 48}", "more": 1}):
+        assert json.loads((await registry.execute("echo", {"value": value}, CTX)).output) == value
+
+
+async def test_what_references_stand_for_has_a_limit(registry: FunctionRegistry, variables: Variables) -> None:
+    echoing(registry)
+    made = [await variables.set("key", str(number) * 30_000) for number in range(2)]
+    result = await registry.execute("echo", {"value": [one.reference for one in made]}, CTX)
+    assert result.is_error
+    assert "at most 50,000" in result.output
+    twice = await registry.execute("echo", {"value": [made[0].reference] * 2}, CTX.with_(follows_references=False))
+    assert not twice.is_error
+
+
+async def test_bytes_that_are_no_text_cannot_be_given(registry: FunctionRegistry, variables: Variables) -> None:
+    echoing(registry)
+    made = await variables.set("key", b"\xff")
+    assert "is binary" in (await registry.execute("echo", {"value": made.reference}, CTX)).output
+
+
+async def test_a_function_may_follow_references_itself(registry: FunctionRegistry, variables: Variables) -> None:
+    echoing(registry, references=True)
+    made = await variables.set("key", 1)
+    result = await registry.execute("echo", {"value": made.reference}, CTX)
+    assert json.loads(result.output) == made.reference
+
+
+async def test_without_an_app_arguments_are_what_they_are() -> None:
+    registry = FunctionRegistry()
+    echoing(registry)
+    reference = {"$ref": f"var_{'0' * 48}"}
+    assert json.loads((await registry.execute("echo", {"value": reference}, CTX)).output) == reference
+
+
+# --- results ---------------------------------------------------------------------------------------------------------
+
+
+async def test_a_long_result_is_kept_and_replaced_by_a_reference(
+    registry: FunctionRegistry, variables: Variables
+) -> None:
+    @registry.register
+    async def text() -> str:
+        """Return a long text."""
+        return LONG
+
+    @registry.register
+    def numbers() -> list[int]:
+        """Return many numbers, on a thread."""
+        return list(range(100_000))
+
+    @registry.register
+    async def result() -> ToolResult:
+        """Return a long result."""
+        return ToolResult(LONG)
+
+    for name, kind, value in (
+        ("text", "text", LONG),
+        ("numbers", "json", list(range(100_000))),
+        ("result", "text", LONG),
+    ):
+        output = (await registry.execute(name, {}, CTX)).output
+        shown = json.loads(output)
+        kept = await variables.find(shown["$ref"])
+        assert (kept.key, kept.scope, kept.kind, kept.size) == ("result_call_1", "agent", kind, shown["size"])
+        assert shown["kind"] == kind
+        assert await variables.load(kept) == value
+        assert len(output) < 2000
+        assert shown["head"][:3] in {"sta", "[0,"}
+        assert shown["tail"].endswith((" end", "99999]"))
+
+
+async def test_results_stay_whole_where_nobody_could_read_on(registry: FunctionRegistry) -> None:
+    @registry.register
+    async def text() -> str:
+        """Return a long text."""
+        return LONG
+
+    @registry.register(spill=False)
+    async def read() -> str:
+        """Return a long text that must be read."""
+        return LONG
+
+    assert (await registry.execute("text", {}, CTX.with_(follows_references=False))).output == LONG
+    assert (await registry.execute("read", {}, CTX)).output == LONG
+
+
+async def test_short_results_and_errors_are_not_kept(registry: FunctionRegistry, variables: Variables) -> None:
+    @registry.register
+    async def short() -> str:
+        """Return a text of just so many characters."""
+        return "x" * 4000
+
+    @registry.register
+    async def fail() -> ToolResult:
+        """Fail at length."""
+        return ToolResult.error(LONG)
+
+    assert (await registry.execute("short", {}, CTX)).output == "x" * 4000
+    assert (await registry.execute("fail", {}, CTX)).output == LONG
+    assert await variables.list() == []
+
+
+async def test_a_result_that_cannot_be_kept_is_cut(registry: FunctionRegistry) -> None:
+    @registry.register(max_output=100)
+    async def huge() -> str:
+        """Return more than the tenant may have."""
+        return "y" * 2_000_000
+
+    output = (await registry.execute("huge", {}, CTX)).output
+    assert "characters left out" in output
+    assert len(output) < 200
+
+
+def test_the_threshold_is_a_setting() -> None:
+    assert Config.model_validate({"functions": {"spill": None}}).functions.spill is None
+    assert Config.model_validate({"functions": {"spill": 2000}}).functions.spill == 2000
