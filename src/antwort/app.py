@@ -205,6 +205,7 @@ class Antwort:
             kept = await opened.enter_async_context(open_on_demand(self.config)) if scratch else storage
             limits = TenantLimits(self.config.limits.per_tenant, storage.store.retention)
             self.values = self._new_values(storage.store, limits)
+            opened.callback(self.values.close)
             await self.registry.start(lambda name: self._services(name, kept, limits, self.values))
             self.engine = Engine.build(
                 executors=[self.registry, *self._executors],

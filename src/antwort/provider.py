@@ -10,6 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from antwort.agents import AgentInfo, AgentResult, AgentTask, SubAgents
+from antwort.concurrency.large_work import LargeWork
 from antwort.concurrency.single_flight import SingleFlight
 from antwort.config import Duration, Settings
 from antwort.context import Agent, Context, Principal, Progress, Source
@@ -20,7 +21,9 @@ from antwort.errors import (
     ConflictError,
     FunctionError,
     NotFoundError,
+    PayloadTooLargeError,
     PermissionDeniedError,
+    RateLimitError,
     ServiceUnavailableError,
     did_you_mean,
 )
@@ -53,6 +56,8 @@ from antwort.http_client import (
     call_again,
     retry_after,
 )
+from antwort.run_services import Place, ValueKind, Values, Variable, VariableScope
+from antwort.run_services import Variables as VariableView
 from antwort.storage import Kept, Page, Records
 from antwort.types import JSON
 from antwort.web.routes import Example, Route
@@ -85,15 +90,19 @@ __all__ = [
     "HttpAnswer",
     "HttpClient",
     "Kept",
+    "LargeWork",
     "Limits",
     "NotFoundError",
     "OutboundError",
     "OutboundTimeoutError",
     "Page",
+    "PayloadTooLargeError",
     "PermissionDeniedError",
+    "Place",
     "Principal",
     "Progress",
     "Provider",
+    "RateLimitError",
     "Records",
     "Request",
     "Response",
@@ -110,6 +119,11 @@ __all__ = [
     "ToolCall",
     "ToolResult",
     "UnreachableError",
+    "ValueKind",
+    "Values",
+    "Variable",
+    "VariableScope",
+    "VariableView",
     "call_again",
     "did_you_mean",
     "fenced",

@@ -25,6 +25,7 @@ def test_every_part_that_works_has_its_line(cli: Cli, config: Write) -> None:
         "ok  authentication: none",
         "ok  storage: .antwort/antwort.db, to be created at the next start",
         "ok  provider basics: calculate, current_time",
+        "ok  provider variables: store_set, store_get, store_ref, store_list, store_summarize",
         "ok  model: one that is found at the start, else the built-in demo model (antwort-demo)",
     ]
     assert not Path(".antwort").exists()
@@ -38,6 +39,7 @@ def test_as_json_it_is_one_object(cli: Cli) -> None:
             "authentication": "none",
             "storage": ".antwort/antwort.db, to be created at the next start",
             "provider basics": "calculate, current_time",
+            "provider variables": "store_set, store_get, store_ref, store_list, store_summarize",
             "model": "one that is found at the start, else the built-in demo model (antwort-demo)",
         },
         "problems": [],

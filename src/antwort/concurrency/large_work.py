@@ -23,6 +23,10 @@ class LargeWork:
     def __init__(self) -> None:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="antwort-large-work")
 
+    def close(self) -> None:
+        """Let the thread end, after what it does."""
+        self._thread.shutdown(wait=False)
+
     async def run(self, function: Callable[..., T], *args: Any) -> T:
         """Return what a function returns; raise what it raises."""
         return await asyncio.get_running_loop().run_in_executor(self._thread, partial(function, *args))

@@ -145,6 +145,7 @@ class RouteOptions(TypedDict, total=False):
     body: Any
     returns: Any
     streams: bool
+    streams_body: bool
     errors: Sequence[type[APIError]]
     examples: Sequence[Example]
 

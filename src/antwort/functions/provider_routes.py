@@ -65,6 +65,11 @@ class ProviderRoutes:
         found = self._find(method, path)
         return None if found is None else found.route.path
 
+    def streams_body(self, method: str, path: str) -> bool:
+        """Tell whether the route for a request reads its body as a stream, and limits it itself."""
+        found = self._find(method, path)
+        return found is not None and found.route.route.streams_body
+
     def count_refusal(self, method: str, path: str, status: int) -> None:
         """Count a request that was refused before it got here; one for a path of somebody else is not ours to count."""
         found = self._find(method, path)

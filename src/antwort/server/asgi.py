@@ -78,7 +78,13 @@ def build_asgi(parts: Parts) -> ASGIApp:
     parts.registry.reserve(routes)
 
     router = Router(routes, parts.registry.http_handler())
-    bodies = BodyLimit(server.max_body_bytes, parts.bodies, max_values=server.max_values, uncounted={"/v1/embeddings"})
+    bodies = BodyLimit(
+        server.max_body_bytes,
+        parts.bodies,
+        max_values=server.max_values,
+        uncounted={"/v1/embeddings"},
+        streamed=parts.registry.http_handler().streams_body,
+    )
     gate = RequestGate(
         router,
         RequestGuards(AllowedHosts.of(server), bodies, parts.logins, parts.limiter, parts.refusals, endpoints.public),

@@ -1,6 +1,6 @@
 """Bodies have a largest size, each of them and all together, and a largest number of values."""
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 
 from starlette.types import Message, Receive, Scope
 from typing_extensions import override
@@ -41,11 +41,21 @@ class BodyLimit:
     """Refuses a body that is too large, by its announced length or, without one, while it is being read.
 
     One of JSON that holds too many values is refused while it is being read, whichever route reads it. Those to the
-    paths of `uncounted` may hold any number, such as the tokens of texts to embed, and are looked at by their routes.
+    paths of `uncounted` may hold any number, such as the tokens of texts to embed, and are looked at by their routes. A
+    body that its route reads as a stream is limited there.
     """
 
-    def __init__(self, limit: int, budget: BodyBudget, *, max_values: int, uncounted: Collection[str] = ()) -> None:
+    def __init__(
+        self,
+        limit: int,
+        budget: BodyBudget,
+        *,
+        max_values: int,
+        uncounted: Collection[str] = (),
+        streamed: Callable[[str, str], bool] | None = None,
+    ) -> None:
         self.limit = limit
+        self._streamed = streamed
         self.budget = budget
         self._max_values = max_values
         self._uncounted = uncounted
@@ -60,10 +70,12 @@ class BodyLimit:
                 kind = value
         is_announced = announced.isdigit()
         size = int(announced) if is_announced else self.limit
+        if is_announced and size <= min(SMALL, self._max_values, self.limit):
+            return Body(receive)  # the server lets no more bytes pass than were announced
+        if self._streamed is not None and self._streamed(scope["method"], scope["path"]):
+            return Body(receive)
         if size > self.limit:
             raise self.too_large()
-        if is_announced and size <= min(SMALL, self._max_values):
-            return Body(receive)  # the server lets no more bytes pass than were announced
         # In a body with fewer bytes there cannot be too many; one that claims to be something else is not read as JSON.
         counts = size > self._max_values and b"json" in kind.lower() and scope["path"] not in self._uncounted
         return LimitedBody(self, receive, ValueCount(self._max_values) if counts else None)

@@ -59,6 +59,10 @@ class StoredValues(Values):
         """Bytes that a tenant has at most, and until when that is believed."""
         self.work = LargeWork()
 
+    def close(self) -> None:
+        """Let the thread for large work end."""
+        self.work.close()
+
     def now(self) -> int:
         """Return the time."""
         return int(self._clock())

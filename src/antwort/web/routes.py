@@ -56,6 +56,8 @@ class Route:
     Routes of a provider that declare none need the one that is called like the provider.
     """
     status: int = 200
+    streams_body: bool = False
+    """Whether the handler reads the body from the Request as a stream, holds little of it, and limits it itself."""
     # The rest is for the API description only.
     media_type: str = "application/json"
     """What the answer is."""

@@ -1,0 +1,5 @@
+"""Variables: values of any size that agents keep, hand on by reference, and read in parts."""
+
+from antwort.providers.variables.provider import Variables
+
+__all__ = ["Variables"]

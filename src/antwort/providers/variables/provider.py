@@ -1,0 +1,217 @@
+"""The provider `variables`."""
+
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Mapping
+from typing import Annotated, Any
+
+import msgspec
+from pydantic import BeforeValidator
+from typing_extensions import override
+
+from antwort.provider import (
+    Context,
+    Counter,
+    Field,
+    FunctionError,
+    LargeWork,
+    Variable,
+    VariableScope,
+    function,
+)
+from antwort.providers.variables.json_path import JsonScanner, parse_path, read_string
+from antwort.providers.variables.reading import (
+    GrepScanner,
+    LineScanner,
+    parse_lines,
+    scan,
+    text_of,
+    whole_characters,
+)
+from antwort.providers.variables.routes import VariableRoutes
+from antwort.providers.variables.settings import VariablesSettings
+from antwort.providers.variables.summary import summarized
+
+_SUMMARIES = 200
+"""Summaries that are remembered."""
+_LISTED = 50
+_LONGEST_CHARACTER = 4
+
+
+def _name(key: Any) -> Any:
+    """Read a key; a reference stands for itself, as an object or as the text of one."""
+    reference = _reference(key)
+    return key if reference is None else reference
+
+
+def _reference(value: Any) -> str | None:
+    if isinstance(value, str) and value.lstrip().startswith("{") and "$ref" in value[:20]:
+        try:
+            value = msgspec.json.decode(value)
+        except msgspec.DecodeError:
+            return None
+    if isinstance(value, dict) and len(value) == 1 and isinstance(value.get("$ref"), str):
+        return str(value["$ref"])
+    return None
+
+
+Key = Annotated[str, BeforeValidator(_name), Field(description="A key, or the id of a reference.")]
+
+
+class Variables(VariableRoutes):
+    """Values by key, in scopes that agents share: of any size, read in parts, handed on by reference."""
+
+    reads = Counter("reads_total", "Reads of variables, by how much was asked for.", ["part"])
+
+    def __init__(self, settings: VariablesSettings | None = None) -> None:
+        super().__init__(settings)
+        self._summaries: OrderedDict[tuple[str, int], Mapping[str, Any]] = OrderedDict()
+        for part in ("start", "offset", "lines", "grep", "json_path"):
+            self.reads.labels(part)  # so that each shows from the beginning
+
+    @override
+    async def lifespan(self) -> AsyncIterator[None]:
+        self._work = LargeWork()
+        try:
+            yield
+        finally:
+            self._work.close()
+
+    @function(references=True, spill=False)
+    async def store_set(
+        self,
+        ctx: Context,
+        key: Annotated[str, Field(min_length=1, max_length=256)],
+        value: Annotated[Any, Field(description="Any JSON; a reference is kept without copying.")],
+        scope: Annotated[VariableScope, Field(description="Who sees it.")] = "agent",
+        expires_in: Annotated[float | None, Field(gt=0, description="Seconds.")] = None,
+    ) -> dict[str, Any]:
+        """Store a variable. Returns its reference: {"$ref": id} stands for this value in any function's arguments."""
+        expires_in = self._expiry(scope, expires_in)
+        reference = _reference(value)
+        if reference is not None:
+            source = await ctx.variables.find(reference)
+            made = await ctx.variables.promote(source, key, scope=scope, expires_in=expires_in)
+        else:
+            made = await ctx.variables.set(key, value, scope=scope, expires_in=expires_in)
+        return {**made.reference, "version": made.version, "size": made.size}
+
+    @function(references=True, spill=False, idempotent=True)
+    async def store_get(
+        self,
+        ctx: Context,
+        key: Key,
+        *,
+        offset: Annotated[int | None, Field(description="First byte; negative: from the end.")] = None,
+        limit: Annotated[int | None, Field(ge=1, description="Bytes to return.")] = None,
+        lines: Annotated[str | None, Field(description="Lines, such as 10-20.")] = None,
+        grep: Annotated[str | None, Field(description="Only lines that match a regular expression.")] = None,
+        json_path: Annotated[str | None, Field(description="A part of JSON, such as $.items[0].name.")] = None,
+    ) -> str:
+        """Retrieve a variable, or a part of it: by offset and limit, lines, grep or json_path."""
+        parts = {"offset": offset, "lines": lines, "grep": grep, "json_path": json_path}
+        asked = [name for name, part in parts.items() if part is not None]
+        if len(asked) > 1:
+            raise FunctionError(f"Ask for one part at a time, not for {' and '.join(asked)}.")
+        variable = await ctx.variables.find(key)
+        most = min(limit or self.settings.max_read, self.settings.max_limit)
+        self.reads.labels(asked[0] if asked else "start").inc()
+        if variable.kind == "bytes" and not await self._is_text(ctx, variable):
+            raise FunctionError(f"'{variable.key}' is binary ({variable.size:,} bytes): it cannot be read as text.")
+        if lines is not None:
+            return await self._lines(ctx, variable, lines, most)
+        if grep is not None:
+            return await self._grep(ctx, variable, grep, most)
+        if json_path is not None:
+            return await self._json_path(ctx, variable, json_path, most)
+        return await self._part(ctx, variable, offset or 0, most)
+
+    @function(references=True, spill=False, idempotent=True)
+    async def store_ref(self, ctx: Context, key: Key) -> dict[str, Any]:
+        """Get a reference handle to a variable as it is now. Give it to functions and agents in place of the value."""
+        variable = await ctx.variables.find(key)
+        return {**variable.reference, "key": variable.key, "kind": variable.kind, "size": variable.size}
+
+    @function(references=True, spill=False)
+    async def store_list(
+        self,
+        ctx: Context,
+        scope: VariableScope | None = None,
+        after: Annotated[str | None, Field(description="Goes on after this id.")] = None,
+    ) -> str:
+        """List all variables: key, kind, bytes, scope, id."""
+        found = await ctx.variables.list(scope=scope, after=after, limit=_LISTED + 1)
+        if not found:
+            return "There are no variables" + (" after that one." if after else " yet.")
+        shown = [f"{one.key}: {one.kind}, {one.size}, {one.scope}, {one.id}" for one in found[:_LISTED]]
+        if len(found) > _LISTED:
+            shown.append(f"… and more, after={found[_LISTED - 1].id}")
+        return "\n".join(shown)
+
+    @function(references=True, spill=False, idempotent=True)
+    async def store_summarize(
+        self,
+        ctx: Context,
+        key: Key,
+        length: Annotated[int, Field(ge=100, le=10_000, description="Bytes of the value to show.")] = 1000,
+    ) -> Mapping[str, Any]:
+        """Get a summary of a variable: its size, structure, head and tail."""
+        variable = await ctx.variables.find(key)
+        known = (variable.id, length)
+        if known not in self._summaries:
+            self._summaries[known] = await summarized(ctx.variables, variable, length, self._work)
+            if len(self._summaries) > _SUMMARIES:
+                self._summaries.popitem(last=False)
+        self._summaries.move_to_end(known)
+        return self._summaries[known]
+
+    # --- parts -------------------------------------------------------------------------------------------------------
+
+    async def _part(self, ctx: Context, variable: Variable, offset: int, most: int) -> str:
+        size = variable.size
+        start = min(max(offset + size if offset < 0 else offset, 0), size)
+        end = min(start + max(most, _LONGEST_CHARACTER), size)
+        data = b"".join([chunk async for chunk in ctx.variables.read(variable, start, end)])
+        lead, data = whole_characters(data, from_start=start == 0, to_end=end == size)
+        start += lead
+        end = start + len(data)
+        text = data.decode(errors="replace")
+        if start == 0 and end == size:
+            return text
+        following = "" if end == size else f"; go on with offset={end}"
+        return f"[bytes {start}-{end} of {size}{following}]\n{text}"
+
+    async def _lines(self, ctx: Context, variable: Variable, lines: str, most: int) -> str:
+        first, last = parse_lines(lines)
+        scanner = LineScanner(first, last, most)
+        await scan(ctx.variables.read(variable), scanner, self._work)
+        if not scanner.text() and scanner.line < first:
+            raise FunctionError(f"'{variable.key}' has only {scanner.line:,} lines.")
+        return scanner.text() + ("\n[… cut; ask for fewer lines …]" if scanner.is_cut else "")
+
+    async def _grep(self, ctx: Context, variable: Variable, pattern: str, most: int) -> str:
+        scanner = GrepScanner(pattern, most)
+        await scan(ctx.variables.read(variable), scanner, self._work)
+        if not scanner.count:
+            return f"No line matches '{pattern[:80]}'."
+        more = scanner.count - len(scanner.shown)
+        return "\n".join(scanner.shown) + (f"\n[… {more} more …]" if more else "")
+
+    async def _json_path(self, ctx: Context, variable: Variable, path: str, most: int) -> str:
+        scanner = JsonScanner(parse_path(path), most)
+        await scan(ctx.variables.read(variable), scanner, self._work)
+        if not scanner.found:
+            members = f" It has {', '.join(scanner.names[:20])}." if scanner.names else ""
+            raise FunctionError(f"Nothing in '{variable.key}' is at {path[:80]}.{members}")
+        parts = [part.decode(errors="replace") for part in scanner.found]
+        cut = "\n[… cut …]" if scanner.is_cut else ""
+        if scanner.is_single:
+            return (read_string(scanner.found[0]) or parts[0]) + cut
+        return f"[{','.join(parts)}]{cut}"
+
+    async def _is_text(self, ctx: Context, variable: Variable) -> bool:
+        """Tell whether bytes begin like a text."""
+        head = b"".join([chunk async for chunk in ctx.variables.read(variable, 0, 1024)])
+        return b"\0" not in head and "\ufffd" not in text_of(head, from_start=True, to_end=variable.size <= 1024)
+
+    def _expiry(self, scope: VariableScope, expires_in: float | None) -> float | None:
+        return self.settings.expires_in if expires_in is None and scope == "tenant" else expires_in

@@ -1,0 +1,181 @@
+"""`/v1/variables`: what agents keep, for clients: to give them large inputs, and to fetch what they have made."""
+
+import re
+from typing import Annotated, Literal
+
+from starlette.responses import StreamingResponse
+
+from antwort.provider import (
+    BadRequestError,
+    Context,
+    Field,
+    NotFoundError,
+    PayloadTooLargeError,
+    Place,
+    Provider,
+    RateLimitError,
+    Request,
+    Response,
+    ServiceUnavailableError,
+    ValueKind,
+    Values,
+    Variable,
+    VariableScope,
+    route,
+)
+from antwort.providers.variables.settings import VariablesSettings
+from antwort.providers.variables.wire import DeletedVariable, VariableList, VariableObject
+
+_ONE = "/v1/variables/{variable_id}"
+_READ, _WRITE = "variables:read", "variables:write"
+_RANGE = re.compile(r"bytes=(\d*)-(\d*)")
+_MEDIA_TYPES: dict[ValueKind, str] = {
+    "text": "text/plain; charset=utf-8",
+    "json": "application/json",
+    "bytes": "application/octet-stream",
+}
+
+Key = Annotated[str, Field(min_length=1, max_length=256, description="The key.")]
+Filter = Annotated[str | None, Field(description="Only those with this value.")]
+
+
+class VariableRoutes(Provider[VariablesSettings]):
+    """The management routes of variables."""
+
+    @property
+    def values(self) -> Values:
+        """The variables of all tenants."""
+        values = self.services.values
+        if values is None:
+            raise ServiceUnavailableError("There are no variables here: the app does not run.")
+        return values
+
+    @route("GET", "/v1/variables", scope=_READ)
+    async def list_variables(
+        self,
+        ctx: Context,
+        *,
+        scope: Annotated[VariableScope | None, Field(description="Only those of this scope.")] = None,
+        run_id: Filter = None,
+        conversation_id: Filter = None,
+        key: Filter = None,
+        all_versions: Annotated[bool, Field(description="Not only the newest version of each.")] = False,
+        limit: Annotated[int, Field(ge=1, le=100, description="How many at most.")] = 20,
+        after: Annotated[str | None, Field(description="The last id of the page before.")] = None,
+        order: Annotated[Literal["asc", "desc"], Field(description="By time of creation.")] = "desc",
+    ) -> VariableList:
+        """List variables, the newest first."""
+        where = {"scope": scope, "run_id": run_id, "key": key}
+        if conversation_id is not None:
+            if scope not in {None, "conversation"}:
+                raise BadRequestError("Variables of a conversation have the scope 'conversation'.", param="scope")
+            where |= {"scope": "conversation", "scope_id": conversation_id}
+        found = await self.values.list(
+            ctx.tenant,
+            where={name: value for name, value in where.items() if value is not None},
+            all_versions=all_versions,
+            after=after,
+            limit=limit + 1,
+            newest_first=order == "desc",
+        )
+        data = [VariableObject.of(one) for one in found[:limit]]
+        return VariableList(
+            data=data,
+            first_id=data[0].id if data else None,
+            last_id=data[-1].id if data else None,
+            has_more=len(found) > limit,
+        )
+
+    @route("PUT", "/v1/variables", scope=_WRITE, streams_body=True, errors=[PayloadTooLargeError, RateLimitError])
+    async def put_variable(
+        self,
+        ctx: Context,
+        request: Request,
+        key: Key,
+        *,
+        scope: Annotated[VariableScope, Field(description="Who will see it.")] = "tenant",
+        scope_id: Annotated[str, Field(description="The conversation, run or agent; none for the tenant.")] = "",
+        expires_in: Annotated[float | None, Field(gt=0, description="Seconds after which it expires.")] = None,
+    ) -> VariableObject:
+        """Store the body as a new version of a variable; its content type tells whether it is text, JSON or bytes."""
+        if (scope == "tenant") != (not scope_id):
+            raise BadRequestError(
+                "'scope_id' names the conversation, run or agent; variables of the tenant have none.", param="scope_id"
+            )
+        place = Place(
+            ctx.tenant,
+            scope,
+            scope_id,
+            run_id=scope_id if scope in {"agent", "run"} else None,
+            conversation_id=scope_id if scope == "conversation" else None,
+        )
+        if expires_in is None and scope == "tenant":
+            expires_in = self.settings.expires_in
+        kind = _kind(request.headers.get("content-type", ""))
+        made = await self.values.write(place, key, request.stream(), kind=kind, expires_in=expires_in)
+        return VariableObject.of(made)
+
+    @route("GET", _ONE, scope=_READ)
+    async def retrieve_variable(self, ctx: Context, variable_id: str) -> VariableObject:
+        """Return a version, without its value."""
+        return VariableObject.of(await self._variable(ctx, variable_id))
+
+    @route("GET", f"{_ONE}/content", scope=_READ, media_type="application/octet-stream")
+    async def retrieve_variable_content(self, ctx: Context, request: Request, variable_id: str) -> Response:
+        """Return the value of a version, or the range of bytes that the header `Range` asks for."""
+        variable = await self._variable(ctx, variable_id)
+        start, end = _asked(request.headers.get("range"), variable.size)
+        is_part = (start, end) != (0, variable.size)
+        headers = {
+            "content-length": str(end - start),
+            "accept-ranges": "bytes",
+            "x-content-type-options": "nosniff",
+        }
+        if start > end:
+            headers = {"content-range": f"bytes */{variable.size}"}
+            return Response(status_code=416, headers=headers)
+        if is_part:
+            headers["content-range"] = f"bytes {start}-{end - 1}/{variable.size}"
+        chunks = self.values.read(variable, start, end)
+        return StreamingResponse(chunks, 206 if is_part else 200, headers, media_type=_MEDIA_TYPES[variable.kind])
+
+    @route("DELETE", _ONE, scope=_WRITE)
+    async def delete_variable(
+        self,
+        ctx: Context,
+        variable_id: str,
+        all_versions: Annotated[bool, Field(description="All versions of its key, too.")] = False,
+    ) -> DeletedVariable:
+        """Delete a version; references to it lead nowhere then."""
+        if not await self.values.delete(ctx.tenant, variable_id, all_versions=all_versions):
+            raise _unknown(variable_id)
+        return DeletedVariable(id=variable_id)
+
+    async def _variable(self, ctx: Context, variable_id: str) -> Variable:
+        variable = await self.values.get(ctx.tenant, variable_id)
+        if variable is None:
+            raise _unknown(variable_id)
+        return variable
+
+
+def _unknown(variable_id: str) -> NotFoundError:
+    return NotFoundError(f"There is no variable with the id '{variable_id[:80]}'.", param="variable_id")
+
+
+def _kind(content_type: str) -> ValueKind:
+    kind = content_type.partition(";")[0].strip().lower()
+    if kind == "application/json" or kind.endswith("+json"):
+        return "json"
+    return "text" if kind.startswith("text/") else "bytes"
+
+
+def _asked(header: str | None, size: int) -> tuple[int, int]:
+    """Return the bytes that a range asks for; what cannot be read asks for all, one beyond the end begins after it."""
+    found = _RANGE.fullmatch((header or "").strip())
+    if found is None or not (found[1] or found[2]):
+        return 0, size
+    if not found[1]:
+        return max(0, size - int(found[2])), size
+    start = int(found[1])
+    end = min(int(found[2]) + 1 if found[2] else size, size)
+    return (start, end) if start < size else (size + 1, size)

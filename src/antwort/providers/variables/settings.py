@@ -1,0 +1,17 @@
+"""What an operator can set."""
+
+from pydantic import PositiveInt
+
+from antwort.provider import Duration, Field, Settings
+
+
+class VariablesSettings(Settings):
+    """How much of a variable a model reads at once."""
+
+    max_read: PositiveInt = Field(
+        default=4000, ge=500, description="Bytes of a value that a call returns unless it asks for another number."
+    )
+    max_limit: PositiveInt = Field(default=20_000, ge=500, description="Most bytes that a call can ask for.")
+    expires_in: Duration | None = Field(
+        default=None, description="Time after which variables of a tenant expire that say nothing else."
+    )

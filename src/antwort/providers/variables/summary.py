@@ -1,0 +1,58 @@
+"""What a value is like, in a few characters and without a model: its size, structure, head and tail."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from typing_extensions import override
+
+from antwort.provider import LargeWork, Variable, VariableView
+from antwort.providers.variables.json_path import JsonScanner
+from antwort.providers.variables.reading import LineCounter, scan, text_of
+
+_SHOWN_NAMES = 30
+
+
+async def summarized(variables: VariableView, variable: Variable, length: int, work: LargeWork) -> Mapping[str, Any]:
+    """Return a summary with `length` bytes of the value itself: most of them from its head, the rest from its tail."""
+    summary: dict[str, Any] = {"key": variable.key, "kind": variable.kind, "size": variable.size}
+    if variable.kind == "bytes":
+        head = b"".join([chunk async for chunk in variables.read(variable, 0, 32)])
+        return {**summary, "first_bytes": head.hex(" ")}
+    if variable.kind == "json":
+        summary["structure"] = await _structure(variables, variable, work)
+    else:
+        counter = LineCounter()
+        await scan(variables.read(variable), counter, work)
+        summary["lines"] = counter.lines
+    split = variable.size if variable.size <= length else length * 2 // 3
+    head = b"".join([chunk async for chunk in variables.read(variable, 0, split)])
+    summary["head"] = text_of(head, from_start=True, to_end=split >= variable.size)
+    if split < variable.size:
+        tail = b"".join([chunk async for chunk in variables.read(variable, variable.size - (length - split))])
+        summary["tail"] = text_of(tail, from_start=False, to_end=True)
+    return summary
+
+
+async def _structure(variables: VariableView, variable: Variable, work: LargeWork) -> str:
+    """Tell what a JSON document consists of, without reading it into memory."""
+    scanner = _Children()
+    await scan(variables.read(variable), scanner, work)
+    if scanner.names:
+        shown = ", ".join(scanner.names[:_SHOWN_NAMES]) + (", …" if scanner.children > _SHOWN_NAMES else "")
+        return f"object with {scanner.children:,} members: {shown}"
+    return {"[": f"array of {scanner.children:,}", "{": "empty object"}.get(scanner.first, "a single value")
+
+
+class _Children(JsonScanner):
+    """Counts what a document consists of, and looks into none of it."""
+
+    def __init__(self) -> None:
+        super().__init__(["\0", "\0"], 0)
+        self.first = ""
+
+    @override
+    def feed(self, chunk: bytes) -> bool:
+        """Take the next piece."""
+        if not self.first:
+            self.first = chunk.lstrip()[:1].decode(errors="replace")
+        return super().feed(chunk)

@@ -1,0 +1,15 @@
+from typing import Any, ClassVar
+
+from antwort.providers.variables import Variables
+from antwort.testing import ProviderContract
+
+
+class TestVariables(ProviderContract):
+    provider = Variables
+    calls: ClassVar[dict[str, Any]] = {
+        "store_set": {"key": "notes", "value": "what {canary} wrote", "scope": "tenant"},
+        "store_get": {"key": "notes"},
+        "store_ref": {"key": "notes"},
+        "store_summarize": {"key": "notes"},
+        "store_list": {},
+    }
