@@ -13,7 +13,7 @@ from antwort.backends import ModelRequest
 from antwort.config import Config
 from antwort.run_services import Place
 from antwort.storage import ConversationRecord
-from antwort.testing import ScriptedBackend, call, turn
+from antwort.testing import ScriptedBackend, Turn, call, turn
 
 MEGABYTES = 100 if os.environ.get("ANTWORT_TEST_FULL") else 10
 FUNCTIONS = ["store_set", "store_get", "store_ref", "store_list", "store_summarize"]
@@ -45,7 +45,7 @@ async def lines(megabytes: int) -> AsyncIterator[bytes]:
 
 
 async def test_the_window_stays_small_over_a_large_variable(tmp_path: Path) -> None:
-    steps = [
+    steps: list[Turn | str] = [
         turn(calls=[call("store_list")]),
         turn(calls=[call("store_summarize", key="big", length=500)]),
         turn(calls=[call("store_get", key="big", grep="^000000[1-9] needle")]),
@@ -75,7 +75,7 @@ async def test_a_long_result_is_handed_on_by_reference(tmp_path: Path) -> None:
             await app.engine.store.conversations.create(ConversationRecord("conv_1", "default", 1))
             await app.run("Dump it.", **talk)
         assert size_of(model.requests[1]) < 8 * 1024
-    steps = [
+    steps: list[Turn | str] = [
         turn(calls=[call("count", text={"$ref": seen["$ref"]})]),
         turn(calls=[call("store_get", key=seen["$ref"], lines="1-2")]),
         "Done.",

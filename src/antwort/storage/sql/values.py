@@ -50,16 +50,18 @@ _END_BLOB = """
 # Whoever would delete it waits until something refers to it.
 _BLOB = f"SELECT id FROM blobs WHERE tenant = ? AND hash = ? {LOCK}"  # noqa: S608
 _USAGE = "SELECT coalesce(sum(size), 0) FROM blobs WHERE tenant = ?"
-_UNUSED = "NOT EXISTS (SELECT 1 FROM variable_versions WHERE blob_id = blobs.id)"
+_UNUSED = "NOT EXISTS (SELECT 1 FROM variable_versions WHERE variable_versions.blob_id = blobs.id)"
 _DROP_BLOB = f"DELETE FROM blobs WHERE id = ? AND tenant = ? AND {_UNUSED}"  # noqa: S608
 _READ = """
     SELECT data FROM blob_chunks WHERE blob_id = ? AND tenant = ? AND position >= ? AND position <= ?
     ORDER BY position"""
 
+# Responses have a run of their own, so that columns are named with their tables.
 _GONE = """
-    (scope IN ('agent', 'run') AND NOT EXISTS (SELECT 1 FROM responses WHERE responses.id = run_id))
-    OR (scope = 'conversation' AND NOT EXISTS (SELECT 1 FROM conversations WHERE conversations.id = scope_id)
-    AND NOT EXISTS (SELECT 1 FROM responses WHERE responses.id = scope_id))"""
+    (scope IN ('agent', 'run') AND NOT EXISTS (SELECT 1 FROM responses WHERE responses.id = variable_versions.run_id))
+    OR (scope = 'conversation'
+    AND NOT EXISTS (SELECT 1 FROM conversations WHERE conversations.id = variable_versions.scope_id)
+    AND NOT EXISTS (SELECT 1 FROM responses WHERE responses.id = variable_versions.scope_id))"""
 _LEFT_OVER = f"""
     SELECT id, tenant, blob_id FROM variable_versions
     WHERE id > ? AND (expires_at <= ? OR (created_at < ? AND ({_GONE}))) ORDER BY id LIMIT ?"""  # noqa: S608
