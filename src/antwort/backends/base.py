@@ -126,7 +126,10 @@ class TurnSink(Protocol):
         """Take why the model stopped: `stop`, `length`, `tool_calls`, `content_filter`."""
 
     async def flush(self) -> None:
-        """Pass on what was taken since the last flush. It waits while the client does not read: the backpressure."""
+        """Pass on what was taken since the last flush. It waits while the client does not read: the backpressure.
+
+        What a turn ends with is passed on by whoever has asked.
+        """
 
 
 @dataclass(frozen=True, slots=True)

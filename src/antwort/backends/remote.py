@@ -202,8 +202,7 @@ class RemoteBackend(ABC):
         whole = await reply.read(self.limits.event_bytes)
         self.limits.check_values(whole)
         turn.take_whole(whole)
-        turn.end()
-        await sink.flush()
+        turn.end()  # whoever has asked sends what is left, with what it says to it
 
     async def _stream(self, reply: Reply, sink: TurnSink) -> None:
         turn = self.reader(sink)
@@ -229,8 +228,7 @@ class RemoteBackend(ABC):
             await flush()
         if not turn.done:
             await _take_slices(turn, events.end(), flush)
-        turn.end()
-        await flush()
+        turn.end()  # whoever has asked sends what is left, with what it says to it
         await _part(reply)
 
     async def _refusal(self, reply: Reply, model: str) -> APIError:

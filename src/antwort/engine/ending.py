@@ -19,6 +19,8 @@ logger = logging.getLogger(__name__)
 class Ending:
     """Ends one response. It is stored before it is told: whoever hears of it can fetch it.
 
+    What is told last of a response in the foreground is sent by whoever has made its sink, with the end of the stream.
+
     `close` closes the items that are being written and takes them into the journal, since only whoever writes them
     knows them: no item of a response that is over is in progress. Calls that are under way are interrupted here.
     """
@@ -85,7 +87,8 @@ class Ending:
             self._tell_end(status)
             raise
         self._tell_end(status)
-        await self._emitter.flush()
+        if self._response.background or status == "failed":  # else whoever ends the stream sends it with the end mark
+            await self._emitter.flush()
 
     def _tell_end(self, status: str) -> None:
         self._metrics.count_response(status)

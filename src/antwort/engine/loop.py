@@ -205,7 +205,9 @@ class Loop:
             self._totals.usage.add(emitter.turn_usage)
             self._last_used = emitter.turn_usage.total_tokens
         self._note_output()
-        if not self.response.background:  # its items are stored before they are told, together with what follows
+        # What the turn has said leaves before anything takes time; else together with the end. Items of background
+        # responses are stored before they are told, together with what follows.
+        if (calls or self.plan.stored) and not self.response.background:
             await emitter.flush()
         if cut:
             return "max_output_tokens" if emitter.finish_reason == "length" else "content_filter"

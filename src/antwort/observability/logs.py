@@ -22,11 +22,20 @@ LEVELS = ("debug", "info", "warning", "error", "critical")
 
 FIELDS = "antwort_fields"
 """The key of `extra` whose mapping is spread over the line, for names that `logging` keeps for itself."""
+CLEAN_FIELDS = "antwort_clean_fields"
+"""The same for what is JSON already, and has no secrets."""
 
 _LOGGERS = ("antwort", "uvicorn.error", "asyncio")
 
 # uvicorn adds the message a second time, coloured.
-_STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName", "color_message", FIELDS}
+_STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {
+    "message",
+    "asctime",
+    "taskName",
+    "color_message",
+    FIELDS,
+    CLEAN_FIELDS,
+}
 
 _CONTROLS = {
     code: f"\\x{code:02x}" for code in (*range(0x20), *range(0x7F, 0xA0)) if chr(code) != "\t"
@@ -103,7 +112,8 @@ class _Formatter(logging.Formatter):
         found: dict[str, object] = {**self._process, **log_context()}
         found |= {name: value for name, value in vars(record).items() if name not in _STANDARD}
         found |= getattr(record, FIELDS, {})
-        return {name: self.redactor.field(name, value) for name, value in found.items()}
+        clean: dict[str, JSONValue] = getattr(record, CLEAN_FIELDS, {})
+        return {name: self.redactor.field(name, value) for name, value in found.items() if name not in clean} | clean
 
     def trace(self, record: logging.LogRecord) -> str:
         parts = []
