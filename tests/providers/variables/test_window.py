@@ -13,7 +13,7 @@ from antwort.backends import ModelRequest
 from antwort.config import Config
 from antwort.run_services import Place
 from antwort.storage import ConversationRecord
-from antwort.testing import ScriptedBackend, Turn, call, turn
+from antwort.testing import ScriptedBackend, Turn, call, matching, turn
 
 MEGABYTES = 100 if os.environ.get("ANTWORT_TEST_FULL") else 10
 FUNCTIONS = ["store_set", "store_get", "store_ref", "store_list", "store_summarize"]
@@ -91,3 +91,24 @@ async def test_without_the_functions_results_come_whole(tmp_path: Path) -> None:
         async with Antwort(Config(data_dir=tmp_path), backend=model, functions=[dump]) as app:
             await app.run("Dump it.")
         assert last_output(model.requests[1]).count("a line") == 10_000
+
+
+async def test_a_model_summarizes_when_it_is_asked_to(tmp_path: Path) -> None:
+    steps: list[Turn | str] = [
+        turn(calls=[call("store_summarize", key="big", length=300, with_model=True)]),
+        turn("Hay, with needles.", expect=matching(text="at byte 0 of", without_tools=["store_get"])),
+        turn(calls=[call("store_summarize", key="big", length=300, with_model=True)]),  # it is remembered
+        turn(calls=[call("store_summarize", key="big", length=400, with_model=True)]),
+        turn("More hay, with needles.", expect=matching(text="at byte 0 of")),
+        "Done.",
+    ]
+    with ScriptedBackend(steps) as model:
+        async with Antwort(Config(data_dir=tmp_path), backend=model) as app:
+            await app.values.write(Place("default"), "big", lines(1), kind="text")
+            await app.run("What is in 'big'?", tools=TOOLS[:5])
+        outputs = [json.loads(last_output(model.requests[number]))["summary"] for number in (2, 3, 5)]
+        assert outputs == ["Hay, with needles.", "Hay, with needles.", "More hay, with needles."]
+        told = [str(model.requests[number].instructions) for number in (1, 4)]
+        assert "at most 300 characters" in told[0]
+        assert "at most 400 characters" in told[1]
+        assert size_of(model.requests[1]) < 60_000

@@ -16,6 +16,7 @@ from antwort.provider import (
     LargeWork,
     Variable,
     VariableScope,
+    fenced,
     function,
 )
 from antwort.providers.variables.json_path import JsonScanner, parse_path, read_string
@@ -29,12 +30,14 @@ from antwort.providers.variables.reading import (
 )
 from antwort.providers.variables.routes import VariableRoutes
 from antwort.providers.variables.settings import VariablesSettings
-from antwort.providers.variables.summary import summarized
+from antwort.providers.variables.summary import instructions, sampled, summarized
 
 _SUMMARIES = 200
 """Summaries that are remembered."""
 _LISTED = 50
 _LONGEST_CHARACTER = 4
+_MODEL_PATIENCE = 300.0
+"""Seconds that a summary may take."""
 
 
 def _name(key: Any) -> Any:
@@ -64,7 +67,7 @@ class Variables(VariableRoutes):
 
     def __init__(self, settings: VariablesSettings | None = None) -> None:
         super().__init__(settings)
-        self._summaries: OrderedDict[tuple[str, int], Mapping[str, Any]] = OrderedDict()
+        self._summaries: OrderedDict[tuple[str, int, bool], Mapping[str, Any]] = OrderedDict()
         for part in ("start", "offset", "lines", "grep", "json_path"):
             self.reads.labels(part)  # so that each shows from the beginning
 
@@ -147,22 +150,36 @@ class Variables(VariableRoutes):
             shown.append(f"… and more, after={found[_LISTED - 1].id}")
         return "\n".join(shown)
 
-    @function(references=True, spill=False, idempotent=True)
+    @function(references=True, spill=False, idempotent=True, attach=True, timeout=_MODEL_PATIENCE)
     async def store_summarize(
         self,
         ctx: Context,
         key: Key,
-        length: Annotated[int, Field(ge=100, le=10_000, description="Bytes of the value to show.")] = 1000,
+        length: Annotated[int, Field(ge=100, le=10_000, description="Characters of the summary.")] = 1000,
+        with_model: Annotated[bool, Field(description="In words, by a model: slower.")] = False,
     ) -> Mapping[str, Any]:
-        """Get a summary of a variable: its size, structure, head and tail."""
+        """Get a summary of a variable: its size, structure, head and tail, or what a model says of it."""
         variable = await ctx.variables.find(key)
-        known = (variable.id, length)
+        known = (variable.id, length, with_model)
         if known not in self._summaries:
-            self._summaries[known] = await summarized(ctx.variables, variable, length, self._work)
+            summarize = self._in_words if with_model else self._plainly
+            self._summaries[known] = await summarize(ctx, variable, length)
             if len(self._summaries) > _SUMMARIES:
                 self._summaries.popitem(last=False)
         self._summaries.move_to_end(known)
         return self._summaries[known]
+
+    async def _plainly(self, ctx: Context, variable: Variable, length: int) -> Mapping[str, Any]:
+        return await summarized(ctx.variables, variable, length, self._work)
+
+    async def _in_words(self, ctx: Context, variable: Variable, length: int) -> Mapping[str, Any]:
+        if variable.kind == "bytes":
+            raise FunctionError(f"'{variable.key}' is binary: a model cannot read it.")
+        shown = await sampled(ctx.variables, variable, self.settings.max_summarized)
+        answer = await ctx.call_model(fenced(shown, "a variable"), instructions=instructions(length))
+        if not answer.is_answer:
+            raise FunctionError(f"The model gave no summary: {answer.reason or answer.status}. Try it without a model.")
+        return {"key": variable.key, "kind": variable.kind, "size": variable.size, "summary": answer.text[: 2 * length]}
 
     # --- parts -------------------------------------------------------------------------------------------------------
 

@@ -83,15 +83,12 @@ class LineScanner:
 
     def feed(self, chunk: bytes) -> bool:
         """Take the next piece."""
-        start = 0
+        start, missing = 0, self._first - self.line
+        if missing > 0 and (count := chunk.count(b"\n")) < missing:
+            self.line += count
+            return True
         while self.line < self._first:
-            end = chunk.find(b"\n", start)
-            if end < 0:
-                return True
-            self.line, start = self.line + 1, end + 1
-            if self._first - self.line > 100 and (skipped := chunk.count(b"\n", start)) < self._first - self.line:
-                self.line += skipped
-                return True
+            self.line, start = self.line + 1, chunk.index(b"\n", start) + 1
         if self._last is None:
             self._kept += chunk[start : start + self._most + 1 - len(self._kept)]
             return not self.is_cut
@@ -131,6 +128,8 @@ class GrepScanner:
 
     def __init__(self, pattern: str, most: int) -> None:
         self._matches = matcher(pattern)
+        # Whatever matches a line matches the lines together, unless it is about the ends of the text.
+        self._matches_lines = None if re.search(r"\\[Az]|\(\?[a-z]*-", pattern) else matcher(f"(?m){pattern}")
         self._most = most
         self._rest = b""
         self._line = 1
@@ -139,10 +138,15 @@ class GrepScanner:
 
     def feed(self, chunk: bytes) -> bool:
         """Take the next piece."""
-        *lines, rest = (self._rest + chunk).split(b"\n")
-        for line in lines:
-            self._look_at(line)
-            self._line += 1
+        data = self._rest + chunk
+        end = data.rfind(b"\n") + 1
+        lines, rest = data[:end], data[end:]
+        if self._may_match(lines):
+            for line in lines.split(b"\n")[:-1]:
+                self._look_at(line)
+                self._line += 1
+        else:
+            self._line += lines.count(b"\n")
         if len(rest) > 64 * _PIECE:  # a line without end is looked at as it comes
             self._look_at(rest[:-_OVERLAP])
             rest = rest[-_OVERLAP:]
@@ -153,6 +157,12 @@ class GrepScanner:
         """Look at the last line."""
         if self._rest:
             self._look_at(self._rest)
+
+    def _may_match(self, lines: bytes) -> bool:
+        """Tell whether one of many lines may match: most often none does, and that is known at once."""
+        if self._matches_lines is None or b"\r" in lines:
+            return True
+        return self._matches_lines(lines.decode(errors="replace"))
 
     def _look_at(self, line: bytes) -> None:
         start = 0

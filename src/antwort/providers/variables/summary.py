@@ -10,6 +10,8 @@ from antwort.providers.variables.json_path import JsonScanner
 from antwort.providers.variables.reading import LineCounter, scan, text_of
 
 _SHOWN_NAMES = 30
+_SAMPLES = 10
+"""Parts of a value that is too large to be read."""
 
 
 async def summarized(variables: VariableView, variable: Variable, length: int, work: LargeWork) -> Mapping[str, Any]:
@@ -25,12 +27,36 @@ async def summarized(variables: VariableView, variable: Variable, length: int, w
         await scan(variables.read(variable), counter, work)
         summary["lines"] = counter.lines
     split = variable.size if variable.size <= length else length * 2 // 3
-    head = b"".join([chunk async for chunk in variables.read(variable, 0, split)])
-    summary["head"] = text_of(head, from_start=True, to_end=split >= variable.size)
+    summary["head"] = await _read(variables, variable, 0, split)
     if split < variable.size:
-        tail = b"".join([chunk async for chunk in variables.read(variable, variable.size - (length - split))])
-        summary["tail"] = text_of(tail, from_start=False, to_end=True)
+        summary["tail"] = await _read(variables, variable, variable.size - (length - split), length)
     return summary
+
+
+def instructions(length: int) -> str:
+    """Return what a model is told that summarizes a value."""
+    return (
+        f"Summarize the text in at most {length} characters, for somebody who cannot see it: what it is, how it is "
+        "organized, what matters in it. Say nothing that does not stand there."
+    )
+
+
+async def sampled(variables: VariableView, variable: Variable, most: int) -> str:
+    """Return a text or, of one with more than `most` bytes, parts from all over it with their positions."""
+    if variable.size <= most:
+        return await _read(variables, variable, 0, variable.size)
+    size, step = most // _SAMPLES, (variable.size - most // _SAMPLES) // (_SAMPLES - 1)
+    starts = [number * step for number in range(_SAMPLES)]
+    parts = [
+        f"[at byte {start:,} of {variable.size:,}]\n{await _read(variables, variable, start, size)}" for start in starts
+    ]
+    return "\n\n".join(parts)
+
+
+async def _read(variables: VariableView, variable: Variable, start: int, size: int) -> str:
+    end = min(start + size, variable.size)
+    data = b"".join([chunk async for chunk in variables.read(variable, start, end)])
+    return text_of(data, from_start=start == 0, to_end=end == variable.size)
 
 
 async def _structure(variables: VariableView, variable: Variable, work: LargeWork) -> str:

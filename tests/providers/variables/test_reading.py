@@ -1,0 +1,121 @@
+"""Scanners find in a stream what they would find in the whole, however it is cut into pieces."""
+
+import json
+import re
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from antwort.errors import FunctionError
+from antwort.providers.variables.json_path import JsonScanner, parse_path
+from antwort.providers.variables.reading import GrepScanner, LineScanner, Scanner, text_of, whole_characters
+
+values = st.recursive(
+    st.none() | st.booleans() | st.integers(-1000, 1000) | st.text('a"\\ü{}[],: \n', max_size=6),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.sampled_from(["a", "b", "ü c", "]"]), inner),
+    max_leaves=20,
+)
+texts = st.lists(st.text("ab ü\r", max_size=8), max_size=12).map("\n".join)
+sizes = st.integers(1, 12)
+
+
+def feed(scanner: Scanner, data: bytes, size: int) -> None:
+    for start in range(0, len(data), size):
+        if not scanner.feed(data[start : start + size]):
+            return
+    scanner.end()
+
+
+def leaves(value: Any, path: str = "$") -> list[tuple[str, Any]]:
+    found = [(path, value)]
+    if isinstance(value, dict):
+        for name, part in value.items():
+            found += leaves(part, f"{path}['{name}']")
+    elif isinstance(value, list):
+        for position, part in enumerate(value):
+            found += leaves(part, f"{path}[{position}]")
+    return found
+
+
+@given(value=values, size=sizes, ascii_only=st.booleans(), indent=st.sampled_from([None, 1]))
+@settings(max_examples=150, deadline=None)
+def test_every_part_of_a_document_is_found_by_its_path(
+    value: Any, size: int, ascii_only: bool, indent: int | None
+) -> None:
+    document = json.dumps(value, ensure_ascii=ascii_only, indent=indent).encode()
+    for path, part in leaves(value)[:20]:
+        scanner = JsonScanner(parse_path(path), 100_000)
+        feed(scanner, document, size)
+        assert [json.loads(found) for found in scanner.found] == [part], path
+    every = JsonScanner(parse_path("$.*"), 100_000)
+    feed(every, document, size)
+    parts = list(value.values()) if isinstance(value, dict) else value if isinstance(value, list) else []
+    assert [json.loads(found) for found in every.found] == parts
+    assert every.children == len(parts)
+
+
+@given(garbage=st.binary(max_size=60) | st.text('[{"a\\:,}]', max_size=40).map(str.encode), size=sizes)
+@settings(max_examples=150, deadline=None)
+def test_what_is_no_json_does_no_harm(garbage: bytes, size: int) -> None:
+    for path in ("$", "$.a", "$[0][1]", "$.*"):
+        feed(JsonScanner(parse_path(path), 10), garbage, size)
+
+
+def test_deep_documents_are_passed_over() -> None:
+    deep = b"[" * 5000 + b"]" * 5000
+    scanner = JsonScanner(parse_path("$.last"), 100)
+    feed(scanner, b'{"first":' + deep + b',"last":1}', 1000)
+    assert scanner.found == [b"1"]
+
+
+def test_what_fits_is_cut_where_it_is_too_long() -> None:
+    scanner = JsonScanner(parse_path("$[*]"), 10)
+    feed(scanner, json.dumps(["aaaa", "bbbb", "cccc"]).encode(), 3)
+    assert scanner.is_cut
+    assert sum(map(len, scanner.found)) == 10
+
+
+@given(text=texts, size=sizes, first=st.integers(1, 14), count=st.integers(0, 14))
+@settings(max_examples=150, deadline=None)
+def test_lines_are_those_of_the_text(text: str, size: int, first: int, count: int) -> None:
+    scanner = LineScanner(first, first + count, 10_000)
+    feed(scanner, text.encode(), size)
+    expected = text.split("\n")[first - 1 : first + count]
+    assert scanner.text() == "\n".join(expected).removesuffix("\n")
+    rest = LineScanner(first, None, 10_000)
+    feed(rest, text.encode(), size)
+    assert rest.text() == "\n".join(text.split("\n")[first - 1 :]).removesuffix("\n")
+
+
+@given(text=texts, size=sizes, pattern=st.sampled_from(["a", "^a", "b$", r"\Ab", "ü", "^$", "a.b", r"b\s*a", "[^a]b"]))
+@settings(max_examples=200, deadline=None)
+def test_grep_finds_the_lines_that_match(text: str, size: int, pattern: str) -> None:
+    scanner = GrepScanner(pattern, 10_000)
+    feed(scanner, text.encode(), size)
+    lines = text.removesuffix("\n").split("\n") if text else []
+    expected = [
+        f"{number}: {line.removesuffix(chr(13))}"
+        for number, line in enumerate(lines, 1)
+        if re.search(pattern, line.removesuffix("\r")) is not None
+    ]
+    assert scanner.shown == expected
+    assert scanner.count == len(expected)
+
+
+@given(text=st.text("aü€😀", min_size=1, max_size=20), start=st.integers(0, 80), size=st.integers(4, 40))
+def test_parts_of_a_text_have_no_halves_of_characters(text: str, start: int, size: int) -> None:
+    data = text.encode()
+    part = data[start : start + size]
+    shown = text_of(part, from_start=start == 0, to_end=start + size >= len(data))
+    assert shown in text
+    lead, kept = whole_characters(part, from_start=start == 0, to_end=start + size >= len(data))
+    assert len(part) - len(kept) <= 6
+    assert lead <= 3
+
+
+@pytest.mark.parametrize("path", ["$..a", "$[", "$[-1]", "$.a b", "$[1:2:3]"])
+def test_a_path_that_cannot_be_read_is_told(path: str) -> None:
+    with pytest.raises(FunctionError, match="cannot be read at"):
+        parse_path(path)
