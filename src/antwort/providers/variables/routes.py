@@ -8,6 +8,7 @@ from starlette.responses import StreamingResponse
 from antwort.provider import (
     BadRequestError,
     Context,
+    Example,
     Field,
     NotFoundError,
     PayloadTooLargeError,
@@ -24,7 +25,7 @@ from antwort.provider import (
     route,
 )
 from antwort.providers.variables.settings import VariablesSettings
-from antwort.providers.variables.wire import DeletedVariable, VariableList, VariableObject
+from antwort.providers.variables.wire import EXAMPLE, DeletedVariable, VariableList, VariableObject
 
 _ONE = "/v1/variables/{variable_id}"
 _READ, _WRITE = "variables:read", "variables:write"
@@ -34,6 +35,14 @@ _MEDIA_TYPES: dict[ValueKind, str] = {
     "json": "application/json",
     "bytes": "application/octet-stream",
 }
+
+_PATH = {"variable_id": EXAMPLE.id}
+_SHOWN = Example(EXAMPLE.model_dump(), parameters=_PATH)
+_DELETED = Example(DeletedVariable(id=EXAMPLE.id).model_dump(), parameters=_PATH)
+_LIST = Example(
+    VariableList(data=[EXAMPLE], first_id=EXAMPLE.id, last_id=EXAMPLE.id, has_more=False).model_dump(),
+    parameters={"scope": "tenant"},
+)
 
 Key = Annotated[str, Field(min_length=1, max_length=256, description="The key.")]
 Filter = Annotated[str | None, Field(description="Only those with this value.")]
@@ -50,7 +59,7 @@ class VariableRoutes(Provider[VariablesSettings]):
             raise ServiceUnavailableError("There are no variables here: the app does not run.")
         return values
 
-    @route("GET", "/v1/variables", scope=_READ)
+    @route("GET", "/v1/variables", scope=_READ, examples=[_LIST])
     async def list_variables(
         self,
         ctx: Context,
@@ -86,7 +95,14 @@ class VariableRoutes(Provider[VariablesSettings]):
             has_more=len(found) > limit,
         )
 
-    @route("PUT", "/v1/variables", scope=_WRITE, streams_body=True, errors=[PayloadTooLargeError, RateLimitError])
+    @route(
+        "PUT",
+        "/v1/variables",
+        scope=_WRITE,
+        streams_body=True,
+        errors=[PayloadTooLargeError, RateLimitError],
+        examples=[Example(EXAMPLE.model_dump(), parameters={"key": EXAMPLE.key})],
+    )
     async def put_variable(
         self,
         ctx: Context,
@@ -115,12 +131,19 @@ class VariableRoutes(Provider[VariablesSettings]):
         made = await self.values.write(place, key, request.stream(), kind=kind, expires_in=expires_in)
         return VariableObject.of(made)
 
-    @route("GET", _ONE, scope=_READ)
+    @route("GET", _ONE, scope=_READ, examples=[_SHOWN])
     async def retrieve_variable(self, ctx: Context, variable_id: str) -> VariableObject:
         """Return a version, without its value."""
         return VariableObject.of(await self._variable(ctx, variable_id))
 
-    @route("GET", f"{_ONE}/content", scope=_READ, media_type="application/octet-stream")
+    @route(
+        "GET",
+        f"{_ONE}/content",
+        scope=_READ,
+        media_type="application/octet-stream",
+        returns={"type": "string", "format": "binary"},
+        examples=[Example("Roses are red.", parameters=_PATH)],
+    )
     async def retrieve_variable_content(self, ctx: Context, request: Request, variable_id: str) -> Response:
         """Return the value of a version, or the range of bytes that the header `Range` asks for."""
         variable = await self._variable(ctx, variable_id)
@@ -139,7 +162,9 @@ class VariableRoutes(Provider[VariablesSettings]):
         chunks = self.values.read(variable, start, end)
         return StreamingResponse(chunks, 206 if is_part else 200, headers, media_type=_MEDIA_TYPES[variable.kind])
 
-    @route("DELETE", _ONE, scope=_WRITE)
+    @route(
+        "DELETE", _ONE, scope=_WRITE, examples=[Example(DeletedVariable(id=EXAMPLE.id).model_dump(), parameters=_PATH)]
+    )
     async def delete_variable(
         self,
         ctx: Context,

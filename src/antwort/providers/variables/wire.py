@@ -55,3 +55,18 @@ class DeletedVariable(BaseModel):
     id: str
     object: Literal["variable.deleted"] = "variable.deleted"
     deleted: bool = True
+
+
+EXAMPLE = VariableObject(
+    id="var_06605e4930c1c9c171839f13668e83fe7ffbfa4fd4cef749",
+    key="poem",
+    scope="tenant",
+    scope_id="",
+    version=1,
+    kind="text",
+    bytes=14,
+    run_id=None,
+    conversation_id=None,
+    created_at=1_794_000_000,
+    expires_at=None,
+)
