@@ -61,7 +61,7 @@ class ServerCall:
     @property
     def face(self) -> Hosted | None:
         """How the function shows itself to clients, if it does."""
-        return self.target.spec.hosted if self.target is not None and self.target.spec is not None else None
+        return None if self.target is None else self.target.face
 
     @property
     def is_idempotent(self) -> bool:
@@ -169,7 +169,11 @@ class Dispatch:
         for call in group:
             self._end(call, result, leader.sources.noted())
             self._keep()
-            await self._journal.save_at(call.position)
+            if call.face is not None and call.face.output_item is not None:  # there is an entry more
+                self._journal.change(call.position)
+                await self._journal.save()
+            else:
+                await self._journal.save_at(call.position)
         await self._emitter.flush()
 
     async def _run(self, call: ServerCall) -> ToolResult:
@@ -206,11 +210,13 @@ class Dispatch:
             "arguments": call.arguments,
             "turn": self._totals.turns,  # calls of one turn are parallel
         }
-        face = target.spec.hosted if target is not None and target.spec is not None and refusal is None else None
+        face = target.face if target is not None and refusal is None else None
         if face is not None and face.item is not None:
             visible = True
             prefix = "".join(word[:1] for word in face.item.split("_") if word != "call")
             fields = _described(call.name, call.arguments, face)
+            if face.output_item is not None:
+                fields = {"call_id": call.call_id, "arguments": call.arguments, **fields}
             item: JSON = {"id": new_id(prefix), "type": face.item, "status": "in_progress", **fields}
         else:
             # One that waits is shown when it does, so that a client can answer it.
@@ -300,9 +306,21 @@ class Dispatch:
                 item.update(_found(call.name, face, result, self._plan.include))
             item["status"] = "failed" if result.is_error else "completed"
         if call.output_index >= 0:
-            if item["type"] != _OWN and not result.is_error:
+            if face is not None and face.output_item is None and not result.is_error:
                 self._emitter.phase(call.output_index, str(item["type"]), "completed")
             self._emitter.done(call.output_index)
+            if face is not None and face.output_item is not None:
+                self._show_output(call, face, result)
+
+    def _show_output(self, call: ServerCall, face: Hosted, result: ToolResult) -> None:
+        """Show the result of a call as an item of its own, which the model has read already."""
+        part: JSON = {"type": "output_text", "text": result.output, "annotations": [], "logprobs": []}
+        fields = _described(call.name, call.arguments, face)
+        item: JSON = {"id": new_id("item"), "type": face.output_item, "status": "completed"}
+        item.update(call_id=call.call_id, output=[part])
+        item.update((name, value) for name, value in fields.items() if name not in item and name != "arguments")
+        self._emitter.done(self._emitter.add(item))
+        self._journal.note(JournalEntry("output", item, call={"commentary": True}))
 
     def _wait(self, call: ServerCall, suspension: Suspension) -> None:
         """Note what a call waits for. A question is shown as a call that the client can answer."""

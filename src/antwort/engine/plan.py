@@ -4,6 +4,7 @@ import time
 from collections.abc import Mapping, Sequence
 
 import msgspec
+from msgspec.structs import replace
 
 from antwort.agents import AgentTask
 from antwort.backends import ModelRouter
@@ -40,7 +41,7 @@ from antwort.storage.base import JournalEntry, ResponseRecord
 from antwort.storage.sql.store import Store
 from antwort.types import JSON
 from antwort.wire.ids import new_id
-from antwort.wire.requests import CreateResponse
+from antwort.wire.requests import CreateResponse, implied_tools
 from antwort.wire.responses import ResponseObject, Usage
 
 
@@ -156,6 +157,7 @@ def child_request(work: ChildWork, previous: str | None) -> CreateResponse:
         max_output_tokens=task.max_output_tokens,
         previous_response_id=previous,
         truncation=parent.create.truncation,
+        multi_agent=parent.create.multi_agent,
         user=parent.create.user,
         safety_identifier=parent.create.safety_identifier,
         service_tier=parent.create.service_tier,
@@ -219,7 +221,7 @@ class Planner:
         entries = await resolve_references(items, self._store, ctx)
         if isinstance(history, History):
             first = decision.ctx.with_(conversation_id=history.ids[0])
-            decision = await self._continuing(msgspec.structs.replace(decision, ctx=first), entries)
+            decision = await self._continuing(replace(decision, ctx=first), entries)
         large = large or _count(history) + len(entries) >= MANY
         if history or not isinstance(create.input, str):  # a text names no URLs to fetch, and no sources
             await self._check_links(create, entries, history, large=large)
@@ -258,7 +260,7 @@ class Planner:
             return decision
         record = await self._store.get(ctx.tenant, previous)
         run_id = previous if record is None or record.run_id is None else record.run_id
-        decision = msgspec.structs.replace(decision, ctx=ctx.with_(run_id=run_id, agent_id=run_id))
+        decision = replace(decision, ctx=ctx.with_(run_id=run_id, agent_id=run_id))
         await self._count_spent(decision, run_id)
         return decision
 
@@ -358,16 +360,21 @@ class Planner:
         response = new_response(create, profile, response_id)
         if name is not None:
             response.agent = name
-        ctx = self._root(ctx, name, response) if work is None else work.context(name, response.id)
+        ctx = self._root(ctx, name, response, create) if work is None else work.context(name, response.id)
         wanted: Sequence[str] | None = profile.functions
         if work is not None and work.task.functions is not None:
             wanted = work.permitted(work.task.functions)
         if work is not None and work.task.only_answers:
             toolset = Toolset()
         else:
-            toolset = self._toolsets.build(create.tools or (), ctx, wanted, waits=response.background)
+            implied = implied_tools(create)
+            tools = [*(create.tools or ()), *implied] if implied else create.tools or ()
+            toolset = self._toolsets.build(tools, ctx, wanted, waits=response.background)
         choice = read_choice(create.tool_choice, toolset)
         response.tools, response.tool_choice = [*toolset.echo], choice.echo
+        if create.multi_agent is not None:  # what it implies was not named as a tool
+            types = {tool["type"] for tool in implied_tools(create)}
+            response.tools = [tool for tool in toolset.echo if tool["type"] not in types]
         return Decision(
             create=create,
             ctx=ctx,
@@ -385,8 +392,10 @@ class Planner:
             parent=None if work is None else work.lineage,
         )
 
-    def _root(self, ctx: Context, name: str | None, response: ResponseObject) -> Context:
+    def _root(self, ctx: Context, name: str | None, response: ResponseObject, create: CreateResponse) -> Context:
         """Return the context of a root agent that begins a run."""
+        asked = None if create.multi_agent is None else create.multi_agent.max_concurrent_subagents
+        most = None if asked is None else min(asked, self._limits.in_flight)
         deadline = None if self._settings.deadline is None else time.monotonic() + self._settings.deadline
         return ctx.with_(
             response_id=response.id,
@@ -395,7 +404,7 @@ class Planner:
             conversation_id=response.id if response.conversation is None else response.conversation["id"],
             agent=Agent(name or "root", can_spawn=self._limits.depth > 0),
             deadline=ctx.deadline or deadline,
-            budget=Budget(self._limits, self._prices),
+            budget=Budget(self._limits if most is None else replace(self._limits, in_flight=most), self._prices),
         )
 
     def _profile(self, create: CreateResponse) -> tuple[str | None, AgentConfig]:

@@ -47,6 +47,14 @@ class Target(msgspec.Struct, frozen=True):
         return self.executor is None
 
     @property
+    def face(self) -> Hosted | None:
+        """How the function shows itself to clients, if it does."""
+        face = None if self.spec is None else self.spec.hosted
+        if face is not None and face.only_named and (self.options or {}).get("type") not in face.types:
+            return None
+        return face
+
+    @property
     def suspends(self) -> bool:
         """Tell whether a call of it waits for somebody."""
         return self.spec is not None and self.spec.suspends

@@ -91,6 +91,10 @@ class Hosted:
     """Reads the tool as a request names it; if it raises a FunctionError or BadRequestError, the request is refused."""
     companions: tuple[str, ...] = ()
     """Functions that are offered with this one when a request names the type, with the same options."""
+    only_named: bool = False
+    """Whether it has this face only for requests that name the type; for others it is a function without one."""
+    output_item: str | None = None
+    """The type of a second item, with the result as text; the first one then shows call id and arguments."""
 
     def __post_init__(self) -> None:
         if not self.types or not _are_texts(self.types):

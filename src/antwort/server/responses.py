@@ -26,7 +26,13 @@ from antwort.web.bodies import read_body, require_json
 from antwort.web.pagination import After, Before, Include, Limit, Order, StartingAfter, Stream, unknown_cursor
 from antwort.web.routes import AsgiRoute, Route
 from antwort.wire.answers import DeletedResponse, InputTokens, ItemList, ResponseList
-from antwort.wire.requests import CompactRequest, CreateResponse, decode_compact, decode_create
+from antwort.wire.requests import (
+    MULTI_AGENT_BETA,
+    CompactRequest,
+    CreateResponse,
+    decode_compact,
+    decode_create,
+)
 from antwort.wire.responses import CompactedResponse, ResponseObject
 
 T = TypeVar("T")
@@ -138,6 +144,8 @@ class ResponseEndpoints:
         require_json(scope)
         create = await self._read_request(decode_create, receive)
         ctx: Context = scope[CONTEXT]
+        if create.multi_agent is not None:
+            check_beta(scope)
         plan = await self._engine.plan(create, ctx, show_calls=wants_calls(scope))
         limits = self._runs.limits
         if limits.counts_bytes and (plan.stored or plan.conversation is not None):
@@ -285,6 +293,14 @@ def _replayed(response: JSON, after: int) -> bytes:
     frames: list[bytes] = []
     replay_response(response, Events(lambda kind, data: frames.append(frame(kind, data))))
     return b"".join([*frames[after + 1 :], DONE])
+
+
+def check_beta(scope: Scope) -> None:
+    """Raise BadRequestError unless the header of the beta comes with its parameter."""
+    given = [value for name, value in scope["headers"] if name == b"openai-beta"]
+    if not any(MULTI_AGENT_BETA.encode() in value for value in given):
+        message = f"'multi_agent' needs the header 'openai-beta: {MULTI_AGENT_BETA}'."
+        raise BadRequestError(message, param="multi_agent", code="missing_beta")
 
 
 def wants_calls(scope: Scope) -> bool:

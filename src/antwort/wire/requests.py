@@ -57,6 +57,17 @@ class ContextManagement(Struct, kw_only=True, forbid_unknown_fields=True):
     ] = None
 
 
+MULTI_AGENT_BETA = "responses_multi_agent=v1"
+"""What the header `openai-beta` has in requests with `multi_agent`."""
+
+
+class MultiAgent(Struct, forbid_unknown_fields=True):
+    """Whether the model may start sub-agents, shown as the items of OpenAI's beta."""
+
+    enabled: bool
+    max_concurrent_subagents: Annotated[int, Meta(ge=1)] | None = None
+
+
 class CreateResponse(Struct, kw_only=True, forbid_unknown_fields=True):
     """A request for a response. Items, tools and tool choices stay JSON here; the engine reads them by type."""
 
@@ -140,11 +151,21 @@ class CreateResponse(Struct, kw_only=True, forbid_unknown_fields=True):
     context_management: Annotated[
         list[ContextManagement] | None, Meta(description="When the window is compacted by itself.")
     ] = None
+    multi_agent: Annotated[
+        MultiAgent | None,
+        Meta(description="Sub-agents as in OpenAI's beta; needs the header `openai-beta: responses_multi_agent=v1`."),
+    ] = None
     # Known, and refused by name where they would change what the request means.
     prompt: Annotated[JSON | None, _REFUSED] = None
     moderation: Annotated[JSON | None, _REFUSED] = None
     access_programs: Annotated[Any, _IGNORED] = None
     image: Annotated[JSON | None, _REFUSED] = None
+
+
+def implied_tools(create: CreateResponse) -> list[JSON]:
+    """Return the tools that a request asks for by parameters of their own."""
+    asked = create.multi_agent is not None and create.multi_agent.enabled
+    return [{"type": "multi_agent"}] if asked else []
 
 
 class CompactRequest(Struct, kw_only=True, forbid_unknown_fields=True):

@@ -20,6 +20,8 @@ _CONTRACT_ITEMS = {"message", "function_call", "function_call_output", "reasonin
 _CONTRACT_EFFORTS = {None, "none", "low", "medium", "high", "xhigh"}
 _OWN_REASONS = {"max_turns", "budget", "deadline"}
 """Truer ends than the SDK's types know."""
+_BETA_ITEMS = frozenset({"multi_agent_call", "multi_agent_call_output"})
+"""Items that only the types of the SDK's beta know."""
 _STAND_IN = {"id": "msg_0", "type": "message", "role": "assistant", "status": "completed", "content": []}
 _MOST = 4
 
@@ -169,7 +171,8 @@ def _for_openai(event: JSON) -> JSON:
 
 
 def _is_extension(item: JSON) -> bool:
-    return ":" in str(item.get("type"))
+    kind = str(item.get("type"))
+    return ":" in kind or kind in _BETA_ITEMS
 
 
 def _each(value: Any, change: Callable[[JSON], JSON], keep: Callable[[JSON], bool] = lambda _: True) -> Any:
