@@ -30,12 +30,14 @@ from antwort.outbound import Outbound
 from antwort.run_services import RunServices, Values
 from antwort.runs.limits import TenantLimits
 from antwort.runs.local import LocalRuns
+from antwort.runs.questions import RunQuestions
 from antwort.sealing import Sealer, key_of
 from antwort.server import Parts, build_asgi, build_websockets
 from antwort.server.body_limit import BodyBudget
 from antwort.server.readiness import ServerState
 from antwort.server.refusals import Refusals
 from antwort.server.sockets.websocket import WebSockets
+from antwort.storage.base import Questions
 from antwort.storage.forwarding import LimitedRecords
 from antwort.storage.opening import ProviderStorage, open_configured, open_on_demand, open_temporary
 from antwort.storage.retention import Sweeper
@@ -206,7 +208,8 @@ class Antwort:
             limits = TenantLimits(self.config.limits.per_tenant, storage.store.retention)
             self.values = self._new_values(storage.store, limits)
             opened.callback(self.values.close)
-            await self.registry.start(lambda name: self._services(name, kept, limits, self.values))
+            questions = RunQuestions(storage.store.questions)
+            await self.registry.start(lambda name: self._services(name, kept, limits, self.values, questions))
             self.engine = Engine.build(
                 executors=[self.registry, *self._executors],
                 models=self.router,
@@ -218,7 +221,7 @@ class Antwort:
                 sealer=await asyncio.to_thread(self._sealer),
                 check_url=self.outbound.check,
             )
-            self.runs = LocalRuns(self.engine, limits, self._peers)
+            self.runs = LocalRuns(self.engine, limits, self._peers, questions)
             self.registry.bind(RunServices(self.values, self.runs.agents))
             parts = self._parts()
             self._http, self._websockets = build_asgi(parts), build_websockets(parts)
@@ -260,11 +263,12 @@ class Antwort:
         storage: ProviderStorage,
         limits: TenantLimits | None = None,
         values: Values | None = None,
+        questions: Questions | None = None,
     ) -> Services:
         records = storage.records(provider)
         if limits is not None and limits.counts_bytes:
             records = LimitedRecords(records, limits.check_room)
-        return Services(self.outbound, records, storage.folder / provider, values)
+        return Services(self.outbound, records, storage.folder / provider, values, questions)
 
     def _new_values(self, store: Store, limits: TenantLimits) -> StoredValues:
         settings = self.config.limits.per_tenant

@@ -1,17 +1,18 @@
 """Who is calling, on whose behalf, and until when: the argument that every function and route handler may ask for."""
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from itertools import count
 from threading import Lock
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import TYPE_CHECKING, Any, NoReturn, Unpack
 
-from msgspec import Struct, field
+from msgspec import Struct, field, json
 from msgspec.structs import replace
 
 from antwort.errors import FunctionUnavailableError, PermissionDeniedError
 from antwort.http_client import HttpClient, NoHttpClient
 from antwort.scopes import granted
+from antwort.suspension import SuspendedError, Suspension
 
 if TYPE_CHECKING:
     from antwort.agents import AgentOptions, AgentResult, AgentTask, SubAgents
@@ -153,6 +154,10 @@ def _discard(_progress: Progress) -> None:
     """Drop progress nobody listens to."""
 
 
+async def _unheard(_text: str) -> None:
+    """Drop what is said where there is no response."""
+
+
 class Context(Struct, frozen=True):
     """Passed to handlers that declare a parameter of this type; never a global.
 
@@ -176,6 +181,11 @@ class Context(Struct, frozen=True):
     """When the work must be done, on the clock of `time.monotonic()`."""
     emit: Callable[[Progress], None] = _discard
     """Where progress goes."""
+    say: Callable[[str], Awaitable[None]] = _unheard
+    """Says something to the user while the call is under way: a message of the response, told at once and kept.
+
+    The model does not read it.
+    """
     options: Mapping[str, Any] = field(default_factory=dict)
     """The hosted tool as the request named it, with its settings; empty if the request did not name it."""
     sources: Sources = field(default_factory=Sources)
@@ -244,6 +254,16 @@ class Context(Struct, frozen=True):
     async def call_model(self, prompt: str, **options: "Unpack[AgentOptions]") -> "AgentResult":
         """Ask a model once, without functions."""
         return await self.agents.ask(prompt, **options)
+
+    def suspend(self, body: Mapping[str, Any], *, expires_in: float | None = None) -> NoReturn:
+        """Wait for somebody: the call ends here, the run is parked, and the answer is the call's result.
+
+        `body` is what whoever answers is shown: a `question`, and if there are `choices`, a list of texts, only one of
+        them is an answer. After `expires_in` seconds the model goes on with the `default`, if there is one. Only a
+        function with the effect `suspend` may wait.
+        """
+        plain = json.decode(json.encode(body))  # it is stored; what cannot be is the function's mistake
+        raise SuspendedError(Suspension("question", plain, None if expires_in is None else float(expires_in)))
 
     def reaching(self, http: HttpClient | None, services: "RunServices | None" = None) -> "Context":
         """Return a context with a client for the world outside, and services; one that has some already keeps them."""

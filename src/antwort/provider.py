@@ -58,7 +58,7 @@ from antwort.http_client import (
 )
 from antwort.run_services import Place, ValueKind, Values, Variable, VariableScope
 from antwort.run_services import Variables as VariableView
-from antwort.storage import Kept, Page, Records
+from antwort.storage import Kept, Page, Question, Questions, Records
 from antwort.types import JSON
 from antwort.web.routes import Example, Route
 
@@ -102,6 +102,8 @@ __all__ = [
     "Principal",
     "Progress",
     "Provider",
+    "Question",
+    "Questions",
     "RateLimitError",
     "Records",
     "Request",

@@ -120,13 +120,16 @@ def test_own_modules_are_imported_at_the_top() -> None:
 
 
 def reserved_names() -> set[str]:
-    """Return the names of built-in providers, their functions and their tool types: only they may spell them out."""
+    """Return the names of built-in providers, their functions and their tool types: only they may spell them out.
+
+    Words that the protocol has too mean that.
+    """
     names = set()
     for point in importlib.metadata.entry_points(group="antwort.providers"):
         if point.dist is not None and point.dist.name == "antwort":
             marked = {name for name, value in vars(point.load()).items() if is_function(value)}
             names |= {point.name, f"{point.name}_preview", f"{point.name}_call"} | marked
-    return names
+    return names - {"user"}  # the role of a message
 
 
 def named_providers(path: Path, reserved: set[str]) -> Iterator[str]:

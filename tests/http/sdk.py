@@ -124,13 +124,17 @@ def served(
     backend: JSON | None = None,
     functions: Sequence[Any] = (),
     providers: Sequence[Any] = (),
+    section: JSON | None = None,
     **sections: Any,
 ) -> Iterator[Served]:
-    """Serve an app whose model plays a script, in process or over HTTP; lint every answer its clients have read."""
+    """Serve an app whose model plays a script, in process or over HTTP; lint every answer its clients have read.
+
+    `providers` are given in code, `section` are those of the configuration.
+    """
     with ScriptServer(steps) if over_http else ScriptedBackend(steps) as model:
         if isinstance(model, ScriptServer):
             sections["backends"] = {"main": {"url": model.url, "retries": 0, **(backend or {})}}
-        sections.setdefault("providers", {})
+        sections["providers"] = section or {}
         sections.setdefault("storage", {"url": DATABASE.get()})
         app = Antwort(
             Config(data_dir=tmp_path, **sections),

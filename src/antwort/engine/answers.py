@@ -1,5 +1,6 @@
 """What somebody has said to a call that waits."""
 
+from antwort.errors import BadRequestError
 from antwort.functions import ToolResult
 from antwort.storage.base import Question
 from antwort.types import JSON
@@ -33,3 +34,24 @@ class Answer:
             reason = str(self._said.get("reason") or "")
             return ToolResult.error(f"{_DECLINED} {reason}".strip(), "denied")
         return ToolResult(str(self._said.get("text", "")))
+
+
+def checked_answer(question: Question, answer: JSON) -> JSON:
+    """Return an answer that fits the question; BadRequestError if it does not."""
+    if question.kind == "approval":
+        approve, reason = answer.get("approve"), answer.get("reason")
+        if not isinstance(approve, bool):
+            raise BadRequestError(
+                f"The call '{question.call_id}' waits for an approval: say `approve`, true or false.",
+                param="approve",
+                code="invalid_value",
+            )
+        return {"approve": approve, "reason": reason if isinstance(reason, str) else None}
+    text = answer.get("text")
+    if not isinstance(text, str) or not text:
+        raise BadRequestError("Give the answer as `answer`, a text.", param="answer", code="invalid_value")
+    choices = question.body.get("choices")
+    if choices and text not in choices:
+        listed = ", ".join(f"'{choice}'" for choice in choices)
+        raise BadRequestError(f"The answer is to be one of {listed}.", param="answer", code="invalid_value")
+    return {"text": text}

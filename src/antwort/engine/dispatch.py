@@ -13,7 +13,7 @@ import msgspec
 from antwort.context import Source, Sources
 from antwort.engine.answers import Answer
 from antwort.engine.emitter import Emitter, ModelCall
-from antwort.engine.history import INTERRUPTED, WAITING
+from antwort.engine.history import FOR_CLIENTS, INTERRUPTED, QUESTION_ID, WAITING
 from antwort.engine.journal import Journal
 from antwort.engine.plan import Plan
 from antwort.engine.tool_choice import Choice
@@ -31,8 +31,6 @@ _OWN = "antwort:function_call"
 """The item of a call that has none of its own."""
 _OURS = frozenset({"id", "type", "status"})
 """The fields of an item that no function sets."""
-FUNCTION_CALL = "function_call"
-"""The item of a call that the client can answer."""
 _ANSWERED = "(given as the answer)"
 _REPEATS = 3
 """How often the same call of an idempotent function is executed before the model is told to stop."""
@@ -169,8 +167,8 @@ class Dispatch:
         for call in group:
             self._end(call, result, leader.sources.noted())
             self._keep()
-            if call.face is not None and call.face.output_item is not None:  # there is an entry more
-                self._journal.change(call.position)
+            if result.suspension is not None or (call.face is not None and call.face.output_item is not None):
+                self._journal.change(call.position)  # there is an entry more
                 await self._journal.save()
             else:
                 await self._journal.save_at(call.position)
@@ -186,6 +184,7 @@ class Dispatch:
             sources=call.sources,
             origin=self._plan,
             attached=call.attached,
+            say=self._say,
             child_numbers=count(),
             follows_references=self._plan.toolset.follows_references,
         )
@@ -199,6 +198,14 @@ class Dispatch:
             result = ToolResult.error(f"{name} failed.")
         self._progress()
         return result
+
+    async def _say(self, text: str) -> None:
+        """Say something to the user that the model does not read."""
+        self._journal.note(JournalEntry("output", self._emitter.commentary(text), call={FOR_CLIENTS: True}))
+        if self._plan.response.background:
+            self._keep()
+        await self._journal.save()
+        await self._emitter.flush()
 
     def _begin(self, call: ModelCall, choice: Choice) -> ServerCall:
         """Decide whether a call is executed, make its item, tell its phases, and take it into the journal."""
@@ -296,8 +303,6 @@ class Dispatch:
             record["output"], record["answer"] = _ANSWERED, result.output
         if noted:
             record["sources"] = msgspec.to_builtins(noted, str_keys=True)
-        if item["type"] == FUNCTION_CALL:
-            return  # it was shown when it began to wait
         if item["type"] == _OWN:
             item["status"] = "completed"
             item["output"] = record["output"]
@@ -328,11 +333,13 @@ class Dispatch:
         if entry.call is None or WAITING in entry.call:  # it waits on
             return
         entry.call[WAITING] = msgspec.to_builtins(suspension)
+        if suspension.kind != "agents":
+            entry.call[QUESTION_ID] = new_id("question")
         if suspension.expires_in is not None:
             entry.call["expires_at"] = int(time.time() + suspension.expires_in)
         if suspension.kind == "question" and call.output_index < 0:
-            entry.item = self._emitter.client_call(call.call_id, call.name, call.arguments)
-            entry.visible = True
+            shown = self._emitter.client_call(call.call_id, call.name, call.arguments)
+            self._journal.note(JournalEntry("output", shown, call={FOR_CLIENTS: True}))
 
 
 def questions_of(entries: Iterable[JournalEntry], plan: Plan) -> list[Question]:
@@ -343,7 +350,7 @@ def questions_of(entries: Iterable[JournalEntry], plan: Plan) -> list[Question]:
         if wait is not None and wait.kind != "agents":
             questions.append(
                 Question(
-                    id=new_id("question"),
+                    id=call[QUESTION_ID],
                     tenant=plan.ctx.tenant,
                     response_id=plan.response.id,
                     call_id=call["call_id"],
@@ -381,7 +388,7 @@ def _interrupt(entry: JournalEntry, emitter: Emitter) -> None:
     entry.call = {**(entry.call or {}), "output": INTERRUPTED, "status": "error"}
     if item["type"] == _OWN:
         item["status"], item["output"] = "completed", INTERRUPTED
-    elif item["type"] != FUNCTION_CALL:
+    else:
         item["status"] = "failed"
     index = emitter.replace(item)
     if index >= 0:

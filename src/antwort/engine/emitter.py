@@ -280,6 +280,23 @@ class Emitter:
         self.done(index)
         return item
 
+    def commentary(self, text: str) -> JSON:
+        """Write a message that a function says to the user, as a whole, and return its item."""
+        self.close_open("completed")
+        item: JSON = {"type": "message", "id": new_id("msg"), "status": "in_progress", "role": "assistant"}
+        item["phase"] = "commentary"
+        index = self.add({**item, "content": []})
+        part = {"type": "output_text", "text": text, "annotations": [], "logprobs": []}
+        at = {"item_id": item["id"], "output_index": index, "content_index": 0}
+        self.events.emit("response.content_part.added", **at, part={**part, "text": ""})
+        self.events.emit("response.output_text.delta", **at, delta=text, logprobs=[])
+        self.events.emit("response.output_text.done", **at, text=text, logprobs=[])
+        self.events.emit("response.content_part.done", **at, part=part)
+        item.update(status="completed", content=[part])
+        self.response.output[self._positions[index]] = item
+        self.done(index)
+        return item
+
     def compaction(self, encrypted_content: str) -> JSON:
         """Write the item that stands for a window, and return it."""
         item = compaction_item()

@@ -13,6 +13,14 @@ from antwort.storage.sql.responses import ResponseStore
 from antwort.types import JSON
 from antwort.wire.ids import new_id
 
+
+class APPROVAL:
+    """The items by which a call is approved. They are for clients: models read the call and its output."""
+
+    request = "mcp_approval_request"
+    response = "mcp_approval_response"
+
+
 Recall = Mapping[str, Sequence[JournalEntry]]
 """Responses that can be continued although nobody stores them: all that was read and said, by response id."""
 _TRIGGER = "compaction_trigger"
@@ -93,8 +101,8 @@ def model_items(entries: Iterable[JournalEntry]) -> list[JSON]:
     turn = None
     for entry in entries:
         call = entry.call
-        if call is not None and (call.get("partial") or call.get("commentary")):
-            continue  # it was cut off by a crash and begun again, or said to the user by a function
+        if call is not None and (call.get("partial") or call.get(FOR_CLIENTS)):
+            continue  # it was cut off by a crash and begun again, or is not for the model
         if call is None or "name" not in call:
             if entry.item.get("type") in CALLS and entry.item.get("status") == "incomplete":
                 continue  # it was cut off: nobody can answer it
@@ -123,8 +131,24 @@ def model_items(entries: Iterable[JournalEntry]) -> list[JSON]:
     return items + outputs
 
 
+def waiting_calls(history: Sequence[JournalEntry]) -> dict[str, str]:
+    """Return the calls that the last response of a history has left waiting: call ids by the ids of their questions."""
+    waiting = {}
+    for entry in reversed(history):
+        if entry.direction != "output":
+            break
+        call = entry.call or {}
+        if WAITING in call and "output" not in call and QUESTION_ID in call:
+            waiting[str(call[QUESTION_ID])] = str(call["call_id"])
+    return dict(reversed(waiting.items()))
+
+
+FOR_CLIENTS = "for_clients"
+"""Marks the entry of an item that models do not read: what a function says to the user, or that a call waits."""
 WAITING = "waiting"
 """Where the entry of a call has what the call waits for."""
+QUESTION_ID = "question"
+"""Where it has the id of what somebody has to answer."""
 INTERRUPTED = "The call was interrupted and its result is not known. Check before you repeat it."
 
 

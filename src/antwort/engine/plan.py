@@ -12,6 +12,7 @@ from antwort.budget import Budget, Price, RunLimits
 from antwort.concurrency.large_work import MANY, LargeWork, is_large
 from antwort.config import AgentConfig, EngineConfig, RunConfig
 from antwort.context import Agent, Context, Sources
+from antwort.engine.continuing import Continued, answer_waiting
 from antwort.engine.history import (
     Recall,
     read_window,
@@ -221,7 +222,10 @@ class Planner:
         entries = await resolve_references(items, self._store, ctx)
         if isinstance(history, History):
             first = decision.ctx.with_(conversation_id=history.ids[0])
-            decision = await self._continuing(replace(decision, ctx=first), entries)
+            decision = replace(decision, ctx=first)
+        continued = await answer_waiting(self._store, ctx, decision.response.id, history, entries)
+        decision = await self._continuing(decision, continued)
+        entries = [*continued.entries, *entries]
         large = large or _count(history) + len(entries) >= MANY
         if history or not isinstance(create.input, str):  # a text names no URLs to fetch, and no sources
             await self._check_links(create, entries, history, large=large)
@@ -245,22 +249,12 @@ class Planner:
             show_calls=show_calls or self._settings.show_calls,
         )
 
-    async def _continuing(self, decision: Decision, entries: Sequence[JournalEntry]) -> Decision:
-        """Return a decision as part of the run that it continues, if it answers what that one waits for."""
-        previous, ctx = decision.create.previous_response_id, decision.ctx
-        said = {
-            str(entry.item["call_id"]): _said(entry.item.get("output"))
-            for entry in entries
-            if entry.item["type"] == "function_call_output"
-        }
-        if previous is None or not said:
+    async def _continuing(self, decision: Decision, continued: Continued) -> Decision:
+        """Return a decision as part of the run that it continues."""
+        run_id = continued.run_id
+        if run_id is None:
             return decision
-        questions = self._store.questions
-        if not await questions.answer_by_response(ctx.tenant, previous, said, decision.response.id):
-            return decision
-        record = await self._store.get(ctx.tenant, previous)
-        run_id = previous if record is None or record.run_id is None else record.run_id
-        decision = replace(decision, ctx=ctx.with_(run_id=run_id, agent_id=run_id))
+        decision = replace(decision, ctx=decision.ctx.with_(run_id=run_id, agent_id=run_id))
         await self._count_spent(decision, run_id)
         return decision
 
@@ -445,14 +439,6 @@ class Planner:
         links = await self._large_work.run_if(large, _links, entries, history, before)
         if links:
             await check_links(links, self._check_url)
-
-
-def _said(output: object) -> str:
-    """Return the output of a call as text: it may be a list of parts."""
-    if isinstance(output, str):
-        return output
-    parts = output if isinstance(output, list) else []
-    return "".join(str(part.get("text", "")) for part in parts if isinstance(part, dict))
 
 
 def _links(entries: Sequence[JournalEntry], history: Sequence[JournalEntry], before: str) -> list[tuple[str, str]]:

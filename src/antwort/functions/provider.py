@@ -33,7 +33,7 @@ from antwort.functions.metrics import MetricDescriptor
 from antwort.functions.spec import FunctionOptions, FunctionSpec, check_options
 from antwort.http_client import HttpClient
 from antwort.run_services import Values
-from antwort.storage.base import Records
+from antwort.storage.base import Questions, Records
 from antwort.web.routes import Example, Route
 
 
@@ -49,6 +49,8 @@ class Services:
     """Where its folder is, or would be."""
     values: Values | None = None
     """The variables of all tenants, for routes; functions have theirs as `ctx.variables`. None if no app runs."""
+    questions: Questions | None = None
+    """The questions of all runs, for routes; functions ask with `ctx.suspend`. None if no app runs."""
 
     @property
     def folder(self) -> Path:

@@ -69,7 +69,13 @@ async def _contain(response_id: str, work: Callable[[], Awaitable[None]]) -> Non
 class LocalRuns:
     """Executes background runs as tasks. A run that is cut off by the end of the process goes on at the next start."""
 
-    def __init__(self, engine: Engine, limits: TenantLimits | None = None, peers: Peers | None = None) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        limits: TenantLimits | None = None,
+        peers: Peers | None = None,
+        questions: RunQuestions | None = None,
+    ) -> None:
         self.engine = engine
         self._peers = peers or Peers()
         self._peers.hear(_NEWS, self.wake)
@@ -82,7 +88,8 @@ class LocalRuns:
         self._closing = False
         self._queue = TakeoverQueue(engine.settings.parallel_recoveries)
         self.agents = AgentRuns(engine)
-        self.questions = RunQuestions(engine.store.questions, self.go_on)
+        self.questions = questions or RunQuestions(engine.store.questions)
+        self.questions.go_on = self.go_on
         self._taken: dict[str, Takeover] = {}
         """Runs that were taken up here and have not got further yet."""
 

@@ -3,9 +3,10 @@
 import asyncio
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
-from antwort.errors import APIError, BadRequestError
+from antwort.engine.answers import checked_answer
+from antwort.errors import APIError
 from antwort.storage.base import Page, Question, StoreUnavailableError
 from antwort.storage.sql.questions import QuestionStore, question_not_found
 from antwort.types import JSON
@@ -19,11 +20,11 @@ GoOn = Callable[[str, str], None]
 
 
 class RunQuestions:
-    """The questions of all runs. Each is answered once; `go_on` is called when a run has all that it waits for."""
+    """The questions of all runs; `go_on` is called when one has all that it waits for."""
 
-    def __init__(self, store: QuestionStore, go_on: GoOn) -> None:
+    def __init__(self, store: QuestionStore) -> None:
         self._store = store
-        self._go_on = go_on
+        self.go_on: GoOn = _nobody
         self._clock: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -66,28 +67,36 @@ class RunQuestions:
         The run goes on when all questions of its turn are answered. A ConflictError if this one is not open any more.
         """
         question = await self.get(tenant, question_id)
-        given = _checked(question, answer)
+        given = checked_answer(question, answer)
         return await self._end(tenant, question_id, given)
 
     async def cancel(self, tenant: str, question_id: str) -> Question:
         """Withdraw an open question; the model is told so. A ConflictError if it is not open any more."""
         question, ready = await self._store.answer(tenant, question_id, None, status="cancelled")
         if ready:
-            self._go_on(tenant, question.root_id)
+            self.go_on(tenant, question.root_id)
         return question
 
     async def _end(self, tenant: str, question_id: str, answer: JSON) -> Question:
         question, ready = await self._store.answer(tenant, question_id, answer)
         if ready:
-            self._go_on(tenant, question.root_id)
+            self.go_on(tenant, question.root_id)
         return question
 
     async def go_on_with_answered(self) -> int:
         """Let runs go on that were parked when an answer had come already; return how many there were."""
         ready = [run for run in await self._store.ready() if await self._store.unpark(*run)]
         for tenant, root_id in ready:
-            self._go_on(tenant, root_id)
+            self.go_on(tenant, root_id)
         return len(ready)
+
+    async def take_untold(self, *, retry: float, limit: int = 20) -> Sequence[Question]:
+        """Return open questions of all tenants that nobody was told of yet, and lend them for `retry` seconds."""
+        return await self._store.take_untold(int(time.time()), retry=retry, limit=limit)
+
+    async def told(self, question: Question) -> None:
+        """Take note that people know of a question."""
+        await self._store.told(question.tenant, question.id)
 
     async def _expire(self) -> None:
         while True:
@@ -109,23 +118,8 @@ class RunQuestions:
             logger.info("question %s: %s", question_id, error.message)
             return
         if ready:
-            self._go_on(tenant, question.root_id)
+            self.go_on(tenant, question.root_id)
 
 
-def _checked(question: Question, answer: JSON) -> JSON:
-    """Return an answer that fits the question; BadRequestError if it does not."""
-    if question.kind == "approval":
-        approve = answer.get("approve")
-        if not isinstance(approve, bool):
-            raise BadRequestError(
-                "This call waits for an approval: say `approve`, true or false.", param="approve", code="invalid_value"
-            )
-        return {"approve": approve, "reason": answer.get("reason")}
-    text = answer.get("text")
-    if not isinstance(text, str) or not text:
-        raise BadRequestError("Give the answer as `answer`, a text.", param="answer", code="invalid_value")
-    choices = question.body.get("choices")
-    if choices and text not in choices:
-        listed = ", ".join(f"'{choice}'" for choice in choices)
-        raise BadRequestError(f"The answer is to be one of {listed}.", param="answer", code="invalid_value")
-    return {"text": text}
+def _nobody(_tenant: str, _response_id: str) -> None:
+    """Let nothing go on: there is nobody yet who executes runs; the next start does."""

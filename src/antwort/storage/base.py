@@ -141,6 +141,51 @@ class Question(Struct, kw_only=True):
     """The response that brought the answer, if one did."""
 
 
+class Questions(Protocol):
+    """The questions of all runs, for routes and for whoever tells people of them. What cannot be done is an APIError.
+
+    A question is answered once. The run goes on when all questions of its turn are answered.
+    """
+
+    async def get(self, tenant: str, question_id: str) -> Question:
+        """Return a question of the tenant; a NotFoundError if there is none."""
+
+    async def page(
+        self,
+        tenant: str,
+        *,
+        status: str = "",
+        response_id: str = "",
+        limit: int = 20,
+        after: str | None = None,
+        before: str | None = None,
+        order: str = "desc",
+    ) -> "Page":
+        """Return questions in the order of asking; those of a response are also those of its sub-agents.
+
+        `after` and `before` are ids; a NotFoundError if one is unknown.
+        """
+
+    async def answer(self, tenant: str, question_id: str, answer: JSON) -> Question:
+        """Answer an open question: `{"text": …}`, or for an approval `{"approve": …, "reason": …}`.
+
+        A BadRequestError if the answer does not fit, a ConflictError if the question is not open any more, or if it
+        can only be answered by a response that continues the one that has asked it.
+        """
+
+    async def cancel(self, tenant: str, question_id: str) -> Question:
+        """Withdraw an open question; the model is told so. A ConflictError as with `answer`."""
+
+    async def take_untold(self, *, retry: float, limit: int = 20) -> Sequence[Question]:
+        """Return open questions of all tenants that nobody was told of yet, and lend them for `retry` seconds.
+
+        Those that are not `told` by then come again, and the longer they are open the less often.
+        """
+
+    async def told(self, question: Question) -> None:
+        """Take note that people know of a question."""
+
+
 class StoredEvent(Struct, frozen=True, gc=False):
     """An event of a background response, as it was sent."""
 

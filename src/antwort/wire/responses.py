@@ -98,7 +98,7 @@ class ResponseObject(Struct, kw_only=True):
 
     @property
     def output_text(self) -> str:
-        """The text of all messages."""
+        """The text of all messages of the model, without what functions have said to the user."""
         return "".join(map(_text, self.output))
 
 
@@ -107,6 +107,8 @@ def _text(item: Item) -> str:
     if isinstance(item, Message):
         return "".join(part.text for part in item.content if isinstance(part, OutputText))
     if isinstance(item, dict) and item.get("type") == "message":
+        if item.get("phase") == "commentary":
+            return ""
         return "".join(part["text"] for part in item["content"] if part.get("type") == "output_text")
     return ""
 

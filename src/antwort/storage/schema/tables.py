@@ -26,6 +26,7 @@ _ROOT = text("parent_id IS NULL")
 _SUB_AGENT = text("parent_id IS NOT NULL")
 _SAME_RUN = text("run_id IS NOT NULL")
 _OPEN = text("status = 'open'")
+_BY = text("answered_by IS NOT NULL")
 _KEPT = text("deleted_at IS NULL")
 _DELETED = text("deleted_at IS NOT NULL")
 _MADE_IN_A_RUN = text("run_id IS NOT NULL")
@@ -242,10 +243,14 @@ questions = Table(
     Column("answered_at", BigInteger),
     # The response that brought the answer, if one did.
     Column("answered_by", Text),
+    # When whoever tells people of questions looks at it; empty once they know.
+    Column("tell_at", BigInteger),
     ForeignKeyConstraint(["response_id"], ["responses.id"], ondelete="CASCADE"),
     UniqueConstraint("id"),
     UniqueConstraint("response_id", "call_id"),
     Index("ix_questions_list", "tenant", "number"),
     Index("ix_questions_root", "root_id"),
+    Index("ix_questions_answered_by", "answered_by", sqlite_where=_BY, postgresql_where=_BY),
     Index("ix_questions_open", "expires_at", sqlite_where=_OPEN, postgresql_where=_OPEN),
+    Index("ix_questions_untold", "tell_at", sqlite_where=_OPEN, postgresql_where=_OPEN),
 )

@@ -3,8 +3,9 @@
 A question is stored in the transaction that parks its run, by `ResponseStore.update`. It is answered once.
 """
 
+import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from antwort.errors import ConflictError, NotFoundError
 from antwort.storage.base import Page, Question, QuestionStatus
@@ -15,7 +16,8 @@ from antwort.types import JSON
 
 # It may be asked again: a run that is taken up twice parks twice.
 _ASK = f"""
-    INSERT INTO questions ({QUESTION}) VALUES ({", ".join("?" * 13)}) ON CONFLICT (response_id, call_id) DO NOTHING"""  # noqa: S608
+    INSERT INTO questions ({QUESTION}, tell_at) VALUES ({", ".join("?" * 14)})
+    ON CONFLICT (response_id, call_id) DO NOTHING"""  # noqa: S608
 _GET = f"SELECT {QUESTION} FROM questions WHERE id = ? AND tenant = ?"  # noqa: S608
 _LOCKED = f"{_GET} {LOCK}"
 # The empty text keeps SQLite from searching all questions of the tenant by the index of lists.
@@ -23,11 +25,12 @@ _OF_RESPONSE = f"""
     SELECT {QUESTION} FROM questions WHERE response_id = ? AND tenant || '' = ? ORDER BY number"""  # noqa: S608
 _NUMBER = "SELECT number FROM questions WHERE id = ? AND tenant = ?"
 _PAGE = f"""
-    SELECT {QUESTION} FROM questions WHERE tenant = ? AND (? = '' OR status = ?) AND (? = '' OR response_id = ?)
-    AND number > ? AND number < ? ORDER BY number"""  # noqa: S608
+    SELECT {QUESTION} FROM questions WHERE tenant = ? AND (? = '' OR status = ?)
+    AND (? = '' OR ? IN (response_id, root_id)) AND number > ? AND number < ? ORDER BY number"""  # noqa: S608
 _ANSWER = """
     UPDATE questions SET status = ?, answer = ?, answered_at = ?, answered_by = ?
     WHERE id = ? AND tenant = ? AND status = 'open'"""
+_PARKS = "SELECT background FROM responses WHERE id = ? AND tenant || '' = ?"
 _STILL_OPEN = "SELECT 1 FROM questions WHERE response_id = ? AND tenant || '' = ? AND status = 'open'"
 _UNPARK = "UPDATE responses SET parked = FALSE WHERE id = ? AND tenant = ? AND parked"
 # A run can go on if one of its agents has asked something and none of its questions is open.
@@ -43,13 +46,21 @@ _READY_ONE = """
     WHERE questions.root_id = ? AND questions.tenant || '' = ?
     GROUP BY questions.response_id HAVING sum(CASE WHEN questions.status = 'open' THEN 1 ELSE 0 END) = 0"""
 _REOPENED = """
-    UPDATE questions SET status = 'open' WHERE response_id = ? AND tenant || '' = ? AND status = 'answered'
+    UPDATE questions SET status = 'open' WHERE id = ? AND tenant = ? AND status = 'answered'
     AND answered_by IS NOT NULL AND answered_by NOT IN (
-        SELECT id FROM responses WHERE id = questions.answered_by AND status NOT IN ('failed', 'cancelled'))"""
+        SELECT id FROM responses WHERE id = questions.answered_by
+        AND (questions.kind = 'approval' OR status NOT IN ('failed', 'cancelled')))"""
+_ANSWERED_BY = f"""
+    SELECT {QUESTION} FROM questions WHERE answered_by = ? AND tenant || '' = ? ORDER BY number"""  # noqa: S608
 _EXPIRED = "SELECT tenant, id FROM questions WHERE status = 'open' AND expires_at <= ? ORDER BY expires_at LIMIT ?"
 _CANCEL = """
     UPDATE questions SET status = 'cancelled', answered_at = ? WHERE root_id = ? AND tenant = ? AND status = 'open'"""
+_UNTOLD = f"""
+    SELECT {QUESTION} FROM questions WHERE status = 'open' AND tell_at <= ? ORDER BY tell_at LIMIT ? {LOCK}"""  # noqa: S608
+_TELL_AT = "UPDATE questions SET tell_at = ? WHERE id = ? AND tenant = ?"
 _LAST = 2**63 - 1
+LONGEST_SILENCE = 3600
+"""Seconds between two tries to tell people of a question, at most."""
 
 
 def ask(database: Database, questions: Sequence[Row]) -> None:
@@ -60,7 +71,7 @@ def ask(database: Database, questions: Sequence[Row]) -> None:
 
 def asked_rows(questions: Sequence[Question]) -> list[Row]:
     """Return questions as `ask` takes them."""
-    return [question_row(question) for question in questions]
+    return [(*question_row(question), question.created_at) for question in questions]
 
 
 class QuestionStore(Transactions):
@@ -116,7 +127,8 @@ class QuestionStore(Transactions):
     ) -> tuple[Question, bool]:
         """End an open question; also return whether its run can go on now, since no other one of that turn is open.
 
-        NotFoundError if there is none, ConflictError if it is not open any more.
+        NotFoundError if there is none, ConflictError if it is not open any more, or if its response is over: an answer
+        comes with the response that continues it.
         """
         text = None if answer is None else encoded(answer)
         return await self._answer(tenant, question_id, change=(status, text, int(time.time()), by))
@@ -133,8 +145,13 @@ class QuestionStore(Transactions):
         row = database.execute(_LOCKED, (question_id, tenant)).fetchone()
         if row is None:
             raise question_not_found(question_id)
+        question = question_of(row)
+        if change[0] == "answered" and question.status == "open":
+            parks = database.execute(_PARKS, (question.response_id, tenant)).fetchone()
+            if parks is not None and not parks[0]:
+                raise answered_by_continuing(question)
         if database.execute(_ANSWER, (*change, question_id, tenant)).rowcount == 0:
-            raise already_answered(question_of(row))
+            raise already_answered(question)
         question = question_of(database.execute(_GET, (question_id, tenant)).fetchone())
         if database.execute(_STILL_OPEN, (question.response_id, tenant)).fetchone() is not None:
             return question, False
@@ -160,33 +177,63 @@ class QuestionStore(Transactions):
         """Let somebody work on a run again; False if it was not parked."""
         return database.execute(_UNPARK, (root_id, tenant)).rowcount > 0
 
-    async def answer_by_response(self, tenant: str, response_id: str, said: Mapping[str, str], by: str) -> bool:
-        """Answer questions of a response that was continued, by call id; False if it has asked none of them.
+    @reads
+    def get_all(self, database: Database, tenant: str, ids: Iterable[str]) -> list[Question]:
+        """Return those questions of the tenant that there are, in the order of the ids."""
+        rows = [database.execute(_GET, (question_id, tenant)).fetchone() for question_id in ids]
+        return [question_of(row) for row in rows if row is not None]
 
-        A ConflictError if one is answered already, unless the response that brought the answer has failed.
+    @reads
+    def answered_by(self, database: Database, tenant: str, response_id: str) -> list[Question]:
+        """Return the questions that a response has brought the answers to."""
+        return [question_of(row) for row in database.execute(_ANSWERED_BY, (response_id, tenant)).fetchall()]
+
+    async def answer_all(self, tenant: str, answers: Mapping[str, JSON], by: str) -> list[Question]:
+        """Answer questions with a response that continues the one that has asked them, and return them.
+
+        A ConflictError if one is not open any more, unless the response that brought the answer has failed. What was
+        approved is not approved again then: the call may have been made.
         """
-        answers = {call_id: encoded({"text": text}) for call_id, text in said.items()}
-        return await self._answer_by_response(tenant, response_id, answers, by, now=int(time.time()))
+        written = {question_id: encoded(answer) for question_id, answer in answers.items()}
+        return await self._answer_all(tenant, by, written, now=int(time.time()))
 
     @writes
-    def _answer_by_response(
-        self, database: Database, tenant: str, response_id: str, answers: Mapping[str, str], by: str, *, now: int
-    ) -> bool:
-        rows = database.execute(_OF_RESPONSE, (response_id, tenant)).fetchall()
-        asked = [question for question in map(question_of, rows) if question.call_id in answers]
-        if not asked:
-            return False
-        database.execute(_REOPENED, (response_id, tenant))
-        for question in asked:
-            change = ("answered", answers[question.call_id], now, by)
-            if database.execute(_ANSWER, (*change, question.id, tenant)).rowcount == 0:
+    def _answer_all(
+        self, database: Database, tenant: str, by: str, answers: Mapping[str, str], *, now: int
+    ) -> list[Question]:
+        answered = []
+        for question_id, answer in answers.items():
+            database.execute(_REOPENED, (question_id, tenant))
+            changed = database.execute(_ANSWER, ("answered", answer, now, by, question_id, tenant)).rowcount
+            question = question_of(database.execute(_GET, (question_id, tenant)).fetchone())
+            if changed == 0:
                 raise already_answered(question)
-        return True
+            answered.append(question)
+        return answered
 
     @reads
     def expired(self, database: Database, now: int, *, limit: int = 100) -> list[tuple[str, str]]:
         """Return (tenant, id) of open questions whose time is over, over all tenants."""
         return database.execute(_EXPIRED, (now, limit)).fetchall()
+
+    async def take_untold(self, now: int, *, retry: float, limit: int) -> list[Question]:
+        """Return open questions that nobody was told of, over all tenants, and let them come again later."""
+        return await self._take_untold("", "", now, retry=retry, limit=limit)
+
+    @writes
+    def _take_untold(
+        self, database: Database, _tenant: str, _name: str, now: int, *, retry: float, limit: int
+    ) -> list[Question]:
+        untold = [question_of(row) for row in database.execute(_UNTOLD, (now, limit)).fetchall()]
+        for question in untold:
+            pause = min(max(math.ceil(retry), now - question.created_at), LONGEST_SILENCE)
+            database.execute(_TELL_AT, (now + pause, question.id, question.tenant))
+        return untold
+
+    @writes
+    def told(self, database: Database, tenant: str, question_id: str) -> None:
+        """Take note that people know of a question."""
+        database.execute(_TELL_AT, (None, question_id, tenant))
 
 
 def question_not_found(question_id: str) -> NotFoundError:
@@ -196,7 +243,22 @@ def question_not_found(question_id: str) -> NotFoundError:
 
 def already_answered(question: Question) -> ConflictError:
     """Return the error for an answer that comes too late."""
-    return ConflictError(f"The question '{question.id}' is {question.status} already.", code="question_not_open")
+    by = f" by response '{question.answered_by}'" if question.answered_by is not None else ""
+    return ConflictError(f"The question '{question.id}' is {question.status} already{by}.", code="question_not_open")
+
+
+def answered_by_continuing(question: Question) -> ConflictError:
+    """Return the error for an answer to a response that did not wait for it."""
+    item = (
+        f"an `mcp_approval_response` for '{question.id}'"
+        if question.kind == "approval"
+        else f"a `function_call_output` for '{question.call_id}'"
+    )
+    return ConflictError(
+        f"The response '{question.response_id}' was not made in the background, so it does not wait. Create a response "
+        f"with `previous_response_id` and {item} as input.",
+        code="response_not_waiting",
+    )
 
 
 def _number(database: Database, tenant: str, question_id: str, param: str) -> int:

@@ -255,12 +255,21 @@ def _change_questions() -> None:
         sa.Column("expires_at", sa.BigInteger(), nullable=True),
         sa.Column("answered_at", sa.BigInteger(), nullable=True),
         sa.Column("answered_by", sa.Text(), nullable=True),
+        sa.Column("tell_at", sa.BigInteger(), nullable=True),
         sa.ForeignKeyConstraint(
             ["response_id"], ["responses.id"], name=op.f("fk_questions_response_id"), ondelete="CASCADE"
         ),
         sa.PrimaryKeyConstraint("number", name=op.f("pk_questions")),
         sa.UniqueConstraint("id", name=op.f("uq_questions_id")),
         sa.UniqueConstraint("response_id", "call_id", name=op.f("uq_questions_response_id")),
+    )
+    op.create_index(
+        "ix_questions_answered_by",
+        "questions",
+        ["answered_by"],
+        unique=False,
+        sqlite_where=sa.text("answered_by IS NOT NULL"),
+        postgresql_where=sa.text("answered_by IS NOT NULL"),
     )
     op.create_index("ix_questions_list", "questions", ["tenant", "number"], unique=False)
     op.create_index(
@@ -272,6 +281,14 @@ def _change_questions() -> None:
         postgresql_where=sa.text("status = 'open'"),
     )
     op.create_index("ix_questions_root", "questions", ["root_id"], unique=False)
+    op.create_index(
+        "ix_questions_untold",
+        "questions",
+        ["tell_at"],
+        unique=False,
+        sqlite_where=sa.text("status = 'open'"),
+        postgresql_where=sa.text("status = 'open'"),
+    )
 
 
 def _change_variable_versions() -> None:

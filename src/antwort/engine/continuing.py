@@ -1,0 +1,119 @@
+"""A response that answers what the one before it waits for: it belongs to the same run."""
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from msgspec import Struct
+
+from antwort.context import Context
+from antwort.engine.answers import Answer, checked_answer
+from antwort.engine.history import APPROVAL, waiting_calls
+from antwort.errors import BadRequestError, ConflictError
+from antwort.storage.base import JournalEntry, Question
+from antwort.storage.sql.store import Store
+from antwort.types import JSON
+from antwort.wire.ids import new_id
+
+
+class Continued(Struct, frozen=True):
+    """What a response continues, if it does."""
+
+    run_id: str | None = None
+    """The run that goes on."""
+    approvals: Sequence[Question] = ()
+    """Calls that were waiting for a yes or no, and have it now."""
+    entries: Sequence[JournalEntry] = ()
+    """What the model reads in the place of answers that did not come in time."""
+
+
+async def answer_waiting(
+    store: Store,
+    ctx: Context,
+    response_id: str,
+    history: Sequence[JournalEntry],
+    entries: Sequence[JournalEntry],
+) -> Continued:
+    """Answer the questions before a response with its input; BadRequestError or ConflictError if that cannot be."""
+    waiting = waiting_calls(history)
+    verdicts = _verdicts(entries)
+    if not waiting and not verdicts:
+        return Continued()
+    questions = {q.id: q for q in await store.questions.get_all(ctx.tenant, [*waiting, *verdicts])}
+    for question_id, (param, _) in verdicts.items():
+        question = questions.get(question_id)
+        if question is None or question.kind != "approval" or (history and question_id not in waiting):
+            raise BadRequestError(
+                f"No approval request found with id '{question_id}'.", param=f"{param}.approval_request_id"
+            )
+        if not history:
+            await _check_is_over(store, question)
+    said = _said(entries)
+    answers = {
+        question_id: checked_answer(questions[question_id], {"text": said[call_id]})
+        for question_id, call_id in waiting.items()
+        if call_id in said and question_id in questions
+    }
+    answers |= {question_id: verdict for question_id, (_, verdict) in verdicts.items()}
+    ended = [questions[q] for q in waiting if q in questions and q not in answers]
+    ended = [question for question in ended if question.status in {"expired", "cancelled"}]
+    answered = await store.questions.answer_all(ctx.tenant, answers, by=response_id) if answers else []
+    if not answered and not ended:
+        return Continued()
+    record = await store.get(ctx.tenant, [*answered, *ended][0].response_id)
+    return Continued(
+        None if record is None else record.run_id or record.id,
+        [question for question in answered if question.kind == "approval"],
+        [JournalEntry("input", _output(question), visible=False) for question in ended],
+    )
+
+
+async def load_approvals(store: Store, tenant: str, response_id: str) -> list[Question]:
+    """Return the calls that a response has brought a yes or no for."""
+    return [q for q in await store.questions.answered_by(tenant, response_id) if q.kind == "approval"]
+
+
+async def _check_is_over(store: Store, question: Question) -> None:
+    """Raise ConflictError if the response that has asked waits by itself."""
+    record = await store.get(question.tenant, question.response_id)
+    if record is not None and record.background:
+        raise ConflictError(
+            f"The response '{question.response_id}' waits in the background: answer with "
+            f"`POST /v1/questions/{question.id}/answer`.",
+            code="response_waits",
+        )
+
+
+def _verdicts(entries: Iterable[JournalEntry]) -> Mapping[str, tuple[str, JSON]]:
+    """Return what an input says about calls to approve, by question, with the parameter."""
+    verdicts: dict[str, tuple[str, JSON]] = {}
+    for index, entry in enumerate(entries):
+        item = entry.item
+        if item["type"] == APPROVAL.response:
+            question_id, param = str(item["approval_request_id"]), f"input[{index}]"
+            if question_id in verdicts:
+                raise BadRequestError(f"There are two answers to '{question_id}'.", param=param)
+            verdicts[question_id] = param, {"approve": item["approve"], "reason": item.get("reason")}
+    return verdicts
+
+
+def _said(entries: Iterable[JournalEntry]) -> dict[str, str]:
+    """Return the outputs of calls in an input, as texts."""
+    outputs = [entry.item for entry in entries if entry.item["type"] == "function_call_output"]
+    return {str(item["call_id"]): _text(item.get("output")) for item in outputs}
+
+
+def _text(output: object) -> str:
+    if isinstance(output, str):
+        return output
+    parts = output if isinstance(output, list) else []
+    return "".join(str(part.get("text", "")) for part in parts if isinstance(part, dict))
+
+
+def _output(question: Question) -> JSON:
+    output = Answer(question).result().output
+    return {
+        "type": "function_call_output",
+        "id": new_id("fco"),
+        "call_id": question.call_id,
+        "output": output,
+        "status": "completed",
+    }

@@ -1,0 +1,53 @@
+"""The provider `user`."""
+
+from typing import Annotated
+
+from antwort.provider import Context, Effect, Field, FunctionError, Scope, function
+from antwort.providers.user.routes import QuestionRoutes
+
+_MOST = 10_000_000
+"""Characters of a final answer. It is the answer, so nothing of it is left out."""
+
+Choices = Annotated[list[str], Field(min_length=1, max_length=100, description="The answers to choose from")]
+Seconds = Annotated[float, Field(gt=0, description="Seconds after which to go on without an answer")]
+
+
+class User(QuestionRoutes):
+    """The human user. Root agents only: a sub-agent talks to its parent."""
+
+    name = "user"
+
+    @function(scope=Scope.USER, effect=Effect.SUSPEND, attach=True)
+    async def ask_user(
+        self,
+        ctx: Context,
+        question: Annotated[str, Field(min_length=1, description="The question to ask")],
+        choices: Choices | None = None,
+        default: Annotated[str | None, Field(description="The answer if none comes in time")] = None,
+        expires_in: Seconds | None = None,
+    ) -> str:
+        """Ask the human user a question.
+
+        The user is a function in this system. Use this when you need human input or judgment. People are slow: ask
+        seldom, and ask all you need to know in one turn, with several calls.
+        """
+        if choices is not None and default is not None and default not in choices:
+            raise FunctionError("The default has to be one of the choices.")
+        body = {"question": question, "choices": choices, "default": default}
+        asked = {name: value for name, value in body.items() if value is not None}
+        ctx.suspend(asked, expires_in=self.settings.expires_in if expires_in is None else expires_in)
+
+    @function(scope=Scope.USER)
+    async def notify_user(
+        self, ctx: Context, message: Annotated[str, Field(min_length=1, description="What to tell the user")]
+    ) -> str:
+        """Send the human user a message without waiting for an answer, such as how far you have come."""
+        await ctx.say(message)
+        return "The user was told."
+
+    @function(scope=Scope.USER, effect=Effect.END_RUN, max_output=_MOST, spill=False)
+    async def final_answer(
+        self, result: Annotated[str, Field(description="The whole answer, as the user is to read it")]
+    ) -> str:
+        """Present the final result to the human user and end the work. Other calls of the same turn are made first."""
+        return result

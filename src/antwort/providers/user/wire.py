@@ -1,0 +1,64 @@
+"""Questions as the API shows them."""
+
+from typing import Any, Literal, Self
+
+from antwort.provider import BaseModel, Field, Question
+
+
+class QuestionObject(BaseModel):
+    """Something that a run waits for somebody to say."""
+
+    id: str
+    object: Literal["question"] = "question"
+    created_at: int
+    kind: Literal["question", "approval"] = Field(description="A question to answer, or a call to approve.")
+    status: Literal["open", "answered", "expired", "cancelled"]
+    response_id: str = Field(description="The response that has asked.")
+    run_id: str = Field(description="The response that goes on with the answer: that of the root agent.")
+    call_id: str
+    body: dict[str, Any] = Field(
+        description="`question`, `choices` and `default`; of a call to approve `name`, `arguments` and `server_label`."
+    )
+    expires_at: int | None = None
+    answered_at: int | None = None
+    answer: str | None = None
+    approve: bool | None = None
+    reason: str | None = None
+
+    @classmethod
+    def of(cls, question: Question) -> Self:
+        """Return a question as it is shown."""
+        said = question.answer or {}
+        return cls(
+            id=question.id,
+            created_at=question.created_at,
+            kind=question.kind,
+            status=question.status,
+            response_id=question.response_id,
+            run_id=question.root_id,
+            call_id=question.call_id,
+            body=question.body,
+            expires_at=question.expires_at,
+            answered_at=question.answered_at,
+            answer=said.get("text"),
+            approve=said.get("approve"),
+            reason=said.get("reason"),
+        )
+
+
+class QuestionList(BaseModel):
+    """A part of the list of questions."""
+
+    object: Literal["list"] = "list"
+    data: list[QuestionObject]
+    first_id: str | None
+    last_id: str | None
+    has_more: bool
+
+
+class AnswerQuestion(BaseModel):
+    """An answer: `answer` to a question, `approve` for a call."""
+
+    answer: str | None = Field(default=None, description="The answer to a question.")
+    approve: bool | None = Field(default=None, description="Whether a call may be made.")
+    reason: str | None = Field(default=None, description="Why not; the model reads it.")

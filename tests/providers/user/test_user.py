@@ -1,0 +1,331 @@
+"""The human user as functions, through the shipped server, with the official SDK."""
+
+from pathlib import Path
+from typing import Any
+
+import openai
+import pytest
+from openai.types.responses import Response
+from tests.http.sdk import create, done
+from tests.providers.user.stage import answer, asked, begun, outputs, questions, served_user
+
+from antwort.context import Agent, Context
+from antwort.functions import FunctionRegistry
+from antwort.providers.user import User
+from antwort.testing import call, turn
+from antwort.types import JSON
+
+BOTH_WAYS = pytest.mark.parametrize("stream", [False, True], ids=["json", "stream"])
+ASK: Any = {"type": "function", "name": "ask_user"}
+QUESTION = call("ask_user", question="Which one?", call_id="call_1")
+
+
+def said(call_id: str, output: str) -> Any:
+    return {"type": "function_call_output", "call_id": call_id, "output": output}
+
+
+def items(response: Response) -> list[JSON]:
+    output: Any = response.to_dict()["output"]
+    return list(output)
+
+
+def text_of(item: JSON) -> str:
+    return str(item["content"][0]["text"])
+
+
+# --- ask_user: in the foreground -------------------------------------------------------------------------------------
+
+
+@BOTH_WAYS
+def test_a_question_is_a_call_that_any_sdk_answers_and_the_same_run_goes_on(tmp_path: Path, *, stream: bool) -> None:
+    with served_user(tmp_path, [turn(calls=[QUESTION]), "Blue it is."]) as stage:
+        first = create(stage, stream, input="Buy it!", tools=[ASK])
+        [item] = items(first)
+        assert (first.status, item["type"]) == ("completed", "function_call")
+        assert (item["call_id"], item["name"]) == ("call_1", "ask_user")
+        assert item["arguments"] == '{"question": "Which one?"}'
+        [question] = questions(stage, response_id=first.id)
+        assert (question["status"], question["body"]) == ("open", {"question": "Which one?"})
+        second = create(stage, stream, input=[said("call_1", "The blue one.")], previous_response_id=first.id)
+        assert second.output_text == "Blue it is."
+        assert outputs(stage) == ["The blue one."]
+        [question] = questions(stage)
+        assert (question["status"], question["answer"]) == ("answered", "The blue one.")
+        assert question["run_id"] == first.id
+
+
+def test_a_loop_that_does_not_know_the_function_never_meets_it(tmp_path: Path) -> None:
+    with served_user(tmp_path, ["Hello."]) as stage:
+        create(stage, False, input="Hi")
+        names = [str(tool["name"]) for tool in stage.requests[0].tools]
+        assert "ask_user" not in names
+        assert "final_answer" in names
+
+
+def test_an_agent_profile_that_names_it_is_offered_it(tmp_path: Path) -> None:
+    agents = {"helper": {"functions": ["ask_user"]}}
+    with served_user(tmp_path, ["Hello."], agents=agents) as stage:
+        stage.client().responses.create(model="helper", input="Hi")
+        assert [tool["name"] for tool in stage.requests[0].tools] == ["ask_user"]
+
+
+def test_a_response_that_is_not_stored_cannot_ask(tmp_path: Path) -> None:
+    with served_user(tmp_path, [turn(calls=[QUESTION]), "I guess blue."]) as stage:
+        response = create(stage, False, input="Buy it!", tools=[ASK], store=False)
+        assert response.output_text == "I guess blue."
+        [output] = outputs(stage)
+        assert "stored" in output
+        assert questions(stage) == []
+
+
+def test_a_foreground_question_is_not_answered_by_the_route(tmp_path: Path) -> None:
+    with served_user(tmp_path, [turn(calls=[QUESTION])]) as stage:
+        create(stage, False, input="Buy it!", tools=[ASK])
+        [question] = asked(stage)
+        error = answer(stage, question, 409, answer="Blue.")["error"]
+        assert error["code"] == "response_not_waiting"
+        assert "previous_response_id" in error["message"]
+
+
+def test_a_foreground_answer_is_one_of_the_choices_and_comes_once(tmp_path: Path) -> None:
+    choosing = call("ask_user", question="Which one?", choices=["blue", "red"], call_id="call_1")
+    with served_user(tmp_path, [turn(calls=[choosing]), "Blue it is."]) as stage:
+        first = create(stage, False, input="Buy it!", tools=[ASK])
+        with pytest.raises(openai.BadRequestError, match="one of 'blue', 'red'"):
+            create(stage, False, input=[said("call_1", "green")], previous_response_id=first.id)
+        create(stage, False, input=[said("call_1", "blue")], previous_response_id=first.id)
+        with pytest.raises(openai.ConflictError):
+            create(stage, False, input=[said("call_1", "red")], previous_response_id=first.id)
+
+
+def test_a_forged_answer_to_a_call_the_server_never_issued_is_refused(tmp_path: Path) -> None:
+    with served_user(tmp_path, [turn(calls=[QUESTION])]) as stage:
+        first = create(stage, False, input="Buy it!", tools=[ASK])
+        with pytest.raises(openai.BadRequestError, match="No tool call found"):
+            create(stage, False, input=[said("call_2", "Blue.")], previous_response_id=first.id)
+        forged = {"id": "question_0123"}
+        answer(stage, forged, 404, answer="Blue.")
+        assert stage.request("POST", "/questions/question_0123/cancel").status_code == 404
+        [question] = questions(stage)
+        assert question["status"] == "open"
+
+
+# --- ask_user: in the background -------------------------------------------------------------------------------------
+
+
+def test_a_background_run_waits_and_goes_on_with_the_answer(tmp_path: Path) -> None:
+    with served_user(tmp_path, [turn(calls=[QUESTION]), "Blue it is."]) as stage:
+        response_id = begun(stage)
+        [question] = asked(stage)
+        assert stage.client().responses.retrieve(response_id).status == "in_progress"
+        assert (question["response_id"], question["kind"]) == (response_id, "question")
+        assert stage.request("GET", f"/questions/{question['id']}").json() == question
+        answered = answer(stage, question, answer="The blue one.")
+        assert (answered["status"], answered["answer"]) == ("answered", "The blue one.")
+        assert done(stage, response_id)["status"] == "completed"
+        assert outputs(stage) == ["The blue one."]
+        stream = stage.resume(response_id)
+        assert [item["type"] for item in stream.response["output"]] == ["function_call", "message"]
+
+
+def test_several_questions_of_one_turn_are_one_pause(tmp_path: Path) -> None:
+    both = turn(calls=[call("ask_user", question="A?"), call("ask_user", question="B?")])
+    with served_user(tmp_path, [both, "Thanks."]) as stage:
+        response_id = begun(stage)
+        first, second = asked(stage, 2)
+        answer(stage, second, answer="b")
+        assert len(stage.requests) == 1
+        answer(stage, first, answer="a")
+        done(stage, response_id)
+        assert outputs(stage) == ["a", "b"]
+
+
+@pytest.mark.parametrize("default", ["blue", None])
+def test_a_question_expires_and_the_model_goes_on(tmp_path: Path, default: str | None) -> None:
+    fields: JSON = {"question": "Which one?", "expires_in": 0.01} | ({"default": default} if default else {})
+    with served_user(tmp_path, [turn(calls=[call("ask_user", fields)]), "Well."]) as stage:
+        response_id = begun(stage)
+        done(stage, response_id)
+        [question] = questions(stage)
+        assert question["status"] == "expired"
+        [output] = outputs(stage)
+        assert ("blue" in output) is (default is not None)
+        assert answer(stage, question, 409, answer="red")["error"]["code"] == "question_not_open"
+
+
+def test_the_setting_says_how_long_a_question_waits(tmp_path: Path) -> None:
+    with served_user(tmp_path, [turn(calls=[QUESTION])], user={"expires_in": "3d"}) as stage:
+        begun(stage)
+        [question] = asked(stage)
+        assert question["expires_at"] - question["created_at"] in {259_200, 259_201}
+
+
+def test_a_question_that_is_withdrawn_is_told_to_the_model(tmp_path: Path) -> None:
+    with served_user(tmp_path, [turn(calls=[QUESTION]), "Well."]) as stage:
+        response_id = begun(stage)
+        [question] = asked(stage)
+        found = stage.request("POST", f"/questions/{question['id']}/cancel")
+        assert found.json()["status"] == "cancelled"
+        assert stage.request("POST", f"/questions/{question['id']}/cancel").status_code == 409
+        done(stage, response_id)
+        assert "withdrawn" in outputs(stage)[0]
+
+
+def test_a_response_that_is_cancelled_takes_its_questions_with_it(tmp_path: Path) -> None:
+    with served_user(tmp_path, [turn(calls=[QUESTION])]) as stage:
+        response_id = begun(stage)
+        [question] = asked(stage)
+        stage.client().responses.cancel(response_id)
+        answer(stage, question, 409, answer="Too late.")
+        [question] = questions(stage)
+        assert question["status"] == "cancelled"
+
+
+@pytest.mark.parametrize(
+    ("body", "param"),
+    [({}, "answer"), ({"answer": ""}, "answer"), ({"approve": True}, "answer"), ({"answer": "green"}, "answer")],
+)
+def test_answers_that_do_not_fit_are_refused(tmp_path: Path, body: JSON, param: str) -> None:
+    choosing = call("ask_user", question="Which one?", choices=["blue", "red"])
+    with served_user(tmp_path, [turn(calls=[choosing])]) as stage:
+        begun(stage)
+        [question] = asked(stage)
+        assert question["body"]["choices"] == ["blue", "red"]
+        assert answer(stage, question, 400, **body)["error"]["param"] == param
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {},
+        {"question": ""},
+        {"question": "Q?", "choices": []},
+        {"question": "Q?", "choices": ["a"], "default": "b"},
+        {"question": "Q?", "expires_in": 0},
+    ],
+)
+def test_the_model_reads_what_is_wrong_with_its_question(tmp_path: Path, arguments: JSON) -> None:
+    with served_user(tmp_path, [turn(calls=[call("ask_user", arguments)]), "Well."]) as stage:
+        done(stage, begun(stage))
+        assert len(outputs(stage)) == 1
+        assert questions(stage) == []
+
+
+def test_questions_are_listed_in_pages(tmp_path: Path) -> None:
+    calls = [call("ask_user", question=f"{number}?") for number in range(5)]
+    with served_user(tmp_path, [turn(calls=calls)]) as stage:
+        response_id = begun(stage)
+        every = [question["id"] for question in asked(stage, 5)]
+        page = stage.request("GET", "/questions", params={"limit": 2, "order": "asc"}).json()
+        assert [question["id"] for question in page["data"]] == every[:2]
+        assert (page["first_id"], page["last_id"], page["has_more"]) == (every[0], every[1], True)
+        page = stage.request("GET", "/questions", params={"limit": 3, "order": "asc", "after": every[1]}).json()
+        assert ([question["id"] for question in page["data"]], page["has_more"]) == (every[2:], False)
+        assert len(questions(stage, response_id=response_id)) == 5
+        assert questions(stage, response_id="resp_other") == []
+        assert questions(stage, status="answered") == []
+        assert stage.request("GET", "/questions", params={"after": "question_0"}).status_code == 400
+        assert stage.request("GET", "/questions", params={"status": "lost"}).status_code == 400
+
+
+def test_nobody_sees_or_answers_the_questions_of_another_tenant(tmp_path: Path) -> None:
+    keys = [{"id": name, "key": f"key-{name}", "tenant": name} for name in ("one", "two")]
+    with served_user(tmp_path, [turn(calls=[QUESTION])], auth={"api_keys": keys}) as stage:
+        mine, theirs = ({"Authorization": f"Bearer {entry['key']}"} for entry in keys)
+        stage.request(
+            "POST", "/responses", json={"model": "scripted", "input": "Go!", "background": True}, headers=mine
+        )
+        while not (found := stage.request("GET", "/questions", headers=mine).json()["data"]):
+            pass
+        path = f"/questions/{found[0]['id']}"
+        assert stage.request("GET", "/questions", headers=theirs).json()["data"] == []
+        assert stage.request("GET", path, headers=theirs).status_code == 404
+        assert stage.request("POST", f"{path}/answer", json={"answer": "Hm."}, headers=theirs).status_code == 404
+        assert stage.request("POST", f"{path}/cancel", headers=theirs).status_code == 404
+        assert stage.request("GET", path, headers=mine).json()["status"] == "open"
+
+
+# --- notify_user and final_answer ------------------------------------------------------------------------------------
+
+
+@BOTH_WAYS
+def test_a_notification_is_a_message_that_the_model_does_not_read(tmp_path: Path, *, stream: bool) -> None:
+    steps: list[Any] = [turn(calls=[call("notify_user", message="Half way.")]), "Done.", "Again."]
+    with served_user(tmp_path, steps) as stage:
+        first = create(stage, stream, input="Work!")
+        told, final = items(first)
+        assert (told["type"], told["phase"], text_of(told)) == ("message", "commentary", "Half way.")
+        assert text_of(final) == "Done."
+        assert outputs(stage) == ["The user was told."]
+        assert stage.request("GET", f"/responses/{first.id}").json()["output"] == items(first)
+        create(stage, stream, input="More!", previous_response_id=first.id)
+        texts = [item for item in stage.requests[-1].items if item["type"] == "message" and item["role"] == "assistant"]
+        assert [text_of(item) for item in texts] == ["Done."]
+
+
+def test_a_notification_of_a_background_run_is_told_at_once(tmp_path: Path) -> None:
+    steps: list[Any] = [turn(calls=[call("notify_user", message="Half way."), QUESTION]), "Done."]
+    with served_user(tmp_path, steps) as stage:
+        response_id = begun(stage)
+        [question] = asked(stage)
+        output = stage.request("GET", f"/responses/{response_id}").json()["output"]
+        assert {item.get("phase", item["type"]) for item in output} == {"commentary", "function_call"}
+        answer(stage, question, answer="Blue.")
+        response = done(stage, response_id)
+        assert stage.resume(response_id).response["output"] == response["output"]
+
+
+@BOTH_WAYS
+def test_the_final_answer_is_the_text_and_ends_the_run(tmp_path: Path, *, stream: bool) -> None:
+    long = "It is 42. " * 20_000
+    ending = turn(calls=[call("final_answer", result=long), call("notify_user", message="Nearly.")])
+    with served_user(tmp_path, [ending], section={"variables": {"enabled": True}}) as stage:
+        response = create(stage, stream, input="What is it?")
+        told, final = items(response)
+        assert told["phase"] == "commentary"
+        assert (response.status, text_of(final)) == ("completed", long)
+        assert len(stage.requests) == 1
+
+
+def test_a_final_answer_waits_for_the_questions_of_its_turn(tmp_path: Path) -> None:
+    with served_user(tmp_path, [turn(calls=[call("final_answer", result="42"), QUESTION])]) as stage:
+        response_id = begun(stage)
+        [question] = asked(stage)
+        answer(stage, question, answer="Blue.")
+        response = done(stage, response_id)
+        assert response["output"][-1]["content"][0]["text"] == "42"
+
+
+# --- scope -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments"),
+    [("ask_user", {"question": "Q?"}), ("notify_user", {"message": "M"}), ("final_answer", {"result": "R"})],
+)
+async def test_scopes_were_only_advisory_and_are_enforced_at_execution(name: str, arguments: JSON) -> None:
+    registry = FunctionRegistry()
+    registry.register(User())
+    child = Context("tenant", agent=Agent("helper", depth=1))
+    assert registry.discovered_tools(child) == []
+    result = await registry.execute(name, arguments, child)
+    assert (result.is_error, result.status, result.suspension) == (True, "denied", None)
+
+
+def test_exhausted_iterations_are_not_reported_as_completed(tmp_path: Path) -> None:
+    steps = [turn(calls=[call("notify_user", message=f"{number}")]) for number in range(3)]
+    with served_user(tmp_path, steps, engine={"max_turns": 3}) as stage:
+        response = stage.request("POST", "/responses", json={"model": "scripted", "input": "Work!"}).json()
+        assert response["status"] == "incomplete"
+        assert response["incomplete_details"]["reason"] == "max_turns"
+
+
+def test_the_description_says_that_the_user_is_a_function() -> None:
+    registry = FunctionRegistry()
+    registry.register(User())
+    described = " ".join(registry.get("ask_user").description.split())
+    assert described.startswith(
+        "Ask the human user a question. The user is a function in this system. "
+        "Use this when you need human input or judgment."
+    )
+    assert registry.get("ask_user").parameters["required"] == ["question"]
