@@ -67,8 +67,8 @@ class Budget:
         """Tokens of the response of the root agent and of all agents below it."""
         self.shared = False
         """Whether there are other agents than the root."""
-        self.closing: list[Callable[[bool], Awaitable[None]]] = []
-        """What is to be done when the response of the root agent is over, or, as it is told, about to be parked."""
+        self.closing: dict[str, Callable[[bool], Awaitable[None]]] = {}
+        """What is to be done when the root agent is done, or, as it is told, about to be parked; by subject."""
         self._prices = prices or {}
         self._clock = clock
         self._began = clock()
@@ -177,8 +177,8 @@ class Budget:
 
     async def close(self, *, parked: bool = False) -> None:
         """Do what is to be done when the response of the root agent is over, or about to be parked."""
-        closing, self.closing = self.closing, []
-        for close in closing:
+        closing, self.closing = self.closing, {}
+        for close in closing.values():
             await close(parked)
 
     # --- what there is of it -----------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from antwort.errors import ConflictError, NotFoundError
 from antwort.functions import FunctionRegistry, FunctionSpec
 from antwort.storage.base import Question
 from antwort.suspension import SuspendedError, Suspension
-from antwort.testing import Gate, call, turn
+from antwort.testing import Gate, Turn, call, turn
 
 
 class Functions:
@@ -225,3 +225,17 @@ async def test_without_an_app_there_are_no_agents() -> None:
     result = await registry.execute("consult", {}, Context(TENANT))
     assert result.is_error
     assert "need a running app" in result.output
+
+
+async def test_values_of_a_run_that_is_not_stored_are_gone_with_it(tmp_path: Path) -> None:
+    async def note(ctx: Context) -> str:
+        """Note something."""
+        return (await ctx.variables.set("noted", "something")).id
+
+    for store in (False, True):
+        steps: list[Turn | str] = [turn(calls=[call("note")]), "Done."]
+        async with embedded(tmp_path, steps, [FunctionSpec.of(note)]) as app:
+            plan = await app.plan({"input": "Note!", "store": store})
+            await app.app.engine.respond(plan)
+            [variable_id] = outputs(app)
+            assert (await app.app.values.get(TENANT, variable_id) is not None) is store

@@ -108,7 +108,10 @@ class _Batches:
             await asyncio.sleep(0)
 
     def end(self) -> None:
-        """Say that nothing more will come."""
+        """Hand over what is left, and say that nothing more will come."""
+        if self._pending:
+            self._batches.put_nowait(self._pending)
+            self._pending = []
         self._batches.put_nowait(None)
 
     async def next(self) -> list[bytes] | None:

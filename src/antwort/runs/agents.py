@@ -224,7 +224,7 @@ class AgentRuns:
         if family is None:
             family = self._families[parent.root_id] = Family()
             root_id = parent.root_id
-            budget.closing.append(lambda parked: self._close(root_id, parked=parked))
+            budget.closing["agents"] = lambda parked: self._close(root_id, parked=parked)
         return family
 
     async def _close(self, root_id: str, *, parked: bool) -> None:

@@ -66,6 +66,7 @@ class ReachableVariables(Variables):
         scope: VariableScope = "agent",
         expires_in: float | None = None,
     ) -> Variable:
+        self._note_use()
         with _for_the_model():
             return await self._values.write(self._place(scope), key, chunks, kind=kind, expires_in=expires_in)
 
@@ -73,8 +74,21 @@ class ReachableVariables(Variables):
     async def promote(
         self, variable: Variable, key: str, *, scope: VariableScope, expires_in: float | None = None
     ) -> Variable:
+        self._note_use()
         with _for_the_model():
             return await self._values.link(self._place(scope), key, variable, expires_in)
+
+    def _note_use(self) -> None:
+        """Let the values of a run that nobody stores go when it is over."""
+        ctx = self._ctx
+        if ctx.budget is not None and ctx.run_id is not None and "values" not in ctx.budget.closing:
+            tenant, run_id = ctx.tenant, ctx.run_id
+
+            async def close(parked: bool) -> None:
+                if not parked and not await self._tables.is_stored(tenant, run_id):
+                    await self._values.drop_run(tenant, run_id)
+
+            ctx.budget.closing["values"] = close
 
     @override
     async def find(self, name: str) -> Variable:

@@ -50,6 +50,7 @@ _END_BLOB = """
 # Whoever would delete it waits until something refers to it.
 _BLOB = f"SELECT id FROM blobs WHERE tenant = ? AND hash = ? {LOCK}"  # noqa: S608
 _USAGE = "SELECT coalesce(sum(size), 0) FROM blobs WHERE tenant = ?"
+_IS_STORED = "SELECT 1 FROM responses WHERE id = ? AND tenant = ?"
 _UNUSED = "NOT EXISTS (SELECT 1 FROM variable_versions WHERE variable_versions.blob_id = blobs.id)"
 _DROP_BLOB = f"DELETE FROM blobs WHERE id = ? AND tenant = ? AND {_UNUSED}"  # noqa: S608
 _READ = """
@@ -246,6 +247,11 @@ class SqlValues(Transactions):
         found = database.execute(_BLOBS_OF_KEY, (tenant, scope, scope_id, key)).fetchall()
         _delete(database, tenant, found)
         return len(found)
+
+    @reads
+    def is_stored(self, database: Database, tenant: str, run_id: str) -> bool:
+        """Tell whether the response that a run began with is stored."""
+        return database.execute(_IS_STORED, (run_id, tenant)).fetchone() is not None
 
     @writes
     def drop_run(self, database: Database, tenant: str, run_id: str, most: int) -> int:
