@@ -4,7 +4,7 @@ import asyncio
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any
+from typing import Any, Literal
 
 from msgspec import Struct
 
@@ -12,6 +12,8 @@ from antwort.errors import FunctionError
 from antwort.wire.responses import Usage
 
 _MILLION = 1_000_000
+Pause = Literal["over", "parked", "broken_off"]
+"""Why nobody works on a response: it is over, waits for somebody, or goes on later, as after an outage."""
 
 
 class RunLimits(Struct, frozen=True):
@@ -67,8 +69,8 @@ class Budget:
         """Tokens of the response of the root agent and of all agents below it."""
         self.shared = False
         """Whether there are other agents than the root."""
-        self.closing: dict[str, Callable[[bool], Awaitable[None]]] = {}
-        """What is to be done when the root agent is done, or, as it is told, about to be parked; by subject."""
+        self.closing: dict[str, Callable[[Pause], Awaitable[None]]] = {}
+        """What is to be done when nobody works on the root agent's response any more; by what it concerns."""
         self._prices = prices or {}
         self._clock = clock
         self._began = clock()
@@ -175,11 +177,11 @@ class Budget:
         self.spent.agents += number
         self.shared = True
 
-    async def close(self, *, parked: bool = False) -> None:
-        """Do what is to be done when the response of the root agent is over, or about to be parked."""
+    async def close(self, pause: Pause) -> None:
+        """Do what is to be done when nobody works on the root agent's response any more, or before it is parked."""
         closing, self.closing = self.closing, {}
         for close in closing.values():
-            await close(parked)
+            await close(pause)
 
     # --- what there is of it -----------------------------------------------------------------------------------------
 

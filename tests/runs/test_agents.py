@@ -14,7 +14,7 @@ from antwort.errors import ConflictError, NotFoundError
 from antwort.functions import FunctionRegistry, FunctionSpec
 from antwort.storage.base import Question
 from antwort.suspension import SuspendedError, Suspension
-from antwort.testing import Gate, Turn, call, turn
+from antwort.testing import Gate, Turn, call, matching, turn
 
 
 class Functions:
@@ -36,6 +36,14 @@ class Functions:
         second = await ctx.call_model(f"second, after {first.text}", instructions="Be short.")
         return f"{first.text} {second.text}"
 
+    async def start(self, ctx: Context, prompt: str) -> list[str]:
+        """Let an agent work, and do not wait."""
+        return await ctx.agents.start([AgentTask(prompt)])
+
+    async def wait(self, ctx: Context, ids: list[str]) -> list[str]:
+        """Wait for agents."""
+        return [result.text for result in await ctx.agents.wait(ids)]
+
     async def ask(self, question: str) -> str:
         """Ask the user."""
         raise SuspendedError(Suspension("question", {"question": question}))
@@ -55,6 +63,8 @@ class Functions:
         return [
             FunctionSpec.of(self.spawn, {"scope": "agent", "attach": True, "timeout": math.inf}),
             FunctionSpec.of(self.consult, {"scope": "agent", "attach": True, "timeout": math.inf}),
+            FunctionSpec.of(self.start, {"scope": "agent", "attach": True, "timeout": math.inf}),
+            FunctionSpec.of(self.wait, {"scope": "agent", "attach": True, "timeout": math.inf}),
             FunctionSpec.of(self.ask, {"scope": "user", "effect": "suspend", "attach": True}),
             FunctionSpec.of(self.answer, {"effect": "end_agent"}),
             FunctionSpec.of(self.work),
@@ -239,3 +249,46 @@ async def test_values_of_a_run_that_is_not_stored_are_gone_with_it(tmp_path: Pat
             await app.app.engine.respond(plan)
             [variable_id] = outputs(app)
             assert (await app.app.values.get(TENANT, variable_id) is not None) is store
+
+
+@pytest.mark.parametrize("background", [False, True])
+async def test_an_agent_that_nobody_waits_for_ends_with_its_run(tmp_path: Path, *, background: bool) -> None:
+    functions, gate = Functions(), Gate()
+    steps: list[Turn | str] = [
+        turn(calls=[call("start", prompt="Slowly!")], by=matching(last="Go!")),
+        turn("Never.", wait_for=gate, by=matching(last="Slowly!")),
+        turn("Done.", by=matching(last={"type": "function_call_output"})),
+    ]
+    async with embedded(tmp_path, steps, functions.specs()) as app:
+        plan = await app.plan({"input": "Go!", "background": background})
+        if background:
+            await app.runs.accept(plan)
+            await app.at_rest()
+        else:
+            await app.app.engine.respond(plan)
+        [child] = await app.store.descendants(TENANT, plan.response.id)
+        assert child.status == "cancelled"
+        assert (await app.retrieve(plan.response.id))["status"] == "completed"
+
+
+async def test_an_agent_that_works_beside_its_parent_goes_on_after_a_crash(tmp_path: Path) -> None:
+    functions, gate = Functions(), Gate()
+    steps: list[Turn | str] = [
+        turn(calls=[call("start", prompt="Slowly!")], by=matching(last="Go!")),
+        turn(["One", gate, "."], by=matching(last="Slowly!")),
+        turn(calls=[call("work", what="something")], by=matching(last={"type": "function_call_output"})),
+    ]
+    async with embedded(tmp_path, steps, functions.specs()) as app:
+        response_id = await app.accept("Go!")
+        async with asyncio.timeout(30):
+            await functions.begun.wait()
+        [child] = await app.store.descendants(TENANT, response_id)
+    functions.gate.open()
+    steps = [
+        turn(calls=[call("wait", ids=[child.id])], by=matching(text="interrupted")),
+        turn("Two.", by=matching(last="Slowly!")),
+        "Done.",
+    ]
+    async with embedded(tmp_path, steps, functions.specs()) as app:
+        await app.result(response_id)
+        assert outputs(app)[-1] == '["Two."]'

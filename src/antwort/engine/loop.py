@@ -144,7 +144,7 @@ class Loop:
             await self._fail(APIError("The server had an error while making the response."))
         finally:
             if self._budget.closing and self.plan.parent is None:
-                await self._budget.close()
+                await self._budget.close("broken_off" if self.response.status in ACTIVE else "over")
         return self.response
 
     async def _run(self) -> None:
@@ -348,7 +348,7 @@ class Loop:
         if not parks:
             return None
         if self.plan.parent is None:
-            await self._budget.close(parked=True)
+            await self._budget.close("parked")
         await self.journal.save()
         await self.emitter.flush()
         return _PARKED
@@ -382,7 +382,10 @@ class Loop:
     def _keep_totals(self) -> None:
         """Store with the next write how far the response has come, if somebody might have to continue it."""
         if self.response.background or self._budget.shared:
-            self.journal.tell(self.response, totals=self._totals.stored())
+            stored = self._totals.stored()
+            if self.plan.parent is None:
+                stored["seconds"] = round(self._budget.seconds, 3)
+            self.journal.tell(self.response, totals=stored)
 
     def _usage(self) -> Usage:
         """Return what is told to be used: by the root agent what all have used."""

@@ -344,6 +344,7 @@ class Planner:
                 here.add(record.id)
             agents = 1 if record.parent_id is not None else 0
             calls = int(totals.get("tool_calls", 0))
+            budget.spent.seconds = max(budget.spent.seconds, float(totals.get("seconds", 0)))  # of the run so far
             budget.count_before(record.model, usage, calls, agents=agents, here=record.id in here)
 
     def _decide(

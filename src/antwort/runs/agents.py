@@ -8,7 +8,7 @@ from typing import TypeVar
 import msgspec
 
 from antwort.agents import AgentInfo, AgentResult, AgentTask, SubAgents
-from antwort.budget import Budget
+from antwort.budget import Budget, Pause
 from antwort.context import Context, Progress
 from antwort.engine.engine import Engine, shown
 from antwort.engine.history import Recall
@@ -223,19 +223,26 @@ class AgentRuns:
         family = self._families.get(parent.root_id)
         if family is None:
             family = self._families[parent.root_id] = Family()
-            root_id = parent.root_id
-            budget.closing["agents"] = lambda parked: self._close(root_id, parked=parked)
+            tenant, root_id = parent.ctx.tenant, parent.root_id
+            budget.closing["agents"] = lambda pause: self._close(tenant, root_id, pause)
         return family
 
-    async def _close(self, root_id: str, *, parked: bool) -> None:
-        """End what agents do whose run is over; a run that is parked waits until they are done."""
+    def adopt(self, root: Plan) -> None:
+        """Take charge of the agents of a run that another process has begun: they end with it."""
+        if root.ctx.budget is not None and root.ctx.budget.shared:
+            self._family(root, root.ctx.budget)
+
+    async def _close(self, tenant: str, root_id: str, pause: Pause) -> None:
+        """End what agents do whose run is over; a run that is to be parked waits until they are done."""
         family = self._families.pop(root_id, None)
         tasks = [] if family is None else [task for task in family.tasks.values() if not task.done()]
-        if not parked:
+        if pause != "parked":
             for task in tasks:
                 task.cancel()
         if tasks:
             await asyncio.wait(tasks)
+        if pause == "over":
+            await self.cancel_tree(tenant, root_id)
 
     async def wait(self, ctx: Context, ids: Sequence[str], *, seconds: float | None = None) -> list[AgentResult]:
         """Wait for sub-agents of this agent; those that are not done in time have the status `in_progress`."""

@@ -316,6 +316,7 @@ class LocalRuns:
         while loop is not None:
             tenant, response_id = loop.plan.ctx.tenant, loop.response.id
             loop.on_progress = self._progress_of(loop, outage, ticket)
+            self.agents.adopt(loop.plan)
             try:
                 with self._readers.told(response_id, loop.note_readers):
                     await loop.run()

@@ -84,8 +84,8 @@ class ReachableVariables(Variables):
         if ctx.budget is not None and ctx.run_id is not None and "values" not in ctx.budget.closing:
             tenant, run_id = ctx.tenant, ctx.run_id
 
-            async def close(parked: bool) -> None:
-                if not parked and not await self._tables.is_stored(tenant, run_id):
+            async def close(pause: str) -> None:
+                if pause == "over" and not await self._tables.is_stored(tenant, run_id):
                     await self._values.drop_run(tenant, run_id)
 
             ctx.budget.closing["values"] = close
