@@ -75,7 +75,16 @@ class AgentInfo(Struct, frozen=True):
     created_at: int
     completed_at: int | None
     usage: Usage | None
+    """What it has used itself, without the agents below it."""
     reason: str | None = None
+    """Why there is no whole answer."""
+
+
+class AgentList(Struct, kw_only=True):
+    """The agent of a response and all below it, parents before their children."""
+
+    object: Literal["list"] = "list"
+    data: Sequence[AgentInfo]
 
 
 class Agents(Protocol):
@@ -98,6 +107,9 @@ class Agents(Protocol):
 
     async def interrupt(self, ctx: Context, agent_id: str) -> AgentResult:
         """Stop what a sub-agent of this agent is doing; it can be given further input."""
+
+    async def close(self, ctx: Context, agent_id: str) -> AgentResult:
+        """Stop what a sub-agent of this agent is doing, for good: it gets no further input."""
 
     async def children(self, ctx: Context) -> list[AgentInfo]:
         """Return the sub-agents of this agent."""
@@ -137,6 +149,10 @@ class SubAgents(Struct, frozen=True):
     async def interrupt(self, agent_id: str) -> AgentResult:
         """Stop what a sub-agent is doing; it can be given further input."""
         return await self.service.interrupt(self.ctx, agent_id)
+
+    async def close(self, agent_id: str) -> AgentResult:
+        """Stop what a sub-agent is doing, for good."""
+        return await self.service.close(self.ctx, agent_id)
 
     async def list(self) -> Sequence[AgentInfo]:
         """Return what there is of them."""

@@ -222,7 +222,8 @@ class Antwort:
                 check_url=self.outbound.check,
             )
             self.runs = LocalRuns(self.engine, limits, self._peers, questions)
-            self.registry.bind(RunServices(self.values, self.runs.agents))
+            self.services = RunServices(self.values, self.runs.agents)
+            self.registry.bind(self.services)
             parts = self._parts()
             self._http, self._websockets = build_asgi(parts), build_websockets(parts)
             self._peers.open()

@@ -229,6 +229,23 @@ async def test_a_call_can_start_several_agents_after_each_other(tmp_path: Path) 
         assert [record.child_index for record in await app.store.descendants(TENANT, response_id)] == [0, 1]
 
 
+async def test_a_run_that_goes_on_counts_what_agents_have_spent_that_are_done(tmp_path: Path) -> None:
+    functions = Functions()
+    steps = [
+        turn(calls=[call("spawn", prompts=["one"])], usage=(3, 2)),
+        turn("eins", usage=(60, 40)),
+        turn(calls=[call("work", what="more")], usage=(3, 2)),
+    ]
+    async with embedded(tmp_path, steps, functions.specs()) as app:
+        response_id = await app.accept("Go!")
+        async with asyncio.timeout(30):
+            await functions.begun.wait()
+    functions.gate.open()
+    async with embedded(tmp_path, [turn("Done.", usage=(3, 2))], functions.specs()) as app:
+        response, _ = await app.result(response_id)
+        assert response["usage"]["total_tokens"] == 115
+
+
 async def test_without_an_app_there_are_no_agents() -> None:
     registry = FunctionRegistry()
     registry.register(FunctionSpec.of(Functions().consult))

@@ -325,7 +325,7 @@ class Dispatch:
         item.update(call_id=call.call_id, output=[part])
         item.update((name, value) for name, value in fields.items() if name not in item and name != "arguments")
         self._emitter.done(self._emitter.add(item))
-        self._journal.note(JournalEntry("output", item, call={"commentary": True}))
+        self._journal.note(JournalEntry("output", item, call={FOR_CLIENTS: True}))
 
     def _wait(self, call: ServerCall, suspension: Suspension) -> None:
         """Note what a call waits for. A question is shown as a call that the client can answer."""

@@ -398,6 +398,8 @@ class Loop:
         return self._sink is not None and self._sink.started
 
     def _ending(self) -> Ending:
+        if self._budget.shared:
+            self._keep_totals()  # whoever goes on with the run counts from them what it has spent
         return Ending(self.response, self.journal, self.emitter, self._metrics, self._close)
 
     def _close(self) -> None:

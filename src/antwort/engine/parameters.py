@@ -3,7 +3,8 @@
 import time
 from collections.abc import Sequence
 
-from antwort.config import AgentConfig
+from antwort.budget import RunLimits
+from antwort.config import AgentConfig, RunConfig
 from antwort.engine.tools import Toolset
 from antwort.errors import BadRequestError
 from antwort.types import JSON
@@ -172,3 +173,16 @@ def _format_echo(value: JSON | None) -> JSON:
     if value["type"] != "json_schema":
         return value
     return {**value, "description": value.get("description"), "strict": bool(value.get("strict"))}
+
+
+def run_limits(config: RunConfig) -> RunLimits:
+    """Return the limits of runs as they are configured."""
+    return RunLimits(
+        depth=config.max_depth,
+        agents=config.max_agents,
+        in_flight=config.max_in_flight,
+        tokens=config.max_tokens,
+        cost=config.max_cost,
+        seconds=config.max_time,
+        calls=config.max_calls,
+    )

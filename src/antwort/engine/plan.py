@@ -8,9 +8,9 @@ from msgspec.structs import replace
 
 from antwort.agents import AgentTask
 from antwort.backends import ModelRouter
-from antwort.budget import Budget, Price, RunLimits
+from antwort.budget import Budget, Price
 from antwort.concurrency.large_work import MANY, LargeWork, is_large
-from antwort.config import AgentConfig, EngineConfig, RunConfig
+from antwort.config import AgentConfig, EngineConfig
 from antwort.context import Agent, Context, Sources
 from antwort.engine.continuing import Continued, answer_waiting
 from antwort.engine.history import (
@@ -30,6 +30,7 @@ from antwort.engine.parameters import (
     least,
     new_response,
     read_include,
+    run_limits,
 )
 from antwort.engine.past import History, PastResponses, past_window
 from antwort.engine.tool_choice import Choice, read_choice
@@ -134,6 +135,15 @@ class ChildWork(msgspec.Struct, frozen=True):
             sources=Sources(),
         )
 
+    @property
+    def tools(self) -> list[JSON]:
+        """What the request of the parent names, as far as the task has these functions."""
+        named, only = self.parent.create.tools or (), self.task.functions
+        if only is None:
+            return [*named]
+        types = self.parent.toolset.types
+        return [tool for tool in named if (tool.get("name") or types.get(str(tool.get("type")))) in only]
+
     def permitted(self, functions: Sequence[str]) -> Sequence[str]:
         """Return functions that the parent may give; a FunctionError for others: nobody gives what he does not have."""
         for name in functions:
@@ -144,15 +154,14 @@ class ChildWork(msgspec.Struct, frozen=True):
 
 
 def child_request(work: ChildWork, previous: str | None) -> CreateResponse:
-    """Return what a sub-agent is asked as a request: what its parent was asked with, but for the client's functions."""
+    """Return what a sub-agent is asked as a request."""
     parent, task = work.parent, work.task
-    clients = parent.toolset.clients
     return CreateResponse(
         model=task.model or parent.response.model,
         input=task.prompt,
         instructions=task.instructions,
         agent=task.agent or parent.profile,
-        tools=[tool for tool in parent.create.tools or () if tool.get("name") not in clients] or None,
+        tools=work.tools or None,
         store=parent.create.store,
         background=parent.response.background or None,
         max_output_tokens=task.max_output_tokens,
@@ -162,19 +171,6 @@ def child_request(work: ChildWork, previous: str | None) -> CreateResponse:
         user=parent.create.user,
         safety_identifier=parent.create.safety_identifier,
         service_tier=parent.create.service_tier,
-    )
-
-
-def run_limits(config: RunConfig) -> RunLimits:
-    """Return the limits of runs as they are configured."""
-    return RunLimits(
-        depth=config.max_depth,
-        agents=config.max_agents,
-        in_flight=config.max_in_flight,
-        tokens=config.max_tokens,
-        cost=config.max_cost,
-        seconds=config.max_time,
-        calls=config.max_calls,
     )
 
 
@@ -362,9 +358,7 @@ class Planner:
         if work is not None and work.task.only_answers:
             toolset = Toolset()
         else:
-            implied = implied_tools(create)
-            tools = [*(create.tools or ()), *implied] if implied else create.tools or ()
-            toolset = self._toolsets.build(tools, ctx, wanted, waits=response.background)
+            toolset = self._toolsets.build(_named_tools(create, work, wanted), ctx, wanted, waits=response.background)
         choice = read_choice(create.tool_choice, toolset)
         response.tools, response.tool_choice = [*toolset.echo], choice.echo
         if create.multi_agent is not None:  # what it implies was not named as a tool
@@ -440,6 +434,14 @@ class Planner:
         links = await self._large_work.run_if(large, _links, entries, history, before)
         if links:
             await check_links(links, self._check_url)
+
+
+def _named_tools(create: CreateResponse, work: ChildWork | None, wanted: Sequence[str] | None) -> Sequence[JSON]:
+    """Return the tools that a request names; a sub-agent with a profile of its own has what that says instead."""
+    if work is not None and work.task.agent is not None and wanted is not None:
+        return ()
+    implied = implied_tools(create)
+    return [*(create.tools or ()), *implied] if implied else create.tools or ()
 
 
 def _links(entries: Sequence[JournalEntry], history: Sequence[JournalEntry], before: str) -> list[tuple[str, str]]:

@@ -79,7 +79,7 @@ class Toolset(msgspec.Struct, frozen=True):
     groups: Mapping[str, frozenset[str]] = {}
     """Functions that came with the same tool of the request as others, and all of them."""
     follows_references: bool = False
-    """Whether one of ours follows references."""
+    """Whether the model can read with one of ours what a reference stands for."""
 
     def together(self, name: str) -> frozenset[str]:
         """Return a function and the others that came with the same tool of the request."""
@@ -176,13 +176,15 @@ class ToolsetBuilder:
         """Return the functions of a request.
 
         Functions that wait for somebody are offered if they are named, and to responses that can wait, as `waits` says.
-        A sub-agent is always offered what ends it.
+        A sub-agent is always offered what ends it, and of what the request names only functions of ours.
 
         The request's own functions come first and hide ours of the same name. `functions`, if given, are all that is
         offered of ours besides what the request names. Callers that may not call functions are offered none of ours,
         and naming one is a PermissionDeniedError.
         """
         offer = self._offer(ctx)
+        if not ctx.agent.is_root:  # nobody answers the calls that are not ours, nor those that it may not make
+            tools = [tool for tool in tools if offer.has(tool)]
         wanted = None if functions is None else tuple(functions)
         permitted = ctx.grants(FUNCTIONS_CALL)
         if not tools:
@@ -367,7 +369,7 @@ class _NamedTools:
 
 
 def _follow_references(targets: Iterable[Target]) -> bool:
-    return any(target.spec is not None and target.spec.references for target in targets)
+    return any(target.spec is not None and target.spec.reads_references for target in targets)
 
 
 def _keep(kept: dict[K, V], key: K, value: V, most: int) -> None:

@@ -134,6 +134,7 @@ class FunctionOptions(TypedDict, total=False):
     strict: bool
     offer: Offer
     references: bool
+    reads_references: bool
     spill: bool
 
 
@@ -184,7 +185,9 @@ class FunctionSpec:
     offer: Offer = "always"
     """Whether models see it in every request, or only in one that names it, as all functions of a provider may be."""
     references: bool = False
-    """Whether it follows references itself; else it gets the values they stand for.
+    """Whether it follows references itself; else it gets the values they stand for."""
+    reads_references: bool = False
+    """Whether a model can read with it what a reference stands for, part by part.
 
     Where such a function is offered, long results of others are kept and replaced by references.
     """
@@ -235,6 +238,7 @@ class FunctionSpec:
             strict=strict,
             offer=options.get("offer", "always"),
             references=options.get("references", False),
+            reads_references=options.get("reads_references", False),
             spill=options.get("spill", True),
             arguments=SignatureArguments(signature, strict=strict),
         )

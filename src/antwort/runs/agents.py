@@ -42,6 +42,13 @@ class Family:
         """What makes their responses."""
         self.said: dict[str, list[JournalEntry]] = {}
         """What was read and said in responses that are not stored, by their ids."""
+        self.closed: set[str] = set()
+        """Agents that get no further input."""
+
+    def close(self, agent_id: str, result: AgentResult) -> None:
+        """Take note that an agent is closed, and forget what is there for its next response."""
+        self.closed.add(agent_id)
+        self.said.pop(result.response_id, None)
 
 
 class AgentRuns:
@@ -63,7 +70,7 @@ class AgentRuns:
         parent, budget = _caller(ctx)
         works = _works(ctx, parent, tasks)
         begun = await self._begun(ctx)
-        budget.take_agents(sum(work.index not in begun for work in works), ctx.agent.depth + 1)
+        budget.take_agents(sum(work.index not in begun for work in works), _depth(ctx, tasks))
         report = _reporter(ctx, len(tasks))
 
         async def one(number: int) -> AgentResult | None:
@@ -91,8 +98,8 @@ class AgentRuns:
             return await self._stored_result(record)
         try:
             loop = await self._new(work) if record is None else await self._go_on(work, record)
-        except APIError as error:  # it cannot even be begun, or be taken up
-            return AgentResult("", "", "failed", reason=error.message)
+        except (APIError, FunctionError) as error:  # it cannot even be begun, or be taken up
+            return AgentResult("", "", "failed", reason=str(error))
         return await self._bring_to_end(loop, work)
 
     async def _new(self, work: ChildWork) -> Loop:
@@ -160,13 +167,17 @@ class AgentRuns:
     # --- results -----------------------------------------------------------------------------------------------------
 
     def _done(self, loop: Loop) -> AgentResult:
+        self._remember(loop)
+        return _result_of(loop.response, loop.plan.ctx.agent_id or loop.response.id)
+
+    def _remember(self, loop: Loop) -> None:
+        """Take note of what an agent has said, for its next response."""
         plan, response = loop.plan, loop.response
         family = self._families.get(plan.root_id)
         if family is not None:
             family.latest[plan.ctx.agent_id or ""] = response.id
             if not plan.stored:
                 family.said[response.id] = self._engine.entries_so_far(plan, loop.journal)
-        return _result_of(response, plan.ctx.agent_id or response.id)
 
     def _failed(self, loop: Loop, error: APIError) -> AgentResult:
         agent_id = loop.plan.ctx.agent_id or loop.response.id
@@ -192,7 +203,7 @@ class AgentRuns:
         parent, budget = _caller(ctx)
         works = _works(ctx, parent, tasks)
         begun = await self._begun(ctx)
-        budget.take_agents(sum(work.index not in begun for work in works), ctx.agent.depth + 1)
+        budget.take_agents(sum(work.index not in begun for work in works), _depth(ctx, tasks))
         family = self._family(parent, budget)
         ids = []
         for work in works:
@@ -200,8 +211,11 @@ class AgentRuns:
             if record is not None and record.status not in ACTIVE:
                 ids.append(str(record.extra.get("agent_id") or record.id))
                 continue
-            loop = await self._new(work) if record is None else await self._go_on(work, record)
-            await loop.journal.save()  # whoever goes on after a crash finds it
+            try:
+                loop = await self._new(work) if record is None else await self._go_on(work, record)
+                await loop.journal.save()  # whoever goes on after a crash finds it
+            except APIError as error:
+                raise FunctionError(error.message) from error
             ids.append(self._work_on(family, loop, work))
         return ids
 
@@ -209,7 +223,11 @@ class AgentRuns:
         agent_id = loop.plan.ctx.agent_id or loop.response.id
 
         async def to_its_end() -> AgentResult:
-            result = await self._bring_to_end(loop, work)
+            try:
+                result = await self._bring_to_end(loop, work)
+            except asyncio.CancelledError:
+                self._remember(loop)
+                raise
             if result is None:
                 return AgentResult(agent_id, loop.response.id, "in_progress", reason="It waits for somebody.")
             return result
@@ -288,6 +306,13 @@ class AgentRuns:
                 await self.cancel_stored(record)
         return await self._outcome(ctx, family, agent_id)
 
+    async def close(self, ctx: Context, agent_id: str) -> AgentResult:
+        """Stop what a sub-agent of this agent is doing, for good: it gets no further input."""
+        result = await self.interrupt(ctx, agent_id)
+        parent, budget = _caller(ctx)
+        self._family(parent, budget).close(agent_id, result)
+        return result
+
     # --- what there is of them ---------------------------------------------------------------------------------------
 
     async def children(self, ctx: Context) -> list[AgentInfo]:
@@ -333,6 +358,8 @@ class AgentRuns:
         agent_id, ctx = work.task.continues, work.parent.ctx
         if agent_id is None:
             return None
+        if family is not None and agent_id in family.closed:
+            raise FunctionError(f"The agent '{agent_id}' is closed. Start another one.")
         if family is not None and agent_id in family.latest:
             task = family.tasks.get(agent_id)
             if task is not None and not task.done():
@@ -357,6 +384,11 @@ def _caller(ctx: Context) -> tuple[Plan, Budget]:
     if not isinstance(ctx.origin, Plan) or ctx.budget is None:
         raise FunctionUnavailableError("Agents can only be started by a call of a response.")
     return ctx.origin, ctx.budget
+
+
+def _depth(ctx: Context, tasks: Sequence[AgentTask]) -> int:
+    """Return how deep new agents are nested; those that only answer cannot go on from there, and do not count."""
+    return ctx.agent.depth + any(not task.only_answers for task in tasks)
 
 
 def _works(ctx: Context, parent: Plan, tasks: Sequence[AgentTask]) -> list[ChildWork]:

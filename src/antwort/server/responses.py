@@ -8,6 +8,7 @@ import msgspec
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from antwort.agents import AgentList
 from antwort.concurrency.large_work import MUCH, is_large
 from antwort.context import Context
 from antwort.engine.engine import Engine, not_found, shown
@@ -123,6 +124,13 @@ class ResponseEndpoints:
                 # It returns the response, also one that was over long before.
                 scope=f"{RESPONSES_READ} {RESPONSES_WRITE}",
                 examples=examples.CANCEL_RESPONSE,
+            ),
+            Route(
+                "GET",
+                f"{one}/agents",
+                self.agents,
+                scope=RESPONSES_READ,
+                examples=examples.AGENTS,
             ),
             Route(
                 "GET",
@@ -262,6 +270,13 @@ class ResponseEndpoints:
             )
         found = [_response(shown(found.record, found.output)) for found in page.data]
         return ResponseList.of(found, has_more=page.has_more)
+
+    async def agents(self, ctx: Context, response_id: str) -> AgentList:
+        """List the agent of a response and all that were started below it, with status, usage and timing."""
+        found = await self._runs.agents.tree(ctx.tenant, response_id)
+        if found is None:
+            raise not_found(response_id)
+        return AgentList(data=found)
 
     async def input_items(
         self,

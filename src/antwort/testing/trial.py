@@ -9,15 +9,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
+from msgspec.structs import replace
 from pydantic import SecretStr
 from typing_extensions import override
 
 from antwort.app import Antwort
+from antwort.budget import Budget, RunLimits
 from antwort.config import ApiKeyConfig, AuthConfig, Config, ObservabilityConfig
 from antwort.context import Agent, Context
 from antwort.functions import FunctionProvider, FunctionSpec, ToolResult, execution
 from antwort.observability.watchdog import LAG
 from antwort.testing.apps import Answer, ServedApp, served
+from antwort.testing.trial_agents import TrialAgents
 
 CANARY = "{canary}"
 """What an example writes where a text of the tenant's own belongs."""
@@ -94,7 +97,8 @@ def examples(
 def context(spec: FunctionSpec, tenant: str, canary: str = "") -> Context:
     """Return a context in which a function may be called; the subject carries the canary."""
     agent = Agent(min(spec.agents)) if spec.agents else Agent()
-    return Context(tenant, subject=f"{tenant}{canary}", scopes=frozenset({"*"}), agent=agent)
+    subject, budget = f"{tenant}{canary}", Budget(RunLimits())
+    return Context(tenant, subject=subject, scopes=frozenset({"*"}), agent=agent, budget=budget)
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +138,13 @@ async def alone(provider: FunctionProvider) -> AsyncIterator[Antwort]:
     """Give an app that has a provider and nothing else, and is not served."""
     with tempfile.TemporaryDirectory() as folder:
         async with Antwort(Config(data_dir=Path(folder), providers={}), providers=[provider]) as app:
+            _give_agents(app)
             yield app
+
+
+def _give_agents(app: Antwort) -> None:
+    """Let functions have sub-agents although their calls belong to no response."""
+    app.registry.bind(replace(app.services, agents=TrialAgents()))
 
 
 @contextlib.contextmanager
@@ -149,6 +159,7 @@ def trial(provider: FunctionProvider, calls: Calls) -> Iterator[Trial]:
             providers={},
         )
         with served(config, providers=[provider]) as app:
+            _give_agents(app.app)
             yield Trial(provider, calls, app)
 
 

@@ -98,7 +98,7 @@ class Variables(VariableRoutes):
             made = await ctx.variables.set(key, value, scope=scope, expires_in=expires_in)
         return {**made.reference, "version": made.version, "size": made.size}
 
-    @function(references=True, spill=False, idempotent=True)
+    @function(references=True, reads_references=True, spill=False, idempotent=True)
     async def store_get(
         self,
         ctx: Context,

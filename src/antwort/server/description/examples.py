@@ -3,8 +3,10 @@
 from typing import Any
 
 from msgspec import to_builtins
+from msgspec.structs import replace
 
 import antwort
+from antwort.agents import AgentInfo, AgentList
 from antwort.types import JSON
 from antwort.web.routes import Example
 from antwort.wire.items import Message, OutputText
@@ -85,6 +87,31 @@ CANCEL_RESPONSE = (
         parameters=_OF_RESPONSE,
     ),
 )
+_AGENT = AgentInfo(
+    id=_RESPONSE,
+    response_id=_RESPONSE,
+    parent_id=None,
+    call_id=None,
+    index=None,
+    name="root",
+    depth=0,
+    status="completed",
+    model=_MODEL,
+    created_at=_TIME,
+    completed_at=_TIME + 9,
+    usage=Usage(input_tokens=412, output_tokens=58, total_tokens=470),
+)
+_SUB_AGENT = replace(
+    _AGENT,
+    id="resp_c41d",
+    response_id="resp_c41d",
+    parent_id=_RESPONSE,
+    call_id="call_7",
+    index=0,
+    name="agent",
+    depth=1,
+)
+AGENTS = (Example(to_builtins(AgentList(data=[_AGENT, _SUB_AGENT])), parameters=_OF_RESPONSE),)
 INPUT_ITEMS = (Example(_page(_QUESTION), parameters={**_OF_RESPONSE, "limit": 20}),)
 INPUT_TOKENS = (Example({"object": "response.input_tokens", "input_tokens": 11}, body={"input": "Hello!"}),)
 COMPACT = (

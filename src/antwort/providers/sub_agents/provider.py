@@ -1,0 +1,225 @@
+"""The provider `sub_agents`."""
+
+import math
+from collections.abc import Mapping
+from functools import partial
+from typing import Annotated, Any
+
+import msgspec
+
+from antwort.provider import (
+    AgentResult,
+    AgentTask,
+    BaseModel,
+    Context,
+    Counter,
+    Field,
+    FunctionError,
+    FunctionUnavailableError,
+    Hosted,
+    Provider,
+    function,
+)
+from antwort.providers.sub_agents import results
+from antwort.providers.sub_agents.contexts import Contexts, Given, read_out
+from antwort.providers.sub_agents.references import keep_text, reference_of
+from antwort.providers.sub_agents.settings import SubAgentsSettings
+
+_LONGEST_ANSWER = 50_000
+"""Characters that an agent can give back as its result; a longer one becomes a variable."""
+
+Prompt = Annotated[str, Field(min_length=1, description="All that it is to do: it knows nothing else.")]
+Profile = Annotated[str | None, Field(description="Its profile; yours if not given.")]
+Functions = Annotated[list[str] | None, Field(description="All that it may call; what you may if not given.")]
+AgentId = Annotated[str, Field(min_length=1, description="Id of an agent.")]
+Prompts = Annotated[list[str], Field(min_length=1, max_length=10_000)]
+
+
+def _describe(action: str, _arguments: Mapping[str, Any]) -> Mapping[str, Any]:
+    return {"action": action}
+
+
+def _face(action: str) -> Hosted:
+    """Return the face of a function that OpenAI's multi-agent beta has too; a request names all by their type."""
+    return Hosted(
+        types=("multi_agent",),
+        item="multi_agent_call",
+        output_item="multi_agent_call_output",
+        describe=partial(_describe, action),
+        only_named=True,
+        companions=("wait_agent", "list_agents", "interrupt_agent", "followup_task"),
+    )
+
+
+class AgentConfig(BaseModel):
+    """What one of many agents is to do."""
+
+    prompt: Annotated[str, Field(min_length=1)]
+    context: Any = None
+    agent: str | None = None
+    functions: list[str] | None = None
+
+
+class SubAgents(Provider[SubAgentsSettings]):
+    """Functions with which agents start others, wait for them, ask a model, and give back results.
+
+    All are offered on request: they are for agents that are told how to use them, by a profile, or by a request that
+    names them. Calls that wait for agents find them again after a crash, and take as long as they do.
+    """
+
+    name = "sub_agents"
+    started_agents = Counter("started_total", "Agents that were asked for, by how.", ["how"])
+
+    def __init__(self, settings: SubAgentsSettings | None = None) -> None:
+        super().__init__(settings)
+        for how in ("waiting", "not_waiting", "many", "model"):
+            self.started_agents.labels(how)  # so that each shows from the beginning
+
+    @function(
+        scope="agent",
+        attach=True,
+        references=True,
+        spill=False,
+        timeout=math.inf,
+        offer="on_request",
+        hosted=_face("spawn_agent"),
+    )
+    async def spawn_agent(
+        self,
+        ctx: Context,
+        prompt: Prompt,
+        context: Given = None,
+        *,
+        agent: Profile = None,
+        functions: Functions = None,
+        wait: Annotated[bool, Field(description="False: returns at once; see wait_agent.")] = True,
+    ) -> dict[str, Any]:
+        """Let a sub-agent with a window of its own do a task, and return its result."""
+        contexts = Contexts(ctx, max_inline=self.settings.max_inline)
+        task = AgentTask(await contexts.prompt(prompt, context), agent, functions=functions)
+        if wait:
+            self.started_agents.labels("waiting").inc()
+            [result] = await ctx.run_agents([task])
+            return await self._one(ctx, result)
+        self.started_agents.labels("not_waiting").inc()
+        [agent_id] = await ctx.agents.start([task])
+        return {"agent": agent_id, "status": "in_progress"}
+
+    @function(scope="agent", attach=True, references=True, spill=False, timeout=math.inf, offer="on_request")
+    async def spawn_many(
+        self, ctx: Context, configs: Annotated[list[AgentConfig], Field(min_length=1, max_length=10_000)]
+    ) -> Any:
+        """Let sub-agents work at the same time; returns a status and result for each, in order."""
+        contexts = Contexts(ctx, max_inline=self.settings.max_inline)
+        tasks = [
+            AgentTask(await contexts.prompt(config.prompt, config.context), config.agent, functions=config.functions)
+            for config in configs
+        ]
+        self.started_agents.labels("many").inc(len(tasks))
+        return await results.many(ctx, await ctx.run_agents(tasks), most=self.settings.max_results)
+
+    @function(effect="end_agent", references=True, spill=False, max_output=10 * _LONGEST_ANSWER, offer="on_request")
+    async def return_result(
+        self, ctx: Context, value: Annotated[Any, Field(description="Text, JSON, or a reference, which stays one.")]
+    ) -> str:
+        """Give back your result and end."""
+        reference = reference_of(value)
+        if reference is not None:
+            return msgspec.json.encode((await ctx.variables.find(reference)).reference).decode()
+        text = value if isinstance(value, str) else msgspec.json.encode(value).decode()
+        if ctx.agent.is_root:
+            return text
+        kept = await keep_text(ctx, f"answer_{ctx.call_id}", text, _LONGEST_ANSWER)
+        return kept if isinstance(kept, str) else msgspec.json.encode({"$ref": kept["$ref"]}).decode()
+
+    @function(attach=True, references=True, spill=False, timeout=math.inf, offer="on_request")
+    async def call_llm(self, ctx: Context, prompt: Prompt, context: Given = None) -> Any:
+        """Ask a language model once, without functions; referenced context is read to it whole."""
+        text = await read_out(ctx, prompt, context, most=self.settings.max_read)
+        self.started_agents.labels("model").inc()
+        return await results.answer(ctx, await ctx.call_model(text), most=self.settings.max_inline)
+
+    @function(attach=True, references=True, spill=False, timeout=math.inf, offer="on_request")
+    async def call_llm_many(self, ctx: Context, prompts: Prompts, context: Given = None) -> Any:
+        """Ask a language model many things at the same time, each by itself, with the same context."""
+        most = self.settings.max_read
+        tasks = [AgentTask(await read_out(ctx, prompt, context, most=most), only_answers=True) for prompt in prompts]
+        self.started_agents.labels("model").inc(len(tasks))
+        return await results.many(ctx, await ctx.run_agents(tasks), most=self.settings.max_results)
+
+    # --- agents that were started without waiting --------------------------------------------------------------------
+
+    @function(scope="agent", offer="on_request", hosted=_face("list_agents"))
+    async def list_agents(self, ctx: Context) -> dict[str, Any]:
+        """List your sub-agents with their status."""
+        return results.listed(await ctx.agents.list())
+
+    @function(
+        scope="agent",
+        attach=True,
+        references=True,
+        spill=False,
+        timeout=math.inf,
+        offer="on_request",
+        hosted=_face("wait_agent"),
+    )
+    async def wait_agent(
+        self,
+        ctx: Context,
+        agents: Annotated[list[str], Field(min_length=1, max_length=10_000, description="Ids.")],
+        seconds: Annotated[float | None, Field(ge=0, description="How long; until all are done if not given.")] = None,
+    ) -> Any:
+        """Wait for sub-agents, and return their results."""
+        found = await ctx.agents.wait(agents, seconds=seconds)
+        if len(found) == 1:
+            return await results.one(ctx, found[0], most=self.settings.max_inline)
+        return await results.many(ctx, found, most=self.settings.max_results)
+
+    @function(scope="agent", offer="on_request", hosted=_face("interrupt_agent"))
+    async def interrupt_agent(self, ctx: Context, agent: AgentId) -> dict[str, Any]:
+        """Stop what a sub-agent is doing. It can get a follow-up."""
+        return await results.one(ctx, await ctx.agents.interrupt(agent), most=self.settings.max_inline)
+
+    @function(
+        scope="agent",
+        attach=True,
+        references=True,
+        spill=False,
+        timeout=math.inf,
+        offer="on_request",
+        hosted=_face("followup_task"),
+    )
+    async def followup_task(
+        self,
+        ctx: Context,
+        agent: AgentId,
+        prompt: Annotated[str, Field(min_length=1)],
+        context: Given = None,
+        *,
+        wait: bool = True,
+    ) -> dict[str, Any]:
+        """Give a sub-agent that is done or interrupted a further task; it remembers the ones before."""
+        contexts = Contexts(ctx, max_inline=self.settings.max_inline)
+        task = AgentTask(await contexts.prompt(prompt, context), continues=agent)
+        if wait:
+            [result] = await ctx.run_agents([task])
+            return await self._one(ctx, result)
+        [agent_id] = await ctx.agents.start([task])
+        return {"agent": agent_id, "status": "in_progress"}
+
+    @function(scope="agent", offer="on_request")
+    async def close_agent(self, ctx: Context, agent: AgentId) -> dict[str, Any]:
+        """Stop a sub-agent for good."""
+        return await results.one(ctx, await ctx.agents.close(agent), most=self.settings.max_inline)
+
+    @function(offer="on_request")
+    async def budget_remaining(self, ctx: Context) -> dict[str, Any]:
+        """Tell what this run may still spend, over all its agents."""
+        if ctx.budget is None:
+            raise FunctionUnavailableError("There is no budget here: that needs a run. Go on without it.")
+        return {**ctx.budget.remaining(), "depth": max(0, ctx.budget.limits.depth - ctx.agent.depth)}
+
+    async def _one(self, ctx: Context, result: AgentResult) -> dict[str, Any]:
+        if not result.id:  # it was not even begun
+            raise FunctionError(result.reason or "The agent could not be started.")
+        return await results.one(ctx, result, most=self.settings.max_inline)

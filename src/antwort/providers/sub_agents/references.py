@@ -1,0 +1,56 @@
+"""Values that are handed on by reference: what stands for one in a window, and what is kept as one."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from antwort.provider import Context, FunctionError, Variable
+
+_HEAD = 400
+"""Characters of a value that are shown with its reference."""
+
+
+def reference_of(value: Any) -> str | None:
+    """Return what a value refers to, if it is a reference: `{"$ref": …}`, as an object or as the text of one."""
+    if isinstance(value, str) and len(value) < 500 and value.lstrip().startswith("{") and "$ref" in value:
+        try:
+            value = msgspec.json.decode(value)
+        except msgspec.DecodeError:
+            return None
+    if isinstance(value, Mapping) and len(value) == 1 and isinstance(value.get("$ref"), str):
+        return str(value["$ref"])
+    return None
+
+
+async def shown(ctx: Context, variable: Variable, *, most: int = _HEAD) -> dict[str, Any]:
+    """Return what a model reads of a value that it is not given: its reference, size, type and head."""
+    head = b"".join([chunk async for chunk in ctx.variables.read(variable, 0, 4 * most)])
+    text = head.decode(errors="ignore")[:most]
+    return {**variable.reference, "size": variable.size, "type": variable.kind, "head": text}
+
+
+async def keep(ctx: Context, key: str, value: Any) -> Variable | None:
+    """Keep a value as a variable of the run; None if that cannot be done, or the model could not read it on."""
+    if not (ctx.keeps_values and ctx.follows_references):
+        return None
+    try:
+        return await ctx.variables.set(key, value, scope="run")
+    except FunctionError:  # there is no room for it
+        return None
+
+
+async def keep_text(ctx: Context, key: str, text: str, most: int) -> Any:
+    """Return a text, or what a model reads in its place if it is longer: a reference, or what fits of it."""
+    if len(text) <= most:
+        return text
+    variable = await keep(ctx, key, text)
+    return cut(text, most) if variable is None else await shown(ctx, variable)
+
+
+def cut(text: str, most: int) -> str:
+    """Return a text without its middle if it is too long, and say so."""
+    if len(text) <= most:
+        return text
+    half = most // 2
+    return f"{text[:half]}\n[… {len(text) - 2 * half} characters left out …]\n{text[-half:]}"
