@@ -101,8 +101,8 @@ class Antwort:
                 self.registry.register(function)
             for provider in given:
                 self.registry.register(provider)
-            for provider, offer in configured:
-                self._register(provider, offer)
+            for provider, entry in configured:
+                self._register(provider, entry)
             self._check_agents()
             if self.config.server.workers > 1:
                 self._check_workers(made)
@@ -133,7 +133,7 @@ class Antwort:
 
     def _configured_providers(
         self, factories: Mapping[str, Factory], *, demo: bool
-    ) -> list[tuple[FunctionProvider, Offer]]:
+    ) -> list[tuple[FunctionProvider, ProviderConfig]]:
         """Make the providers that the configuration enables, in its order; `demo` if the demo model will answer."""
         catalogue = Catalogue(plugins_dir=self.config.plugins_dir, factories=factories)
         for conflict in catalogue.conflicts:
@@ -153,15 +153,15 @@ class Antwort:
                 message = f"providers.{name} is disabled, and could not be enabled: {doubt}"
                 logger.warning("%s", ConfigError(message, where=where))
         return [
-            (catalogue.make(name, entry, self.loaded), entry.offer)
+            (catalogue.make(name, entry, self.loaded), entry)
             for name, entry in enabled_providers(self.config, catalogue, demo=demo).items()
         ]
 
-    def _register(self, provider: FunctionProvider, offer: Offer) -> None:
+    def _register(self, provider: FunctionProvider, entry: ProviderConfig) -> None:
         """Register a configured provider; whatever is wrong with it is a ConfigError that says where it was enabled."""
         where = given_at(self.loaded, f"providers.{provider.name}")
         try:
-            self.registry.register(provider, offer=offer)
+            self.registry.register(provider, offer=entry.offer, approval=entry.approval)
         except ConfigError as error:
             raise ConfigError(f"providers.{provider.name}: {error.message}", where=where) from error
         except Exception as error:
@@ -172,9 +172,11 @@ class Antwort:
         """Refuse an agent that names a function nobody has."""
         known = [spec.name for spec in self.registry.list()]
         for name, agent in self.config.agents.items():
-            for function in agent.functions or ():
+            named = [("functions", function) for function in agent.functions or ()]
+            named += [("approval", function) for function in agent.approval or () if isinstance(agent.approval, dict)]
+            for setting, function in named:
                 if function not in known and not self._executors:
-                    key = f"agents.{name}.functions"
+                    key = f"agents.{name}.{setting}"
                     hint = did_you_mean(function, known)
                     raise ConfigError(
                         f"{key}: there is no function '{function}'{hint}", where=given_at(self.loaded, key)

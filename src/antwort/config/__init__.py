@@ -9,6 +9,8 @@ from antwort.config.durations import (
 )
 from antwort.config.engine import (
     AgentConfig,
+    Approval,
+    ApprovalPolicy,
     BackendConfig,
     EngineConfig,
     KeepConfig,
@@ -35,6 +37,8 @@ from antwort.config.template import commented_config
 __all__ = [
     "AgentConfig",
     "ApiKeyConfig",
+    "Approval",
+    "ApprovalPolicy",
     "AuthConfig",
     "BackendConfig",
     "Config",

@@ -68,6 +68,12 @@ class BackendConfig(Settings):
     extra_body: dict[str, Any] = Field(default_factory=dict, description="Further fields for every request.")
 
 
+Approval = Literal["always", "never"]
+"""Whether calls of a function are made only after somebody has said yes."""
+ApprovalPolicy = Approval | dict[str, Approval]
+"""That for all functions, or by their names."""
+
+
 class AgentConfig(Settings):
     """An agent: a name for instructions, a model, functions and limits."""
 
@@ -76,6 +82,10 @@ class AgentConfig(Settings):
     model: str | None = Field(default=None, description="The model it uses; the request's if none.")
     functions: list[str] | None = Field(
         default=None, description="The functions it is offered; those of every request if not given."
+    )
+    approval: ApprovalPolicy | None = Field(
+        default=None,
+        description="Whether its calls wait for a yes: always, never, or that by function; as functions say if none.",
     )
     max_turns: PositiveInt | None = Field(default=None, description="Model turns in one response.")
     max_tool_calls: PositiveInt | None = Field(default=None, description="Calls of hosted functions in one response.")

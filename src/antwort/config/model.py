@@ -16,6 +16,7 @@ from pydantic import (
 from antwort.config.durations import Duration, Seconds
 from antwort.config.engine import (
     AgentConfig,
+    ApprovalPolicy,
     BackendConfig,
     EncryptionConfig,
     EngineConfig,
@@ -86,7 +87,7 @@ class ObservabilityConfig(Settings):
 
 
 class ProviderConfig(Settings):
-    """One provider. Keys beside the four below are read as settings; `null` is an empty entry."""
+    """One provider. Keys beside the five below are read as settings; `null` is an empty entry."""
 
     enabled: bool = Field(default=False, description="Turn the provider on.")
     use: str | None = Field(
@@ -94,6 +95,10 @@ class ProviderConfig(Settings):
     )
     offer: Literal["always", "on_request"] = Field(
         default="always", description="Offer the functions to every request, or only to those that name them."
+    )
+    approval: ApprovalPolicy | None = Field(
+        default=None,
+        description="Whether calls wait for a yes: always, never, or that by function; as the provider says if none.",
     )
     settings: dict[str, Any] = Field(
         default_factory=dict, repr=False, description="The provider's own settings, described in its documentation."

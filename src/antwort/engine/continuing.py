@@ -6,12 +6,14 @@ from msgspec import Struct
 
 from antwort.context import Context
 from antwort.engine.answers import Answer, checked_answer
-from antwort.engine.history import APPROVAL, waiting_calls
+from antwort.engine.history import APPROVAL_RESPONSE, waiting_calls
 from antwort.errors import BadRequestError, ConflictError
+from antwort.scopes import FUNCTIONS_CALL
 from antwort.storage.base import JournalEntry, Question
 from antwort.storage.sql.store import Store
 from antwort.types import JSON
 from antwort.wire.ids import new_id
+from antwort.wire.responses import ResponseObject
 
 
 class Continued(Struct, frozen=True):
@@ -28,7 +30,7 @@ class Continued(Struct, frozen=True):
 async def answer_waiting(
     store: Store,
     ctx: Context,
-    response_id: str,
+    response: ResponseObject,
     history: Sequence[JournalEntry],
     entries: Sequence[JournalEntry],
 ) -> Continued:
@@ -37,6 +39,10 @@ async def answer_waiting(
     verdicts = _verdicts(entries)
     if not waiting and not verdicts:
         return Continued()
+    if verdicts:
+        ctx.require(FUNCTIONS_CALL, param="input", purpose="to approve a call of a function")
+        if not response.store:
+            raise BadRequestError("A call can only be approved in a response that is stored.", param="store")
     questions = {q.id: q for q in await store.questions.get_all(ctx.tenant, [*waiting, *verdicts])}
     for question_id, (param, _) in verdicts.items():
         question = questions.get(question_id)
@@ -55,7 +61,7 @@ async def answer_waiting(
     answers |= {question_id: verdict for question_id, (_, verdict) in verdicts.items()}
     ended = [questions[q] for q in waiting if q in questions and q not in answers]
     ended = [question for question in ended if question.status in {"expired", "cancelled"}]
-    answered = await store.questions.answer_all(ctx.tenant, answers, by=response_id) if answers else []
+    answered = await store.questions.answer_all(ctx.tenant, answers, by=response.id) if answers else []
     if not answered and not ended:
         return Continued()
     record = await store.get(ctx.tenant, [*answered, *ended][0].response_id)
@@ -87,7 +93,7 @@ def _verdicts(entries: Iterable[JournalEntry]) -> Mapping[str, tuple[str, JSON]]
     verdicts: dict[str, tuple[str, JSON]] = {}
     for index, entry in enumerate(entries):
         item = entry.item
-        if item["type"] == APPROVAL.response:
+        if item["type"] == APPROVAL_RESPONSE:
             question_id, param = str(item["approval_request_id"]), f"input[{index}]"
             if question_id in verdicts:
                 raise BadRequestError(f"There are two answers to '{question_id}'.", param=param)

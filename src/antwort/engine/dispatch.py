@@ -4,21 +4,23 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import count
-from typing import Any
 
 import msgspec
 
 from antwort.context import Source, Sources
 from antwort.engine.answers import Answer
+from antwort.engine.approvals import ApprovedCall, approval_body, approval_request, needs_approval, provider_of
+from antwort.engine.call_items import OWN, call_item, found_fields, output_item
 from antwort.engine.emitter import Emitter, ModelCall
-from antwort.engine.history import FOR_CLIENTS, INTERRUPTED, QUESTION_ID, WAITING
+from antwort.engine.history import FOR_CLIENTS, INTERRUPTED, QUESTION_ID, SAID_BEFORE, WAITING
 from antwort.engine.journal import Journal
 from antwort.engine.plan import Plan
 from antwort.engine.tool_choice import Choice
 from antwort.engine.tools import Target
 from antwort.engine.totals import Totals
+from antwort.engine.window import CALLS
 from antwort.functions import Effect, Hosted, ToolResult
 from antwort.storage.base import JournalEntry, Question
 from antwort.suspension import Suspension
@@ -27,10 +29,6 @@ from antwort.wire.ids import new_id
 
 logger = logging.getLogger(__name__)
 
-_OWN = "antwort:function_call"
-"""The item of a call that has none of its own."""
-_OURS = frozenset({"id", "type", "status"})
-"""The fields of an item that no function sets."""
 _ANSWERED = "(given as the answer)"
 _REPEATS = 3
 """How often the same call of an idempotent function is executed before the model is told to stop."""
@@ -111,10 +109,11 @@ class Dispatch:
         self._keep()
         await self._journal.save()  # a call is known to have started before it starts
         await self._emitter.flush()
-        await _for_each(_grouped(begun), self._execute_group, limit=self._parallel)
+        ready = [call for call in begun if waited_for(call.entry) is None]
+        await _for_each(_grouped(ready), self._execute_group, limit=self._parallel)
 
     async def finish_started(self, answers: Mapping[str, Answer]) -> None:
-        """Go on after a crash, or when what was waited for is there; `answers` are what was said, by call id.
+        """Go on after a crash, or when what was waited for is there; `answers` are what was said, by question.
 
         Calls that were under way are executed again, if they can be; the others are told to be interrupted. A call
         that waits goes on waiting, unless it is answered.
@@ -124,7 +123,7 @@ class Dispatch:
             if not is_under_way(entry):
                 continue
             call = self._begun_before(entry, position)
-            wait, answer = waited_for(entry), answers.get(call.call_id)
+            wait, answer = waited_for(entry), answers.get((entry.call or {}).get(QUESTION_ID, ""))
             if wait is None or wait.kind == "agents":
                 if call.goes_on:
                     again.append([call])
@@ -133,12 +132,13 @@ class Dispatch:
             elif answer is None:
                 continue
             elif wait.kind == "approval" and answer.approved:
-                again.append([call])
+                again.append([replace(self._approved(call), attached=False)])
                 continue
             else:
                 self._end(call, answer.result(), {})
             self._keep()
             await self._journal.save_at(position)
+        await self._journal.save()  # what was approved is known to have started before it starts
         await _for_each(again, self._execute_group, limit=self._parallel)
         await self._emitter.flush()
 
@@ -208,7 +208,7 @@ class Dispatch:
         await self._emitter.flush()
 
     def _begin(self, call: ModelCall, choice: Choice) -> ServerCall:
-        """Decide whether a call is executed, make its item, tell its phases, and take it into the journal."""
+        """Decide whether a call is executed, and take it into the journal; tell of it, unless it needs an approval."""
         target = self._plan.toolset.targets.get(call.name)
         refusal = self._admit(call, target, choice)
         record: JSON = {
@@ -217,34 +217,80 @@ class Dispatch:
             "arguments": call.arguments,
             "turn": self._totals.turns,  # calls of one turn are parallel
         }
+        asks = refusal is None and self._needs_approval(target)
+        if asks and target is not None:
+            request = approval_request(call.name, call.arguments, provider_of(target))
+            record[WAITING] = msgspec.to_builtins(Suspension("approval", approval_body(request)))
+            record[QUESTION_ID] = request["id"]
+            self._emitter.whole(request)
+            self._journal.note(JournalEntry("output", request, call={FOR_CLIENTS: True}))
+        begun = self._noted(record, target, refusal)
+        return begun if asks else self._shown(begun)
+
+    def _noted(self, record: JSON, target: Target | None, refusal: str | None = None) -> ServerCall:
+        """Take a call into the journal, with an item that nobody was told of yet."""
+        call_id, name, arguments = record["call_id"], record["name"], record["arguments"]
         face = target.face if target is not None and refusal is None else None
-        if face is not None and face.item is not None:
-            visible = True
-            prefix = "".join(word[:1] for word in face.item.split("_") if word != "call")
-            fields = _described(call.name, call.arguments, face)
-            if face.output_item is not None:
-                fields = {"call_id": call.call_id, "arguments": call.arguments, **fields}
-            item: JSON = {"id": new_id(prefix), "type": face.item, "status": "in_progress", **fields}
-        else:
+        entry = JournalEntry("output", call_item(call_id, name, arguments, face), visible=False, call=record)
+        position, sources = self._journal.note(entry), self._plan.ctx.sources.noting()
+        return ServerCall(call_id, name, arguments, target, sources, refusal, entry, position, -1)
+
+    def _shown(self, call: ServerCall) -> ServerCall:
+        """Tell of a call that begins, and of its phases, if clients see it."""
+        item, face = call.entry.item, call.face
+        if item["type"] == OWN:
             # One that waits is shown when it does, so that a client can answer it.
-            visible = self._plan.show_calls and not (target is not None and target.suspends)
-            item = {
-                "id": new_id("afc"),
-                "type": _OWN,
-                "status": "in_progress",
-                "name": call.name,
-                "arguments": call.arguments,
-                "output": "",
-                "content": [],
-            }
-        index = self._emitter.add(item) if visible else -1
-        if face is not None and face.item is not None:
+            call.entry.visible = self._plan.show_calls and not (call.target is not None and call.target.suspends)
+        else:
+            call.entry.visible = True
+        if not call.entry.visible:
+            return call
+        index = self._emitter.add(item)
+        if face is not None and item["type"] == face.item:
             for phase in face.phases:
-                self._emitter.phase(index, face.item, phase)
-        entry = JournalEntry("output", item, visible=visible, call=record)
-        position = self._journal.note(entry)
-        sources = self._plan.ctx.sources.noting()
-        return ServerCall(call.call_id, call.name, call.arguments, target, sources, refusal, entry, position, index)
+                self._emitter.phase(index, item["type"], phase)
+        return replace(call, output_index=index)
+
+    def _approved(self, call: ServerCall) -> ServerCall:
+        """Begin a call that may be made now. If the process ends meanwhile, it was begun like any other."""
+        if call.entry.call is not None:
+            call.entry.call.pop(WAITING, None)
+        self._journal.change(call.position)
+        return self._shown(call)
+
+    async def execute_approved(self, calls: Iterable[ApprovedCall]) -> None:
+        """Make the calls, or do not, that were waiting in the response before for somebody to say so."""
+        known = {entry.call["call_id"] for entry in self._journal.entries if entry.call and "name" in entry.call}
+        said = {item.get("call_id") for item in self._plan.window if item.get("type") in CALLS}
+        begun = []
+        for approved in calls:
+            question, body = approved.question, approved.question.body
+            if question.call_id in known:
+                continue
+            record: JSON = {
+                "call_id": question.call_id,
+                "name": body["name"],
+                "arguments": body["arguments"],
+                "turn": 0,
+            }
+            if question.call_id in said:
+                record[SAID_BEFORE] = True
+            call = self._noted(record, approved.target)
+            answer = Answer(question)
+            if not answer.approved:
+                self._end(call, answer.result(), {})
+            elif not approved.confirmed:
+                self._end(call, ToolResult.error("Another response makes this call.", "denied"), {})
+            else:
+                begun.append([self._shown(call)])
+        self._keep()
+        await self._journal.save()
+        await self._emitter.flush()
+        await _for_each(begun, self._execute_group, limit=self._parallel)
+
+    def _needs_approval(self, target: Target | None) -> bool:
+        spec = None if target is None else target.spec
+        return spec is not None and needs_approval(spec, self._plan.approval)
 
     def _admit(self, call: ModelCall, target: Target | None, choice: Choice) -> str | None:
         """Count a call that is executed; return why one is not, for the model to read."""
@@ -257,12 +303,21 @@ class Dispatch:
         made = totals.made.get((call.name, call.arguments), 0)
         if target.spec is not None and target.spec.idempotent and made >= _REPEATS:
             return "You have made this very call before; its result does not change. Use it."
-        if target.suspends and not plan.stored:
-            return f"{call.name} needs a response that is stored, and this one is not. Go on without it."
+        if (hindrance := self._hindrance(target)) is not None:
+            return hindrance
         if not self._has_calls_left():
             return "The limit of function calls for this response is reached. Answer with what you have."
         totals.tool_calls += 1
         totals.made[call.name, call.arguments] = made + 1
+        return None
+
+    def _hindrance(self, target: Target) -> str | None:
+        """Return why nobody can be waited for here, if the call would have to wait."""
+        plan = self._plan
+        if target.suspends and not plan.stored:
+            return f"{target.name} needs a response that is stored, and this one is not. Go on without it."
+        if self._needs_approval(target) and not (plan.stored and (plan.parent is None or plan.response.background)):
+            return f"{target.name} needs the approval of the user, and nobody can be asked here. Go on without it."
         return None
 
     def _has_calls_left(self) -> bool:
@@ -303,12 +358,12 @@ class Dispatch:
             record["output"], record["answer"] = _ANSWERED, result.output
         if noted:
             record["sources"] = msgspec.to_builtins(noted, str_keys=True)
-        if item["type"] == _OWN:
+        if item["type"] == OWN:
             item["status"] = "completed"
             item["output"] = record["output"]
         else:
             if face is not None and face.item == item["type"]:
-                item.update(_found(call.name, face, result, self._plan.include))
+                item.update(found_fields(call.name, face, result, self._plan.include))
             item["status"] = "failed" if result.is_error else "completed"
         if call.output_index >= 0:
             if face is not None and face.output_item is None and not result.is_error:
@@ -319,11 +374,7 @@ class Dispatch:
 
     def _show_output(self, call: ServerCall, face: Hosted, result: ToolResult) -> None:
         """Show the result of a call as an item of its own, which the model has read already."""
-        part: JSON = {"type": "output_text", "text": result.output, "annotations": [], "logprobs": []}
-        fields = _described(call.name, call.arguments, face)
-        item: JSON = {"id": new_id("item"), "type": face.output_item, "status": "completed"}
-        item.update(call_id=call.call_id, output=[part])
-        item.update((name, value) for name, value in fields.items() if name not in item and name != "arguments")
+        item = output_item(call.call_id, call.name, call.arguments, face, result)
         self._emitter.done(self._emitter.add(item))
         self._journal.note(JournalEntry("output", item, call={FOR_CLIENTS: True}))
 
@@ -386,7 +437,7 @@ def waited_for(entry: JournalEntry) -> Suspension | None:
 def _interrupt(entry: JournalEntry, emitter: Emitter) -> None:
     item = entry.item
     entry.call = {**(entry.call or {}), "output": INTERRUPTED, "status": "error"}
-    if item["type"] == _OWN:
+    if item["type"] == OWN:
         item["status"], item["output"] = "completed", INTERRUPTED
     else:
         item["status"] = "failed"
@@ -431,65 +482,3 @@ async def _for_each(
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         raise
-
-
-def _decoded(arguments: str) -> JSON:
-    try:
-        value = msgspec.json.decode(arguments or "{}")
-    except (msgspec.DecodeError, UnicodeError):
-        return {}
-    return value if isinstance(value, dict) else {}
-
-
-def _described(function: str, arguments: str, face: Hosted) -> JSON:
-    """Return what a function says about a call that begins."""
-    if face.describe is None:
-        return {}
-    try:
-        return _fields(function, face.describe(_decoded(arguments)))
-    except BaseException:  # a provider's own code, and no reason for a response to fail
-        logger.exception("function %s: `describe` has failed; the item has no fields of its own", function)
-        return {}
-
-
-def _found(function: str, face: Hosted, result: ToolResult, asked: frozenset[str]) -> JSON:
-    """Return what the item of a call tells about its result."""
-    try:
-        return _gated(_fields(function, result.item), face.includes, asked)
-    except BaseException:
-        logger.exception("function %s: the item of its result cannot be read", function)
-        return {}
-
-
-def _fields(function: str, given: Any) -> JSON:
-    """Return the fields of an item as plain JSON, without those that cannot be written, or are not the function's."""
-    if not isinstance(given, Mapping):
-        logger.error("function %s: the fields of its item are a mapping, not %s", function, type(given).__name__)
-        return {}
-    fields: JSON = {}
-    for name, value in given.items():
-        if not isinstance(name, str) or name in _OURS:
-            logger.error("function %s: %.40r is no field of an item that it can set", function, name)
-            continue
-        try:
-            msgspec.json.encode(name)
-            fields[name] = msgspec.json.decode(msgspec.json.encode(value))
-        except Exception as error:  # noqa: BLE001 - a value may be anything, and raise anything
-            logger.error(  # noqa: TRY400 - what is wrong is the value, not where it is written
-                "function %s: the field '%s' of its item is no JSON: %s", function, ascii(name), type(error).__name__
-            )
-    return fields
-
-
-def _gated(fields: JSON, includes: Any, asked: frozenset[str]) -> JSON:
-    """Return an item's fields without what only a request sees that asks for it."""
-    shown = dict(fields)
-    for value, path in includes.items():
-        if value in asked:
-            continue
-        *parents, last = path.split(".")
-        if not parents:
-            shown.pop(last, None)  # an item that always shows the field has it since the call began
-        elif len(parents) == 1 and isinstance(shown.get(parents[0]), dict):
-            shown[parents[0]] = {name: field for name, field in shown[parents[0]].items() if name != last}
-    return shown

@@ -257,6 +257,12 @@ class Emitter:
             item = self.response.output[self._positions[index]]
             self.events.emit("response.output_item.done", output_index=index, item=item)
 
+    def whole(self, item: JSON) -> None:
+        """Begin and end an item that is there as a whole."""
+        index = self.add({**item, "status": "in_progress"})
+        self.response.output[self._positions[index]] = item
+        self.done(index)
+
     def replace(self, item: JSON) -> int:
         """Put an item in the place of the one with its id, and return its index; -1 if the output does not have it."""
         output = self.response.output

@@ -151,6 +151,7 @@ class Engine:
             seals=self.planner.seals(plan.ctx, plan.response),
             large_work=self.large_work,
             stragglers=self.stragglers,
+            questions=self.store.questions,
             sequence=sequence,
             positions=positions,
             resumed=resumed,

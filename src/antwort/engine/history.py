@@ -1,6 +1,6 @@
 """What came before: stored entries and new input, put together into what the model reads."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import msgspec
 
@@ -13,14 +13,8 @@ from antwort.storage.sql.responses import ResponseStore
 from antwort.types import JSON
 from antwort.wire.ids import new_id
 
-
-class APPROVAL:
-    """The items by which a call is approved. They are for clients: models read the call and its output."""
-
-    request = "mcp_approval_request"
-    response = "mcp_approval_response"
-
-
+APPROVAL_REQUEST, APPROVAL_RESPONSE = "mcp_approval_request", "mcp_approval_response"
+"""The items by which a call is approved. They are for clients: models read the call and its output."""
 Recall = Mapping[str, Sequence[JournalEntry]]
 """Responses that can be continued although nobody stores them: all that was read and said, by response id."""
 _TRIGGER = "compaction_trigger"
@@ -80,18 +74,28 @@ def without_trigger(entries: list[JournalEntry]) -> tuple[list[JournalEntry], bo
 
 
 def read_window(
-    history: Iterable[JournalEntry], entries: Iterable[JournalEntry], seals: Seals, prune: bool
+    history: Iterable[JournalEntry],
+    entries: Iterable[JournalEntry],
+    seals: Seals,
+    prune: bool,
+    pending: Collection[str] = (),
 ) -> list[JSON]:
     """Put history and input together into what the model reads, and check that they fit.
 
-    `prune` leaves out outputs whose call is gone: items of conversations can be deleted one by one.
+    `prune` leaves out outputs whose call is gone: items of conversations can be deleted one by one. `pending` are the
+    calls whose outputs come first in the response.
     """
     before = model_items(history)
-    items = [*(pruned(before) if prune else before), *(entry.item for entry in entries)]
+    items = [*(pruned(before) if prune else before), *input_items(entries)]
     if len(items) > 1 or (items and items[0]["type"] != "message"):
         items = seals.opened(items)
-        check_calls(items)
+        check_calls(items, pending)
     return items
+
+
+def input_items(entries: Iterable[JournalEntry]) -> list[JSON]:
+    """Return an input as the model reads it."""
+    return [entry.item for entry in entries if entry.item["type"] not in {APPROVAL_REQUEST, APPROVAL_RESPONSE}]
 
 
 def model_items(entries: Iterable[JournalEntry]) -> list[JSON]:
@@ -99,11 +103,14 @@ def model_items(entries: Iterable[JournalEntry]) -> list[JSON]:
     items: list[JSON] = []
     outputs: list[JSON] = []
     turn = None
+    late = False
     for entry in entries:
         call = entry.call
         if call is not None and (call.get("partial") or call.get(FOR_CLIENTS)):
             continue  # it was cut off by a crash and begun again, or is not for the model
         if call is None or "name" not in call:
+            if entry.item.get("type") in {APPROVAL_REQUEST, APPROVAL_RESPONSE}:
+                continue
             if entry.item.get("type") in CALLS and entry.item.get("status") == "incomplete":
                 continue  # it was cut off: nobody can answer it
             # Outputs stand behind all calls of their turn: model servers want parallel calls in one message.
@@ -115,9 +122,11 @@ def model_items(entries: Iterable[JournalEntry]) -> list[JSON]:
             turn = call.get("turn")
             items += outputs
             outputs = []
-        items.append(
-            {"type": "function_call", "call_id": call["call_id"], "name": call["name"], "arguments": call["arguments"]}
-        )
+        if call.get(SAID_BEFORE):
+            late = True
+        else:
+            said = {"type": "function_call", "call_id": call["call_id"], "name": call["name"]}
+            items.append({**said, "arguments": call["arguments"]})
         output = call.get("output")
         if output is None and WAITING in call:
             continue  # whoever continues it brings the answer
@@ -128,7 +137,21 @@ def model_items(entries: Iterable[JournalEntry]) -> list[JSON]:
                 "output": INTERRUPTED if output is None else output,
             }
         )
-    return items + outputs
+    return settled(items + outputs) if late else items + outputs
+
+
+def settled(items: Iterable[JSON]) -> list[JSON]:
+    """Return items with each output right behind the calls of its turn: model servers want nothing between them."""
+    ordered: list[JSON] = []
+    for item in items:
+        place = len(ordered)
+        if item.get("type") in OUTPUTS:
+            calls = [i for i, c in enumerate(ordered) if c.get("type") in CALLS and c["call_id"] == item["call_id"]]
+            place = calls[-1] + 1 if calls else place
+            while place < len(ordered) and ordered[place].get("type") in CALLS | OUTPUTS:
+                place += 1
+        ordered.insert(place, item)
+    return ordered
 
 
 def waiting_calls(history: Sequence[JournalEntry]) -> dict[str, str]:
@@ -147,13 +170,18 @@ FOR_CLIENTS = "for_clients"
 """Marks the entry of an item that models do not read: what a function says to the user, or that a call waits."""
 WAITING = "waiting"
 """Where the entry of a call has what the call waits for."""
+SAID_BEFORE = "said_before"
+"""Marks a call that the model has made in an earlier response: only its output is new."""
 QUESTION_ID = "question"
 """Where it has the id of what somebody has to answer."""
 INTERRUPTED = "The call was interrupted and its result is not known. Check before you repeat it."
 
 
-def check_calls(items: Sequence[JSON]) -> None:
-    """Hold calls and outputs against each other: each output needs its call before it, each call its output."""
+def check_calls(items: Sequence[JSON], pending: Collection[str] = ()) -> None:
+    """Hold calls and outputs against each other: each output needs its call before it, each call its output.
+
+    Only those of `pending` calls are still to come.
+    """
     called: dict[str, JSON] = {}
     answered: set[str] = set()
     for item in items:
@@ -169,5 +197,5 @@ def check_calls(items: Sequence[JSON]) -> None:
                 )
             answered.add(call_id)
     for call_id in called:
-        if call_id not in answered:
+        if call_id not in answered and call_id not in pending:
             raise BadRequestError(f"No tool output found for function call {call_id}.", param="input")

@@ -18,6 +18,7 @@ _PREFIX = {
     "compaction": "cmp",
     "compaction_trigger": "cmpt",
     "item_reference": "ref",
+    "mcp_approval_response": "mcpa",
 }
 _PARTS = {
     "user": {"input_text", "input_image", "input_file", "input_audio", "output_text"},
@@ -25,6 +26,16 @@ _PARTS = {
     "developer": {"input_text"},
     "assistant": {"output_text", "refusal", "input_text"},
 }
+_REQUIRED = {
+    "function_call": ("call_id", "name", "arguments"),
+    "custom_tool_call": ("call_id", "name", "input"),
+    "function_call_output": ("call_id",),
+    "custom_tool_call_output": ("call_id",),
+    "compaction": ("encrypted_content",),
+    "item_reference": ("id",),
+    "mcp_approval_response": ("approval_request_id",),
+}
+"""The texts that items must have."""
 _REQUIRED_OF_PART = {
     "input_text": "text",
     "output_text": "text",
@@ -73,19 +84,14 @@ def _item(item: JSON, param: str) -> JSON:
         raise BadRequestError(f"'{param}' has no 'type'.", param=f"{param}.type", code="missing_required_parameter")
     if kind == "message":
         return _message(item, param)
-    if kind == "function_call":
-        _require(item, param, "call_id", "name", "arguments")
-    elif kind == "custom_tool_call":
-        _require(item, param, "call_id", "name", "input")
-    elif kind == "compaction":
-        _require(item, param, "encrypted_content")
-    elif kind in {"function_call_output", "custom_tool_call_output"}:
-        _require(item, param, "call_id")
+    _require(item, param, *_REQUIRED.get(kind, ()))
+    if kind in {"function_call_output", "custom_tool_call_output"}:
         output = item.get("output")
         if not isinstance(output, str | list):
             raise _bad("must be a string or a list of parts", f"{param}.output")
-    elif kind == "item_reference":
-        _require(item, param, "id")
+    elif kind == "mcp_approval_response":
+        if not isinstance(item.get("approve"), bool):
+            raise _bad("must be true or false", f"{param}.approve")
     elif kind == "reasoning":
         item = {"summary": [], **item}
     return _with_id(item, kind)

@@ -24,7 +24,7 @@ from antwort.engine.dispatch import Dispatch, questions_of
 from antwort.engine.emitter import CallIds, Emitter
 from antwort.engine.ending import Ending
 from antwort.engine.events import EventSink
-from antwort.engine.history import model_items
+from antwort.engine.history import model_items, settled
 from antwort.engine.journal import Journal
 from antwort.engine.model_turn import ModelTurns, model_request
 from antwort.engine.plan import Plan
@@ -34,6 +34,7 @@ from antwort.engine.window import CALLS, COMPACTION, Seals
 from antwort.errors import APIError
 from antwort.observability import Tracer
 from antwort.storage.base import ACTIVE, FencedError, JournalEntry, StoreUnavailableError
+from antwort.storage.sql.questions import QuestionStore
 from antwort.types import JSON
 from antwort.wire.responses import ResponseObject, Usage
 
@@ -64,6 +65,7 @@ class Loop:
         seals: Seals,
         large_work: LargeWork,
         stragglers: Stragglers,
+        questions: QuestionStore,
         sequence: int = 0,
         positions: Sequence[int] = (),
         resumed: bool = False,
@@ -79,6 +81,7 @@ class Loop:
         self._models = models
         self._large_work = large_work
         self._stragglers = stragglers
+        self._questions = questions
         self._tracer = tracer
         self._seals = seals
         self.journal = journal
@@ -160,7 +163,7 @@ class Loop:
         deadline = Deadline(self.plan.ctx.remaining(), self._stragglers)
         try:
             with deadline:
-                reason = await (self._continue() if self._resumed else self._turns())
+                reason = await (self._continue() if self._resumed else self._begin())
         except TimeoutError:
             if not deadline.expired:
                 raise
@@ -171,6 +174,26 @@ class Loop:
             await self._ending().complete(self._usage())
         else:
             await self._ending().cut_short(reason, self._usage())
+
+    async def _begin(self) -> str | None:
+        """Make the calls that were approved, then turns."""
+        outcome = await self._execute_approved() if self.plan.approvals else _ONWARD
+        return await self._turns() if outcome == _ONWARD else outcome
+
+    async def _execute_approved(self) -> str | None:
+        """Make the calls that this response brings the approval of; return how it goes on from there.
+
+        Two responses may bring it at the same time. The later one has it, unless the first is stored by then.
+        """
+        await self.journal.save()
+        brought = {
+            question.id for question in await self._questions.answered_by(self.plan.ctx.tenant, self.response.id)
+        }
+        dispatch = self._dispatch()
+        await dispatch.execute_approved(
+            msgspec.structs.replace(call, confirmed=call.question.id in brought) for call in self.plan.approvals
+        )
+        return await self._outcome(dispatch)
 
     async def _turns(self) -> str | None:
         """Perform turns until there is nothing left to do; return why it ended early, if it did."""
@@ -268,6 +291,8 @@ class Loop:
         window, generated = self.plan.window, _generated(self.journal)
         if not generated:
             return window
+        if self.plan.approvals:
+            return self._seals.opened(settled([*window, *generated]))
         if isinstance(window, Window) and not any(item.get("type") == COMPACTION for item in generated):
             return window.extended(self._seals.opened(generated))  # what is in it needs no opening
         return self._seals.opened([*window, *generated])
@@ -360,6 +385,8 @@ class Loop:
         dispatch = self._dispatch()
         await dispatch.finish_started(self._answers)
         outcome = await self._outcome(dispatch)
+        if outcome == _ONWARD and self.plan.approvals:
+            outcome = await self._execute_approved()
         if outcome != _ONWARD:
             return outcome
         entries = self.journal.entries

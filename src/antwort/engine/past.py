@@ -5,13 +5,13 @@ which responses come before one, and what is kept of them is only used if they a
 """
 
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import msgspec
 
 from antwort.backends.passages import Passage, Window, opens, stand_alone
 from antwort.concurrency.large_work import MANY, LargeWork
-from antwort.engine.history import check_calls, model_items, read_window
+from antwort.engine.history import check_calls, input_items, model_items, read_window
 from antwort.engine.links import item_links
 from antwort.engine.window import Seals, is_sealed
 from antwort.errors import BadRequestError
@@ -70,19 +70,21 @@ class History(list[JournalEntry]):
         self.size += len(msgspec.json.encode(entries))
 
 
-def past_window(history: Sequence[JournalEntry], entries: Iterable[JournalEntry], seals: Seals) -> list[JSON]:
+def past_window(
+    history: Sequence[JournalEntry], entries: Iterable[JournalEntry], seals: Seals, pending: Collection[str] = ()
+) -> list[JSON]:
     """Return what `read_window` does, as a window with a passage if it can be."""
     if isinstance(history, History) and history.passage.items:
-        rest = [*model_items(history.latest), *(entry.item for entry in entries)]
-        if not any(map(is_sealed, rest)) and _fit(rest):
+        rest = [*model_items(history.latest), *input_items(entries)]
+        if not any(map(is_sealed, rest)) and _fit(rest, pending):
             return Window(history.passage, rest)
-    return read_window(history, entries, seals, prune=False)
+    return read_window(history, entries, seals, False, pending)
 
 
-def _fit(items: Sequence[JSON]) -> bool:
+def _fit(items: Sequence[JSON], pending: Collection[str]) -> bool:
     """Tell whether calls and outputs fit each other, whatever is before them."""
     try:
-        check_calls(items)
+        check_calls(items, pending)
     except BadRequestError:
         return False
     return True

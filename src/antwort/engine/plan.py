@@ -1,7 +1,7 @@
 """From a request to a plan: everything decided that can be decided before the model is asked."""
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 from msgspec.structs import replace
@@ -10,9 +10,10 @@ from antwort.agents import AgentTask
 from antwort.backends import ModelRouter
 from antwort.budget import Budget, Price
 from antwort.concurrency.large_work import MANY, LargeWork, is_large
-from antwort.config import AgentConfig, EngineConfig
+from antwort.config import AgentConfig, ApprovalPolicy, EngineConfig
 from antwort.context import Agent, Context, Sources
-from antwort.engine.continuing import Continued, answer_waiting
+from antwort.engine.approvals import ApprovedCall, approved_calls
+from antwort.engine.continuing import Continued, answer_waiting, load_approvals
 from antwort.engine.history import (
     Recall,
     read_window,
@@ -39,7 +40,7 @@ from antwort.engine.window import Seals
 from antwort.errors import BadRequestError, FunctionError, NotFoundError, did_you_mean
 from antwort.scopes import CONVERSATIONS_READ, CONVERSATIONS_WRITE, RESPONSES_READ
 from antwort.sealing import Sealer
-from antwort.storage.base import JournalEntry, ResponseRecord
+from antwort.storage.base import JournalEntry, Question, ResponseRecord
 from antwort.storage.sql.store import Store
 from antwort.types import JSON
 from antwort.wire.ids import new_id
@@ -80,6 +81,10 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
     """Tokens from which on the window is compacted; 0 leaves the number to the model's own size."""
     profile: str | None
     """The agent of the configuration that answers, if one was asked for, by `agent` or as the model."""
+    approval: ApprovalPolicy | None = None
+    """Which calls the agent makes only after a yes, as far as its profile says so."""
+    approvals: Sequence[ApprovedCall] = ()
+    """Calls of the response before that have their yes or no now: they come first."""
     parent: Lineage | None = None
     """What it works for, if it is a sub-agent."""
 
@@ -219,7 +224,7 @@ class Planner:
         if isinstance(history, History):
             first = decision.ctx.with_(conversation_id=history.ids[0])
             decision = replace(decision, ctx=first)
-        continued = await answer_waiting(self._store, ctx, decision.response.id, history, entries)
+        continued = await answer_waiting(self._store, ctx, decision.response, history, entries)
         decision = await self._continuing(decision, continued)
         entries = [*continued.entries, *entries]
         large = large or _count(history) + len(entries) >= MANY
@@ -231,7 +236,7 @@ class Planner:
         response.model = response.model or resolved.model
         entries, compact_only = without_trigger(entries)
         seals = self.seals(ctx, response)
-        window = await self._large_work.run_if(large, _window, history, entries, seals, decision.conversation)
+        window = await self._large_work.run_if(large, _window, history, entries, seals, decision)
         carried: list[JournalEntry] = []
         if response.store and recall is not None and create.previous_response_id in recall:
             carried, history = history, carried
@@ -250,9 +255,13 @@ class Planner:
         run_id = continued.run_id
         if run_id is None:
             return decision
-        decision = replace(decision, ctx=decision.ctx.with_(run_id=run_id, agent_id=run_id))
+        ctx = decision.ctx.with_(run_id=run_id, agent_id=run_id)
+        decision = replace(decision, ctx=ctx, approvals=self._approved(decision, continued.approvals))
         await self._count_spent(decision, run_id)
         return decision
+
+    def _approved(self, decision: Decision, questions: Iterable[Question]) -> list[ApprovedCall]:
+        return approved_calls(questions, decision.toolset, lambda name: self._toolsets.find(name, decision.ctx))
 
     async def plan_child(self, work: ChildWork, *, previous: str | None = None, recall: Recall | None = None) -> Plan:
         """Plan the response of a sub-agent: with the run, budget, deadline and functions of its parent.
@@ -298,6 +307,8 @@ class Planner:
             ctx = Context(record.tenant, record.subject, frozenset(record.extra.get("scopes", ())))
             decision = self._decide(create, ctx, record.id)
             await self._count_spent(decision, record.run_id or record.id)
+            answered = await load_approvals(self._store, record.tenant, record.id)
+            decision = replace(decision, approvals=self._approved(decision, answered))
         else:
             ctx = parent.ctx
             task = msgspec.convert(record.extra["task"], AgentTask)
@@ -318,7 +329,7 @@ class Planner:
             input=new,
             history=history,
             carried=[],
-            window=_window(history, new, self.seals(ctx, response), decision.conversation),
+            window=_window(history, new, self.seals(ctx, response), decision),
             compact_only=bool(record.extra.get("compact_only")),
             show_calls=bool(record.extra.get("show_calls")),
         )
@@ -378,6 +389,7 @@ class Planner:
             conversation=None if response.conversation is None else response.conversation["id"],
             compact_at=compact_threshold(create),
             profile=name,
+            approval=profile.approval,
             parent=None if work is None else work.lineage,
         )
 
@@ -463,12 +475,13 @@ def _count(history: Sequence[JournalEntry]) -> int:
 
 
 def _window(
-    history: Sequence[JournalEntry], entries: Sequence[JournalEntry], seals: Seals, conversation: str | None
+    history: Sequence[JournalEntry], entries: Sequence[JournalEntry], seals: Seals, decision: Decision
 ) -> list[JSON]:
     """Return what the model reads; what is read of a conversation may lack calls that were deleted."""
-    if conversation is not None:
-        return read_window(history, entries, seals, prune=True)
-    return past_window(history, entries, seals)
+    pending = [approved.question.call_id for approved in decision.approvals]
+    if decision.conversation is not None:
+        return read_window(history, entries, seals, True, pending)
+    return past_window(history, entries, seals, pending)
 
 
 def conversation_not_found(conversation_id: str) -> NotFoundError:

@@ -199,6 +199,11 @@ class ToolsetBuilder:
             return named.toolset(Toolset())
         return named.toolset(self._offered(offer, wanted, named.hidden(), ctx.agent, waits=waits))
 
+    def find(self, name: str, ctx: Context) -> Target | None:
+        """Return a function of ours by name, offered or not; None if there is none for the agent."""
+        found = self._offer(ctx).by_name.get(name)
+        return None if found is None else Target(name, self._definition(found.spec), found.spec, found.executor)
+
     def _offer(self, ctx: Context) -> _Offer:
         """Return what the executors have for the agent of a context. Those without a version are asked each time."""
         versions = [getattr(executor, "tools_version", None) for executor in self._executors]

@@ -3,19 +3,20 @@
 import asyncio
 import contextlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from prometheus_client.registry import Collector
 from typing_extensions import override
 
+from antwort.config import ApprovalPolicy
 from antwort.context import Context
-from antwort.errors import DefinitionError, FunctionError
+from antwort.errors import DefinitionError, FunctionError, did_you_mean
 from antwort.functions.calls import ToolCall, ToolResult
 from antwort.functions.execution import RegisteredFunction
 from antwort.functions.lifetime import Lifetime, warn_if_slow
 from antwort.functions.output import described
 from antwort.functions.provider import FunctionProvider, Provider
-from antwort.functions.spec import FunctionSpec, Offer
+from antwort.functions.spec import Effect, FunctionSpec, Offer
 from antwort.observability import Metrics, Redactor
 from antwort.web.routes import Route, Routed, answers_the_same, clashes
 
@@ -162,3 +163,21 @@ def _route_conflict(newcomer: str, route: Route, others: Sequence[tuple[str, Rou
 
 def _first_wins(what: str, first: str, second: str) -> str:
     return f"{what} is registered by '{first}' and again by '{second}'; the first one, of '{first}', is used"
+
+
+def approved_specs(specs: Iterable[FunctionSpec], policy: ApprovalPolicy | None, provider: str) -> list[FunctionSpec]:
+    """Return functions with what the configuration says about the approval of their calls.
+
+    What it says for all leaves out functions that talk to the user, or end the agent: they do nothing else.
+    """
+    specs = list(specs)
+    if isinstance(policy, Mapping):
+        names = [spec.name for spec in specs]
+        for name in policy:
+            if name not in names:
+                hint = did_you_mean(name, names)
+                raise DefinitionError(f"approval: provider '{provider}' has no function '{name}'{hint or '.'}")
+        return [replace(spec, approval=policy.get(spec.name, spec.approval)) for spec in specs]
+    if policy is None:
+        return specs
+    return [replace(spec, approval=policy) if spec.effect is Effect.NONE else spec for spec in specs]

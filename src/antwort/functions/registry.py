@@ -12,6 +12,7 @@ from typing import Any, Self, cast, overload
 from typing_extensions import TypeVar, Unpack, override
 
 from antwort.concurrency.contained_tasks import SpawnedTasks
+from antwort.config import ApprovalPolicy
 from antwort.context import ANONYMOUS_TENANT, Context
 from antwort.errors import DefinitionError, UnknownFunctionError, did_you_mean
 from antwort.functions.calls import ToolExecutor, ToolResult
@@ -24,6 +25,7 @@ from antwort.functions.registration import (
     CUSTOM,
     CustomFunctions,
     Registration,
+    approved_specs,
     ask_provider,
     check_unique,
     collect,
@@ -115,7 +117,9 @@ class FunctionRegistry(ToolExecutor):
     @overload
     def register(self, target: FunctionSpec | Mapping[str, Any], /) -> None: ...
     @overload
-    def register(self, target: FunctionProvider, /, *, offer: Offer = "always") -> None: ...
+    def register(
+        self, target: FunctionProvider, /, *, offer: Offer = "always", approval: ApprovalPolicy | None = None
+    ) -> None: ...
     @overload
     def register(self, target: F, /, **options: Unpack[FunctionOptions]) -> F: ...
     @overload
@@ -133,7 +137,7 @@ class FunctionRegistry(ToolExecutor):
         if inspect.isclass(target):
             raise DefinitionError(f"register an object, not the class: {target.__name__}()")
         if isinstance(target, FunctionProvider):
-            check_options(options, ("offer",), f"to register provider '{target.name}'")
+            check_options(options, ("offer", "approval"), f"to register provider '{target.name}'")
             self._add_provider(target, **options)
             return None
         if not callable(target):
@@ -178,13 +182,16 @@ class FunctionRegistry(ToolExecutor):
         self._registrations.setdefault(CUSTOM, self._custom)
         self._take((entry,))
 
-    def _add_provider(self, provider: FunctionProvider, offer: Offer = "always") -> None:
+    def _add_provider(
+        self, provider: FunctionProvider, offer: Offer = "always", approval: ApprovalPolicy | None = None
+    ) -> None:
         if provider.name in self._registrations or provider.name == CUSTOM:
             raise DefinitionError(f"a provider named '{provider.name}' is registered already")
         functions, routes, collectors = ask_provider(provider)
         check_offer(offer, provider.name)
         # What the provider itself offers on request stays so: nobody but its author knows why.
         specs = [replace(spec, offer=offer) if offer == "on_request" != spec.offer else spec for spec in functions]
+        specs = approved_specs(specs, approval, provider.name)
         for spec in (spec for spec in specs if spec.handler is not None):
             spec.check()
         entries = tuple(self._execution.entry(spec, provider) for spec in specs)
@@ -338,6 +345,11 @@ class FunctionRegistry(ToolExecutor):
         if entry is None:
             return ToolResult.error(self._unknown(str(name), context), UnknownFunctionError.status)
         return await self._execution.run(entry, params, context)
+
+    def provider_of(self, name: str) -> str:
+        """Return the provider of a function; an empty text if there is no such function."""
+        entry = self._entries.get(name)
+        return "" if entry is None else entry.provider.name
 
     def bind(self, services: RunServices) -> None:
         """Offer services to functions, through the contexts of their calls that have none."""

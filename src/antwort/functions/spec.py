@@ -13,6 +13,7 @@ from typing import Any, Literal, TypedDict, TypeVar, cast, get_args
 import msgspec
 
 from antwort.callables import HandlerKind, handler_kind
+from antwort.config import Approval
 from antwort.context import Context
 from antwort.errors import DefinitionError, did_you_mean
 from antwort.functions.arguments import Arguments, SchemaArguments, SignatureArguments
@@ -23,7 +24,7 @@ from antwort.types import JSON
 Handler = Callable[..., Any]
 Offer = Literal["always", "on_request"]
 E = TypeVar("E", bound=StrEnum)
-_OFFERS = get_args(Offer)
+_OFFERS, _APPROVALS = get_args(Offer), get_args(Approval)
 _NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 _ITEM = re.compile(r"[a-zA-Z][a-zA-Z0-9_:.-]{0,63}")
 
@@ -133,6 +134,7 @@ class FunctionOptions(TypedDict, total=False):
     agents: Iterable[str]
     strict: bool
     offer: Offer
+    approval: Approval
     references: bool
     reads_references: bool
     spill: bool
@@ -182,6 +184,8 @@ class FunctionSpec:
     """The agents that may call it; None means all that the scope allows."""
     strict: bool = False
     """Offer the parameters in strict mode, where the schema allows it."""
+    approval: Approval = "never"
+    """Whether a call is made only after somebody has said yes; the configuration may say otherwise."""
     offer: Offer = "always"
     """Whether models see it in every request, or only in one that names it, as all functions of a provider may be."""
     references: bool = False
@@ -206,6 +210,8 @@ class FunctionSpec:
         self._set("scope", _member(Scope, self.scope, self.name))
         self._set("effect", _member(Effect, self.effect, self.name))
         check_offer(self.offer, self.name)
+        if self.approval not in _APPROVALS:
+            raise DefinitionError(f"'{self.name}': approval '{self.approval}' is not one of {', '.join(_APPROVALS)}")
         if self.agents is not None:
             self._set("agents", frozenset(self.agents))
         if self.arguments is _UNREAD:
@@ -237,6 +243,7 @@ class FunctionSpec:
             agents=frozenset(options["agents"]) if "agents" in options else None,
             strict=strict,
             offer=options.get("offer", "always"),
+            approval=options.get("approval", "never"),
             references=options.get("references", False),
             reads_references=options.get("reads_references", False),
             spill=options.get("spill", True),

@@ -121,11 +121,11 @@ def _take_summary(item: OpenItem, kind: str, data: JSON) -> None:
 
 
 async def load_answers(store: Store, record: ResponseRecord, entries: Iterable[JournalEntry]) -> Mapping[str, Answer]:
-    """Return what was said to the calls of a response that wait, by call id."""
+    """Return what was said to the calls of a response that wait, by question."""
     if not any(is_under_way(entry) and waited_for(entry) is not None for entry in entries):
         return {}
     questions = await store.questions.of_response(record.tenant, record.id)
-    return {question.call_id: Answer(question) for question in questions if question.status != "open"}
+    return {question.id: Answer(question) for question in questions if question.status != "open"}
 
 
 class StoredRun:

@@ -247,7 +247,7 @@ questions = Table(
     Column("tell_at", BigInteger),
     ForeignKeyConstraint(["response_id"], ["responses.id"], ondelete="CASCADE"),
     UniqueConstraint("id"),
-    UniqueConstraint("response_id", "call_id"),
+    Index("ix_questions_response", "response_id"),
     Index("ix_questions_list", "tenant", "number"),
     Index("ix_questions_root", "root_id"),
     Index("ix_questions_answered_by", "answered_by", sqlite_where=_BY, postgresql_where=_BY),

@@ -17,7 +17,7 @@ from antwort.types import JSON
 # It may be asked again: a run that is taken up twice parks twice.
 _ASK = f"""
     INSERT INTO questions ({QUESTION}, tell_at) VALUES ({", ".join("?" * 14)})
-    ON CONFLICT (response_id, call_id) DO NOTHING"""  # noqa: S608
+    ON CONFLICT (id) DO NOTHING"""  # noqa: S608
 _GET = f"SELECT {QUESTION} FROM questions WHERE id = ? AND tenant = ?"  # noqa: S608
 _LOCKED = f"{_GET} {LOCK}"
 # The empty text keeps SQLite from searching all questions of the tenant by the index of lists.

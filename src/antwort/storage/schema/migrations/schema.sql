@@ -131,12 +131,12 @@ CREATE TABLE questions (
     tell_at BIGINT,
     CONSTRAINT pk_questions PRIMARY KEY (number),
     CONSTRAINT fk_questions_response_id FOREIGN KEY(response_id) REFERENCES responses (id) ON DELETE CASCADE,
-    CONSTRAINT uq_questions_id UNIQUE (id),
-    CONSTRAINT uq_questions_response_id UNIQUE (response_id, call_id)
+    CONSTRAINT uq_questions_id UNIQUE (id)
 );
 CREATE INDEX ix_questions_answered_by ON questions (answered_by) WHERE answered_by IS NOT NULL;
 CREATE INDEX ix_questions_list ON questions (tenant, number);
 CREATE INDEX ix_questions_open ON questions (expires_at) WHERE status = 'open';
+CREATE INDEX ix_questions_response ON questions (response_id);
 CREATE INDEX ix_questions_root ON questions (root_id);
 CREATE INDEX ix_questions_untold ON questions (tell_at) WHERE status = 'open';
 CREATE TABLE variable_versions (

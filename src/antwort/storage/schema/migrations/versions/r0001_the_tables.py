@@ -261,7 +261,6 @@ def _change_questions() -> None:
         ),
         sa.PrimaryKeyConstraint("number", name=op.f("pk_questions")),
         sa.UniqueConstraint("id", name=op.f("uq_questions_id")),
-        sa.UniqueConstraint("response_id", "call_id", name=op.f("uq_questions_response_id")),
     )
     op.create_index(
         "ix_questions_answered_by",
@@ -280,6 +279,7 @@ def _change_questions() -> None:
         sqlite_where=sa.text("status = 'open'"),
         postgresql_where=sa.text("status = 'open'"),
     )
+    op.create_index("ix_questions_response", "questions", ["response_id"], unique=False)
     op.create_index("ix_questions_root", "questions", ["root_id"], unique=False)
     op.create_index(
         "ix_questions_untold",

@@ -1,0 +1,102 @@
+"""The items of calls that the server executes: as they begin, and what they tell of the result."""
+
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from antwort.functions import Hosted, ToolResult
+from antwort.types import JSON
+from antwort.wire.ids import new_id
+
+logger = logging.getLogger(__name__)
+
+OWN = "antwort:function_call"
+"""The item of a call that has none of its own."""
+_OURS = frozenset({"id", "type", "status"})
+"""The fields of an item that no function sets."""
+
+
+def call_item(call_id: str, name: str, arguments: str, face: Hosted | None) -> JSON:
+    """Return the item of a call that begins."""
+    if face is None or face.item is None:
+        item: JSON = {"id": new_id("afc"), "type": OWN, "status": "in_progress", "name": name}
+        return {**item, "arguments": arguments, "output": "", "content": []}
+    prefix = "".join(word[:1] for word in face.item.split("_") if word != "call")
+    fields = _described(name, arguments, face)
+    if face.output_item is not None:
+        fields = {"call_id": call_id, "arguments": arguments, **fields}
+    return {"id": new_id(prefix), "type": face.item, "status": "in_progress", **fields}
+
+
+def output_item(call_id: str, name: str, arguments: str, face: Hosted, result: ToolResult) -> JSON:
+    """Return the item that shows the result of a call."""
+    part: JSON = {"type": "output_text", "text": result.output, "annotations": [], "logprobs": []}
+    fields = _described(name, arguments, face)
+    item: JSON = {"id": new_id("item"), "type": face.output_item, "status": "completed"}
+    item.update(call_id=call_id, output=[part])
+    item.update((name, value) for name, value in fields.items() if name not in item and name != "arguments")
+    return item
+
+
+def _decoded(arguments: str) -> JSON:
+    try:
+        value = msgspec.json.decode(arguments or "{}")
+    except (msgspec.DecodeError, UnicodeError):
+        return {}
+    return value if isinstance(value, dict) else {}
+
+
+def _described(function: str, arguments: str, face: Hosted) -> JSON:
+    """Return what a function says about a call that begins."""
+    if face.describe is None:
+        return {}
+    try:
+        return _fields(function, face.describe(_decoded(arguments)))
+    except BaseException:  # a provider's own code, and no reason for a response to fail
+        logger.exception("function %s: `describe` has failed; the item has no fields of its own", function)
+        return {}
+
+
+def found_fields(function: str, face: Hosted, result: ToolResult, asked: frozenset[str]) -> JSON:
+    """Return what the item of a call tells about its result."""
+    try:
+        return _gated(_fields(function, result.item), face.includes, asked)
+    except BaseException:
+        logger.exception("function %s: the item of its result cannot be read", function)
+        return {}
+
+
+def _fields(function: str, given: Any) -> JSON:
+    """Return the fields of an item as plain JSON, without those that cannot be written, or are not the function's."""
+    if not isinstance(given, Mapping):
+        logger.error("function %s: the fields of its item are a mapping, not %s", function, type(given).__name__)
+        return {}
+    fields: JSON = {}
+    for name, value in given.items():
+        if not isinstance(name, str) or name in _OURS:
+            logger.error("function %s: %.40r is no field of an item that it can set", function, name)
+            continue
+        try:
+            msgspec.json.encode(name)
+            fields[name] = msgspec.json.decode(msgspec.json.encode(value))
+        except Exception as error:  # noqa: BLE001 - a value may be anything, and raise anything
+            logger.error(  # noqa: TRY400 - what is wrong is the value, not where it is written
+                "function %s: the field '%s' of its item is no JSON: %s", function, ascii(name), type(error).__name__
+            )
+    return fields
+
+
+def _gated(fields: JSON, includes: Any, asked: frozenset[str]) -> JSON:
+    """Return an item's fields without what only a request sees that asks for it."""
+    shown = dict(fields)
+    for value, path in includes.items():
+        if value in asked:
+            continue
+        *parents, last = path.split(".")
+        if not parents:
+            shown.pop(last, None)  # an item that always shows the field has it since the call began
+        elif len(parents) == 1 and isinstance(shown.get(parents[0]), dict):
+            shown[parents[0]] = {name: field for name, field in shown[parents[0]].items() if name != last}
+    return shown
