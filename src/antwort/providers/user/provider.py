@@ -1,9 +1,15 @@
 """The provider `user`."""
 
+import asyncio
+from collections.abc import AsyncIterator
 from typing import Annotated
+
+from typing_extensions import override
 
 from antwort.provider import Context, Effect, Field, FunctionError, Scope, function
 from antwort.providers.user.routes import QuestionRoutes
+from antwort.providers.user.settings import UserSettings
+from antwort.providers.user.webhook import Webhook, signing_key
 
 _MOST = 10_000_000
 """Characters of a final answer. It is the answer, so nothing of it is left out."""
@@ -16,6 +22,26 @@ class User(QuestionRoutes):
     """The human user. Root agents only: a sub-agent talks to its parent."""
 
     name = "user"
+
+    def __init__(self, settings: UserSettings | None = None) -> None:
+        super().__init__(settings)
+        if self.settings.webhook is not None:
+            signing_key(self.settings.webhook.secret.get_secret_value())
+
+    @override
+    async def lifespan(self) -> AsyncIterator[None]:
+        """Tell the webhook of questions, if there is one."""
+        settings, questions = self.settings.webhook, self.services.questions
+        if settings is None or questions is None:
+            yield
+            return
+        webhook = Webhook(settings, self.services.http, questions)
+        telling = asyncio.create_task(webhook.run(), name="webhook of questions")
+        try:
+            yield
+        finally:
+            telling.cancel()
+            await asyncio.wait({telling})
 
     @function(scope=Scope.USER, effect=Effect.SUSPEND, attach=True)
     async def ask_user(
