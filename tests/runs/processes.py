@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from antwort.config import Config
+from antwort.context import ANONYMOUS_TENANT
 from antwort.storage import open_store
 from antwort.types import JSON
 
@@ -16,9 +17,10 @@ _FUNCTIONS = '''
 """Functions that write down each execution before and after it."""
 
 import asyncio
+import math
 import os
 
-from antwort.provider import Context, function
+from antwort.provider import AgentTask, Context, function
 
 LEDGER = {ledger!r}
 
@@ -45,6 +47,22 @@ async def look_up(key: str, ctx: Context) -> str:
     await asyncio.sleep(0.03)
     note("end", ctx)
     return f"found {{key}}"
+
+
+@function(approval="always")
+async def refund(order: str, ctx: Context) -> str:
+    """Give money back, if somebody wants it so."""
+    note("begin", ctx)
+    await asyncio.sleep(0.02)
+    note("end", ctx)
+    return f"refunded {{order}}"
+
+
+@function(scope="agent", attach=True, timeout=math.inf)
+async def delegate(prompts: list[str], ctx: Context) -> str:
+    """Let other agents work."""
+    results = await ctx.run_agents([AgentTask(prompt) for prompt in prompts])
+    return ", ".join(result.status for result in results)
 
 
 @function(idempotent=True)
@@ -151,6 +169,15 @@ class ServerProcess:
         """Return how often each call began or ended."""
         lines = self._ledger.read_text().splitlines() if self._ledger.exists() else []
         return Counter(call for kind, call in map(str.split, lines) if kind == what)
+
+    async def agents_below(self, response_id: str) -> int:
+        """Return how many agents work below a response; only while the server does not run."""
+        assert self._process is None
+        store = open_store(Config(data_dir=self.data_dir))
+        try:
+            return len(await store.descendants(ANONYMOUS_TENANT, response_id))
+        finally:
+            await store.close()
 
     async def finished_calls(self) -> set[str]:
         """Return the calls of unfinished runs whose output is stored; only while the server does not run."""

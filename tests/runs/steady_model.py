@@ -30,13 +30,21 @@ def answer_to(outputs: dict[str, str]) -> str:
 def turn_of(body: JSON) -> tuple[str, str, list[JSON]]:
     """Return thoughts, text and calls: first an order and two questions, then another order, then the answer.
 
-    Of what is called poison only the function that ends the process is called.
+    Of what is called poison only the function that ends the process is called. A tree asks, wants something approved,
+    and has leaves, which make one order each.
     """
     messages = body["messages"]
     name = next(m["content"] for m in reversed(messages) if m["role"] == "user")
     outputs = {m["tool_call_id"]: m["content"] for m in messages if m["role"] == "tool"}
     if not outputs and name.startswith("poison"):
         calls: list[tuple[str, JSON]] = [("explode", {})]
+    elif not outputs and name.startswith("tree"):
+        prompts = [f"leaf-{name}-{number}" for number in range(2)]
+        calls = [("delegate", {"prompts": prompts}), ("ask_user", {"question": name}), ("refund", {"order": name})]
+    elif not outputs and name.startswith("leaf"):
+        calls = [("charge", {"order": name})]
+    elif name.startswith(("tree", "leaf")):
+        return "Everything is there.", answer_to(outputs), []
     elif not outputs:
         calls = [("charge", {"order": f"{name}-1"}), ("look_up", {"key": f"{name}-a"}), ("look_up", {"key": "b"})]
     elif len(outputs) == 3:

@@ -1,5 +1,9 @@
 """The human user as functions, through the shipped server, with the official SDK."""
 
+import asyncio
+import gc
+import os
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +12,7 @@ import pytest
 from openai.types.responses import Response
 from tests.http.sdk import create, done
 from tests.providers.user.stage import answer, asked, begun, outputs, questions, served_user
+from tests.runs.embedded import TENANT, Embedded, embedded
 
 from antwort.context import Agent, Context
 from antwort.functions import FunctionRegistry
@@ -329,3 +334,37 @@ def test_the_description_says_that_the_user_is_a_function() -> None:
         "Use this when you need human input or judgment."
     )
     assert registry.get("ask_user").parameters["required"] == ["question"]
+
+
+# --- many of them ----------------------------------------------------------------------------------------------------
+
+
+async def test_parked_runs_take_no_memory_and_a_restart_does_not_wake_them(tmp_path: Path) -> None:
+    number = 1000 if os.environ.get("ANTWORT_TEST_FULL") else 100
+    config: JSON = {"providers": {"user": {"enabled": True}}}
+    steps = [turn(calls=[QUESTION]) for _ in range(number + 20)]
+
+    async def park(app: Embedded, count: int) -> None:
+        for _ in range(count):
+            await app.accept("Go!")
+        await app.at_rest()
+        gc.collect()
+
+    async with embedded(tmp_path, steps, **config) as app:
+        await park(app, 20)  # what is made once is there
+        tracemalloc.start()
+        try:
+            before, tasks = tracemalloc.get_traced_memory()[0], len(asyncio.all_tasks())
+            await park(app, number)
+            grown = tracemalloc.get_traced_memory()[0] - before
+        finally:
+            tracemalloc.stop()
+        assert app.runs.idle
+        assert len(asyncio.all_tasks()) == tasks
+        asked = sum(len(request.items) for request in app.model.requests)
+        assert asked == number + 20
+        assert grown < number * 4_000  # what the scripted model keeps of each request; a run in memory has far more
+    async with embedded(tmp_path, [], **config) as app:
+        assert app.runs.idle
+        page = await app.runs.questions.page(TENANT, status="open", limit=2)
+        assert page.has_more
