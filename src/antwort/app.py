@@ -103,6 +103,8 @@ class Antwort:
                 self.registry.register(provider)
             for provider, entry in configured:
                 self._register(provider, entry)
+            shipped = [getattr(provider, "profiles", {}) for provider in made]
+            self.agents = {name: agent for profiles in shipped for name, agent in profiles.items()} | self.config.agents
             self._check_agents()
             if self.config.server.workers > 1:
                 self._check_workers(made)
@@ -217,7 +219,8 @@ class Antwort:
                 models=self.router,
                 store=storage.store,
                 settings=self.config.engine,
-                agents=self.config.agents,
+                agents=self.agents,
+                values=self.values,
                 metrics=self.metrics,
                 tracer=self._tracer,
                 sealer=await asyncio.to_thread(self._sealer),

@@ -115,7 +115,7 @@ class Budget:
             except asyncio.CancelledError:
                 if waiter.done() and not waiter.cancelled():
                     self._wake()  # the turn was given in the moment of leaving
-                else:
+                elif waiter in self._waiting:  # else somebody has passed it over already
                     self._waiting.remove(waiter)
                 raise
         self._wake()  # the others are to see it too

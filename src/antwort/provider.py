@@ -12,7 +12,7 @@ from starlette.responses import Response
 from antwort.agents import AgentInfo, AgentResult, AgentTask, SubAgents
 from antwort.concurrency.large_work import LargeWork
 from antwort.concurrency.single_flight import SingleFlight
-from antwort.config import Duration, Settings
+from antwort.config import AgentConfig, Duration, Settings
 from antwort.context import Agent, Context, Principal, Progress, Source
 from antwort.errors import (
     APIError,
@@ -67,6 +67,7 @@ __all__ = [
     "JSON",
     "APIError",
     "Agent",
+    "AgentConfig",
     "AgentInfo",
     "AgentResult",
     "AgentTask",

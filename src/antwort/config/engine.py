@@ -87,6 +87,10 @@ class AgentConfig(Settings):
         default=None,
         description="Whether its calls wait for a yes: always, never, or that by function; as functions say if none.",
     )
+    max_input: PositiveInt | None = Field(
+        default=None,
+        description="Characters of a text or text file of the input above which it becomes a variable; never if none.",
+    )
     max_turns: PositiveInt | None = Field(default=None, description="Model turns in one response.")
     max_tool_calls: PositiveInt | None = Field(default=None, description="Calls of hosted functions in one response.")
     max_output_tokens: PositiveInt | None = Field(default=None, description="Tokens it may write in one response.")

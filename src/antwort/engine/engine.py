@@ -28,6 +28,7 @@ from antwort.engine.window import compaction_item
 from antwort.errors import NotFoundError
 from antwort.functions import ToolExecutor
 from antwort.observability import Metrics, Tracer
+from antwort.run_services import Values
 from antwort.sealing import Sealer
 from antwort.storage.base import JournalEntry, ResponseRecord
 from antwort.storage.sql.store import Store
@@ -66,6 +67,7 @@ class Engine:
         tracer: Tracer,
         sealer: Sealer,
         check_url: CheckUrl | None = None,
+        values: Values | None = None,
     ) -> "Engine":
         """Put an engine together."""
         work = LargeWork()
@@ -78,6 +80,7 @@ class Engine:
             sealer=sealer,
             large_work=work,
             check_url=check_url,
+            values=values,
         )
         return cls(models, store, settings, planner, TurnMetrics(metrics), tracer, work, Stragglers(), check_url)
 

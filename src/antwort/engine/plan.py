@@ -23,6 +23,7 @@ from antwort.engine.history import (
 )
 from antwort.engine.input import read_input
 from antwort.engine.links import CheckUrl, check_links, item_links
+from antwort.engine.long_input import LongInput
 from antwort.engine.parameters import (
     NO_PROFILE,
     check_parameters,
@@ -38,6 +39,7 @@ from antwort.engine.tool_choice import Choice, read_choice
 from antwort.engine.tools import Toolset, ToolsetBuilder
 from antwort.engine.window import Seals
 from antwort.errors import BadRequestError, FunctionError, NotFoundError, did_you_mean
+from antwort.run_services import Values
 from antwort.scopes import CONVERSATIONS_READ, CONVERSATIONS_WRITE, RESPONSES_READ
 from antwort.sealing import Sealer
 from antwort.storage.base import JournalEntry, Question, ResponseRecord
@@ -74,6 +76,8 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
     max_turns: int
     max_tool_calls: int | None
     max_output_tokens: int | None
+    max_input: int | None
+    """Characters of the input above which a text becomes a variable."""
     include: frozenset[str]
     conversation: str | None
     """The conversation that the response belongs to."""
@@ -196,7 +200,9 @@ class Planner:
         sealer: Sealer,
         large_work: LargeWork,
         check_url: CheckUrl | None = None,
+        values: Values | None = None,
     ) -> None:
+        self._values = values
         self._settings = settings
         self._agents = agents
         self._toolsets = toolsets
@@ -221,6 +227,9 @@ class Planner:
         items = await self._large_work.run(read_input, create.input) if large else read_input(create.input)
         history = await self._history(decision, recall)
         entries = await resolve_references(items, self._store, ctx)
+        if decision.max_input is not None and self._values is not None:
+            variables = self._values.of(decision.ctx)
+            entries = await LongInput(variables, decision.max_input, self._large_work).shortened(entries)
         if isinstance(history, History):
             first = decision.ctx.with_(conversation_id=history.ids[0])
             decision = replace(decision, ctx=first)
@@ -385,6 +394,7 @@ class Planner:
             max_turns=profile.max_turns or self._settings.max_turns,
             max_tool_calls=least(create.max_tool_calls, profile.max_tool_calls),
             max_output_tokens=response.max_output_tokens,
+            max_input=profile.max_input,
             include=read_include(create.include or (), toolset),
             conversation=None if response.conversation is None else response.conversation["id"],
             compact_at=compact_threshold(create),

@@ -25,7 +25,7 @@ from typing import (
 from prometheus_client.registry import Collector
 from typing_extensions import TypeVar, Unpack, override
 
-from antwort.config import LoadedConfig, Settings, validate_settings
+from antwort.config import AgentConfig, LoadedConfig, Settings, validate_settings
 from antwort.context import Context
 from antwort.errors import APIError, ConfigError, DefinitionError, FunctionError
 from antwort.functions.calls import ToolCall, ToolResult
@@ -171,6 +171,8 @@ class Provider(Generic[S]):
 
     name: str
     aliases: ClassVar[Mapping[str, str]] = {}
+    profiles: ClassVar[Mapping[str, AgentConfig]] = {}
+    """Agents that come with the provider; those of the configuration with the same names replace them."""
     settings_type: ClassVar[type[Settings]] = NoSettings
     settings: S
     # Here and not in __init__, so that a provider that forgets to call super().__init__() still works.

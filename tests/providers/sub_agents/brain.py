@@ -24,6 +24,7 @@ class Brain:
     def __init__(self, decide: Decide, *, pause: float = 0) -> None:
         self._decide = decide
         self._pause = pause
+        self._changed = asyncio.Event()
         self.asked = 0
         self.in_flight = 0
         self.most_in_flight = 0
@@ -37,6 +38,7 @@ class Brain:
         """Say what is decided."""
         self.asked += 1
         self.in_flight += 1
+        self._changed.set()
         self.most_in_flight = max(self.most_in_flight, self.in_flight)
         self.largest = max(self.largest, size_of(request))
         if len(request.items) > 1:
@@ -53,6 +55,13 @@ class Brain:
             raise
         finally:
             self.in_flight -= 1
+            self._changed.set()
+
+    async def until(self, in_flight: int) -> None:
+        """Wait until so many requests are under way."""
+        while self.in_flight != in_flight:
+            self._changed.clear()
+            await self._changed.wait()
 
     async def models(self) -> Sequence[ModelInfo]:
         """List the one model."""

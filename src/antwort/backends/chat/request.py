@@ -336,7 +336,7 @@ def _file(part: JSON, dialect: ChatDialect, backend: str) -> JSON:
         named_by = next((key for key in ("file_id", "file_url") if part.get(key) is not None), None)
         reason = f"Files cannot be named by `{named_by}` yet" if named_by else "The file has no `file_data`"
         raise _refused(f"{reason}; {_FILE_HINT}.")
-    raw = _decoded(data, name)
+    raw = decoded_file(data, name)
     if raw.startswith(b"%PDF-"):
         if not dialect.pdf:
             raise _refused(
@@ -345,10 +345,10 @@ def _file(part: JSON, dialect: ChatDialect, backend: str) -> JSON:
             )
         encoded = data if data.startswith("data:") else f"data:application/pdf;base64,{data}"
         return {"type": "file", "file": {"filename": name, "file_data": encoded}}
-    return _text(f"[file: {name}]\n{_as_text(raw, name)}\n[end of file: {name}]")
+    return _text(f"[file: {name}]\n{file_text(raw, name)}\n[end of file: {name}]")
 
 
-def _decoded(data: str, name: str) -> bytes:
+def decoded_file(data: str, name: str) -> bytes:
     """Return the bytes of a data URL or of bare base64."""
     head, comma, body = data.partition(",") if data.startswith("data:") else ("", "", data)
     if comma and not head.endswith(";base64"):
@@ -359,7 +359,8 @@ def _decoded(data: str, name: str) -> bytes:
         raise _refused(f"The `file_data` of '{name}' is not base64.") from None
 
 
-def _as_text(raw: bytes, name: str) -> str:
+def file_text(raw: bytes, name: str) -> str:
+    """Return the text of a file."""
     # The bytes say more reliably than names and media types whether a file is text.
     try:
         text = raw.decode("utf-16" if raw.startswith(_UTF16) else "utf-8-sig")

@@ -8,9 +8,7 @@ import msgspec
 from antwort.provider import Context, Field, FunctionError, Variable
 from antwort.providers.sub_agents.references import keep, reference_of, shown
 
-Given = Annotated[
-    Any, Field(description='A text, a reference {"$ref": id}, or a list or object of them.', default=None)
-]
+Given = Annotated[Any, Field(description='Text, {"$ref": id}, or a list or object of them.', default=None)]
 _MOST_PARTS = 100
 
 

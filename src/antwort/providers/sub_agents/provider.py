@@ -3,11 +3,12 @@
 import math
 from collections.abc import Mapping
 from functools import partial
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 import msgspec
 
 from antwort.provider import (
+    AgentConfig,
     AgentResult,
     AgentTask,
     BaseModel,
@@ -22,17 +23,18 @@ from antwort.provider import (
 )
 from antwort.providers.sub_agents import results
 from antwort.providers.sub_agents.contexts import Contexts, Given, read_out
+from antwort.providers.sub_agents.recursive import RECURSIVE
 from antwort.providers.sub_agents.references import keep_text, reference_of
 from antwort.providers.sub_agents.settings import SubAgentsSettings
 
 _LONGEST_ANSWER = 50_000
 """Characters that an agent can give back as its result; a longer one becomes a variable."""
 
-Prompt = Annotated[str, Field(min_length=1, description="All that it is to do: it knows nothing else.")]
-Profile = Annotated[str | None, Field(description="Its profile; yours if not given.")]
-Functions = Annotated[list[str] | None, Field(description="All that it may call; what you may if not given.")]
+Prompt = Annotated[str, Field(description="All that it is to do: it knows nothing else.")]
+Profile = Annotated[str | None, Field(description="Profile; default: yours.")]
+Functions = Annotated[list[str] | None, Field(description="All that it may call; default: what you may.")]
 AgentId = Annotated[str, Field(min_length=1, description="Id of an agent.")]
-Prompts = Annotated[list[str], Field(min_length=1, max_length=10_000)]
+Prompts = Annotated[list[str], Field(min_length=1)]
 
 
 def _describe(action: str, _arguments: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -51,10 +53,10 @@ def _face(action: str) -> Hosted:
     )
 
 
-class AgentConfig(BaseModel):
-    """What one of many agents is to do."""
+class AgentWork(BaseModel):
+    """As with one agent."""
 
-    prompt: Annotated[str, Field(min_length=1)]
+    prompt: str
     context: Any = None
     agent: str | None = None
     functions: list[str] | None = None
@@ -68,6 +70,7 @@ class SubAgents(Provider[SubAgentsSettings]):
     """
 
     name = "sub_agents"
+    profiles: ClassVar[Mapping[str, AgentConfig]] = {"recursive": RECURSIVE}
     started_agents = Counter("started_total", "Agents that were asked for, by how.", ["how"])
 
     def __init__(self, settings: SubAgentsSettings | None = None) -> None:
@@ -92,7 +95,7 @@ class SubAgents(Provider[SubAgentsSettings]):
         *,
         agent: Profile = None,
         functions: Functions = None,
-        wait: Annotated[bool, Field(description="False: returns at once; see wait_agent.")] = True,
+        wait: Annotated[bool, Field(description="False: returns its id at once.")] = True,
     ) -> dict[str, Any]:
         """Let a sub-agent with a window of its own do a task, and return its result."""
         contexts = Contexts(ctx, max_inline=self.settings.max_inline)
@@ -106,9 +109,7 @@ class SubAgents(Provider[SubAgentsSettings]):
         return {"agent": agent_id, "status": "in_progress"}
 
     @function(scope="agent", attach=True, references=True, spill=False, timeout=math.inf, offer="on_request")
-    async def spawn_many(
-        self, ctx: Context, configs: Annotated[list[AgentConfig], Field(min_length=1, max_length=10_000)]
-    ) -> Any:
+    async def spawn_many(self, ctx: Context, configs: Annotated[list[AgentWork], Field(min_length=1)]) -> Any:
         """Let sub-agents work at the same time; returns a status and result for each, in order."""
         contexts = Contexts(ctx, max_inline=self.settings.max_inline)
         tasks = [
@@ -166,7 +167,7 @@ class SubAgents(Provider[SubAgentsSettings]):
     async def wait_agent(
         self,
         ctx: Context,
-        agents: Annotated[list[str], Field(min_length=1, max_length=10_000, description="Ids.")],
+        agents: Annotated[list[str], Field(min_length=1, description="Ids.")],
         seconds: Annotated[float | None, Field(ge=0, description="How long; until all are done if not given.")] = None,
     ) -> Any:
         """Wait for sub-agents, and return their results."""

@@ -7,7 +7,7 @@ import msgspec
 
 from antwort.provider import Context, FunctionError, Variable
 
-_HEAD = 400
+_HEAD = 300
 """Characters of a value that are shown with its reference."""
 
 
