@@ -10,7 +10,8 @@ import click
 import antwort
 from antwort.cli.clients import ResponseClient
 from antwort.cli.output import CommandFailure, failure_of
-from antwort.cli.terminal import AnswerText, ask, check_outcome, clean, open_calls, user_input
+from antwort.cli.questions import converse
+from antwort.cli.terminal import AnswerText, check_outcome, clean, open_calls, user_input
 from antwort.errors import APIError, did_you_mean
 from antwort.types import JSON
 
@@ -71,11 +72,11 @@ class Chat:
             request["previous_response_id"] = self._previous
         printer = AnswerText(stream=True)
         try:
-            response = self._runner.run(ask(self._client, request, printer))
+            response = converse(self._runner, self._client, request, lambda: printer, interactive=True)
             if response.get("status") in {"completed", "incomplete"} and not open_calls(response):
                 self._previous, self._files = response["id"], ()
             check_outcome(response)
-        except KeyboardInterrupt:
+        except (KeyboardInterrupt, click.Abort):
             printer.finish_line()
             click.echo("(stopped)")
         except (CommandFailure, APIError) as error:

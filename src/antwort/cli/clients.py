@@ -56,6 +56,10 @@ class LocalClient:
         """What answers."""
         return self._app.model_description
 
+    def waiting_functions(self) -> list[str]:
+        """Return the functions that wait for the user."""
+        return [spec.name for spec in self._app.registry.list() if spec.suspends]
+
     async def start(self) -> None:
         """Start the app, but leave the background runs in its store to the server they belong to."""
         known = [spec.name for spec in self._app.registry.list()]

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TextIO
 
@@ -14,12 +15,12 @@ from antwort.cli.clients import LocalClient, RemoteClient, ResponseClient
 from antwort.cli.model import backend_option, choose_model, probe_option
 from antwort.cli.options import config_options, json_option, load
 from antwort.cli.output import Misuse
+from antwort.cli.questions import converse, is_somebody_there
 from antwort.cli.terminal import (
     AnswerText,
     EventLines,
     Printer,
     WholeResponse,
-    ask,
     check_outcome,
     clean,
     file_part,
@@ -71,7 +72,8 @@ def run(
     """Ask a question and print the answer; without a question, chat.
 
     What is piped in is the question, or what the question is about. The answer is not kept unless --store says so;
-    what functions keep is.
+    what functions keep is. What the model asks meanwhile is asked in the terminal; without one it is printed, and the
+    exit code is 3.
     """
     _check_options(ctx, as_json=as_json, as_events=as_events, remote=url is not None)
     parts = [file_part(path) for path in files]
@@ -81,6 +83,7 @@ def run(
         raise Misuse("there is nothing to ask: give a question, or pipe it in")
     if chat and url is not None and store is False:
         raise Misuse("--no-store: a server that keeps nothing cannot go on with a chat; ask single questions")
+    interactive = is_somebody_there()
     with asyncio.Runner() as runner:
         if url is not None:
             client: ResponseClient = RemoteClient(url, api_key)
@@ -88,15 +91,18 @@ def run(
             loaded = load(ctx)
             # An earlier response can only be in a database that there is; none is created to look for it.
             scratch = not store and (previous is None or current(database_url(loaded.config)) is None)
-            client = _in_process(loaded, functions, probe=not no_probe, scratch=scratch)
-            store = chat or bool(store)
+            local = _in_process(loaded, functions, probe=not no_probe, scratch=scratch)
+            client, store = local, chat or bool(store) or (interactive and scratch)
+            if interactive:  # what waits for the user is offered where there is one
+                functions = [*functions, *(name for name in local.waiting_functions() if name not in functions)]
         wish = _request(request, functions, previous_response_id=previous, store=store)
         with _started(runner, client):
             if chat:
                 Chat(runner, client, wish, parts).run()
                 return
-            printer = _printer(as_json=as_json, as_events=as_events, stream=stream)
-            check_outcome(runner.run(ask(client, {**wish, "input": user_input(text, parts)}, printer)))
+            printer = partial(_printer, as_json=as_json, as_events=as_events, stream=stream)
+            first = {**wish, "input": user_input(text, parts)}
+            check_outcome(converse(runner, client, first, printer, interactive=interactive))
 
 
 def _check_options(ctx: click.Context, *, as_json: bool, as_events: bool, remote: bool) -> None:
@@ -142,7 +148,7 @@ def _started(runner: asyncio.Runner, client: ResponseClient) -> Iterator[None]:
         runner.run(client.close())
 
 
-def _in_process(loaded: LoadedConfig, functions: Sequence[str], *, probe: bool, scratch: bool) -> ResponseClient:
+def _in_process(loaded: LoadedConfig, functions: Sequence[str], *, probe: bool, scratch: bool) -> LocalClient:
     app = choose_model(loaded, probe=probe).app()
     configure_logging("error", "console", redactor=app.redactor)  # what fails is told in one line
     return LocalClient(app, functions, scratch=scratch)

@@ -34,6 +34,11 @@ def clean(text: str) -> str:
     return text.encode(errors="replace").decode()
 
 
+def harmless(text: str) -> str:
+    """Return a text that a terminal only shows."""
+    return text.translate(_CONTROLS)
+
+
 def user_input(text: str, files: Sequence[JSON]) -> str | list[JSON]:
     """Return the `input` of a request: the text alone, or a message with files before it."""
     if not files:

@@ -1,0 +1,90 @@
+"""What a model asks while it works: put to whoever sits at the terminal."""
+
+import asyncio
+import json
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import click
+
+from antwort.cli.clients import ResponseClient
+from antwort.cli.output import CommandFailure
+from antwort.cli.terminal import Printer, ask, clean, harmless
+from antwort.types import JSON
+
+
+class Unanswered(CommandFailure):
+    """The model has asked something, and nobody can be asked here."""
+
+    exit_code = 3
+
+
+def is_somebody_there() -> bool:
+    """Tell whether questions can be asked: both sides are a terminal."""
+    return all(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stdout))
+
+
+def converse(
+    runner: asyncio.Runner,
+    client: ResponseClient,
+    request: Mapping[str, Any],
+    printer: Callable[[], Printer],
+    *,
+    interactive: bool,
+) -> JSON:
+    """Show a response, and those that follow because it asks something, and return the last one."""
+    while True:
+        response = runner.run(ask(client, request, printer()))
+        waiting = questions_of(response)
+        if not waiting:
+            return response
+        if not interactive:
+            raise Unanswered(_how_to_answer(response, waiting))
+        request = {**request, "previous_response_id": response["id"], "input": [_answer(item) for item in waiting]}
+
+
+def questions_of(response: JSON) -> list[JSON]:
+    """Return the items of a response that wait for an answer of the user."""
+    if response.get("status") != "completed":
+        return []
+    output: Sequence[JSON] = response.get("output", ())
+    return [item for item in output if item.get("type") == "mcp_approval_request" or _asked(item) is not None]
+
+
+def _asked(item: JSON) -> JSON | None:
+    """Return what a call asks the user, if it does."""
+    if item.get("type") != "function_call":
+        return None
+    try:
+        arguments = json.loads(item.get("arguments") or "{}")
+    except ValueError:
+        return None
+    return arguments if isinstance(arguments, dict) and isinstance(arguments.get("question"), str) else None
+
+
+def _answer(item: JSON) -> JSON:
+    """Ask, and return the answer as input."""
+    asked = _asked(item)
+    if asked is None:
+        click.echo(_approval(item))
+        approve = click.confirm("Allow it?")
+        reason = "" if approve else clean(click.prompt("Why not?", default="", show_default=False))
+        verdict: JSON = {"type": "mcp_approval_response", "approval_request_id": item["id"], "approve": approve}
+        return {**verdict, "reason": reason} if reason else verdict
+    click.echo(harmless(asked["question"]))
+    given, choices = asked.get("default"), asked.get("choices")
+    default = given if isinstance(given, str) else None
+    kind = click.Choice([str(choice) for choice in choices]) if isinstance(choices, list) and choices else None
+    text = clean(str(click.prompt(">", type=kind, default=default, prompt_suffix=" ")))
+    return {"type": "function_call_output", "call_id": item["call_id"], "output": text}
+
+
+def _approval(item: JSON) -> str:
+    return harmless(f"The model wants to call {item['name']} ({item['server_label']}) with {item['arguments']}")
+
+
+def _how_to_answer(response: JSON, waiting: Sequence[JSON]) -> str:
+    asked = [(_asked(item) or {}).get("question") or _approval(item) for item in waiting]
+    cure = f"answer in a terminal, or with a response that continues {response.get('id')}, if that is stored"
+    return f"the model asks: {' / '.join(map(harmless, asked))} ({cure})"
