@@ -14,7 +14,7 @@ from click.testing import Result
 
 from antwort.app import Antwort
 from antwort.config import Config
-from antwort.testing import Gate, ScriptedBackend, ScriptServer, call, fail, running, turn
+from antwort.testing import Gate, ScriptedBackend, ScriptServer, Turn, call, fail, running, turn
 
 Cli = Callable[..., Result]
 Write = Callable[[str], Path]
@@ -252,3 +252,14 @@ def test_background_responses_of_a_server_are_left_to_it(cli: Cli) -> None:
 def test_the_help_tells_what_is_kept(cli: Cli, option: str) -> None:
     said = " ".join(cli("run", option).stdout.split())
     assert "The answer is not kept unless --store says so; what functions keep is." in said
+
+
+def test_a_file_that_fits_into_no_window_is_read_in_parts(cli: Cli, tmp_path: Path) -> None:
+    (tmp_path / "big.txt").write_text("Nothing here.\n" * 10_000 + "The treasure is under the stairs.\n")
+    steps: list[Turn | str] = [turn(calls=[call("store_get", key="big.txt", grep="treasure")]), "Under the stairs."]
+    with ScriptServer(steps) as model:
+        file = str(tmp_path / "big.txt")
+        asked = cli("run", "--agent", "recursive", "--file", file, "Where is the treasure?", "--backend", model.url)
+        assert answered(asked) == "Under the stairs.\n"
+        assert "The treasure is under the stairs." in message(model)
+        assert max(len(str(request)) for request in model.requests) < 10_000
