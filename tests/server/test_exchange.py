@@ -13,7 +13,7 @@ from starlette.responses import StreamingResponse
 
 from antwort import Antwort
 from antwort.config import ApiKeyConfig, AuthConfig, Config
-from antwort.observability.logs import FIELDS
+from antwort.observability.logs import CLEAN_FIELDS
 from antwort.provider import Provider, Request, Response, route
 from antwort.testing import running
 
@@ -327,7 +327,7 @@ def test_a_request_that_waited_has_nothing_of_the_one_before(caplog: pytest.LogC
             wire.write("GET /v1/pieces HTTP/1.1")
             assert [wire.read()[0] for _ in range(2)] == [200, 401]
     refused = [record for record in caplog.records if record.getMessage() == "request.refused"]
-    assert [getattr(record, FIELDS).get("tenant") for record in refused] == [None]
+    assert [getattr(record, CLEAN_FIELDS).get("tenant") for record in refused] == [None]
 
 
 def test_a_json_answer_and_its_head_are_one_write(address: tuple[str, int]) -> None:

@@ -32,6 +32,7 @@ SCOPES = {
     "DELETE /v1/conversations/{conversation_id}": {"conversations:write"},
     "DELETE /v1/conversations/{conversation_id}/items/{item_id}": {"conversations:write"},
     "DELETE /v1/responses/{response_id}": {"responses:write"},
+    "DELETE /v1/variables/{variable_id}": {"variables:write"},
     "GET /metrics": {"metrics"},
     "GET /v1/conversations/{conversation_id}": {"conversations:read"},
     "GET /v1/conversations/{conversation_id}/items": {"conversations:read"},
@@ -42,8 +43,12 @@ SCOPES = {
     "GET /v1/providers": {"admin"},
     "GET /v1/responses": {"responses:read"},
     "GET /v1/responses/{response_id}": {"responses:read"},
+    "GET /v1/responses/{response_id}/agents": {"responses:read"},
     "GET /v1/responses/{response_id}/input_items": {"responses:read"},
     "GET /v1/shelf": {"shelf"},
+    "GET /v1/variables": {"variables:read"},
+    "GET /v1/variables/{variable_id}": {"variables:read"},
+    "GET /v1/variables/{variable_id}/content": {"variables:read"},
     "POST /v1/chat/completions": {"responses:write"},
     "POST /v1/conversations": {"conversations:write"},
     "POST /v1/conversations/{conversation_id}": {"conversations:write"},
@@ -54,6 +59,7 @@ SCOPES = {
     "POST /v1/responses/input_tokens": {"responses:write"},
     "POST /v1/responses/{response_id}/cancel": {"responses:read", "responses:write"},
     "POST /v1/shelf": {"shelf:write"},
+    "PUT /v1/variables": {"variables:write"},
 }
 SETTINGS: dict[str, dict[str, Any]] = {"web_search": {"url": "http://localhost:1"}}
 """What providers cannot do without."""
@@ -168,7 +174,15 @@ def test_routes_of_the_providers_that_are_shipped_declare_theirs(tmp_path: Path)
     found = {str(route): route.scope for known in app.registry.registrations() for route in known.routes}
     assert "GET /v1/vector_stores" in found
     assert all(found.values()), found
-    assert {scope for scope in found.values() if scope} == {"vector_stores:read", "vector_stores:write", "ingest"}
+    assert {scope for scope in found.values() if scope} == {
+        "ingest",
+        "questions:read",
+        "questions:write",
+        "variables:read",
+        "variables:write",
+        "vector_stores:read",
+        "vector_stores:write",
+    }
 
 
 def test_a_star_opens_a_family_and_writing_does_not_imply_reading(client: httpx.Client) -> None:
