@@ -1,13 +1,14 @@
 """Clients of the Responses API, which give the events of a stream: of an app in this process, and of a server."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from typing import Any, Protocol
 from urllib.parse import urlsplit
 
 import msgspec
 from pydantic import SecretStr, ValidationError
 
+from antwort.agents import AgentInfo
 from antwort.app import Antwort
 from antwort.backends import Reply, Transport
 from antwort.backends.errors import excerpt
@@ -50,11 +51,16 @@ class LocalClient:
         self._app = app
         self._functions = functions
         self._scratch = scratch
+        self._watcher: Callable[[AgentInfo], None] | None = None
 
     @property
     def description(self) -> str:
         """What answers."""
         return self._app.model_description
+
+    def watch_agents(self, watcher: Callable[[AgentInfo], None]) -> None:
+        """Let somebody be told of the agents of the responses that are made here."""
+        self._watcher = watcher
 
     def waiting_functions(self) -> list[str]:
         """Return the functions that wait for the user."""
@@ -68,6 +74,8 @@ class LocalClient:
                 hint = did_you_mean(name, known) or "; 'antwort functions list' shows those there are"
                 raise Misuse(f"--function {name}: there is no such function{hint}")
         await self._app.start(recover=False, scratch=self._scratch)
+        if self._watcher is not None:
+            self._app.runs.agents.watch(self._watcher)
 
     async def close(self) -> None:
         """Close the app."""

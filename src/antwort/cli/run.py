@@ -3,13 +3,14 @@
 import asyncio
 import contextlib
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TextIO
 
 import click
 
+from antwort.cli.agent_tree import AgentTree
 from antwort.cli.chat import Chat
 from antwort.cli.clients import LocalClient, RemoteClient, ResponseClient
 from antwort.cli.model import backend_option, choose_model, probe_option
@@ -84,6 +85,7 @@ def run(
     if chat and url is not None and store is False:
         raise Misuse("--no-store: a server that keeps nothing cannot go on with a chat; ask single questions")
     interactive = is_somebody_there()
+    tree: AgentTree | None = None
     with asyncio.Runner() as runner:
         if url is not None:
             client: ResponseClient = RemoteClient(url, api_key)
@@ -93,6 +95,9 @@ def run(
             scratch = not store and (previous is None or current(database_url(loaded.config)) is None)
             local = _in_process(loaded, functions, probe=not no_probe, scratch=scratch)
             client, store = local, chat or bool(store) or (interactive and scratch)
+            if not (as_json or as_events) and _is_terminal(sys.stderr):
+                tree = AgentTree(sys.stderr)
+                local.watch_agents(tree.take)
             if interactive:  # what waits for the user is offered where there is one
                 functions = [*functions, *(name for name in local.waiting_functions() if name not in functions)]
         wish = _request(request, functions, previous_response_id=previous, store=store)
@@ -100,7 +105,8 @@ def run(
             if chat:
                 Chat(runner, client, wish, parts).run()
                 return
-            printer = partial(_printer, as_json=as_json, as_events=as_events, stream=stream)
+            before = None if tree is None else tree.end
+            printer = partial(_printer, as_json=as_json, as_events=as_events, stream=stream, before=before)
             first = {**wish, "input": user_input(text, parts)}
             check_outcome(converse(runner, client, first, printer, interactive=interactive))
 
@@ -131,12 +137,14 @@ def _request(texts: Mapping[str, str | None], functions: Sequence[str], **others
     return {**cleaned, **given}
 
 
-def _printer(*, as_json: bool, as_events: bool, stream: bool | None) -> Printer:
+def _printer(
+    *, as_json: bool, as_events: bool, stream: bool | None, before: Callable[[], None] | None = None
+) -> Printer:
     if as_json:
         return WholeResponse()
     if as_events:
         return EventLines()
-    return AnswerText(stream=_is_terminal(sys.stdout) if stream is None else stream)
+    return AnswerText(stream=_is_terminal(sys.stdout) if stream is None else stream, before=before)
 
 
 @contextlib.contextmanager

@@ -5,7 +5,7 @@ import contextlib
 import json
 import mimetypes
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol, TextIO
 
@@ -73,7 +73,9 @@ class Printer(Protocol):
 class AnswerText:
     """Prints the text of the answer: as it comes, or at once. Several messages are paragraphs."""
 
-    def __init__(self, *, stream: bool) -> None:
+    def __init__(self, *, stream: bool, before: Callable[[], None] | None = None) -> None:
+        self._before = before
+        """Called before anything is printed."""
         self._stream = stream
         self._pieces: list[str] = []
         self._is_terminal = sys.stdout.isatty()
@@ -87,6 +89,8 @@ class AnswerText:
             self._write("\n\n")
 
     def _write(self, piece: str) -> None:
+        if self._before is not None and self._stream:
+            self._before()
         piece = piece.translate(_CONTROLS) if self._is_terminal else piece
         self._pieces.append(piece)
         if self._stream:
@@ -94,6 +98,8 @@ class AnswerText:
 
     def end(self) -> None:
         """Print what is left, and the end of the line."""
+        if self._before is not None:
+            self._before()
         if not self._stream:
             click.echo("".join(self._pieces), nl=False)
         self.finish_line()

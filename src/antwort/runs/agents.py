@@ -56,12 +56,21 @@ class AgentRuns:
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
+        self._watchers: list[Callable[[AgentInfo], None]] = []
         self._families: dict[str, Family] = {}
         """By the response of the root agent, as long as it is being made."""
 
     def of(self, ctx: Context) -> SubAgents:
         """Return what a call can do with sub-agents."""
         return SubAgents(self, ctx)
+
+    def watch(self, watcher: Callable[[AgentInfo], None]) -> None:
+        """Let somebody be told of each sub-agent that begins, and that is done."""
+        self._watchers.append(watcher)
+
+    def _tell(self, loop: Loop) -> None:
+        for watcher in self._watchers:
+            watcher(_live_info(loop))
 
     # --- agents that somebody waits for ------------------------------------------------------------------------------
 
@@ -135,6 +144,7 @@ class AgentRuns:
         """Run a sub-agent to its end. In the background it waits while the store or the model server is away."""
         outage, looks = ModelOutage(self._engine.settings.outage_patience), pauses()
         while True:
+            self._tell(loop)
             loop.on_progress = outage.reset
             try:
                 await loop.run()
@@ -151,6 +161,8 @@ class AgentRuns:
                 pause = longest
             else:
                 return None if loop.parked else self._done(loop)
+            finally:
+                self._tell(loop)
             await asyncio.sleep(pause)
             loop = await self._again(loop, work)
 

@@ -1,0 +1,74 @@
+"""The agents of a run as a tree in the terminal, drawn again as they get on."""
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import TextIO
+
+from antwort.agents import AgentInfo
+from antwort.cli.terminal import harmless
+
+_MOST = 16
+"""Agents below one agent that are drawn; of the others the number is told."""
+_PAUSE = 0.1
+"""Seconds between two drawings."""
+_MARKS = {"completed": "✓", "failed": "✗", "cancelled": "✗", "incomplete": "!"}
+
+
+class AgentTree:
+    """Draws agents until the answer begins: from then on the terminal is the answer's."""
+
+    def __init__(self, out: TextIO, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self._out = out
+        self._clock = clock
+        self._agents: dict[str, AgentInfo] = {}
+        self._height = 0
+        self._next = 0.0
+        self._is_over = False
+
+    def take(self, agent: AgentInfo) -> None:
+        """Take an agent that has begun, or has got on."""
+        self._agents[agent.response_id] = agent
+        if not self._is_over and self._clock() >= self._next:
+            self._draw()
+
+    def end(self) -> None:
+        """Draw for the last time."""
+        if self._agents and not self._is_over:
+            self._draw()
+        self._is_over = True
+
+    def _draw(self) -> None:
+        lines = list(drawn(list(self._agents.values())))
+        back = f"\x1b[{self._height}A\x1b[J" if self._height else ""
+        self._out.write(back + "".join(f"{line}\n" for line in lines))
+        self._out.flush()
+        self._height = len(lines)
+        self._next = self._clock() + _PAUSE
+
+
+def drawn(agents: Sequence[AgentInfo]) -> Iterator[str]:
+    """Return the lines of a tree: each agent below the one that began it."""
+    known = {agent.response_id for agent in agents}
+    below: dict[str | None, list[AgentInfo]] = {}
+    for agent in agents:
+        below.setdefault(agent.parent_id if agent.parent_id in known else None, []).append(agent)
+    yield from _branch(below, None, "")
+
+
+def _branch(below: dict[str | None, list[AgentInfo]], parent: str | None, indent: str) -> Iterator[str]:
+    agents = below.get(parent, [])
+    shown, rest = agents[:_MOST], agents[_MOST:]
+    for agent in shown:
+        is_last = agent is shown[-1] and not rest
+        yield f"{indent}{'└─' if is_last else '├─'} {_told(agent)}"
+        yield from _branch(below, agent.response_id, f"{indent}{'   ' if is_last else '│  '}")
+    if rest:
+        done = sum(agent.status in _MARKS for agent in rest)
+        yield f"{indent}└─ … and {len(rest):,} more, {done:,} of them done"
+
+
+def _told(agent: AgentInfo) -> str:
+    mark = _MARKS.get(agent.status, "…")
+    used = "" if agent.usage is None else f"  {agent.usage.total_tokens:,} tokens"
+    why = "" if agent.reason is None else f"  {harmless(agent.reason)[:60]}"
+    return f"{mark} {harmless(agent.name)} {agent.response_id[-6:]}{used}{why}"
