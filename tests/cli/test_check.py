@@ -11,6 +11,11 @@ from tests.support.site import Reply, Site
 
 from antwort.testing import ScriptServer
 
+SUB_AGENTS = (
+    "spawn_agent, spawn_many, return_result, call_llm, call_llm_many, list_agents, wait_agent, interrupt_agent, "
+    "followup_task, close_agent, budget_remaining"
+)
+
 Cli = Callable[..., Result]
 Write = Callable[[str], Path]
 Plugin = Callable[[str, str], None]
@@ -25,6 +30,7 @@ def test_every_part_that_works_has_its_line(cli: Cli, config: Write) -> None:
         "ok  authentication: none",
         "ok  storage: .antwort/antwort.db, to be created at the next start",
         "ok  provider basics: calculate, current_time",
+        f"ok  provider sub_agents: {SUB_AGENTS}",
         "ok  provider variables: store_set, store_get, store_ref, store_list, store_summarize",
         "ok  model: one that is found at the start, else the built-in demo model (antwort-demo)",
     ]
@@ -39,6 +45,7 @@ def test_as_json_it_is_one_object(cli: Cli) -> None:
             "authentication": "none",
             "storage": ".antwort/antwort.db, to be created at the next start",
             "provider basics": "calculate, current_time",
+            "provider sub_agents": SUB_AGENTS,
             "provider variables": "store_set, store_get, store_ref, store_list, store_summarize",
             "model": "one that is found at the start, else the built-in demo model (antwort-demo)",
         },

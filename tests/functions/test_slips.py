@@ -44,7 +44,7 @@ def test_an_option_that_there_is_not_is_an_error_that_names_the_one_that_is_mean
 
 
 def test_an_option_that_resembles_none_is_an_error_that_lists_them_all() -> None:
-    with pytest.raises(DefinitionError, match="@function has no option 'nonsense'; there are agents, attach"):
+    with pytest.raises(DefinitionError, match="@function has no option 'nonsense'; there are agents, approval, attach"):
         ANY(nonsense=1)
 
 
