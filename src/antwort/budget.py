@@ -56,6 +56,20 @@ class Budget:
     begun when those under way are settled and there is room left. So the limit is passed by one call per slot at most.
     """
 
+    __slots__ = (
+        "_began",
+        "_clock",
+        "_in_flight",
+        "_prices",
+        "_turns",
+        "_waiting",
+        "closing",
+        "limits",
+        "shared",
+        "spent",
+        "usage",
+    )
+
     def __init__(
         self,
         limits: RunLimits,

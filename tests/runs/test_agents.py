@@ -309,3 +309,31 @@ async def test_an_agent_that_works_beside_its_parent_goes_on_after_a_crash(tmp_p
     async with embedded(tmp_path, steps, functions.specs()) as app:
         await app.result(response_id)
         assert outputs(app)[-1] == '["Two."]'
+
+
+async def test_no_agent_is_left_under_way_when_a_limit_ends_its_run(tmp_path: Path) -> None:
+    functions = Functions()
+    steps: list[Turn | str] = [
+        turn(calls=[call("spawn", prompts=["one"])], by=matching(last="Go!")),
+        turn(calls=[call("work", what="something")], by=matching(last="one")),
+    ]
+    async with embedded(tmp_path, steps, functions.specs(), engine={"deadline": 2.0}) as app:
+        response_id = await app.accept("Go!")
+        await app.at_rest()
+        response = await app.retrieve(response_id)
+        assert (response["status"], response["incomplete_details"]) == ("incomplete", {"reason": "deadline"})
+        [child] = await app.store.descendants(TENANT, response_id)
+        assert child.status == "cancelled"
+
+
+async def test_long_input_that_comes_with_an_answer_is_kept_in_the_run_that_goes_on(tmp_path: Path) -> None:
+    functions = Functions()
+    steps: list[Turn | str] = [turn(calls=[call("ask", {"question": "Which?"}, call_id="call_1")]), "Thanks."]
+    agents = {"reader": {"max_input": 1000, "functions": ["ask"]}}
+    async with embedded(tmp_path, steps, functions.specs(), agents=agents) as app:
+        first = await app.app.engine.respond(await app.plan({"input": "Do it!", "agent": "reader"}))
+        answer = {"type": "function_call_output", "call_id": "call_1", "output": "This one."}
+        text = {"role": "user", "content": "x" * 5000}
+        plan = await app.plan({"previous_response_id": first.id, "input": [answer, text], "agent": "reader"})
+        assert plan.ctx.run_id == first.id
+        assert (await app.app.values.of(plan.ctx).find("input")).run_id == first.id

@@ -20,7 +20,8 @@ from antwort.engine.journal import Journal
 from antwort.engine.links import CheckUrl
 from antwort.engine.loop import Loop
 from antwort.engine.model_turn import model_request
-from antwort.engine.plan import Plan, Planner
+from antwort.engine.plan import Plan
+from antwort.engine.planner import Planner
 from antwort.engine.telemetry import TurnMetrics
 from antwort.engine.tools import ToolsetBuilder
 from antwort.engine.totals import Totals

@@ -3,7 +3,8 @@
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from typing import Any
 
 import msgspec
 
@@ -163,7 +164,7 @@ class Loop:
         deadline = Deadline(self.plan.ctx.remaining(), self._stragglers)
         try:
             with deadline:
-                reason = await (self._continue() if self._resumed else self._begin())
+                reason = await self._work()
         except TimeoutError:
             if not deadline.expired:
                 raise
@@ -175,9 +176,15 @@ class Loop:
         else:
             await self._ending().cut_short(reason, self._usage())
 
-    async def _begin(self) -> str | None:
+    def _work(self) -> Coroutine[Any, Any, str | None]:
+        """Return what is to be done, from where the response stands."""
+        if self._resumed:
+            return self._continue()
+        return self._begin_with_approved() if self.plan.approvals else self._turns()
+
+    async def _begin_with_approved(self) -> str | None:
         """Make the calls that were approved, then turns."""
-        outcome = await self._execute_approved() if self.plan.approvals else _ONWARD
+        outcome = await self._execute_approved()
         return await self._turns() if outcome == _ONWARD else outcome
 
     async def _execute_approved(self) -> str | None:

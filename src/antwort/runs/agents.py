@@ -16,11 +16,12 @@ from antwort.engine.journal import Journal
 from antwort.engine.loop import Loop
 from antwort.engine.plan import ChildWork, Plan
 from antwort.errors import APIError, FunctionError, FunctionUnavailableError, did_you_mean
+from antwort.runs.agent_info import agent_id_of, live_info, result_of, stored_info
 from antwort.runs.outage import ModelOutage, pauses
 from antwort.runs.recovery import load_answers
 from antwort.storage.base import ACTIVE, FencedError, JournalEntry, ResponseRecord, StoreUnavailableError
 from antwort.suspension import SuspendedError, Suspension
-from antwort.wire.responses import ResponseObject, Usage
+from antwort.wire.responses import ResponseObject
 
 T = TypeVar("T")
 
@@ -70,7 +71,7 @@ class AgentRuns:
 
     def _tell(self, loop: Loop) -> None:
         for watcher in self._watchers:
-            watcher(_live_info(loop))
+            watcher(live_info(loop))
 
     # --- agents that somebody waits for ------------------------------------------------------------------------------
 
@@ -80,6 +81,8 @@ class AgentRuns:
         works = _works(ctx, parent, tasks)
         begun = await self._begun(ctx)
         budget.take_agents(sum(work.index not in begun for work in works), _depth(ctx, tasks))
+        if parent.stored:
+            self._see_to_the_end(parent, budget)
         report = _reporter(ctx, len(tasks))
 
         async def one(number: int) -> AgentResult | None:
@@ -109,7 +112,9 @@ class AgentRuns:
             loop = await self._new(work) if record is None else await self._go_on(work, record)
         except (APIError, FunctionError) as error:  # it cannot even be begun, or be taken up
             return AgentResult("", "", "failed", reason=str(error))
-        return await self._bring_to_end(loop, work)
+        if loop is None and record is not None:
+            return await self._ended_elsewhere(record.tenant, record.id)
+        return None if loop is None else await self._bring_to_end(loop, work)
 
     async def _new(self, work: ChildWork) -> Loop:
         parent = work.parent
@@ -128,10 +133,12 @@ class AgentRuns:
             }
         return self._engine.loop(plan, journal, None)
 
-    async def _go_on(self, work: ChildWork, record: ResponseRecord) -> Loop:
-        """Return the loop that goes on with a sub-agent from what is stored of it."""
+    async def _go_on(self, work: ChildWork, record: ResponseRecord) -> Loop | None:
+        """Return the loop that goes on with a sub-agent from what is stored of it; None if it is over by now."""
         store = self._engine.store
-        claimed = await store.claim(record.tenant, record.id) or record
+        claimed = await store.claim(record.tenant, record.id)
+        if claimed is None:
+            return None
         entries = await store.journal(record.tenant, record.id)
         output = [entry.item for entry in entries if entry.direction == "output" and entry.visible]
         response = msgspec.convert(shown(claimed, output), ResponseObject)
@@ -149,7 +156,7 @@ class AgentRuns:
             try:
                 await loop.run()
             except FencedError:
-                return await self._ended_elsewhere(loop)
+                return await self._ended_elsewhere(loop.plan.ctx.tenant, loop.response.id)
             except StoreUnavailableError as error:
                 if not loop.response.background:
                     return self._failed(loop, error)
@@ -164,10 +171,13 @@ class AgentRuns:
             finally:
                 self._tell(loop)
             await asyncio.sleep(pause)
-            loop = await self._again(loop, work)
+            again = await self._again(loop, work)
+            if again is None:
+                return await self._ended_elsewhere(loop.plan.ctx.tenant, loop.response.id)
+            loop = again
 
-    async def _again(self, loop: Loop, work: ChildWork) -> Loop:
-        """Return the loop that goes on with a sub-agent whose work was broken off."""
+    async def _again(self, loop: Loop, work: ChildWork) -> Loop | None:
+        """Return the loop that goes on with a sub-agent whose work was broken off; None if it is over by now."""
         looks = pauses()
         while True:
             try:
@@ -180,7 +190,7 @@ class AgentRuns:
 
     def _done(self, loop: Loop) -> AgentResult:
         self._remember(loop)
-        return _result_of(loop.response, loop.plan.ctx.agent_id or loop.response.id)
+        return result_of(loop.response, loop.plan.ctx.agent_id or loop.response.id)
 
     def _remember(self, loop: Loop) -> None:
         """Take note of what an agent has said, for its next response."""
@@ -195,18 +205,18 @@ class AgentRuns:
         agent_id = loop.plan.ctx.agent_id or loop.response.id
         return AgentResult(agent_id, loop.response.id, "failed", reason=error.message, usage=loop.response.usage)
 
-    async def _ended_elsewhere(self, loop: Loop) -> AgentResult:
+    async def _ended_elsewhere(self, tenant: str, response_id: str) -> AgentResult:
         """Return what became of a sub-agent that somebody else has ended: it was cancelled by its id."""
-        record = await self._engine.store.get(loop.plan.ctx.tenant, loop.response.id)
+        record = await self._engine.store.get(tenant, response_id)
         if record is None or record.status in ACTIVE:
-            return AgentResult(loop.response.id, loop.response.id, "cancelled", reason="It was cancelled.")
+            return AgentResult(response_id, response_id, "cancelled", reason="It was cancelled.")
         return await self._stored_result(record)
 
     async def _stored_result(self, record: ResponseRecord) -> AgentResult:
         entries = await self._engine.store.journal(record.tenant, record.id)
         output = [entry.item for entry in entries if entry.direction == "output" and entry.visible]
         response = msgspec.convert(shown(record, output), ResponseObject)
-        return _result_of(response, record.extra.get("agent_id") or record.id)
+        return result_of(response, agent_id_of(record))
 
     # --- agents that work while their parent does --------------------------------------------------------------------
 
@@ -221,14 +231,18 @@ class AgentRuns:
         for work in works:
             record = begun.get(work.index)
             if record is not None and record.status not in ACTIVE:
-                ids.append(str(record.extra.get("agent_id") or record.id))
+                ids.append(agent_id_of(record))
                 continue
             try:
                 loop = await self._new(work) if record is None else await self._go_on(work, record)
-                await loop.journal.save()  # whoever goes on after a crash finds it
+                if loop is not None:
+                    await loop.journal.save()  # whoever goes on after a crash finds it
             except APIError as error:
                 raise FunctionError(error.message) from error
-            ids.append(self._work_on(family, loop, work))
+            if loop is not None:
+                ids.append(self._work_on(family, loop, work))
+            elif record is not None:
+                ids.append(agent_id_of(record))
         return ids
 
     def _work_on(self, family: Family, loop: Loop, work: ChildWork) -> str:
@@ -253,9 +267,13 @@ class AgentRuns:
         family = self._families.get(parent.root_id)
         if family is None:
             family = self._families[parent.root_id] = Family()
-            tenant, root_id = parent.ctx.tenant, parent.root_id
-            budget.closing["agents"] = lambda pause: self._close(tenant, root_id, pause)
+            self._see_to_the_end(parent, budget)
         return family
+
+    def _see_to_the_end(self, parent: Plan, budget: Budget) -> None:
+        """Let no agent of a run be under way, or be stored so, when the run is over: a limit may end it anywhere."""
+        tenant, root_id = parent.ctx.tenant, parent.root_id
+        budget.closing["agents"] = lambda pause: self._close(tenant, root_id, pause)
 
     def adopt(self, root: Plan) -> None:
         """Take charge of the agents of a run that another process has begun: they end with it."""
@@ -302,7 +320,9 @@ class AgentRuns:
         if record.status in ACTIVE and record.parent_id == parent.response.id:
             task = msgspec.convert(record.extra["task"], AgentTask)
             work = ChildWork(parent, task, record.parent_call_id or "", record.child_index or 0)
-            self._work_on(family, await self._go_on(work, record), work)
+            loop = await self._go_on(work, record)
+            if loop is not None:
+                self._work_on(family, loop, work)
 
     async def interrupt(self, ctx: Context, agent_id: str) -> AgentResult:
         """Stop what a sub-agent of this agent is doing; it can be given further input."""
@@ -332,9 +352,9 @@ class AgentRuns:
         parent, _ = _caller(ctx)
         if not parent.stored:
             family = self._families.get(parent.root_id)
-            return [] if family is None else [_live_info(loop) for loop in family.loops.values()]
+            return [] if family is None else [live_info(loop) for loop in family.loops.values()]
         records = await self._engine.store.descendants(ctx.tenant, parent.root_id)
-        return [_info(record) for record in records if record.parent_id == parent.response.id]
+        return [stored_info(record) for record in records if record.parent_id == parent.response.id]
 
     async def tree(self, tenant: str, response_id: str) -> list[AgentInfo] | None:
         """Return a response's agent and all below it, parents before their children."""
@@ -342,13 +362,12 @@ class AgentRuns:
         record = await store.get(tenant, response_id)
         if record is None:
             return None
-        return [_info(record), *map(_info, await store.descendants(tenant, response_id))]
+        return [stored_info(record), *map(stored_info, await store.descendants(tenant, response_id))]
 
     async def cancel_tree(self, tenant: str, response_id: str) -> None:
         """End what is stored as unfinished below a response that was cancelled."""
-        for record in await self._engine.store.descendants(tenant, response_id):
-            if record.status in ACTIVE:
-                await self.cancel_stored(record)
+        for record in await self._engine.store.unfinished_below(tenant, response_id):
+            await self.cancel_stored(record)
 
     async def cancel_stored(self, record: ResponseRecord) -> None:
         """End a sub-agent that nobody works on any more."""
@@ -385,9 +404,9 @@ class AgentRuns:
     async def _record(self, ctx: Context, agent_id: str) -> ResponseRecord:
         """Return the last response of an agent of this run; a FunctionError if there is no such agent."""
         records = await self._engine.store.of_run(ctx.tenant, ctx.run_id or "")
-        found = [record for record in records if _agent_id(record) == agent_id and record.parent_id is not None]
+        found = [record for record in records if agent_id_of(record) == agent_id and record.parent_id is not None]
         if not found:
-            hint = did_you_mean(agent_id, [_agent_id(record) for record in records if record.parent_id is not None])
+            hint = did_you_mean(agent_id, [agent_id_of(record) for record in records if record.parent_id is not None])
             raise FunctionError(f"There is no agent '{agent_id[:64]}' in this run{hint or '.'}")
         return found[-1]
 
@@ -406,60 +425,6 @@ def _depth(ctx: Context, tasks: Sequence[AgentTask]) -> int:
 def _works(ctx: Context, parent: Plan, tasks: Sequence[AgentTask]) -> list[ChildWork]:
     """Return tasks with their numbers in the call: one that goes on finds by them what it has begun."""
     return [ChildWork(parent, task, ctx.call_id or "", next(ctx.child_numbers)) for task in tasks]
-
-
-def _result_of(response: ResponseObject, agent_id: str) -> AgentResult:
-    reason = None
-    if response.error is not None:
-        reason = response.error.message
-    elif response.incomplete_details is not None:
-        reason = response.incomplete_details.reason
-    status = response.status
-    return AgentResult(agent_id, response.id, status, response.output_text, reason, response.usage)
-
-
-def _agent_id(record: ResponseRecord) -> str:
-    return str(record.extra.get("agent_id") or record.id)
-
-
-def _info(record: ResponseRecord) -> AgentInfo:
-    body = record.body if isinstance(record.body, dict) else msgspec.to_builtins(record.body)
-    used = record.extra.get("totals", {}).get("usage") or body.get("usage")
-    error, cut = body.get("error"), body.get("incomplete_details")
-    return AgentInfo(
-        id=_agent_id(record),
-        response_id=record.id,
-        parent_id=record.parent_id,
-        call_id=record.parent_call_id,
-        index=record.child_index,
-        name=str(record.extra.get("agent") or body.get("agent") or "root"),
-        depth=int(record.extra.get("depth", 0)),
-        status=body["status"],
-        model=record.model,
-        created_at=record.created_at,
-        completed_at=body.get("completed_at"),
-        usage=None if used is None else msgspec.convert(used, Usage),
-        reason=error["message"] if error else cut["reason"] if cut else None,
-    )
-
-
-def _live_info(loop: Loop) -> AgentInfo:
-    plan, response = loop.plan, loop.response
-    parent = plan.parent
-    return AgentInfo(
-        id=plan.ctx.agent_id or response.id,
-        response_id=response.id,
-        parent_id=None if parent is None else parent.response_id,
-        call_id=None if parent is None else parent.call_id,
-        index=None if parent is None else parent.index,
-        name=plan.ctx.agent.name,
-        depth=plan.ctx.agent.depth,
-        status=response.status,
-        model=response.model,
-        created_at=response.created_at,
-        completed_at=response.completed_at,
-        usage=response.usage,
-    )
 
 
 def _reporter(ctx: Context, number: int) -> Callable[[], None]:

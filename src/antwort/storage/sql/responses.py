@@ -85,14 +85,16 @@ _UNFINISHED = """
 _CHILDREN = f"""
     SELECT {RECORD} FROM responses WHERE parent_id = ? AND parent_call_id = ? AND tenant = ? AND parent_id IS NOT NULL
     ORDER BY child_index"""  # noqa: S608
-_DESCENDANTS = f"""
+_BELOW = f"""
     WITH RECURSIVE tree (member, level) AS (
         SELECT id, 0 FROM responses WHERE id = :id AND tenant = :tenant
         UNION ALL
         SELECT responses.id, tree.level + 1 FROM tree JOIN responses ON responses.parent_id = tree.member
     )
     SELECT {RECORD} FROM tree JOIN responses ON responses.id = tree.member
-    WHERE tenant = :tenant AND level > 0 ORDER BY level, number"""  # noqa: S608
+    WHERE tenant = :tenant AND level > 0"""  # noqa: S608
+_DESCENDANTS = f"{_BELOW} ORDER BY level, number"
+_UNFINISHED_BELOW = f"{_BELOW} AND status IN ('queued', 'in_progress') ORDER BY level, number"
 _OF_RUN = f"SELECT {RECORD} FROM responses WHERE (id = ? OR run_id = ?) AND tenant = ? ORDER BY number"  # noqa: S608
 _POSITION = "SELECT created_at, number FROM responses WHERE id = ? AND tenant = ?"
 _FIRST, _LAST = (-(2**63), 0), (2**63 - 1, 2**63 - 1)
@@ -345,6 +347,12 @@ class ResponseStore(Transactions):
     def descendants(self, database: Database, tenant: str, response_id: str) -> list[ResponseRecord]:
         """Return the responses of all sub-agents below a response, parents before their children."""
         rows = database.execute(_DESCENDANTS, {"id": response_id, "tenant": tenant}).fetchall()
+        return [record_of(row) for row in rows]
+
+    @reads
+    def unfinished_below(self, database: Database, tenant: str, response_id: str) -> list[ResponseRecord]:
+        """Return those of the sub-agents below a response that are not over, parents before their children."""
+        rows = database.execute(_UNFINISHED_BELOW, {"id": response_id, "tenant": tenant}).fetchall()
         return [record_of(row) for row in rows]
 
     @reads

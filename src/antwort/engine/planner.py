@@ -1,0 +1,372 @@
+"""From a request to a plan: everything decided that can be decided before the model is asked."""
+
+import time
+from collections.abc import Iterable, Mapping, Sequence
+
+import msgspec
+from msgspec.structs import replace
+
+from antwort.agents import AgentTask
+from antwort.backends import ModelRouter
+from antwort.budget import Budget, Price
+from antwort.concurrency.large_work import MANY, LargeWork, is_large
+from antwort.config import AgentConfig, EngineConfig
+from antwort.context import Agent, Context
+from antwort.engine.approvals import ApprovedCall, approved_calls
+from antwort.engine.continuing import answer_waiting, load_approvals
+from antwort.engine.history import (
+    Recall,
+    read_window,
+    resolve_references,
+    restore_sources,
+    without_trigger,
+)
+from antwort.engine.input import read_input
+from antwort.engine.links import CheckUrl, check_links, item_links
+from antwort.engine.long_input import LongInput
+from antwort.engine.parameters import (
+    NO_PROFILE,
+    check_parameters,
+    compact_threshold,
+    joined,
+    least,
+    new_response,
+    read_include,
+    run_limits,
+)
+from antwort.engine.past import History, PastResponses, past_window
+from antwort.engine.plan import ChildWork, Decision, Plan, child_request
+from antwort.engine.tool_choice import read_choice
+from antwort.engine.tools import Toolset, ToolsetBuilder
+from antwort.engine.window import Seals
+from antwort.errors import BadRequestError, NotFoundError, did_you_mean
+from antwort.run_services import Values
+from antwort.scopes import CONVERSATIONS_READ, CONVERSATIONS_WRITE, RESPONSES_READ
+from antwort.sealing import Sealer
+from antwort.storage.base import JournalEntry, Question, ResponseRecord
+from antwort.storage.sql.store import Store
+from antwort.types import JSON
+from antwort.wire.ids import new_id
+from antwort.wire.requests import CreateResponse, implied_tools
+from antwort.wire.responses import ResponseObject, Usage
+
+
+class Planner:
+    """Reads requests against the configuration, what the executors offer, and what is stored.
+
+    `check_url` is asked about each URL that a model server would fetch; None lets all pass.
+    """
+
+    def __init__(
+        self,
+        settings: EngineConfig,
+        agents: Mapping[str, AgentConfig],
+        toolsets: ToolsetBuilder,
+        *,
+        models: ModelRouter,
+        store: Store,
+        sealer: Sealer,
+        large_work: LargeWork,
+        check_url: CheckUrl | None = None,
+        values: Values | None = None,
+    ) -> None:
+        self._values = values
+        self._settings = settings
+        self._agents = agents
+        self._toolsets = toolsets
+        self._models = models
+        self._store = store
+        self._sealer = sealer
+        self._large_work = large_work
+        self._check_url = check_url
+        self._past = PastResponses(store, large_work)
+        self._limits = run_limits(settings.run)
+        self._prices = {name: Price(price.input, price.output) for name, price in settings.prices.items()}
+
+    async def plan(
+        self, create: CreateResponse, ctx: Context, *, show_calls: bool = False, recall: Recall | None = None
+    ) -> Plan:
+        """Read a request; BadRequestError names the parameter that cannot be served.
+
+        `recall` has responses that are stored nowhere and can be continued all the same, by id.
+        """
+        decision = self._decide(create, ctx, new_id("resp"))
+        large = isinstance(create.input, list) and is_large(create.input)
+        items = await self._large_work.run(read_input, create.input) if large else read_input(create.input)
+        history = await self._history(decision, recall)
+        entries = await resolve_references(items, self._store, ctx)
+        # A text that continues nothing answers nobody, and names neither URLs to fetch nor sources.
+        is_plain = not history and isinstance(create.input, str)
+        if not is_plain:
+            decision, entries = await self._continuing(decision, history, entries)
+        if decision.max_input is not None and self._values is not None:
+            variables = self._values.of(decision.ctx)
+            entries = await LongInput(variables, decision.max_input, self._large_work).shortened(entries)
+        large = large or _count(history) + len(entries) >= MANY
+        if not is_plain:
+            await self._check_links(create, entries, history, large=large)
+            restore_sources([*_noting(history), *entries], decision.ctx.sources)
+        response = decision.response
+        resolved = await self._models.resolve(response.model or None)
+        response.model = response.model or resolved.model
+        entries, compact_only = without_trigger(entries)
+        seals = self.seals(ctx, response)
+        window = await self._large_work.run_if(large, _window, history, entries, seals, decision)
+        carried: list[JournalEntry] = []
+        if response.store and recall is not None and create.previous_response_id in recall:
+            carried, history = history, carried
+        return Plan(
+            **msgspec.structs.asdict(decision),
+            input=entries,
+            history=history,
+            carried=carried,
+            window=window,
+            compact_only=compact_only,
+            show_calls=show_calls or self._settings.show_calls,
+        )
+
+    async def _continuing(
+        self, decision: Decision, history: Sequence[JournalEntry], entries: Sequence[JournalEntry]
+    ) -> tuple[Decision, list[JournalEntry]]:
+        """Return a decision as part of the conversation and the run that it continues, and what the model is to read.
+
+        Whatever the input answers is answered then.
+        """
+        if isinstance(history, History):
+            decision = replace(decision, ctx=decision.ctx.with_(conversation_id=history.ids[0]))
+        continued = await answer_waiting(self._store, decision.ctx, decision.response, history, entries)
+        run_id = continued.run_id
+        if run_id is not None:
+            ctx = decision.ctx.with_(run_id=run_id, agent_id=run_id)
+            decision = replace(decision, ctx=ctx, approvals=self._approved(decision, continued.approvals))
+            await self._count_spent(decision, run_id)
+        return decision, [*continued.entries, *entries]
+
+    def _approved(self, decision: Decision, questions: Iterable[Question]) -> list[ApprovedCall]:
+        return approved_calls(questions, decision.toolset, lambda name: self._toolsets.find(name, decision.ctx))
+
+    async def plan_child(self, work: ChildWork, *, previous: str | None = None, recall: Recall | None = None) -> Plan:
+        """Plan the response of a sub-agent: with the run, budget, deadline and functions of its parent.
+
+        `previous` is the response that it continues; `recall` as with `plan`.
+        """
+        parent = work.parent
+        create = child_request(work, previous)
+        decision = self._decide(create, parent.ctx, new_id("resp"), work)
+        history: list[JournalEntry] = []
+        if previous is not None:
+            if recall is not None and previous in recall:
+                history = [*recall[previous]]
+            else:
+                history = await self._past.history(parent.ctx.tenant, previous)
+        entries = [JournalEntry("input", item) for item in read_input(create.input)]
+        response = decision.response
+        resolved = await self._models.resolve(response.model or None)
+        response.model = response.model or resolved.model
+        return Plan(
+            **msgspec.structs.asdict(decision),
+            input=entries,
+            history=history,
+            carried=[],
+            window=read_window(history, entries, self.seals(parent.ctx, response), False),
+            compact_only=False,
+            show_calls=parent.show_calls,
+        )
+
+    async def plan_again(
+        self,
+        record: ResponseRecord,
+        entries: Sequence[JournalEntry],
+        response: ResponseObject,
+        parent: Plan | None = None,
+    ) -> Plan:
+        """Decide a stored request again: functions and agents may have changed, what the response repeats has not.
+
+        `parent` is the plan that a sub-agent works for.
+        """
+        create = msgspec.convert(record.request, CreateResponse)
+        if parent is None:
+            ctx = Context(record.tenant, record.subject, frozenset(record.extra.get("scopes", ())))
+            decision = self._decide(create, ctx, record.id)
+            await self._count_spent(decision, record.run_id or record.id)
+            answered = await load_approvals(self._store, record.tenant, record.id)
+            decision = replace(decision, approvals=self._approved(decision, answered))
+        else:
+            ctx = parent.ctx
+            task = msgspec.convert(record.extra["task"], AgentTask)
+            work = ChildWork(parent, task, record.parent_call_id or "", record.child_index or 0)
+            decision = self._decide(create, ctx, record.id, work)
+        profile = record.extra.get("profile")
+        if decision.profile != profile:
+            raise BadRequestError(f"The agent '{profile or decision.profile}' is not what it was when the run began.")
+        history: list[JournalEntry] = []
+        if record.previous_response_id is not None:  # of the record: a response that was deleted meanwhile is left out
+            history = await self._past.history(record.tenant, record.previous_response_id)
+        elif decision.conversation is not None:  # one that was deleted meanwhile is left out too
+            history = await self._store.conversations.history(record.tenant, decision.conversation) or []
+        restore_sources([*history, *entries], decision.ctx.sources)
+        new = [entry for entry in entries if entry.direction == "input"]
+        return Plan(
+            **{**msgspec.structs.asdict(decision), "response": response},
+            input=new,
+            history=history,
+            carried=[],
+            window=_window(history, new, self.seals(ctx, response), decision),
+            compact_only=bool(record.extra.get("compact_only")),
+            show_calls=bool(record.extra.get("show_calls")),
+        )
+
+    def seals(self, ctx: Context, response: ResponseObject) -> Seals:
+        """Return what opens and makes the sealed items of a response."""
+        return Seals(self._sealer, ctx.tenant, response.model)
+
+    async def _count_spent(self, decision: Decision, run_id: str) -> None:
+        """Count what was spent before by a run that goes on."""
+        budget = decision.ctx.budget
+        if budget is None:
+            return
+        here = {decision.response.id}
+        for record in await self._store.of_run(decision.ctx.tenant, run_id):
+            totals = record.extra.get("totals", {})
+            usage = msgspec.convert(totals.get("usage", {}), Usage)
+            if record.parent_id in here:
+                here.add(record.id)
+            agents = 1 if record.parent_id is not None else 0
+            calls = int(totals.get("tool_calls", 0))
+            budget.spent.seconds = max(budget.spent.seconds, float(totals.get("seconds", 0)))  # of the run so far
+            budget.count_before(record.model, usage, calls, agents=agents, here=record.id in here)
+
+    def _decide(
+        self, create: CreateResponse, ctx: Context, response_id: str, work: ChildWork | None = None
+    ) -> Decision:
+        check_parameters(create, most_tools=self._settings.max_tools)
+        name, profile = self._profile(create)
+        response = new_response(create, profile, response_id)
+        if name is not None:
+            response.agent = name
+        ctx = self._root(ctx, name, response, create) if work is None else work.context(name, response.id)
+        wanted: Sequence[str] | None = profile.functions
+        if work is not None and work.task.functions is not None:
+            wanted = work.permitted(work.task.functions)
+        if work is not None and work.task.only_answers:
+            toolset = Toolset()
+        else:
+            toolset = self._toolsets.build(_named_tools(create, work, wanted), ctx, wanted, waits=response.background)
+        choice = read_choice(create.tool_choice, toolset)
+        response.tools, response.tool_choice = [*toolset.echo], choice.echo
+        if create.multi_agent is not None:  # what it implies was not named as a tool
+            types = {tool["type"] for tool in implied_tools(create)}
+            response.tools = [tool for tool in toolset.echo if tool["type"] not in types]
+        return Decision(
+            create=create,
+            ctx=ctx,
+            response=response,
+            instructions=joined(profile.instructions, create.instructions),
+            toolset=toolset,
+            choice=choice,
+            max_turns=profile.max_turns or self._settings.max_turns,
+            max_tool_calls=least(create.max_tool_calls, profile.max_tool_calls),
+            max_output_tokens=response.max_output_tokens,
+            max_input=profile.max_input,
+            include=read_include(create.include or (), toolset),
+            conversation=None if response.conversation is None else response.conversation["id"],
+            compact_at=compact_threshold(create),
+            profile=name,
+            approval=profile.approval,
+            parent=None if work is None else work.lineage,
+        )
+
+    def _root(self, ctx: Context, name: str | None, response: ResponseObject, create: CreateResponse) -> Context:
+        """Return the context of a root agent that begins a run."""
+        asked = None if create.multi_agent is None else create.multi_agent.max_concurrent_subagents
+        most = None if asked is None else min(asked, self._limits.in_flight)
+        deadline = None if self._settings.deadline is None else time.monotonic() + self._settings.deadline
+        return ctx.with_(
+            response_id=response.id,
+            run_id=response.id,
+            agent_id=response.id,
+            conversation_id=response.id if response.conversation is None else response.conversation["id"],
+            agent=Agent(name or "root", can_spawn=self._limits.depth > 0),
+            deadline=ctx.deadline or deadline,
+            budget=Budget(self._limits if most is None else replace(self._limits, in_flight=most), self._prices),
+        )
+
+    def _profile(self, create: CreateResponse) -> tuple[str | None, AgentConfig]:
+        """Return the agent a request asks for, by `agent` or in the place of a model, and its name."""
+        if create.agent is not None:
+            if create.agent not in self._agents:
+                hint = did_you_mean(create.agent, self._agents)
+                raise BadRequestError(f"There is no agent '{create.agent}'{hint or '.'}", param="agent")
+            return create.agent, self._agents[create.agent]
+        if create.model is not None and create.model in self._agents:
+            return create.model, self._agents[create.model]
+        return None, NO_PROFILE
+
+    async def _history(self, decision: Decision, recall: Recall | None) -> list[JournalEntry]:
+        """Return what came before a request, if its caller may read it."""
+        create, ctx = decision.create, decision.ctx
+        if create.previous_response_id is not None:
+            if recall is not None and create.previous_response_id in recall:
+                return list(recall[create.previous_response_id])
+            ctx.require(RESPONSES_READ, param="previous_response_id", purpose="to continue a stored response")
+            return await self._past.history(ctx.tenant, create.previous_response_id)
+        if decision.conversation is None:
+            return []
+        for scope in (CONVERSATIONS_READ, CONVERSATIONS_WRITE):
+            ctx.require(scope, param="conversation", purpose="to continue a conversation")
+        found = await self._store.conversations.history(ctx.tenant, decision.conversation)
+        if found is None:
+            raise conversation_not_found(decision.conversation)
+        return found
+
+    async def _check_links(
+        self, create: CreateResponse, entries: list[JournalEntry], history: list[JournalEntry], *, large: bool
+    ) -> None:
+        """Check the URLs that the model server would fetch; what was stored once is checked again, as names change."""
+        if self._check_url is None:
+            return
+        before = "conversation" if create.previous_response_id is None else "previous_response_id"
+        links = await self._large_work.run_if(large, _links, entries, history, before)
+        if links:
+            await check_links(links, self._check_url)
+
+
+def _named_tools(create: CreateResponse, work: ChildWork | None, wanted: Sequence[str] | None) -> Sequence[JSON]:
+    """Return the tools that a request names; a sub-agent with a profile of its own has what that says instead."""
+    if work is not None and work.task.agent is not None and wanted is not None:
+        return ()
+    implied = implied_tools(create)
+    return [*(create.tools or ()), *implied] if implied else create.tools or ()
+
+
+def _links(entries: Sequence[JournalEntry], history: Sequence[JournalEntry], before: str) -> list[tuple[str, str]]:
+    """Return the URLs in what a response reads, with the parameters that bring them."""
+    links = [link for index, new in enumerate(entries) for link in item_links(new.item, f"input[{index}]")]
+    if isinstance(history, History):
+        return links + [(before, url) for url in history.links]
+    return links + [(before, url) for old in history for _, url in item_links(old.item, "")]
+
+
+def _noting(history: Sequence[JournalEntry]) -> Sequence[JournalEntry]:
+    """Return at least those entries of a history that have noted sources."""
+    return history.noting if isinstance(history, History) else history
+
+
+def _count(history: Sequence[JournalEntry]) -> int:
+    """Return how many entries have to be looked at one by one."""
+    return 0 if isinstance(history, History) else len(history)
+
+
+def _window(
+    history: Sequence[JournalEntry], entries: Sequence[JournalEntry], seals: Seals, decision: Decision
+) -> list[JSON]:
+    """Return what the model reads; what is read of a conversation may lack calls that were deleted."""
+    pending = [approved.question.call_id for approved in decision.approvals]
+    if decision.conversation is not None:
+        return read_window(history, entries, seals, True, pending)
+    return past_window(history, entries, seals, pending)
+
+
+def conversation_not_found(conversation_id: str) -> NotFoundError:
+    """Return the error for a conversation that is not there, or not the tenant's."""
+    return NotFoundError(f"Conversation with id '{conversation_id}' not found.", param="conversation")

@@ -1,0 +1,66 @@
+"""What is told of agents: while they work, by what is stored of them, and when they are done."""
+
+import msgspec
+
+from antwort.agents import AgentInfo, AgentResult
+from antwort.engine.loop import Loop
+from antwort.storage.base import ResponseRecord
+from antwort.wire.responses import ResponseObject, Usage
+
+
+def result_of(response: ResponseObject, agent_id: str) -> AgentResult:
+    """Return what came of an agent, by its response."""
+    reason = None
+    if response.error is not None:
+        reason = response.error.message
+    elif response.incomplete_details is not None:
+        reason = response.incomplete_details.reason
+    status = response.status
+    return AgentResult(agent_id, response.id, status, response.output_text, reason, response.usage)
+
+
+def agent_id_of(record: ResponseRecord) -> str:
+    """Return which agent a response belongs to."""
+    return str(record.extra.get("agent_id") or record.id)
+
+
+def stored_info(record: ResponseRecord) -> AgentInfo:
+    """Return an agent by what is stored of it."""
+    body = record.body if isinstance(record.body, dict) else msgspec.to_builtins(record.body)
+    used = record.extra.get("totals", {}).get("usage") or body.get("usage")
+    error, cut = body.get("error"), body.get("incomplete_details")
+    return AgentInfo(
+        id=agent_id_of(record),
+        response_id=record.id,
+        parent_id=record.parent_id,
+        call_id=record.parent_call_id,
+        index=record.child_index,
+        name=str(record.extra.get("agent") or body.get("agent") or "root"),
+        depth=int(record.extra.get("depth", 0)),
+        status=body["status"],
+        model=record.model,
+        created_at=record.created_at,
+        completed_at=body.get("completed_at"),
+        usage=None if used is None else msgspec.convert(used, Usage),
+        reason=error["message"] if error else cut["reason"] if cut else None,
+    )
+
+
+def live_info(loop: Loop) -> AgentInfo:
+    """Return an agent whose response is being made, or was made here."""
+    plan, response = loop.plan, loop.response
+    parent = plan.parent
+    return AgentInfo(
+        id=plan.ctx.agent_id or response.id,
+        response_id=response.id,
+        parent_id=None if parent is None else parent.response_id,
+        call_id=None if parent is None else parent.call_id,
+        index=None if parent is None else parent.index,
+        name=plan.ctx.agent.name,
+        depth=plan.ctx.agent.depth,
+        status=response.status,
+        model=response.model,
+        created_at=response.created_at,
+        completed_at=response.completed_at,
+        usage=response.usage,
+    )
