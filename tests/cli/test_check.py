@@ -31,6 +31,7 @@ def test_every_part_that_works_has_its_line(cli: Cli, config: Write) -> None:
         "ok  storage: .antwort/antwort.db, to be created at the next start",
         "ok  provider basics: calculate, current_time",
         f"ok  provider sub_agents: {SUB_AGENTS}",
+        "ok  provider user: ask_user, notify_user, final_answer",
         "ok  provider variables: store_set, store_get, store_ref, store_list, store_summarize",
         "ok  model: one that is found at the start, else the built-in demo model (antwort-demo)",
     ]
@@ -46,6 +47,7 @@ def test_as_json_it_is_one_object(cli: Cli) -> None:
             "storage": ".antwort/antwort.db, to be created at the next start",
             "provider basics": "calculate, current_time",
             "provider sub_agents": SUB_AGENTS,
+            "provider user": "ask_user, notify_user, final_answer",
             "provider variables": "store_set, store_get, store_ref, store_list, store_summarize",
             "model": "one that is found at the start, else the built-in demo model (antwort-demo)",
         },

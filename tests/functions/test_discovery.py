@@ -11,6 +11,8 @@ from antwort.config import BackendConfig, Config, LoadedConfig, ProviderConfig, 
 from antwort.errors import ConfigError
 from antwort.functions import Catalogue
 
+DEFAULT_SET = ("basics", "sub_agents", "user", "variables")
+
 FUNCTIONS = '''"""Text functions."""
 from antwort.provider import function
 
@@ -138,14 +140,14 @@ def test_use_that_leads_nowhere_is_explained(use: str, message: str) -> None:
 def test_without_a_providers_section_the_default_set_is_on_and_offered_on_request() -> None:
     app = Antwort(Config(), backend="http://127.0.0.1:9/v1")
     registered = [(r.name, r.offer) for r in app.registry.registrations()]
-    assert registered == [("basics", "on_request"), ("sub_agents", "on_request"), ("variables", "on_request")]
+    assert registered == [(name, "on_request") for name in DEFAULT_SET]
     backends = {"one": BackendConfig(url="http://127.0.0.1:9/v1")}
-    assert [r.offer for r in Antwort(Config(backends=backends)).registry.registrations()] == ["on_request"] * 3
+    assert [r.offer for r in Antwort(Config(backends=backends)).registry.registrations()] == ["on_request"] * 4
 
 
 def test_to_the_demo_model_the_default_set_is_always_offered() -> None:
     registered = [(r.name, r.offer) for r in Antwort(Config()).registry.registrations()]
-    assert registered == [("basics", "always"), ("sub_agents", "always"), ("variables", "always")]
+    assert registered == [(name, "always") for name in DEFAULT_SET]
 
 
 def test_an_empty_providers_section_means_none() -> None:
