@@ -9,8 +9,9 @@
  *   paced-N-MS          the same, MS milliseconds apart
  * Every SSE frame is an HTTP chunk of its own, as model servers send them. Without `stream` any model answers in JSON;
  * the model `call` calls the first function of the request, or `calculate`, as long as there is no output of a
- * call.
- * GET /stats tells how many completions were asked for so far, and how many paced streams are under way.
+ * call; the model `call-with` does so with what the input has as arguments, the text of a JSON object, if there is one.
+ * GET /stats tells how many completions were asked for so far, how many paced streams are under way, and how many bytes
+ * the first request and the last one had since it was asked before.
  */
 #define _GNU_SOURCE
 #include <ctype.h>
@@ -57,12 +58,15 @@ struct connection {
     uint64_t due, pace;
     size_t slot; /* in paced */
     char model[NAME_SIZE], function[NAME_SIZE];
+    const char *arguments; /* of the function, as a JSON string */
+    size_t arguments_size;
 };
 
 static int poller, timer;
 static struct connection **paced;
 static size_t paced_used, paced_size;
 static unsigned long asked;
+static size_t first, last; /* bytes of requests since the last look */
 static bool rearm; /* a paced answer has started, and the timer does not know */
 
 static void fail(const char *what) {
@@ -133,10 +137,27 @@ static void read_name(char name[NAME_SIZE], const char *body, const char *end, c
     name[used] = 0;
 }
 
+#define ARGUMENTS "\"{\\\"expression\\\":\\\"12*7\\\"}\""
+
+/* Read with what the model calls functions; return false if it calls none. */
+static bool read_arguments(struct connection *c, const char *body, const char *end) {
+    const char *at = ARGUMENTS;
+    c->arguments = at;
+    c->arguments_size = strlen(at);
+    if (!strcmp(c->model, "call")) return true;
+    if (strcmp(c->model, "call-with")) return false;
+    at = c->arguments = memmem(body, (size_t)(end - body), "\"{\\\"", 4); /* a string that begins like an object */
+    if (!at) return false;
+    while (++at < end && *at != '"')
+        if (*at == '\\') at++;
+    c->arguments_size = (size_t)(at - c->arguments) + 1;
+    return at < end;
+}
+
 /* Read which function is to be called; return false if none is: there is an output already. */
 static bool read_call(struct connection *c, const char *body, const char *end) {
     const char *tools = value_of(body, end, "\"tools\"");
-    if (strcmp(c->model, "call") || value_of(body, end, "\"tool_call_id\"") ||
+    if (!read_arguments(c, body, end) || value_of(body, end, "\"tool_call_id\"") ||
         memmem(body, (size_t)(end - body), "\"function_call_output\"", 22))
         return false;
     strcpy(c->function, "calculate");
@@ -162,22 +183,25 @@ static void complete(struct connection *c) {
     answer(c, 200, "OK", body);
 }
 
-#define ARGUMENTS "\"{\\\"expression\\\":\\\"12*7\\\"}\""
-
 static void call(struct connection *c) {
-    char body[1024];
-    snprintf(body, sizeof body,
-             "{\"id\":\"chatcmpl-1\",\"object\":\"chat.completion\",\"created\":%d,\"model\":\"%s\",\"choices\":[{\"index\":0,"
-             "\"message\":{\"role\":\"assistant\",\"content\":null,\"tool_calls\":[{\"id\":\"call_1\",\"type\":\"function\","
-             "\"function\":{\"name\":\"%s\",\"arguments\":" ARGUMENTS "}}]},\"logprobs\":null,"
-             "\"finish_reason\":\"tool_calls\"}],\"usage\":{\"prompt_tokens\":12,\"completion_tokens\":20,\"total_tokens\":32}}",
-             CREATED, c->model, c->function);
-    answer(c, 200, "OK", body);
+    static struct buffer body;
+    body.used = 0;
+    print(&body,
+          "{\"id\":\"chatcmpl-1\",\"object\":\"chat.completion\",\"created\":%d,\"model\":\"%s\",\"choices\":[{\"index\":0,"
+          "\"message\":{\"role\":\"assistant\",\"content\":null,\"tool_calls\":[{\"id\":\"call_1\",\"type\":\"function\","
+          "\"function\":{\"name\":\"%s\",\"arguments\":",
+          CREATED, c->model, c->function);
+    append(&body, c->arguments, c->arguments_size);
+    print(&body, "}}]},\"logprobs\":null,\"finish_reason\":\"tool_calls\"}],"
+                 "\"usage\":{\"prompt_tokens\":12,\"completion_tokens\":20,\"total_tokens\":32}}");
+    append(&body, "", 1);
+    answer(c, 200, "OK", body.data);
 }
 
 static void tell(struct connection *c) {
     char body[128];
-    snprintf(body, sizeof body, "{\"asked\":%lu,\"streams\":%zu}", asked, paced_used);
+    snprintf(body, sizeof body, "{\"asked\":%lu,\"streams\":%zu,\"first\":%zu,\"last\":%zu}", asked, paced_used, first, last);
+    first = last = 0;
     answer(c, 200, "OK", body);
 }
 
@@ -298,6 +322,8 @@ static void dispatch(struct connection *c, const char *body, const char *end) {
         answer(c, 404, "Not Found", "{\"error\":{\"message\":\"no such route\",\"type\":\"invalid_request_error\"}}");
     else {
         c->serial = ++asked;
+        last = (size_t)(end - body);
+        if (!first) first = last;
         read_name(c->model, body, end, "\"model\"");
         c->usage = is_true(body, end, "\"include_usage\"");
         c->responds = line[9] == 'r';

@@ -134,12 +134,14 @@ static void respond(struct connection *c, bool calls) {
     static struct buffer body;
     body.used = 0;
     write_head(c, &body, "completed");
-    if (calls)
+    if (calls) {
         print(&body,
               "{\"id\":\"fc_%08lx\",\"type\":\"function_call\",\"call_id\":\"call_%08lx\",\"name\":\"%s\","
-              "\"status\":\"completed\",\"arguments\":" ARGUMENTS "}",
+              "\"status\":\"completed\",\"arguments\":",
               c->serial, c->serial, c->function);
-    else {
+        append(&body, c->arguments, c->arguments_size);
+        append(&body, "}", 1);
+    } else {
         begin_message(c, &body, "completed");
         print(&body, "{\"type\":\"output_text\",\"text\":\"" ANSWER "\",\"annotations\":[],\"logprobs\":[]}]}");
     }

@@ -97,7 +97,32 @@ def test_the_mock_calls_a_function_until_it_has_an_output(bench: Bench) -> None:
         {"expression": "12*7"},
     )
     assert second["choices"][0]["finish_reason"] == "stop"
-    assert bench.stats() == {"asked": asked + 2, "streams": 0}
+    stats = bench.stats()
+    assert (stats["asked"], stats["streams"]) == (asked + 2, 0)
+
+
+def test_the_mock_calls_a_function_with_what_it_is_given_and_tells_how_long_requests_were(bench: Bench) -> None:
+    bench.stats()
+    arguments = json.dumps({"text": 'a "quoted" \\ one'})
+    output = {"role": "tool", "tool_call_id": "call_1", "content": "done"}
+    bodies = [
+        {"model": "call-with", "tools": [{"function": {"name": "say"}}], "messages": messages}
+        for messages in (
+            [{"role": "user", "content": arguments}],
+            [{"role": "user", "content": "no object"}],
+            [{"role": "user", "content": arguments}, output],
+        )
+    ]
+    answers = [httpx.post(f"{bench.mock_url}/chat/completions", json=body) for body in bodies]
+    called, *said = (answer.json()["choices"][0] for answer in answers)
+    [call] = called["message"]["tool_calls"]
+    assert call["function"] == {"name": "say", "arguments": arguments}
+    assert [choice["finish_reason"] for choice in said] == ["stop", "stop"]
+    sizes = [len(answer.request.content) for answer in answers]
+    stats = bench.stats()
+    assert (stats["first"], stats["last"]) == (sizes[0], sizes[-1])
+    stats = bench.stats()
+    assert (stats["first"], stats["last"]) == (0, 0)
 
 
 WEBSOCKET = """
