@@ -158,6 +158,13 @@ async def _unheard(_text: str) -> None:
     """Drop what is said where there is no response."""
 
 
+class Fence(Struct, frozen=True):
+    """What it takes to write for a stored response. It holds until somebody else takes the response over."""
+
+    response_id: str
+    epoch: int
+
+
 class Context(Struct, frozen=True):
     """Passed to handlers that declare a parameter of this type; never a global.
 
@@ -198,6 +205,8 @@ class Context(Struct, frozen=True):
     """Which number the next sub-agent of the call has; the same ones after a crash, if it does the same again."""
     origin: object = None
     """What the engine knows about the response that the call belongs to; for its own services."""
+    fence: Fence | None = None
+    """What it takes to write for the response, if it is stored: whoever has lost it writes no variables either."""
     http: HttpClient = _NO_HTTP
     """The client for the world outside; the registry fills it in."""
     services: "RunServices | None" = None

@@ -6,7 +6,7 @@ from typing import Any, Literal, Protocol
 from msgspec import Struct
 
 from antwort.agents import Agents
-from antwort.context import Context
+from antwort.context import Context, Fence
 
 VariableScope = Literal["agent", "run", "conversation", "tenant"]
 """Where a variable is seen by its key, from the inside out."""
@@ -49,6 +49,8 @@ class Place(Struct, frozen=True):
     scope_id: str = ""
     run_id: str | None = None
     conversation_id: str | None = None
+    fence: Fence | None = None
+    """Of the response that makes it: nothing is written once it does not hold any more."""
 
 
 class Variables(Protocol):

@@ -52,6 +52,12 @@ class Functions:
         """Answer."""
         return text
 
+    async def remember(self, ctx: Context, what: str) -> str:
+        """Keep something for the run, when the time has come."""
+        self.begun.open()
+        await self.gate.wait()
+        return (await ctx.variables.set("what", what, scope="run")).key
+
     async def work(self, what: str) -> str:
         """Work on something."""
         self.worked.append(what)
@@ -67,6 +73,7 @@ class Functions:
             FunctionSpec.of(self.wait, {"scope": "agent", "attach": True, "timeout": math.inf}),
             FunctionSpec.of(self.ask, {"scope": "user", "effect": "suspend", "attach": True}),
             FunctionSpec.of(self.answer, {"effect": "end_agent"}),
+            FunctionSpec.of(self.remember),
             FunctionSpec.of(self.work),
         ]
 
@@ -337,3 +344,22 @@ async def test_long_input_that_comes_with_an_answer_is_kept_in_the_run_that_goes
         plan = await app.plan({"previous_response_id": first.id, "input": [answer, text], "agent": "reader"})
         assert plan.ctx.run_id == first.id
         assert (await app.app.values.of(plan.ctx).find("input")).run_id == first.id
+
+
+async def test_a_call_whose_run_goes_on_elsewhere_keeps_nothing_for_it(tmp_path: Path) -> None:
+    functions = Functions()
+    steps = [turn(calls=[call("remember", what="too late")])]
+    async with embedded(tmp_path, steps, functions.specs()) as app:
+        response_id = await app.accept("Go!")
+        await functions.begun.wait()
+        assert await app.store.claim(TENANT, response_id) is not None  # as another process does
+        functions.gate.open()
+        await app.at_rest()
+        assert await app.app.values.list(TENANT) == []
+    again = Functions()
+    again.gate.open()
+    steps = [turn(calls=[call("remember", what="in time")]), turn("Done.")]
+    async with embedded(tmp_path, steps, again.specs()) as app:
+        await app.result(response_id)
+        [variable] = await app.app.values.list(TENANT)
+        assert variable.run_id == response_id

@@ -2,14 +2,14 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 import pytest
 from tests.storage.samples import record
 
 from antwort.config import StorageConfig
-from antwort.context import Context
+from antwort.context import Context, Fence
 from antwort.errors import FunctionError, FunctionUnavailableError, NotFoundError, PayloadTooLargeError, RateLimitError
 from antwort.observability import Metrics
 from antwort.run_services import Place, RunServices, Variables, VariableScope
@@ -107,6 +107,29 @@ async def test_a_key_that_cannot_be_one_is_refused(values: StoredValues, key: st
 async def test_what_json_cannot_say_is_refused(values: StoredValues) -> None:
     with pytest.raises(FunctionError, match="cannot be written as JSON"):
         await values.of(call()).set("key", object())
+
+
+async def test_whoever_has_lost_the_response_writes_no_variables_any_more(store: Store, values: StoredValues) -> None:
+    await store.create(record("resp_a", tenant="t"), [])
+    late = values.of(call().with_(fence=Fence("resp_a", 0)))
+    kept = await late.set("key", "one")
+    claimed = await store.claim("t", "resp_a")
+    assert claimed is not None
+    writes: list[Callable[[Variables], Awaitable[object]]] = [
+        lambda variables: variables.set("key", "two"),
+        lambda variables: variables.set("key", "x" * (2 * CHUNK)),  # which takes several transactions
+        lambda variables: variables.promote(kept, "key", scope="run"),
+        lambda variables: variables.delete("key"),
+    ]
+    for write in writes:
+        with pytest.raises(FunctionError, match="goes on elsewhere"):
+            await write(late)
+    assert [variable.id for variable in await values.list("t", all_versions=True)] == [kept.id]
+    assert await blobs(store) == 1
+    assert await value(late, "key") == "one"  # to read is nobody's right
+    for write in writes:
+        await write(values.of(call().with_(fence=Fence("resp_a", claimed.epoch))))
+    assert [(variable.scope, variable.key) for variable in await values.list("t")] == [("run", "key")]
 
 
 async def test_many_at_once_give_one_key_as_many_versions(values: StoredValues) -> None:

@@ -183,6 +183,7 @@ class Dispatch:
             options=target.options or {},
             sources=call.sources,
             origin=self._plan,
+            fence=self._journal.fence,
             attached=call.attached,
             say=self._say,
             child_numbers=count(),

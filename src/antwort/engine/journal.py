@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Protocol
 
+from antwort.context import Fence
 from antwort.storage.base import JournalEntry, Question, ResponseRecord, StoredEvent
 from antwort.storage.sql.conversations import ConversationStore
 from antwort.storage.sql.responses import ResponseStore
@@ -57,6 +58,11 @@ class Journal:
     def begun(self) -> bool:
         """Tell whether anything is stored."""
         return self._created
+
+    @property
+    def fence(self) -> Fence | None:
+        """What it takes to write for the response; None if it is not stored."""
+        return Fence(self.record.id, self.record.epoch) if self._created and self.store is not None else None
 
     def note(self, entry: JournalEntry) -> int:
         """Take an entry; return its position."""

@@ -11,6 +11,7 @@ from typing_extensions import override
 from antwort.context import Context
 from antwort.errors import APIError, FunctionError, did_you_mean
 from antwort.run_services import Place, ValueKind, Variable, Variables, VariableScope
+from antwort.storage.base import FencedError
 from antwort.storage.sql.values import SqlValues
 
 if TYPE_CHECKING:
@@ -163,7 +164,8 @@ class ReachableVariables(Variables):
     @override
     async def delete(self, key: str, *, scope: VariableScope = "agent") -> bool:
         place = self._place(scope)
-        return await self._tables.delete_key(place.tenant, place.scope_id, place.scope, key) > 0
+        with _for_the_model():
+            return await self._tables.delete_key(place.tenant, place.scope_id, place, key) > 0
 
     def _scopes(self) -> Sequence[tuple[VariableScope, str]]:
         """Return the scopes of the call, from the inside out."""
@@ -180,7 +182,7 @@ class ReachableVariables(Variables):
         if scope_id is None:
             raise FunctionError(f"This call belongs to no {scope}; set `scope` to 'tenant'.")
         ctx = self._ctx
-        return Place(ctx.tenant, scope, scope_id, ctx.run_id, ctx.conversation_id)
+        return Place(ctx.tenant, scope, scope_id, ctx.run_id, ctx.conversation_id, ctx.fence)
 
 
 @contextlib.contextmanager
@@ -190,6 +192,8 @@ def _for_the_model() -> Iterator[None]:
         yield
     except APIError as error:
         raise FunctionError(error.message) from error
+    except FencedError as error:  # nobody reads it: what comes of this call cannot be stored either
+        raise FunctionError("The run goes on elsewhere; nothing is written from here any more.") from error
 
 
 async def _read_for_the_model(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:

@@ -12,6 +12,7 @@ from msgspec.structs import astuple
 from antwort.errors import ConflictError, NotFoundError
 from antwort.run_services import Place, ValueKind, Variable, VariableScope
 from antwort.storage.sql.database import LOCK, Database
+from antwort.storage.sql.responses import check_epoch
 from antwort.storage.sql.transactions import Transactions, reads, writes
 
 CHUNK = 256 * 1024
@@ -181,6 +182,7 @@ class SqlValues(Transactions):
         """Store a version with a value of one chunk."""
         if known := _known(database, new):
             return known
+        _check_fence(database, new.place)
         row = (blob.id, tenant, blob.hash, blob.size, new.created_at)
         if database.execute(_ADD_BLOB, row).rowcount == 0:
             return _insert(database, new, _equal(database, tenant, blob), blob.size)
@@ -207,6 +209,7 @@ class SqlValues(Transactions):
         """Store a version with a blob that was written; if there is an equal one already, with that."""
         if known := _known(database, new):
             return known
+        _check_fence(database, new.place)
         if database.execute(_END_BLOB, (blob.hash, blob.size, blob.id, tenant, tenant, blob.hash)).rowcount > 0:
             _check_quota(database, tenant, quota)
             return _insert(database, new, blob.id, blob.size)
@@ -219,6 +222,7 @@ class SqlValues(Transactions):
         """Store a version with the value of another one; None if that is gone."""
         if known := _known(database, new):
             return known
+        _check_fence(database, new.place)
         if database.execute(_GET, (source.id, tenant, new.created_at)).fetchone() is None:
             return None
         return _insert(database, new, source.blob_id, source.size)
@@ -242,9 +246,10 @@ class SqlValues(Transactions):
         return True
 
     @writes
-    def delete_key(self, database: Database, tenant: str, scope_id: str, scope: str, key: str) -> int:
+    def delete_key(self, database: Database, tenant: str, scope_id: str, place: Place, key: str) -> int:
         """Delete all versions of a key in a scope; return how many."""
-        found = database.execute(_BLOBS_OF_KEY, (tenant, scope, scope_id, key)).fetchall()
+        _check_fence(database, place)
+        found = database.execute(_BLOBS_OF_KEY, (tenant, place.scope, scope_id, key)).fetchall()
         _delete(database, tenant, found)
         return len(found)
 
@@ -287,6 +292,12 @@ def _known(database: Database, new: NewVersion) -> Variable | None:
     """Return a version that is stored already: nobody knew whether it was, and it is done again."""
     row = database.execute(_KNOWN, (new.id, new.place.tenant)).fetchone()
     return None if row is None else Variable(*row)
+
+
+def _check_fence(database: Database, place: Place) -> None:
+    """Raise FencedError if the response that writes was taken over by somebody else, or is gone."""
+    if place.fence is not None:
+        check_epoch(database, place.tenant, place.fence.response_id, place.fence.epoch)
 
 
 def _equal(database: Database, tenant: str, blob: NewBlob) -> str:
