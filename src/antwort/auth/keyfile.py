@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import cached_property
 from pathlib import Path
 from typing import Literal
 
@@ -91,7 +92,10 @@ class KeyFile:
     def __init__(self, path: Path, *, now: Callable[[], datetime] = lambda: datetime.now(UTC)) -> None:
         self.path = path
         self._now = now
-        self._documents = TypeAdapter(_Document)
+
+    @cached_property
+    def _documents(self) -> TypeAdapter[_Document]:
+        return TypeAdapter(_Document)
 
     def list(self) -> tuple[ApiKey, ...]:
         """Return all keys, oldest first; none when there is no file."""

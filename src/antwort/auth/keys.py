@@ -6,9 +6,9 @@ import logging
 import math
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 
+from msgspec import Struct
 from starlette.datastructures import Headers
 
 from antwort.auth.base import credential
@@ -25,8 +25,7 @@ NO_HASH = "sha256:" + "0" * 64
 """What an unknown key is compared with, so that it takes as long to refuse as a known one with a wrong secret."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Index:
+class _Index(Struct, frozen=True):
     by_id: dict[str, ApiKey]
     """Keys of the file: their tokens carry the id."""
     by_hash: dict[str, ApiKey]

@@ -5,7 +5,8 @@ import math
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Mapping
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from antwort.config import RateConfig
 from antwort.context import Principal
@@ -20,8 +21,7 @@ EPSILON = 1e-6
 """Seconds given away so that rounding never costs a request."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Outcome:
+class _Outcome(Struct, frozen=True):
     """What a request would make of a bucket."""
 
     full_at: float

@@ -3,8 +3,8 @@
 import ipaddress
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 
+from msgspec import Struct
 from starlette.datastructures import Headers
 
 from antwort.auth.base import KEY_HEADERS, Chain, credential
@@ -18,8 +18,7 @@ UNGUESSABLE = 32
 """Characters of a credential that nobody finds by trying: tokens and the keys that we make are longer."""
 
 
-@dataclass(slots=True)
-class _Failures:
+class _Failures(Struct):
     since: float
     count: int = 0
 

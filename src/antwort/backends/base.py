@@ -1,7 +1,6 @@
 """The seam between the engine and model servers: what a turn asks for, and what comes back while it runs."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Protocol, Self
 
 import msgspec
@@ -132,8 +131,7 @@ class TurnSink(Protocol):
         """
 
 
-@dataclass(frozen=True, slots=True)
-class ModelInfo:
+class ModelInfo(msgspec.Struct, frozen=True):
     """A model that can be asked."""
 
     id: str

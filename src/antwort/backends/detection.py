@@ -4,10 +4,10 @@ import asyncio
 import json
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
+from msgspec import Struct
 from pydantic import SecretStr
 
 from antwort.backends.demo import DEMO_MODEL
@@ -23,8 +23,7 @@ _LONGEST_LIST = 4 * 1024 * 1024
 _LOOPBACK_HOSTS = frozenset({"localhost", "127.0.0.1", "::1", "0.0.0.0"})  # noqa: S104 — compared, not bound
 
 
-@dataclass(frozen=True, slots=True)
-class LoopbackServer:
+class LoopbackServer(Struct, frozen=True):
     """A model server people run on their own machine, and the port it listens on by default."""
 
     label: str
@@ -40,8 +39,7 @@ USUAL_SERVERS = (
 """Where to look, in the order of preference."""
 
 
-@dataclass(frozen=True, slots=True)
-class FoundBackend:
+class FoundBackend(Struct, frozen=True):
     """A model server that was found, and how to speak of it."""
 
     config: BackendConfig

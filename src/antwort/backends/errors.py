@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -127,8 +126,7 @@ _OTHERS: dict[int, tuple[type[APIError], str | None, str]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class _Report:
+class _Report(msgspec.Struct, frozen=True):
     """What a server says went wrong."""
 
     message: str

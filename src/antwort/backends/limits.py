@@ -1,7 +1,8 @@
 """How much a model server may send: every dimension of an answer ends somewhere."""
 
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from antwort.backends.errors import FAILED
 from antwort.config import BackendConfig
@@ -12,8 +13,7 @@ SMALL = 64 * 1024
 _MARKS = (b",", b"{", b"[")
 
 
-@dataclass(frozen=True, slots=True)
-class AnswerLimits:
+class AnswerLimits(Struct, frozen=True):
     """The limits of one backend's answers."""
 
     backend: str

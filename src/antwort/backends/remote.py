@@ -5,12 +5,12 @@ import logging
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
-from dataclasses import replace
 from itertools import islice
 from traceback import walk_tb
 from typing import Any, Protocol
 
 import msgspec
+from msgspec.structs import replace
 
 from antwort.backends.base import ModelInfo, ModelRequest, TurnSink
 from antwort.backends.errors import BROKEN, DEADLINE, excerpt, reply_error

@@ -4,8 +4,8 @@ import asyncio
 import difflib
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 
+from msgspec import Struct, field
 from msgspec.structs import replace
 
 from antwort.backends.base import ModelBackend, ModelInfo, ModelRequest, TurnSink
@@ -18,8 +18,7 @@ MOST_NAMES = 1000
 """Names of models whose place is remembered."""
 
 
-@dataclass(frozen=True, slots=True)
-class ModelRoute:
+class ModelRoute(Struct, frozen=True):
     """A backend and the models it is asked for; without any, those it says it has."""
 
     backend: ModelBackend
@@ -29,8 +28,7 @@ class ModelRoute:
     """The way to the server itself, for requests that are passed through as they are."""
 
 
-@dataclass(frozen=True, slots=True)
-class ModelTarget:
+class ModelTarget(Struct, frozen=True):
     """Where a request goes, and the model's name there."""
 
     route: ModelRoute

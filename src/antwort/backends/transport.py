@@ -7,11 +7,12 @@ import re
 import socket
 import ssl
 from collections.abc import Coroutine, Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Protocol
 from urllib.parse import SplitResult, quote, unquote, urlsplit
 from urllib.request import getproxies, proxy_bypass
+
+from msgspec import Struct
 
 from antwort import __version__
 from antwort.backends.errors import BROKEN, BUSY, DISCONNECTED, TIMEOUT, UNREACHABLE, StalledError
@@ -40,8 +41,7 @@ Limit = tuple[float | None, str]
 """Seconds, and the setting they come from, if they do."""
 
 
-@dataclass(frozen=True, slots=True)
-class Timeouts:
+class Timeouts(Struct, frozen=True):
     """Seconds to wait for a server."""
 
     connect: float

@@ -2,9 +2,10 @@
 
 import asyncio
 import os
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import click
+from msgspec import Struct
 
 from antwort.app import Antwort
 from antwort.backends.detection import find_backend
@@ -31,8 +32,7 @@ probe_option = click.option(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class ModelChoice:
+class ModelChoice(Struct, frozen=True):
     """A configuration with whoever answers."""
 
     loaded: LoadedConfig

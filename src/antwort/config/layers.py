@@ -2,8 +2,9 @@
 
 import difflib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any
+
+from msgspec import Struct, field
 
 from antwort.config.model import ProviderConfig, fold_entry
 from antwort.config.origins import Origin, join, move, nearest
@@ -14,8 +15,7 @@ _ENTRY_DEPTH = 3
 """The parts of `providers.<name>.<key>`."""
 
 
-@dataclass(slots=True)
-class Layer:
+class Layer(Struct):
     """The values of one source, or of several stacked on each other."""
 
     values: dict[str, Any] = field(default_factory=dict)

@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from msgspec import Struct
 from pydantic import BaseModel, SecretStr, ValidationError
 
 from antwort.config.layers import Layer, canonical_key
@@ -31,8 +32,7 @@ _PREFIX = "ANTWORT_"
 S = TypeVar("S", bound=BaseModel)
 
 
-@dataclass(frozen=True, slots=True)
-class Override:
+class Override(Struct, frozen=True):
     """A value given by a flag. None means that the flag was not given."""
 
     key: str

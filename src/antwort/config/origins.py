@@ -1,18 +1,17 @@
 """Where a value came from, in the words of the operator who wrote it, and every value with its origin."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from msgspec import Struct
 from pydantic import BaseModel, SecretStr
 from typing_extensions import override
 
 from antwort.config.secrets import MASK, is_header_map, is_secret_collection, is_secret_name, mask_urls
 
 
-@dataclass(frozen=True, slots=True)
-class Origin:
+class Origin(Struct, frozen=True):
     """The place a value was read from. As text: `default`, `antwort.yaml:12`, `environment NAME`, `flag --port`."""
 
     kind: Literal["default", "file", "environment", "flag"]
@@ -61,8 +60,7 @@ def move(origins: dict[str, Origin], old: str, new: str | None) -> None:
             origins[new + key[len(old) :]] = origin
 
 
-@dataclass(frozen=True, slots=True)
-class ShownValue:
+class ShownValue(Struct, frozen=True):
     """One value that is in force. It is ready for JSON and holds no secret."""
 
     key: str

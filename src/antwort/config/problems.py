@@ -1,9 +1,9 @@
 """One line for each thing that is wrong: which key, why, and what would be right."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
+from msgspec import Struct
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
@@ -24,8 +24,7 @@ _PLAIN = {
 _PLAIN_PATTERNS = {"^https?://": "must begin with http:// or https://"}
 
 
-@dataclass(frozen=True, slots=True)
-class Problem:
+class Problem(Struct, frozen=True):
     """Something wrong with the value of a key, or with the whole source if the key is empty."""
 
     key: str

@@ -2,8 +2,9 @@
 
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from antwort.backends import ModelRouter
 from antwort.backends.base import ModelRequest
@@ -41,8 +42,7 @@ The user's own words, oldest first:
 {{words}}"""
 
 
-@dataclass(frozen=True, slots=True)
-class Compacted:
+class Compacted(Struct, frozen=True):
     """What stands for a window, sealed, and what making it has cost."""
 
     encrypted_content: str

@@ -4,10 +4,10 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from itertools import count
 
 import msgspec
+from msgspec.structs import replace
 
 from antwort.context import Source, Sources
 from antwort.engine.answers import Answer
@@ -34,8 +34,7 @@ _REPEATS = 3
 """How often the same call of an idempotent function is executed before the model is told to stop."""
 
 
-@dataclass(frozen=True, slots=True)
-class ServerCall:
+class ServerCall(msgspec.Struct, frozen=True):
     """A call that has begun: its item is told, its entry is in the journal."""
 
     call_id: str

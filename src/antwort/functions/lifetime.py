@@ -5,7 +5,8 @@ import contextlib
 import logging
 import threading
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from antwort.concurrency.contained_tasks import ContainedTask, end_tasks
 from antwort.errors import ConfigError
@@ -19,8 +20,7 @@ _SILENCE = 5.0
 """Seconds after which the log says what is waited for."""
 
 
-@dataclass(frozen=True, slots=True)
-class Patience:
+class Patience(Struct, frozen=True):
     """How long providers are waited for."""
 
     start: float | None = 120.0

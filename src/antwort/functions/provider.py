@@ -5,7 +5,6 @@ import dataclasses
 import inspect
 import re
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import (
     Any,
@@ -22,6 +21,7 @@ from typing import (
     runtime_checkable,
 )
 
+from msgspec import Struct
 from prometheus_client.registry import Collector
 from typing_extensions import TypeVar, Unpack, override
 
@@ -37,8 +37,7 @@ from antwort.storage.base import Questions, Records
 from antwort.web.routes import Example, Route
 
 
-@dataclass(frozen=True, slots=True)
-class Services:
+class Services(Struct, frozen=True):
     """What a provider has from its app, from the beginning of its `lifespan` on."""
 
     http: HttpClient

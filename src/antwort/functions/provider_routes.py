@@ -3,8 +3,8 @@
 import asyncio
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 
+from msgspec import Struct
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
@@ -18,8 +18,7 @@ from antwort.web.asgi_scope import DENIED, REQUEST_ID, ROUTE, authenticated, aut
 from antwort.web.routes import Match, Route, RouteTable, no_route
 
 
-@dataclass(frozen=True, slots=True)
-class _Mounted:
+class _Mounted(Struct, frozen=True):
     provider: str
     route: Route
     enabled: bool

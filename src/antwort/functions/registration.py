@@ -3,8 +3,9 @@
 import asyncio
 import contextlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from msgspec import Struct
 from prometheus_client.registry import Collector
 from typing_extensions import override
 
@@ -24,8 +25,7 @@ CUSTOM = "custom"
 """The provider that functions registered on their own belong to."""
 
 
-@dataclass(slots=True, eq=False)
-class Registration:
+class Registration(Struct, eq=False):
     """A provider as the registry holds it."""
 
     provider: FunctionProvider

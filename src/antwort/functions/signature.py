@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Annotated, Any, cast, get_args, get_origin
 
 import typing_extensions
+from msgspec import Struct
 from pydantic import ConfigDict, PydanticUserError, TypeAdapter
 from pydantic.errors import PydanticSchemaGenerationError
 from pydantic.fields import FieldInfo
@@ -17,8 +18,7 @@ from antwort.functions.schema import tidy
 from antwort.types import JSON
 
 
-@dataclass(frozen=True, slots=True)
-class Parameter:
+class Parameter(Struct, frozen=True):
     """One parameter of a handler that the model fills."""
 
     name: str

@@ -52,8 +52,7 @@ class Effect(StrEnum):
     END_RUN = "end_run"
 
 
-@dataclass(frozen=True, slots=True)
-class Limits:
+class Limits(msgspec.Struct, frozen=True):
     """Bounds of one function; None takes the registry's default."""
 
     timeout: float | None = None
@@ -72,8 +71,7 @@ class Limits:
                 )
 
 
-@dataclass(frozen=True, slots=True)
-class Hosted:
+class Hosted(msgspec.Struct, frozen=True):
     """The wire face of a function: how a hosted tool of the OpenAI API looks from outside."""
 
     types: tuple[str, ...]
@@ -84,9 +82,9 @@ class Hosted:
     """Makes the item's own fields out of the arguments, for the moment the call starts."""
     phases: tuple[str, ...] = ()
     """The events `response.<item>.<phase>` before the call runs, in order; `completed` follows by itself."""
-    includes: Mapping[str, str] = field(default_factory=dict)
+    includes: Mapping[str, str] = msgspec.field(default_factory=dict)
     """Fields of the item that only a request sees that asks for them: the value in `include`, and the field."""
-    tool_defaults: Mapping[str, Any] = field(default_factory=dict)
+    tool_defaults: Mapping[str, Any] = msgspec.field(default_factory=dict)
     """What the echo of the tool has besides what the request said."""
     check: Callable[[Mapping[str, Any]], object] | None = None
     """Reads the tool as a request names it; if it raises a FunctionError or BadRequestError, the request is refused."""

@@ -6,7 +6,8 @@ import time
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from antwort.config import TenantLimitsConfig
 from antwort.errors import RateLimitError
@@ -25,8 +26,7 @@ PATIENCE = 20
 _FREE = contextlib.nullcontext()
 
 
-@dataclass(slots=True)
-class _Count:
+class _Count(Struct):
     """How many bytes a tenant has stored."""
 
     bytes: int = 0

@@ -1,7 +1,8 @@
 """Whose turn it is among the runs that a start takes up, and how often each was taken up in vain."""
 
 import asyncio
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from antwort.concurrency.slots import Slots
 from antwort.storage.base import ResponseRecord
@@ -15,8 +16,7 @@ def takeovers_of(record: ResponseRecord) -> int:
     return int(record.extra.get(TAKEOVERS, 0))
 
 
-@dataclass(frozen=True, slots=True)
-class Takeover:
+class Takeover(Struct, frozen=True):
     """A run that was claimed to be taken up."""
 
     tenant: str

@@ -1,7 +1,6 @@
 """The whole pipeline in one function."""
 
-from dataclasses import dataclass
-
+from msgspec import Struct
 from starlette.middleware.cors import CORSMiddleware
 from starlette.types import ASGIApp
 
@@ -35,8 +34,7 @@ EXPOSED_HEADERS = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Parts:
+class Parts(Struct, frozen=True):
     """What the server is made of."""
 
     config: Config

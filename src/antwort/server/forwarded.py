@@ -7,7 +7,6 @@ the last, and each has its own names for an image. So what is looked at is not a
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Any
 
@@ -94,8 +93,7 @@ _PATH = re.compile(r"[\x00-\x20]*(?:[.~\\]|/(?!/|9j/))")
 _LONGEST_PATH = 1024
 
 
-@dataclass(frozen=True, slots=True)
-class Forwarded:
+class Forwarded(msgspec.Struct, frozen=True):
     """A body that was read."""
 
     fields: Fields

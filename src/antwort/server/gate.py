@@ -3,8 +3,8 @@
 import asyncio
 import time
 from collections.abc import Awaitable, Collection
-from dataclasses import dataclass
 
+from msgspec import Struct
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -44,8 +44,7 @@ class SentAnswer:
         return self._send(message)
 
 
-@dataclass(frozen=True, slots=True)
-class RequestGuards:
+class RequestGuards(Struct, frozen=True):
     """What lets requests in, or refuses them."""
 
     hosts: AllowedHosts | None

@@ -2,10 +2,10 @@
 
 import asyncio
 import logging
-from dataclasses import replace
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 from starlette.requests import ClientDisconnect
 from starlette.types import Message, Receive, Scope, Send
 

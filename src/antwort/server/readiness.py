@@ -1,8 +1,9 @@
 """Where in its life the server is."""
 
 import asyncio
-from dataclasses import dataclass
 from typing import Literal
+
+from msgspec import Struct
 
 from antwort.concurrency.single_flight import SingleFlight
 from antwort.errors import ServiceUnavailableError
@@ -10,8 +11,7 @@ from antwort.storage.base import StoreUnavailableError
 from antwort.storage.sql.store import Store
 
 
-@dataclass(slots=True)
-class ServerState:
+class ServerState(Struct):
     """Shared between whoever starts and stops the app and the readiness probe."""
 
     phase: Literal["starting", "running", "stopping"] = "starting"

@@ -4,8 +4,8 @@ import asyncio
 import time
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
 
+from msgspec import Struct, field
 from starlette.types import Scope
 
 from antwort.errors import APIError
@@ -17,8 +17,7 @@ MAX_ADDRESSES = 1000
 """Addresses that are counted one by one; all others are counted as one."""
 
 
-@dataclass(slots=True)
-class _Tally:
+class _Tally(Struct):
     since: float
     written: int = 0
     left_out: Counter[str] = field(default_factory=Counter)

@@ -1,7 +1,6 @@
 """What is kept, what providers can do with it, and how keeping fails."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
 from msgspec import Struct, field
@@ -82,8 +81,7 @@ class ResponseRecord(Struct):
     """It waits for somebody: nobody works on it until its questions are answered."""
 
 
-@dataclass(slots=True)
-class ListedResponse:
+class ListedResponse(Struct):
     """A response of a list: its record, and the items of its output that clients see."""
 
     record: ResponseRecord
@@ -99,8 +97,7 @@ class ConversationRecord(Struct):
     metadata: dict[str, str] = field(default_factory=dict)
 
 
-@dataclass(slots=True)
-class Kept:
+class Kept(Struct):
     """Something a provider keeps: a JSON object with an id of its own within its kind and tenant."""
 
     id: str
@@ -194,8 +191,7 @@ class StoredEvent(Struct, frozen=True, gc=False):
     data: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class Page:
+class Page(Struct, frozen=True):
     """A part of a list."""
 
     data: Sequence[Any]
@@ -249,8 +245,7 @@ class Records(Protocol):
         """Return what is kept of all tenants, oldest first, each with a number to go on from: for housekeeping."""
 
 
-@dataclass(frozen=True, slots=True)
-class OldResponse:
+class OldResponse(Struct, frozen=True):
     """A response as housekeeping sees it."""
 
     number: int

@@ -4,9 +4,9 @@ import asyncio
 import contextlib
 import tempfile
 from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass
 from pathlib import Path
 
+from msgspec import Struct
 from typing_extensions import override
 
 from antwort.config import Config
@@ -29,16 +29,14 @@ def open_store(config: Config) -> Store:
     return SqliteStore.open(sqlite_path(url), synchronous=settings.synchronous, busy_timeout=settings.busy_timeout)
 
 
-@dataclass(frozen=True, slots=True)
-class ProviderStorage:
+class ProviderStorage(Struct, frozen=True):
     """Where providers keep things: records by owner, and the folder that has a folder for each provider."""
 
     records: Callable[[str], Records]
     folder: Path
 
 
-@dataclass(frozen=True, slots=True)
-class Storage(ProviderStorage):
+class Storage(ProviderStorage, frozen=True):
     """A database that has all there is, and the folder beside it."""
 
     store: Store

@@ -4,9 +4,9 @@ import contextlib
 import hashlib
 import time
 from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TypeVar
 
+from msgspec import Struct
 from typing_extensions import override
 
 from antwort.concurrency.large_work import LargeWork
@@ -30,8 +30,7 @@ _REMEMBERED = 5.0
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
-class ValueLimits:
+class ValueLimits(Struct, frozen=True):
     """How much may be kept."""
 
     value: int = 100 * 1024**2

@@ -2,9 +2,9 @@
 
 import inspect
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Annotated, Any
 
+from msgspec import Struct
 from pydantic import BaseModel, TypeAdapter, ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails, from_json
@@ -16,8 +16,7 @@ from antwort.web.bodies import require_json
 Read = Callable[[Any], Any]
 
 
-@dataclass(frozen=True, slots=True)
-class QueryParameter:
+class QueryParameter(Struct, frozen=True):
     """A value of the query, as the handler's signature declares it."""
 
     name: str

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType, NoneType, UnionType
 from typing import Any, Generic, Protocol, TypeVar, Union, get_args, get_origin
 
+import msgspec
 from pydantic import BaseModel, PydanticUserError
 from starlette.requests import Request
 from starlette.responses import Response
@@ -26,13 +27,12 @@ _Source = Callable[[Context | None, Request, Any], Any]
 _METHODS = {"GET", "POST", "PUT", "PATCH", "DELETE"}
 
 
-@dataclass(frozen=True, slots=True)
-class Example:
+class Example(msgspec.Struct, frozen=True):
     """One exchange that shows what a route does: what is sent, and what comes back."""
 
     answer: Any = None
     body: Any = None
-    parameters: Mapping[str, Any] = field(default_factory=dict)
+    parameters: Mapping[str, Any] = msgspec.field(default_factory=dict)
     """Values of the path and the query."""
     summary: str = ""
 
@@ -237,16 +237,14 @@ R = TypeVar("R", bound=Routed)
 NO_PARAMETERS: Mapping[str, str] = MappingProxyType({})
 
 
-@dataclass(frozen=True, slots=True)
-class Match(Generic[R]):
+class Match(msgspec.Struct, Generic[R], frozen=True):
     """A route that fits a request, with the values in its path."""
 
     route: R
     parameters: Mapping[str, str]
 
 
-@dataclass(slots=True)
-class _Path(Generic[R]):
+class _Path(msgspec.Struct, Generic[R]):
     """All methods of one path pattern, each with its own names for the parts in braces."""
 
     pattern: re.Pattern[str]

@@ -17,6 +17,8 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
+from msgspec import Struct
+
 from antwort.workers.peers import Mailbox, Peers
 
 logger = logging.getLogger(__name__)
@@ -31,8 +33,7 @@ _MOST_FAILURES = 5
 """How often in a row a worker may fail to start while no other serves."""
 
 
-@dataclass(frozen=True, slots=True)
-class Worker:
+class Worker(Struct, frozen=True):
     """What a worker has from the process that started it."""
 
     peers: Peers
@@ -47,8 +48,7 @@ class Worker:
             pipe.write(banner)
 
 
-@dataclass(slots=True)
-class _Post:
+class _Post(Struct):
     """The post of one worker, which one process after the other has."""
 
     number: int

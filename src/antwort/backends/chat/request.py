@@ -4,9 +4,10 @@ import base64
 import binascii
 from collections import defaultdict, deque
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, Literal
 from urllib.parse import unquote_to_bytes
+
+from msgspec import Struct
 
 from antwort.backends.base import ModelRequest
 from antwort.backends.items import OUTPUT_TYPES, as_function, json_arguments, shaped_tools, text_of, with_extra
@@ -17,8 +18,7 @@ from antwort.errors import BadRequestError
 from antwort.types import JSON
 
 
-@dataclass(frozen=True, slots=True)
-class ChatDialect:
+class ChatDialect(Struct, frozen=True):
     """What a server wants. The defaults suit vLLM, Ollama, llama.cpp, LM Studio and LiteLLM.
 
     Only `api.openai.com` is told apart, by its host name: it knows the role `developer`, wants `max_completion_tokens`

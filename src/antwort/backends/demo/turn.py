@@ -7,8 +7,9 @@ and description, and called if the message gives what it requires.
 import json
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from antwort.backends.base import ModelRequest
 from antwort.backends.demo.values import Facts, Filling, places, role_of, sums, words
@@ -46,16 +47,14 @@ _URL = re.compile(r"(?:— |\(|<)?https?://[^\s)>\]]+[)>]?")
 _SENTENCE = re.compile(r"(?<=[.!?])\s+|\n\n+")
 
 
-@dataclass(frozen=True, slots=True)
-class DemoCall:
+class DemoCall(Struct, frozen=True):
     """A call to make."""
 
     name: str
     arguments: JSON
 
 
-@dataclass(frozen=True, slots=True)
-class DemoTurn:
+class DemoTurn(Struct, frozen=True):
     """What the demo model says or does in one turn."""
 
     calls: tuple[DemoCall, ...] = ()
@@ -63,8 +62,7 @@ class DemoTurn:
     refusal: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class OfferedFunction:
+class OfferedFunction(Struct, frozen=True):
     """A function the model may call, and the words that tell what it is about."""
 
     name: str
@@ -90,8 +88,7 @@ class OfferedFunction:
         return 2 * len(shared & words(self.name)) + len(shared) + place
 
 
-@dataclass(frozen=True, slots=True)
-class CallResult:
+class CallResult(Struct, frozen=True):
     """What a function gave back."""
 
     name: str
@@ -100,8 +97,7 @@ class CallResult:
     failed: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Dialogue:
+class Dialogue(Struct, frozen=True):
     """The user's messages in order, the last one apart, and the results of calls made since."""
 
     question: str

@@ -5,11 +5,12 @@ struck out after its collection is gone, so that whatever a crash leaves behind 
 """
 
 import contextlib
-import dataclasses
 import secrets
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from enum import StrEnum
 from typing import Any, Literal
+
+import msgspec
 
 from antwort.provider import BadRequestError, ConflictError, FunctionError, Kept, NotFoundError, Records
 from antwort.providers.file_search.errors import NoCollection, VectorStoreUnavailable
@@ -379,7 +380,7 @@ class VectorStores:
         """
         current = store
         while current.state is not StoreState.DELETING and when(current):
-            changed = VectorStoreRecord(dataclasses.replace(current.kept, value={**current.kept.value, **changes}))
+            changed = VectorStoreRecord(msgspec.structs.replace(current.kept, value={**current.kept.value, **changes}))
             if await self._records.update(changed.kept):
                 return changed
             fresh = await self._get(store.tenant, store.id)

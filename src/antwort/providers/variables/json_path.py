@@ -5,8 +5,8 @@ Paths look like `$.items[0].name`, `$['a key']`, `$.items[*].id` and `$.items[10
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+from msgspec import Struct
 from pydantic_core import from_json
 
 from antwort.provider import FunctionError
@@ -59,8 +59,7 @@ _EVERY = range(2**62)
 """Each member of an object or element of an array."""
 
 
-@dataclass(slots=True)
-class _Container:
+class _Container(Struct):
     """An object or array on the path."""
 
     is_object: bool

@@ -3,9 +3,9 @@
 import inspect
 import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
+from msgspec import Struct
 from starlette.routing import compile_path
 
 import antwort
@@ -104,8 +104,7 @@ def _own_tag(path: str) -> str:
     return resource if version == "v1" else "server"
 
 
-@dataclass(frozen=True, slots=True)
-class _Operation:
+class _Operation(Struct, frozen=True):
     """A route, and what is to be said about it."""
 
     group: str

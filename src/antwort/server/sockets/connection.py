@@ -5,7 +5,6 @@ import contextlib
 import logging
 from collections import deque
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 
 import msgspec
 from prometheus_client import Counter
@@ -33,8 +32,7 @@ GOING_AWAY = 1001
 BROKEN = 1011
 
 
-@dataclass(frozen=True, slots=True)
-class Caller:
+class Caller(msgspec.Struct, frozen=True):
     """Whose connection it is."""
 
     request_id: str
@@ -45,8 +43,7 @@ class Caller:
     """Take note of a request for something that the credentials do not open."""
 
 
-@dataclass(frozen=True, slots=True)
-class Served:
+class Served(msgspec.Struct, frozen=True):
     """What all connections share."""
 
     engine: Engine

@@ -1,7 +1,6 @@
 """What a WebSocket connection remembers of responses that are kept nowhere else."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import msgspec
 
@@ -15,8 +14,7 @@ LANES = 64
 _encode = msgspec.json.Encoder().encode
 
 
-@dataclass(frozen=True, slots=True)
-class _Remembered:
+class _Remembered(msgspec.Struct, frozen=True):
     """A response with all that came before it."""
 
     lane: str | None

@@ -3,7 +3,6 @@
 import asyncio
 import re
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -23,8 +22,7 @@ _OF_HTTP = ("stream", "stream_options")
 """Fields that mean nothing here: events are all there is. Clients send them all the same."""
 
 
-@dataclass(slots=True)
-class ClientMessage:
+class ClientMessage(msgspec.Struct):
     """What a client has sent: a request for a response, or the reason why it is none."""
 
     size: int

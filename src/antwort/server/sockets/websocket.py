@@ -1,8 +1,8 @@
 """Before a WebSocket is open: where it comes from, whose it is, and how it is refused."""
 
-from dataclasses import dataclass
 from urllib.parse import SplitResult, urlsplit
 
+from msgspec import Struct
 from starlette.datastructures import Headers
 from starlette.types import Receive, Scope, Send
 
@@ -93,8 +93,7 @@ async def deny(scope: Scope, send: Send, error: APIError, headers: list[tuple[by
 PATH = "/v1/responses"
 
 
-@dataclass(frozen=True, slots=True)
-class HandshakeGuards:
+class HandshakeGuards(Struct, frozen=True):
     """Who is let in."""
 
     logins: Logins
