@@ -73,7 +73,7 @@ def root() -> None:
 
 def main() -> None:
     """Run the command line and exit."""
-    gc.set_threshold(100_000)  # imports leave nothing to collect: looking for it is a sixth of what a start costs
+    gc.set_threshold(200_000)  # imports leave little to collect: looking for it would be a sixth of what a start costs
     if isinstance(sys.stdout, io.TextIOWrapper):
         # A terminal that cannot show a character is no reason to fail.
         sys.stdout.reconfigure(errors="backslashreplace")

@@ -192,10 +192,10 @@ async def _leave_threads(grace: float) -> None:
 def _spare_the_collector() -> None:
     """Keep what lives as long as the process out of the garbage collector's rounds, and make the rounds rarer.
 
+    What the start has left behind is kept as well: to find that megabyte would take longer than most imports.
     Requests leave hardly any cycles behind; with the default thresholds a round would come with nearly each of them.
     The second generation stays small: a round of it holds up everything, and a large request fills it quickly.
     """
-    gc.collect()
     gc.freeze()
     gc.set_threshold(20_000, 2, 1_000)
 

@@ -1,7 +1,7 @@
 """The endpoints of the server itself."""
 
 from collections.abc import Sequence
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from msgspec import Meta, Struct
 from starlette.requests import Request
@@ -10,12 +10,17 @@ from starlette.responses import Response
 import antwort
 from antwort.config import ServerConfig
 from antwort.functions import FunctionRegistry
+from antwort.lazy_imports import imported_on_use
 from antwort.observability import MetricsPage
 from antwort.scopes import ADMIN, FUNCTIONS_CALL, METRICS
 from antwort.server.description import examples
-from antwort.server.description.openapi import OWN, openapi
 from antwort.server.readiness import Readiness, ServerState
 from antwort.web.routes import AsgiRoute, Route
+
+if TYPE_CHECKING:
+    from antwort.server.description import openapi
+else:  # few ask for it
+    openapi = imported_on_use("antwort.server.description.openapi")
 
 
 class Health(Struct, kw_only=True):
@@ -126,9 +131,9 @@ class ServerEndpoints:
 
     async def openapi(self) -> dict[str, Any]:
         """Describe every endpoint, those of providers included, as OpenAPI 3.1."""
-        groups: list[tuple[str, Sequence[Route | AsgiRoute]]] = [(OWN, self.routes())]
+        groups: list[tuple[str, Sequence[Route | AsgiRoute]]] = [(openapi.OWN, self.routes())]
         groups += [(r.name, r.routes) for r in self._registry.registrations() if r.enabled]
-        return openapi(groups, public=self.public)
+        return openapi.openapi(groups, public=self.public)
 
     async def list_functions(self) -> FunctionList:
         """List the functions in service."""

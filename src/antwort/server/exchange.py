@@ -12,10 +12,8 @@ from uvicorn.protocols.http.flow_control import FlowControl
 
 logger = logging.getLogger(__name__)
 
-STATUS_LINES = {
-    status: b"HTTP/1.1 %d %s\r\n" % (status, HTTPStatus(status).phrase.encode() if status in set(HTTPStatus) else b"")
-    for status in range(100, 600)
-}
+_PHRASES = {status.value: status.phrase.encode() for status in HTTPStatus}
+STATUS_LINES = {status: b"HTTP/1.1 %d %s\r\n" % (status, _PHRASES.get(status, b"")) for status in range(100, 600)}
 _NAME = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _NOT_IN_VALUES = bytes({*range(0x20), 0x7F} - {0x09})
 _LENGTH, _ENCODING, _CONNECTION = b"content-length: ", b"transfer-encoding: ", b"connection: "

@@ -5,11 +5,18 @@ import json
 import re
 from collections.abc import Callable, Sequence
 from functools import partial
+from typing import TYPE_CHECKING
 
 from antwort.backends.base import ModelInfo, ModelRequest, TurnSink
-from antwort.backends.demo.turn import DEMO_MODEL, decide
+from antwort.backends.demo.name import DEMO_MODEL
 from antwort.backends.items import as_function, text_of
+from antwort.lazy_imports import imported_on_use
 from antwort.wire.responses import Usage
+
+if TYPE_CHECKING:
+    from antwort.backends.demo import turn
+else:  # its many patterns are compiled for servers without a model server only, and with their first request
+    turn = imported_on_use("antwort.backends.demo.turn")
 
 _CHARACTERS_PER_TOKEN = 4
 _WORDS_PER_FLUSH = 4
@@ -27,15 +34,15 @@ class DemoBackend:
 
     async def run(self, request: ModelRequest, sink: TurnSink) -> None:
         """Perform one turn. The text ends at the limit of tokens; a call is made as a whole or not at all."""
-        turn, read = decide(request), _read(request)
+        decided, read = turn.decide(request), _read(request)
         limit, used = request.max_output_tokens, 0
         reason = "stop"
-        text, room = turn.text or turn.refusal, None if limit is None else limit * _CHARACTERS_PER_TOKEN
+        text, room = decided.text or decided.refusal, None if limit is None else limit * _CHARACTERS_PER_TOKEN
         if room is not None and len(text) > room:
             text, reason = text[:room], "length"
         used += _tokens([text])
-        await _feed(text, sink.text if turn.text else sink.refusal, request, sink)
-        for index, call in enumerate(turn.calls):
+        await _feed(text, sink.text if decided.text else sink.refusal, request, sink)
+        for index, call in enumerate(decided.calls):
             arguments = json.dumps(call.arguments, ensure_ascii=False).encode(errors="replace").decode()
             cost = _tokens([call.name + arguments])
             if limit is not None and used + cost > limit:
