@@ -11,6 +11,7 @@ from tests.runs.embedded import SEARCH, TENANT, embedded, events_of, is_delta, t
 
 from antwort.app import Antwort
 from antwort.config import Config
+from antwort.context import Context
 from antwort.engine.history import INTERRUPTED
 from antwort.errors import BadRequestError, NotFoundError, ServiceUnavailableError
 from antwort.functions import FunctionSpec
@@ -118,6 +119,18 @@ async def test_a_call_that_runs_at_the_deadline_does_not_stay_in_progress(tmp_pa
 
 
 # --- readers ----------------------------------------------------------------------------------------------------------
+
+
+async def test_no_model_is_asked_when_a_call_has_taken_the_time_that_there_was(tmp_path: Path) -> None:
+    async def linger(ctx: Context) -> str:
+        """Take nearly all the time."""
+        await asyncio.sleep((ctx.remaining() or 0) - 0.008)  # timers may be as early as that
+        return "Done."
+
+    async with embedded(tmp_path, [turn(calls=[call("linger")])], [linger], engine={"deadline": 0.5}) as app:
+        response, _ = await app.result(await app.accept())
+        assert len(app.model.requests) == 1
+    assert (response["status"], response["incomplete_details"]) == ("incomplete", {"reason": "deadline"})
 
 
 async def test_pieces_that_come_together_are_joined_up_to_4_kib(tmp_path: Path) -> None:

@@ -45,6 +45,8 @@ _PARKED = "parked"
 """Why turns end without the response being over."""
 _ONWARD = "onward"
 """How a turn ends that another one follows."""
+_TOO_LATE = 0.01
+"""Seconds before the deadline in which no model is asked any more: a call that took until then may end a bit early."""
 
 
 class Loop:
@@ -219,6 +221,9 @@ class Loop:
             return "max_turns"
         if self.plan.max_output_tokens is not None and self._totals.written >= self.plan.max_output_tokens:
             return "max_output_tokens"
+        remaining = self.plan.ctx.remaining()
+        if remaining is not None and remaining < _TOO_LATE:
+            return "deadline"
         return None
 
     async def _turn(self) -> str | None:
