@@ -1,7 +1,9 @@
 """Scanners find in a stream what they would find in the whole, however it is cut into pieces."""
 
+import itertools
 import json
 import re
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -10,7 +12,15 @@ from hypothesis import strategies as st
 
 from antwort.errors import FunctionError
 from antwort.providers.variables.json_path import JsonScanner, parse_path
-from antwort.providers.variables.reading import GrepScanner, LineScanner, Scanner, text_of, whole_characters
+from antwort.providers.variables.patterns import SLOW, Pattern, size_of
+from antwort.providers.variables.reading import (
+    GrepScanner,
+    LineScanner,
+    Scanner,
+    parse_lines,
+    text_of,
+    whole_characters,
+)
 
 values = st.recursive(
     st.none() | st.booleans() | st.integers(-1000, 1000) | st.text('a"\\ü{}[],: \n', max_size=6),
@@ -121,3 +131,71 @@ def test_parts_of_a_text_have_no_halves_of_characters(text: str, start: int, siz
 def test_a_path_that_cannot_be_read_is_told(path: str) -> None:
     with pytest.raises(FunctionError, match="cannot be read at"):
         parse_path(path)
+
+
+@pytest.mark.parametrize("number", ["1" * 5000, "9" * 19])
+def test_numbers_without_end_are_no_numbers(number: str) -> None:
+    for path in (f"$[{number}]", f"$[0:{number}]", f"$[{number}:]"):
+        with pytest.raises(FunctionError, match="cannot be read at"):
+            parse_path(path)
+    for lines in (number, f"1-{number}"):
+        with pytest.raises(FunctionError, match="is no range of lines"):
+            parse_lines(lines)
+
+
+def test_ranges_may_end_far_beyond_the_array() -> None:
+    scanner = JsonScanner(parse_path(f"$[1:{'9' * 18}]"), 100)
+    feed(scanner, b"[1,2,3]", 2)
+    assert scanner.found == [b"2", b"3"]
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        "[ab]*a[ab]{400}[cd]",
+        "(?:a?){5000}b",
+        "(?:(?:a?){100}){100}b",
+        r"\w{300}x",
+        r"(?:\p{L}{20}-){20}",
+        "a{99999999}",
+    ],
+)
+def test_a_pattern_that_would_hold_everybody_up_is_refused(pattern: str) -> None:
+    with pytest.raises(FunctionError, match="too large"):
+        GrepScanner(pattern, 100)
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        r"\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}",
+        "[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}",
+        r"(?i)^\s*(error|warn\w*):",
+        "{",
+    ],
+)
+def test_patterns_that_people_write_are_not_too_large(pattern: str) -> None:
+    assert size_of(pattern) < 1500
+
+
+@pytest.mark.parametrize(("pause", "looks"), [(2 * SLOW, 1), (SLOW / 2, 201)])
+def test_a_pattern_that_takes_too_long_is_given_up(pause: float, looks: int) -> None:
+    times = itertools.count()
+    scanner = GrepScanner("ab+c", 100, clock=lambda: next(times) * pause)
+    with pytest.raises(FunctionError, match="takes too long"):
+        feed(scanner, b"a line of text\n" * 100_000, 2**16)
+    assert next(times) == 2 * looks
+
+
+def test_little_text_is_looked_at_in_one_go(monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes: list[int] = []
+    timed = Pattern._timed
+
+    def noted(self: Pattern, matches: Callable[[str], bool], text: str) -> bool:
+        sizes.append(len(text))
+        return timed(self, matches, text)
+
+    monkeypatch.setattr(Pattern, "_timed", noted)
+    for lines in (b"short\n" * 50_000, b"x" * 300_000 + b"\n", b"y" * 300_000):
+        feed(GrepScanner("nothing", 100), lines, 2**18)
+    assert max(sizes) <= 4096

@@ -191,3 +191,22 @@ def test_a_download_of_nothing(alpha: Client) -> None:
     made = alpha.put("empty", b"")
     status, _, content = alpha.request("GET", f"/v1/variables/{made['id']}/content")
     assert (status, content) == (200, b"")
+
+
+@pytest.mark.parametrize(
+    ("asked", "status", "content"),
+    [
+        (f"bytes={'9' * 5000}-", 200, b"hello"),
+        (f"bytes=-{'9' * 5000}", 200, b"hello"),
+        (f"bytes=0-{'9' * 20}", 200, b"hello"),
+        (f"bytes={'9' * 20}-", 416, b""),
+        ("bytes=-0", 416, b""),
+        ("bytes=4-2", 416, b""),
+        ("bytes=0-0,2-3", 200, b"hello"),
+    ],
+)
+def test_odd_ranges_do_no_harm(alpha: Client, asked: str, status: int, content: bytes) -> None:
+    made = alpha.put("greeting", b"hello", content_type="text/plain")
+    found, headers, body = alpha.request("GET", f"/v1/variables/{made['id']}/content", range=asked)
+    assert (found, body) == (status, content)
+    assert headers.get("content-range") == ("bytes */5" if status == 416 else None)

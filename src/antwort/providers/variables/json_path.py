@@ -11,7 +11,8 @@ from pydantic_core import from_json
 
 from antwort.provider import FunctionError
 
-_STEP = re.compile(r"""\.(\w[\w-]*|\*)|\[(?:(\d+)|(\d*):(\d*)|(\*)|'([^']*)'|"([^"]*)")\]""")
+# No array has more elements than a number of so many digits, and nobody has to work with longer ones.
+_STEP = re.compile(r"""\.(\w[\w-]*|\*)|\[(?:(\d{1,18})|(\d{0,18}):(\d{0,18})|(\*)|'([^']*)'|"([^"]*)")\]""")
 _TOKEN = re.compile(rb'[ \t\r\n]+|[{}\[\]:,"]|[^ \t\r\n{}\[\]:,"]+')
 _STRING = re.compile(rb'(?:[^"\\]++|\\.)*+', re.DOTALL)
 # Of what is passed over only strings and brackets matter. Nothing is ever tried twice, so this is as quick as it looks.

@@ -4,16 +4,18 @@ Each scanner takes pieces with `feed`, which says whether it wants another one, 
 """
 
 import re
-from collections.abc import AsyncIterator, Callable
+import time
+from collections.abc import AsyncIterator
 from typing import Protocol
 
-from pydantic_core import SchemaError, SchemaValidator, core_schema
-
 from antwort.provider import FunctionError, LargeWork
+from antwort.providers.variables.patterns import Clock, Pattern
 
-_RANGE = re.compile(r"\s*(\d+)\s*(?:[-:]\s*(\d+)?\s*)?")
+_RANGE = re.compile(r"\s*(\d{1,18})\s*(?:[-:]\s*(\d{1,18})?\s*)?")
 _PIECE, _OVERLAP = 1000, 200
 """Bytes of a long line that are looked at together, and how many of them are looked at again with the next ones."""
+_BLOCK = 4096
+"""Bytes of short lines that are looked at together. More of them would not be quicker, and hold others up."""
 _SHOWN = 300
 """Characters of a line that are shown."""
 
@@ -113,23 +115,11 @@ class LineScanner:
         return text_of(bytes(self._kept[: self._most]), from_start=True, to_end=not self.is_cut).removesuffix("\n")
 
 
-def matcher(pattern: str) -> Callable[[str], bool]:
-    """Return what tells whether a line has a match. Its time grows with the line alone, whatever the pattern is."""
-    try:
-        schema = core_schema.str_schema(pattern=pattern, regex_engine="rust-regex")
-        return SchemaValidator(schema).isinstance_python
-    except SchemaError as error:
-        reason = str(error).strip().splitlines()[-1].strip()
-        raise FunctionError(f"'{pattern[:80]}' is no regular expression: {reason[:200]}") from None
-
-
 class GrepScanner:
     """Counts the lines that have a match, and keeps the first ones with their numbers, `most` characters of them."""
 
-    def __init__(self, pattern: str, most: int) -> None:
-        self._matches = matcher(pattern)
-        # Whatever matches a line matches the lines together, unless it is about the ends of the text.
-        self._matches_lines = None if re.search(r"\\[Az]|\(\?[a-z]*-", pattern) else matcher(f"(?m){pattern}")
+    def __init__(self, pattern: str, most: int, clock: Clock = time.thread_time) -> None:
+        self._pattern = Pattern(pattern, clock)
         self._most = most
         self._rest = b""
         self._line = 1
@@ -139,14 +129,12 @@ class GrepScanner:
     def feed(self, chunk: bytes) -> bool:
         """Take the next piece."""
         data = self._rest + chunk
-        end = data.rfind(b"\n") + 1
-        lines, rest = data[:end], data[end:]
-        if self._may_match(lines):
-            for line in lines.split(b"\n")[:-1]:
-                self._look_at(line)
-                self._line += 1
-        else:
-            self._line += lines.count(b"\n")
+        start, end = 0, data.rfind(b"\n") + 1
+        while start < end:
+            stop = (data.rfind(b"\n", start, start + _BLOCK) + 1) or (data.index(b"\n", start) + 1)
+            self._look_through(data[start:stop])
+            start = stop
+        rest = data[end:]
         if len(rest) > 64 * _PIECE:  # a line without end is looked at as it comes
             self._look_at(rest[:-_OVERLAP])
             rest = rest[-_OVERLAP:]
@@ -158,17 +146,20 @@ class GrepScanner:
         if self._rest:
             self._look_at(self._rest)
 
-    def _may_match(self, lines: bytes) -> bool:
-        """Tell whether one of many lines may match: most often none does, and that is known at once."""
-        if self._matches_lines is None or b"\r" in lines:
-            return True
-        return self._matches_lines(lines.decode(errors="replace"))
+    def _look_through(self, lines: bytes) -> None:
+        """Look at some lines together, which most often is enough; a single long one is looked at in parts."""
+        if len(lines) > _BLOCK or self._pattern.may_match(lines):
+            for line in lines.split(b"\n")[:-1]:
+                self._look_at(line)
+                self._line += 1
+        else:
+            self._line += lines.count(b"\n")
 
     def _look_at(self, line: bytes) -> None:
         start = 0
         while start < len(line) or not start:
             text = line[start : start + _PIECE].decode(errors="replace").removesuffix("\r")
-            if self._matches(text):
+            if self._pattern.matches(text):
                 self._note(text)
                 start += _PIECE
             else:

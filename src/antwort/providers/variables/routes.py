@@ -29,7 +29,7 @@ from antwort.providers.variables.wire import EXAMPLE, DeletedVariable, VariableL
 
 _ONE = "/v1/variables/{variable_id}"
 _READ, _WRITE = "variables:read", "variables:write"
-_RANGE = re.compile(r"bytes=(\d*)-(\d*)")
+_RANGE = re.compile(r"bytes=(\d{0,20})-(\d{0,20})")
 _MEDIA_TYPES: dict[ValueKind, str] = {
     "text": "text/plain; charset=utf-8",
     "json": "application/json",
@@ -200,7 +200,8 @@ def _asked(header: str | None, size: int) -> tuple[int, int]:
     if found is None or not (found[1] or found[2]):
         return 0, size
     if not found[1]:
-        return max(0, size - int(found[2])), size
+        last = int(found[2])
+        return (max(0, size - last), size) if last else (size + 1, size)
     start = int(found[1])
     end = min(int(found[2]) + 1 if found[2] else size, size)
     return (start, end) if start < size else (size + 1, size)
