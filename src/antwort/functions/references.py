@@ -31,12 +31,12 @@ def may_refer(raw: str | bytes | Mapping[str, Any]) -> bool:
 async def resolve(raw: str | bytes | Mapping[str, Any], ctx: Context, most: int) -> Mapping[str, Any]:
     """Return arguments with values in the place of references; FunctionError if one is out of reach, or too large."""
     arguments = parse_object(raw)
-    named = list(dict.fromkeys(_references(arguments, 0)))
+    named = list(_references(arguments, 0))
     if not named:
         return arguments
     variables = ctx.variables
-    found = {name: await variables.find(name) for name in named}
-    size = sum(variable.size for variable in found.values())
+    found = {name: await variables.find(name) for name in dict.fromkeys(named)}
+    size = sum(found[name].size for name in named)  # whoever writes the arguments writes each of them
     if size > most:
         raise FunctionError(
             f"The references stand for {size:,} bytes; at most {most:,} can be given to a function. Give it a part."
