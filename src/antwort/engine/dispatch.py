@@ -30,6 +30,8 @@ from antwort.wire.ids import new_id
 logger = logging.getLogger(__name__)
 
 _ANSWERED = "(given as the answer)"
+_FOR_EVER = 100 * 365.25 * 86_400
+"""Seconds. What waits longer has no end that anybody has to store."""
 _REPEATS = 3
 """How often the same call of an idempotent function is executed before the model is told to stop."""
 
@@ -386,8 +388,9 @@ class Dispatch:
         entry.call[WAITING] = msgspec.to_builtins(suspension)
         if suspension.kind != "agents":
             entry.call[QUESTION_ID] = new_id("question")
-        if suspension.expires_in is not None:
-            entry.call["expires_at"] = int(time.time() + suspension.expires_in)
+        seconds = suspension.expires_in
+        if seconds is not None and seconds < _FOR_EVER:
+            entry.call["expires_at"] = int(time.time() + seconds)
         if suspension.kind == "question" and call.output_index < 0:
             shown = self._emitter.client_call(call.call_id, call.name, call.arguments)
             self._journal.note(JournalEntry("output", shown, call={FOR_CLIENTS: True}))

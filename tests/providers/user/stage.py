@@ -16,10 +16,9 @@ from antwort.types import JSON
 def served_user(
     tmp_path: Path, steps: Iterable[Turn | str], *, user: JSON | None = None, **options: Any
 ) -> Iterator[Served]:
-    """Serve an app with the provider; `user` are its settings, `section` other entries beside it."""
+    """Serve an app with the provider, on the test's database; `user` are its settings, `section` other entries."""
     section = {"user": {"enabled": True, **(user or {})}, **options.pop("section", {})}
-    database = {"url": f"sqlite:///{tmp_path / 'antwort.db'}"}
-    with served(tmp_path, steps, section=section, **{"storage": database, **options}) as stage:
+    with served(tmp_path, steps, section=section, **options) as stage:
         yield stage
 
 

@@ -103,6 +103,18 @@ def test_a_foreground_answer_is_one_of_the_choices_and_comes_once(tmp_path: Path
             create(stage, False, input=[said("call_1", "red")], previous_response_id=first.id)
 
 
+@pytest.mark.parametrize("seconds", ["1e19", "1e308", "1e999"])
+@pytest.mark.parametrize("background", [False, True])
+def test_a_question_that_waits_longer_than_anybody_lives_waits_for_ever(
+    tmp_path: Path, seconds: str, *, background: bool
+) -> None:
+    asking = call("ask_user", f'{{"question": "Which one?", "expires_in": {seconds}}}')
+    with served_user(tmp_path, [turn(calls=[asking])]) as stage:
+        stage.client().responses.create(model="scripted", input="Buy it!", tools=[ASK], background=background)
+        [question] = asked(stage)
+        assert (question["status"], question["expires_at"]) == ("open", None)
+
+
 def test_a_forged_answer_to_a_call_the_server_never_issued_is_refused(tmp_path: Path) -> None:
     with served_user(tmp_path, [turn(calls=[QUESTION])]) as stage:
         first = create(stage, False, input="Buy it!", tools=[ASK])
