@@ -127,6 +127,38 @@ def test_without_a_path_events_go_to_the_logger(caplog: pytest.LogCaptureFixture
     }
 
 
+@pytest.mark.parametrize("worker", [None, 3])
+def test_an_event_is_logged_in_the_same_way_if_others_listen_too(worker: int | None) -> None:
+    stream, others = io.StringIO(), io.StringIO()
+    configure_logging("info", "json", stream, worker=worker)
+    handler = logging.StreamHandler(others)
+    logger = logging.getLogger("antwort.audit")
+    try:
+        with bind_log_context(request_id="req_1", tenant="acme"):
+            AuditLog().record("key.used", subject="me", level="mine", token="sk-0123456789")
+            logger.addHandler(handler)
+            AuditLog().record("key.used", subject="me", level="mine", token="sk-0123456789")
+    finally:
+        logger.removeHandler(handler)
+        reset_logging()
+    alone, beside = (list(json.loads(line).items()) for line in stream.getvalue().splitlines())
+    assert [name for name, _ in alone] == [name for name, _ in beside]
+    assert alone[1:] == beside[1:]  # but for the time
+    assert dict(alone)["token"] == "***"
+    assert others.getvalue() == "key.used\n"
+
+
+def test_an_event_that_the_stream_does_not_take_is_no_failed_request(capsys: pytest.CaptureFixture[str]) -> None:
+    stream = io.StringIO()
+    configure_logging("info", "json", stream)
+    stream.close()
+    try:
+        AuditLog().record("key.used")
+    finally:
+        reset_logging()
+    assert "Logging error" in capsys.readouterr().err
+
+
 def test_a_disabled_log_drops_everything(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
     log = AuditLog.disabled()

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Self
 
 from antwort.errors import ConfigError
-from antwort.observability.logs import CLEAN_FIELDS, FIELDS, log_context, merge, timestamp
+from antwort.observability.logs import FIELDS, log_clean, log_context, merge, timestamp
 from antwort.observability.redaction import Redactor
 from antwort.types import JSONValue
 
@@ -65,11 +65,10 @@ class AuditLog:
             "subject": subject,
             "request_id": request_id or bound.get("request_id"),
         }
-        details = {
-            name: self._redactor.field(name, value) for name, value in (who | fields).items() if value is not None
-        }
+        clean = self._redactor.field
+        details = {name: clean(name, value) for name, value in (who | fields).items() if value is not None}
         if self.path is None:
-            audit_logger.info(event, extra={CLEAN_FIELDS: details})
+            log_clean(audit_logger, event, details)
         else:
             self._append(merge({"ts": timestamp(time.time()), "event": event}, details))
 

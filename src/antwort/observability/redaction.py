@@ -68,8 +68,10 @@ def redact(text: str) -> str:
     lowered = text.lower()
     if "://" in text:
         text = _USERINFO.sub(rf"\1{MASK}@", text)
-    if any(hint in lowered for hint in _HINTS):
-        text = _PAIR.sub(_mask_pair, text)
+    for hint in _HINTS:
+        if hint in lowered:
+            text = _PAIR.sub(_mask_pair, text)
+            break
     if "bearer" in lowered:
         text = _BEARER.sub(rf"\1{MASK}", text)
     if "ak_" in text or "sk-" in text:
@@ -119,12 +121,12 @@ class Redactor:
 
     def field(self, name: str, value: object) -> JSONValue:
         """Return a named value as JSON data, masked as a whole if the name is secret-looking."""
+        if type(value) is str:  # nearly always
+            return MASK if is_secret_key(name) else self.text(value)
         return MASK if _hides(name, value) else self.value(value)
 
     def value(self, value: object) -> JSONValue:
         """Return any value as JSON data with its secrets masked; what JSON cannot hold becomes its `repr`."""
-        if type(value) is str:  # nearly always
-            return self.text(value)
         try:
             return self._value(value, _DEEPEST_VALUE)
         except Exception as error:  # noqa: BLE001 — a stranger's container must not cost us the line
