@@ -256,6 +256,22 @@ def test_tokens_are_counted_with_their_details() -> None:
     assert cached == Usage(10, InputTokensDetails(8), 0, OutputTokensDetails(), 10)
 
 
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {},
+        {"prompt_tokens_details": None, "completion_tokens_details": None},
+        {"prompt_tokens_details": {"cached_tokens": 3, "cache_creation_tokens": 1}, "prompt_cache_hit_tokens": 3},
+        {"cache_read_input_tokens": 3, "cache_creation_input_tokens": 1},
+        {"input_tokens_details": {"cached_tokens": 3, "cache_write_tokens": 1}},
+        {"output_tokens_details": {"reasoning_tokens": 2}, "total_tokens": 0},
+    ],
+)
+def test_tokens_are_the_same_however_a_server_writes_them(fields: dict[str, object]) -> None:
+    well, odd = ({"prompt_tokens": count(10), "completion_tokens": count(5), **fields} for count in (int, float))
+    assert usage_of(well) == usage_of(odd)
+
+
 def test_log_probabilities_have_the_shape_of_responses() -> None:
     entry = {
         "token": "ö",

@@ -7,7 +7,7 @@ import pytest
 from tests.backends.conftest import a_request
 
 from antwort.backends import Transport, estimate_tokens
-from antwort.backends.base import ToolDefinitions
+from antwort.backends.base import EncodedTools, ToolDefinitions
 from antwort.backends.chat.request import ChatDialect, chat_body
 from antwort.backends.remote import COPIED, encode_body, encode_parts
 from antwort.backends.responses.request import responses_body
@@ -124,7 +124,7 @@ def test_tools_that_are_kept_encoded_are_the_same_tools() -> None:
 def test_many_tools_that_are_kept_encoded_are_not_copied() -> None:
     tools = ToolDefinitions([{**TOOL, "description": "x" * COPIED}])
     sent = chat_body(a_request(tools=tools), ChatDialect(), "local", {})
-    for body in (sent, {"tools": sent["tools"]}, {**sent, "tools": sent["tools"] * 2}):
+    for body in (sent, {"tools": sent["tools"]}, {**sent, "tools": EncodedTools(sent["tools"] * 2)}):
         for in_pieces in (False, True):
             parts = encode_parts(body, in_pieces=in_pieces)
             assert not isinstance(parts, bytes)

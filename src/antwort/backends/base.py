@@ -10,6 +10,14 @@ from antwort.types import JSON
 from antwort.wire.responses import Usage
 
 
+class EncodedTools(list[msgspec.Raw]):
+    """What, put into a JSON list, is a list of tools; `size` is how many bytes they have."""
+
+    def __init__(self, parts: Iterable[msgspec.Raw]) -> None:
+        super().__init__(parts)
+        self.size = sum(len(memoryview(part)) for part in self)
+
+
 class ToolDefinitions(tuple[JSON, ...]):  # noqa: SLOT001 - it has room for what is made of it
     """Definitions of functions that nobody changes: what a backend makes of them is made once, and kept with them.
 
@@ -18,7 +26,7 @@ class ToolDefinitions(tuple[JSON, ...]):  # noqa: SLOT001 - it has room for what
 
     _shared: "ToolDefinitions | None"
     _own: tuple[JSON, ...]
-    _encoded: dict[Callable[[JSON], JSON], list[msgspec.Raw]]
+    _encoded: dict[Callable[[JSON], JSON], EncodedTools]
     _totals: dict[Callable[[JSON], int], int]
 
     @override
@@ -29,17 +37,16 @@ class ToolDefinitions(tuple[JSON, ...]):  # noqa: SLOT001 - it has room for what
         made._encoded, made._totals = {}, {}
         return made
 
-    def encoded(self, shaped: Callable[[JSON], JSON]) -> list[msgspec.Raw]:
-        """Return what, put into a JSON list, is the list of them, each in the shape that a function gives it.
+    def encoded(self, shaped: Callable[[JSON], JSON]) -> EncodedTools:
+        """Return them as JSON, each in the shape that a function gives it.
 
         An element of it stands for several: to put a thousand together would cost more than the rest of a request.
         """
         found = self._encoded.get(shaped)
         if found is None:
             own = [msgspec.json.encode(shaped(definition)) for definition in self._own]
-            found = [msgspec.Raw(b",".join(own))] if own else []
-            if self._shared:
-                found += self._shared.encoded(shaped)
+            parts = [msgspec.Raw(b",".join(own))] if own else []
+            found = EncodedTools([*parts, *self._shared.encoded(shaped)] if self._shared else parts)
             self._encoded[shaped] = found
         return found
 

@@ -94,6 +94,8 @@ class _Connection(asyncio.Protocol):
     def __init__(self, client: "Http1Client") -> None:
         self._client = client
         self._loop = asyncio.get_running_loop()
+        self._parser = httptools.HttpResponseParser(self)
+        self.begun = False
         self.used = False
         self.closed = False
         self.idle_since = 0.0
@@ -101,15 +103,15 @@ class _Connection(asyncio.Protocol):
 
     def reset(self) -> None:
         """Get ready for the next exchange."""
-        self._parser = httptools.HttpResponseParser(self)
+        if self.begun:  # something came that nobody has asked for, and of which the answer must not be the rest
+            self._parser = httptools.HttpResponseParser(self)
+            self.begun = False
         self.status = 0
         self.headers: dict[str, str] = {}
-        self.begun = False
         self.complete = False
         self._head_complete = False
         self._reusable = False
         self._unpacker: Unpacker | None = None
-        self._head_size = 0
         self._mute = 0
         self._body: list[bytes] = []
         self._size = 0
@@ -136,7 +138,7 @@ class _Connection(asyncio.Protocol):
         try:
             self._parser.feed_data(data)
         except (httptools.HttpParserError, UnicodeDecodeError) as error:
-            self._fail(self._excess() if self._head_size > self._client.max_head else ProtocolError(str(error)))
+            self._fail(self._excess() if self._has_long_head() else ProtocolError(str(error)))
             return
         if self._mute > self._client.max_head and not self.complete:
             # The parser keeps what it has not understood to the end: a head, a trailer, whatever a chunk begins with.
@@ -172,12 +174,11 @@ class _Connection(asyncio.Protocol):
     # --- what the parser calls ---------------------------------------------------------------------------------------
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        self._head_size += len(name) + len(value)
-        if self._head_size > self._client.max_head:
-            raise self._excess()
         self.headers[name.decode("latin-1").lower()] = value.decode("latin-1")
 
     def on_headers_complete(self) -> None:
+        if self._has_long_head():
+            raise self._excess()
         self.status = self._parser.get_status_code()
         if self.status < 200:  # an interim answer; the real one follows
             self.headers.clear()
@@ -293,6 +294,7 @@ class _Connection(asyncio.Protocol):
         """End the exchange: a connection whose answer was read to its end is kept, any other is closed."""
         self.rest()
         keep = self.complete and not self.closed and not self._body and self._reusable and not self._unsent
+        self.begun = False
         if not keep:
             self.transport.abort()
         self._client.give_back(self, keep=keep)
@@ -308,6 +310,11 @@ class _Connection(asyncio.Protocol):
         waiter, self._waiter = self._waiter, None
         if waiter is not None and not waiter.done():
             waiter.set_result(None)
+
+    def _has_long_head(self) -> bool:
+        """Tell whether there are more bytes of headers than there may be; they are counted if there may be so many."""
+        most = self._client.max_head
+        return self._mute > most and sum(map(len, (*self.headers, *self.headers.values()))) > most
 
     def _excess(self) -> TooLongError:
         return TooLongError(f"more than {self._client.max_head:,} bytes")

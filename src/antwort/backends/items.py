@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from antwort.backends.base import ToolDefinitions
+from antwort.backends.base import EncodedTools, ToolDefinitions
 from antwort.errors import BadRequestError
 from antwort.types import JSON
 
@@ -53,7 +53,7 @@ def text_of(content: Any) -> str:
     return "".join(text for text in texts if isinstance(text, str))
 
 
-def shaped_tools(tools: Sequence[JSON], shaped: Callable[[JSON], JSON]) -> list[JSON] | list[msgspec.Raw]:
+def shaped_tools(tools: Sequence[JSON], shaped: Callable[[JSON], JSON]) -> list[JSON] | EncodedTools:
     """Return tools as a dialect wants them, by a function for each; those that stay the same come encoded."""
     if not isinstance(tools, ToolDefinitions):
         return [shaped(tool) for tool in tools]

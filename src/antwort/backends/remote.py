@@ -12,7 +12,7 @@ from typing import Any, Protocol
 import msgspec
 from msgspec.structs import replace
 
-from antwort.backends.base import ModelInfo, ModelRequest, TurnSink
+from antwort.backends.base import EncodedTools, ModelInfo, ModelRequest, TurnSink
 from antwort.backends.errors import BROKEN, DEADLINE, excerpt, reply_error
 from antwort.backends.http1 import Parts
 from antwort.backends.known_models import KnownModels, read_models
@@ -266,7 +266,7 @@ def encode_body(body: JSON, *, in_pieces: bool = False) -> bytes:
 def encode_parts(body: JSON, *, in_pieces: bool = False) -> bytes | Parts:
     """Write a body as JSON; in parts if it has so many tools that are kept encoded that they are better not copied."""
     tools = body.get("tools")
-    if not isinstance(tools, list) or not _are_kept(tools):
+    if not isinstance(tools, EncodedTools) or tools.size <= COPIED:
         return encode_body(body, in_pieces=in_pieces)
     others = encode_body({name: value for name, value in body.items() if name != "tools"}, in_pieces=in_pieces)
     parts: list[bytes | memoryview] = [b'%s"tools":[' % (others[:-1] + b"," if len(others) > 2 else b"{")]
@@ -274,11 +274,6 @@ def encode_parts(body: JSON, *, in_pieces: bool = False) -> bytes | Parts:
         parts += [b",", memoryview(tool)] if index else [memoryview(tool)]
     parts.append(b"]}")
     return parts
-
-
-def _are_kept(tools: list[Any]) -> bool:
-    """Tell whether tools are encoded, and so many that to copy them costs more than to send them in parts."""
-    return bool(tools) and type(tools[-1]) is msgspec.Raw and sum(len(memoryview(tool)) for tool in tools) > COPIED
 
 
 def _pieces(body: JSON) -> Iterator[bytes]:

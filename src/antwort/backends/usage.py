@@ -1,7 +1,10 @@
 """Tokens used and log probabilities as model servers give them, in whatever spelling."""
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta, Struct
 
 from antwort.types import JSON
 from antwort.wire.responses import InputTokensDetails, OutputTokensDetails, Usage
@@ -11,10 +14,62 @@ MOST = 2**53
 """Tokens; what is counted beyond it is no count, and not every reader of JSON can hold it."""
 
 
+Tokens = Annotated[int, Meta(ge=0, le=MOST)]
+
+
+class _Details(Struct, gc=False):
+    """What tokens were, of the input or of the output."""
+
+    cached_tokens: Tokens = 0
+    cache_write_tokens: Tokens = 0
+    cache_creation_tokens: Tokens = 0
+    reasoning_tokens: Tokens = 0
+
+
+class _ChatUsage(Struct, gc=False):
+    """Tokens as nearly all servers of Chat Completions count them; nothing in it is odd, or spelled in another way."""
+
+    prompt_tokens: Tokens
+    completion_tokens: Tokens
+    total_tokens: Tokens = 0
+    prompt_tokens_details: _Details | None = None
+    completion_tokens_details: _Details | None = None
+    prompt_cache_hit_tokens: Tokens = 0
+    cache_read_input_tokens: Tokens = 0
+    cache_creation_input_tokens: Tokens = 0
+    input_tokens_details: None = None
+    output_tokens_details: None = None
+
+
+_NO_DETAILS = _Details()
+
+
 def usage_of(value: Any) -> Usage | None:
     """Read the tokens used in any of the spellings; None if there are none."""
     if not isinstance(value, dict):
         return None
+    try:
+        return _usage(msgspec.convert(value, _ChatUsage))
+    except msgspec.ValidationError:
+        return _odd_usage(value)
+
+
+def _usage(counted: _ChatUsage) -> Usage:
+    prompt = counted.prompt_tokens_details or _NO_DETAILS
+    completion = counted.completion_tokens_details or _NO_DETAILS
+    cached = prompt.cached_tokens or counted.prompt_cache_hit_tokens or counted.cache_read_input_tokens
+    written = prompt.cache_write_tokens or prompt.cache_creation_tokens or counted.cache_creation_input_tokens
+    return Usage(
+        counted.prompt_tokens,
+        InputTokensDetails(cached, written),
+        counted.completion_tokens,
+        OutputTokensDetails(completion.reasoning_tokens),
+        counted.total_tokens or counted.prompt_tokens + counted.completion_tokens,
+    )
+
+
+def _odd_usage(value: JSON) -> Usage:
+    """Read the tokens used with care: every part may be missing, be spelled in another way, or be no count."""
     prompt = _object(value, "prompt_tokens_details", "input_tokens_details")
     completion = _object(value, "completion_tokens_details", "output_tokens_details")
     input_tokens = _count(value, "prompt_tokens", "input_tokens")

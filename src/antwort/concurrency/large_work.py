@@ -44,6 +44,8 @@ def is_large(items: Sequence[Mapping[str, Any]]) -> bool:
     for item in items:
         for name in ("content", "output", "arguments"):
             value = item.get(name)
+            if value is None:
+                continue
             if isinstance(value, str):
                 size += len(value)
             elif isinstance(value, list):

@@ -21,6 +21,7 @@ INSTRUCTING = frozenset({"system", "developer"})
 SUMMARY = "[The earlier part of this conversation was compacted. This is all that is known of it.]"
 """How the message begins that stands for what was compacted."""
 _REASONING = "reasoning"
+_SEALED = frozenset({COMPACTION, _REASONING})
 
 
 class Seals:
@@ -53,6 +54,8 @@ class Seals:
         The last compaction stands for all before it, but for instructions. Thoughts that were sealed here are readable
         again. A seal that cannot be opened is a BadRequestError.
         """
+        if _SEALED.isdisjoint([item.get("type") for item in items]):
+            return [*items]
         start = 0
         window: list[JSON] = []
         for index in range(len(items) - 1, -1, -1):

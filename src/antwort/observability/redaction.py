@@ -62,8 +62,8 @@ _USERINFO = re.compile(r"(://[^\s/:@\"'<>]*+:)[^\s/\"'<>]+@")
 
 def redact(text: str) -> str:
     """Mask what looks like a secret: bearer tokens, API keys, JWTs, passwords in URLs, the values of secret names."""
-    if text.isalnum():  # a single word: all that follows has a mark of some kind in it
-        return text
+    if text.isalnum() or (text.isidentifier() and "ak_" not in text):
+        return text  # a single word: all that follows has a mark of some kind in it
     # Nearly every line is clean, and looking for a substring costs a fraction of a pattern.
     lowered = text.lower()
     if "://" in text:

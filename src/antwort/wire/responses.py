@@ -48,8 +48,9 @@ class Usage(Struct):
     def add(self, other: "Usage") -> None:
         """Count another turn."""
         self.input_tokens += other.input_tokens
-        self.input_tokens_details.cached_tokens += other.input_tokens_details.cached_tokens
-        self.input_tokens_details.cache_write_tokens += other.input_tokens_details.cache_write_tokens
+        read, more = self.input_tokens_details, other.input_tokens_details
+        read.cached_tokens += more.cached_tokens
+        read.cache_write_tokens += more.cache_write_tokens
         self.output_tokens += other.output_tokens
         self.output_tokens_details.reasoning_tokens += other.output_tokens_details.reasoning_tokens
         self.total_tokens += other.total_tokens

@@ -4,6 +4,7 @@ import base64
 import binascii
 from collections import defaultdict, deque
 from collections.abc import Sequence
+from operator import attrgetter
 from typing import Any, Literal
 from urllib.parse import unquote_to_bytes
 
@@ -48,6 +49,9 @@ _SAME_NAME = (
     "service_tier",
     "prompt_cache_key",
 )
+_same_name = attrgetter(*_SAME_NAME)
+_NONE = (None,) * len(_SAME_NAME)
+"""What nearly every request has under these names."""
 
 
 def chat_body(request: ModelRequest, dialect: ChatDialect, backend: str, extra: JSON) -> JSON:
@@ -59,10 +63,9 @@ def chat_body(request: ModelRequest, dialect: ChatDialect, backend: str, extra: 
     if request.stream:
         body["stream"] = True
         body["stream_options"] = {"include_usage": True}
-    for name in _SAME_NAME:
-        value = getattr(request, name)
-        if value is not None:
-            body[name] = value
+    values = _same_name(request)
+    if values != _NONE:
+        body.update((name, value) for name, value in zip(_SAME_NAME, values, strict=True) if value is not None)
     if request.max_output_tokens is not None:
         body[dialect.limit_field] = request.max_output_tokens
     if request.effort is not None:

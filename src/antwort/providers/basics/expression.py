@@ -223,6 +223,9 @@ _TOKEN = re.compile(
     """,
     re.VERBOSE,
 )
+_BLANK = re.compile(r"\s")
+_LEADING_ZERO = re.compile(r"0[0-9_]+")
+_THOUSANDS = re.compile(r"[0-9],[0-9]{3}(?![0-9])")
 _HINTS = {
     "^": "use ** for powers",
     "=": "give only the expression, without '=' or comparisons",
@@ -264,7 +267,7 @@ def _normalised(expression: str) -> str:
     """Replace common spellings character by character, so that positions stay right."""
     if len(expression) > LONGEST_TEXT:
         _fail(f"has {len(expression):,} characters, more than {LONGEST_TEXT:,}; split it into several expressions")
-    text = "".join(" " if character.isspace() else character for character in expression).strip()
+    text = _BLANK.sub(" ", expression).strip()
     if not text:
         _fail(f"is empty; {_ALLOWED}")
     return text.translate(_SPELLINGS)
@@ -280,12 +283,12 @@ def _check_tokens(text: str) -> None:
             _fail(f"has {character!r}: {_HINTS.get(character, f'only {_ALLOWED}')}", position + 1)
         if token["name"] and previous:
             _fail(f"has '{previous}{token[0]}': write {previous} * {token[0]} to multiply", position + 1)
-        if re.fullmatch(r"0[0-9_]+", token[0]):
+        if _LEADING_ZERO.fullmatch(token[0]):
             _fail(
                 f"has '{token[0]}': write numbers without leading zeros and without thousands separators", position + 1
             )
         position, previous = token.end(), token["number"] or ""
-    if re.search(r"[0-9],[0-9]{3}(?![0-9])", text) and ", " in text:
+    if ", " in text and _THOUSANDS.search(text):
         _fail("has commas with and without a space: write 1000 rather than 1,000, and a space after every other comma")
 
 
