@@ -2,7 +2,6 @@
 
 import asyncio
 import time
-from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Literal
 
@@ -90,7 +89,8 @@ class Budget:
         self._began = clock()
         self._in_flight = 0
         self._turns = 0
-        self._waiting: deque[asyncio.Future[None]] = deque()
+        self._waiting: dict[asyncio.Future[None], None] = {}
+        """Those that wait for their turn, in this order."""
 
     # --- models ------------------------------------------------------------------------------------------------------
 
@@ -111,7 +111,7 @@ class Budget:
 
     def begin(self) -> bool:
         """Begin to ask a model, if that can be done at once."""
-        if self._waiting or self.is_spent or not self._has_room():
+        if self._waiting or self.is_spent or (self._in_flight and not self._has_room()):
             return False
         self._in_flight += 1
         return True
@@ -123,14 +123,14 @@ class Budget:
                 self._in_flight += 1
                 return True
             waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            self._waiting.append(waiter)
+            self._waiting[waiter] = None
             try:
                 await waiter
             except asyncio.CancelledError:
                 if waiter.done() and not waiter.cancelled():
                     self._wake()  # the turn was given in the moment of leaving
-                elif waiter in self._waiting:  # else somebody has passed it over already
-                    self._waiting.remove(waiter)
+                else:
+                    self._waiting.pop(waiter, None)
                 raise
         self._wake()  # the others are to see it too
         return False
@@ -142,7 +142,8 @@ class Budget:
             self._turns += 1
             self.usage.add(usage)
             self._count(model, usage)
-        self._wake()
+        if self._waiting:
+            self._wake()
 
     def _has_room(self) -> bool:
         """Tell whether another call fits beside those under way; one alone always does."""
@@ -158,7 +159,8 @@ class Budget:
 
     def _wake(self) -> None:
         while self._waiting:
-            waiter = self._waiting.popleft()
+            waiter = next(iter(self._waiting))
+            del self._waiting[waiter]
             if not waiter.done():
                 waiter.set_result(None)
                 return

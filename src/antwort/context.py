@@ -276,12 +276,11 @@ class Context(Struct, frozen=True):
 
     def reaching(self, http: HttpClient | None, services: "RunServices | None" = None) -> "Context":
         """Return a context with a client for the world outside, and services; one that has some already keeps them."""
-        missing: dict[str, Any] = {}
-        if http is not None and self.http is _NO_HTTP:
-            missing["http"] = http
-        if services is not None and self.services is None:
-            missing["services"] = services
-        return replace(self, **missing) if missing else self
+        http = self.http if http is None or self.http is not _NO_HTTP else http
+        services = self.services or services
+        if http is self.http and services is self.services:
+            return self
+        return replace(self, http=http, services=services)
 
     def with_(self, **changes: Any) -> "Context":
         """Return a copy with some fields changed."""

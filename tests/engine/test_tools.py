@@ -10,7 +10,7 @@ from antwort import Context, FunctionRegistry
 from antwort.context import Agent
 from antwort.engine.tool_choice import read_choice
 from antwort.engine.tools import Toolset, ToolsetBuilder
-from antwort.errors import BadRequestError
+from antwort.errors import BadRequestError, PermissionDeniedError
 from antwort.functions import FunctionSpec, Scope, ToolResult
 from antwort.provider import Hosted, Provider, function
 
@@ -189,6 +189,27 @@ def test_an_agents_functions_and_those_that_are_named_make_toolsets_of_their_own
         assert (len(named.targets), named.targets.get("mine"), "whisper" in named.targets) == (2, None, True)
 
 
+def test_the_tools_of_requests_that_only_name_functions_are_put_together_once() -> None:
+    registry = FunctionRegistry()
+    registry.register(Quiet(), offer="on_request")
+    toolsets = ToolsetBuilder([registry])
+    named = {"type": "function", "name": "whisper"}
+    first = toolset(toolsets, named)
+    assert toolsets.build([{**named}], CTX.with_(tenant="u")) is first
+    for other in ([named, {"type": "function", "name": "mine"}], [{**named, "strict": True}], [CLIENT], []):
+        assert toolset(toolsets, *other) is not first
+    assert toolset(toolsets, named, functions=[]) is not first
+    with pytest.raises(PermissionDeniedError, match="functions:call"):
+        toolsets.build([named], CTX.with_(scopes=frozenset({"responses:write"})))
+    for _ in range(2):
+        with pytest.raises(BadRequestError, match="two functions"):
+            toolset(toolsets, named, named)
+        with pytest.raises(BadRequestError, match="Invalid value"):
+            toolset(toolsets, {"type": "function", "name": ["whisper"]})
+    registry.disable("whisper")
+    assert toolset(toolsets, named).targets["whisper"].is_client
+
+
 def test_an_executor_without_a_version_is_asked_with_every_request() -> None:
     registry, other = FunctionRegistry(), Changing()
     registry.register(FunctionSpec("here", "Do it here.", {}, no_handler))
@@ -229,7 +250,7 @@ def test_what_is_kept_is_bounded() -> None:
         toolsets.build((), CTX.with_(agent=Agent(f"a{n}")))
     kept = toolsets._offers.values()
     assert len(kept) <= 64
-    assert all(len(offer.toolsets) <= 8 for offer in kept)
+    assert all(len(offer.toolsets) <= 8 and len(offer.named) <= 8 for offer in kept)
 
 
 # --- tool_choice -----------------------------------------------------------------------------------------------

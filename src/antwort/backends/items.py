@@ -9,6 +9,7 @@ from antwort.backends.base import EncodedTools, ToolDefinitions
 from antwort.errors import BadRequestError
 from antwort.types import JSON
 
+CALL_TYPES = frozenset({"function_call", "custom_tool_call"})
 OUTPUT_TYPES = frozenset({"function_call_output", "custom_tool_call_output"})
 
 

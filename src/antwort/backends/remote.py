@@ -305,7 +305,10 @@ async def _part(reply: Reply) -> None:
 
 def _is_stream(reply: Reply, *, asked: bool) -> bool:
     """Tell how an answer came; some servers do not stream although asked to, or always."""
-    kind = reply.headers.get("content-type", "").partition(";")[0].strip().lower()
+    kind = reply.headers.get("content-type", "")
+    if kind == "application/json":  # as nearly all that was not asked for as a stream
+        return False
+    kind = kind.partition(";")[0].strip().lower()
     if kind == "text/event-stream":
         return True
     return asked and kind not in {"application/json", "text/html"}

@@ -166,9 +166,10 @@ class Dispatch:
         leader = group[0]
         result = await self._run(leader)
         for call in group:
+            face = call.face
             self._end(call, result, leader.sources.noted())
             self._keep()
-            if result.suspension is not None or (call.face is not None and call.face.output_item is not None):
+            if result.suspension is not None or (face is not None and face.output_item is not None):
                 self._journal.change(call.position)  # there is an entry more
                 await self._journal.save()
             else:
@@ -212,14 +213,15 @@ class Dispatch:
     def _begin(self, call: ModelCall, choice: Choice) -> ServerCall:
         """Decide whether a call is executed, and take it into the journal; tell of it, unless it needs an approval."""
         target = self._plan.toolset.targets.get(call.name)
-        refusal = self._admit(call, target, choice)
+        asks = self._needs_approval(target)
+        refusal = self._admit(call, target, choice, asks=asks)
         record: JSON = {
             "call_id": call.call_id,
             "name": call.name,
             "arguments": call.arguments,
             "turn": self._totals.turns,  # calls of one turn are parallel
         }
-        asks = refusal is None and self._needs_approval(target)
+        asks = asks and refusal is None
         if asks and target is not None:
             request = approval_request(call.name, call.arguments, provider_of(target))
             record[WAITING] = msgspec.to_builtins(Suspension("approval", approval_body(request)))
@@ -294,7 +296,7 @@ class Dispatch:
         spec = None if target is None else target.spec
         return spec is not None and needs_approval(spec, self._plan.approval)
 
-    def _admit(self, call: ModelCall, target: Target | None, choice: Choice) -> str | None:
+    def _admit(self, call: ModelCall, target: Target | None, choice: Choice, *, asks: bool) -> str | None:
         """Count a call that is executed; return why one is not, for the model to read."""
         plan, totals = self._plan, self._totals
         if target is None:
@@ -305,7 +307,7 @@ class Dispatch:
         made = totals.made.get((call.name, call.arguments), 0)
         if target.spec is not None and target.spec.idempotent and made >= _REPEATS:
             return "You have made this very call before; its result does not change. Use it."
-        if (hindrance := self._hindrance(target)) is not None:
+        if (hindrance := self._hindrance(target, asks=asks)) is not None:
             return hindrance
         if not self._has_calls_left():
             return "The limit of function calls for this response is reached. Answer with what you have."
@@ -313,12 +315,12 @@ class Dispatch:
         totals.made[call.name, call.arguments] = made + 1
         return None
 
-    def _hindrance(self, target: Target) -> str | None:
+    def _hindrance(self, target: Target, *, asks: bool) -> str | None:
         """Return why nobody can be waited for here, if the call would have to wait."""
         plan = self._plan
         if target.suspends and not plan.stored:
             return f"{target.name} needs a response that is stored, and this one is not. Go on without it."
-        if self._needs_approval(target) and not (plan.stored and (plan.parent is None or plan.response.background)):
+        if asks and not (plan.stored and (plan.parent is None or plan.response.background)):
             return f"{target.name} needs the approval of the user, and nobody can be asked here. Go on without it."
         return None
 

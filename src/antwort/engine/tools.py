@@ -24,6 +24,8 @@ from antwort.wire.requests import read_type
 logger = logging.getLogger(__name__)
 
 _NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
+_NAMING = frozenset({"type", "name"})
+"""What a tool has that is but the name of a function."""
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
 
@@ -124,7 +126,7 @@ _Asked = tuple[tuple[FunctionSpec, ...], ...]
 class _Offer:
     """All functions that the executors have for an agent; the first executor with a name, or a tool type, wins."""
 
-    __slots__ = ("asked", "by_name", "by_type", "toolsets")
+    __slots__ = ("asked", "by_name", "by_type", "named", "toolsets")
 
     def __init__(self, offered: Iterable[tuple[ToolExecutor, Iterable[FunctionSpec]]], asked: _Asked) -> None:
         self.asked = asked
@@ -132,6 +134,8 @@ class _Offer:
         self.by_type: dict[str, _Available] = {}
         self.toolsets: dict[tuple[tuple[str, ...] | None, frozenset[str], bool], Toolset] = {}
         """What is offered without being named, by the functions that are wanted, those that are hidden, and waiting."""
+        self.named: dict[tuple[tuple[str, ...] | None, tuple[str, ...], bool], Toolset] = {}
+        """What requests have that say nothing of functions but their names: by those wanted, the names, and waiting."""
         for executor, specs in offered:
             for spec in specs:
                 if spec.name not in self.by_name:
@@ -189,6 +193,20 @@ class ToolsetBuilder:
         permitted = ctx.grants(FUNCTIONS_CALL)
         if not tools:
             return self._offered(offer, wanted, frozenset(), ctx.agent, waits=waits) if permitted else Toolset()
+        names = _only_names(tools) if permitted else None
+        if names is None:
+            return self._named(offer, tools, wanted, ctx, waits=waits)
+        toolset = offer.named.get((wanted, names, waits))
+        if toolset is None:
+            toolset = self._named(offer, tools, wanted, ctx, waits=waits)
+            _keep(offer.named, (wanted, names, waits), toolset, _TOOLSETS)
+        return toolset
+
+    def _named(
+        self, offer: _Offer, tools: Sequence[JSON], wanted: tuple[str, ...] | None, ctx: Context, *, waits: bool
+    ) -> Toolset:
+        """Return what a request names, and what it has besides."""
+        permitted = ctx.grants(FUNCTIONS_CALL)
         named = _NamedTools(offer, self._definition)
         for index, tool in enumerate(tools):
             if not permitted and offer.has(tool):
@@ -371,6 +389,12 @@ class _NamedTools:
         if name in self._targets:
             raise BadRequestError(f"There are two functions called '{name}'.", param=f"tools[{index}].name")
         return name
+
+
+def _only_names(tools: Sequence[JSON]) -> tuple[str, ...] | None:
+    """Return the names of the functions of a request that says nothing else of any; None if it does."""
+    names = [tool["name"] for tool in tools if tool.keys() == _NAMING and tool["type"] == "function"]
+    return tuple(names) if len(names) == len(tools) and all(isinstance(name, str) for name in names) else None
 
 
 def _follow_references(targets: Iterable[Target]) -> bool:

@@ -119,7 +119,9 @@ class _Formatter(logging.Formatter):
 
     def _beside(self, clean: Mapping[str, JSONValue], found: Mapping[str, object]) -> dict[str, JSONValue]:
         """Return clean fields behind others that were found, of which the secrets are masked."""
-        return {name: self.redactor.field(name, value) for name, value in found.items() if name not in clean} | clean
+        return {name: self.redactor.field(name, value) for name, value in found.items() if name not in clean} | dict(
+            clean
+        )
 
     def trace(self, record: logging.LogRecord) -> str:
         parts = []

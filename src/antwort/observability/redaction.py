@@ -122,7 +122,9 @@ class Redactor:
     def field(self, name: str, value: object) -> JSONValue:
         """Return a named value as JSON data, masked as a whole if the name is secret-looking."""
         if type(value) is str:  # nearly always
-            return MASK if is_secret_key(name) else self.text(value)
+            if is_secret_key(name):
+                return MASK
+            return redact(value) if self._known is None else self.text(value)
         return MASK if _hides(name, value) else self.value(value)
 
     def value(self, value: object) -> JSONValue:

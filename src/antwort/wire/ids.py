@@ -25,6 +25,7 @@ def random_digits() -> str:
         return _unused.pop()
     except IndexError:
         drawn, size = os.urandom(_BYTES * _DRAWN).hex(), 2 * _BYTES
-        first, *others = (drawn[start : start + size] for start in range(0, len(drawn), size))
-        _unused.extend(others)
+        new = [drawn[start : start + size] for start in range(0, len(drawn), size)]
+        first = new.pop()
+        _unused.extend(new)
         return first

@@ -11,7 +11,15 @@ from urllib.parse import unquote_to_bytes
 from msgspec import Struct
 
 from antwort.backends.base import ModelRequest
-from antwort.backends.items import OUTPUT_TYPES, as_function, json_arguments, shaped_tools, text_of, with_extra
+from antwort.backends.items import (
+    CALL_TYPES,
+    OUTPUT_TYPES,
+    as_function,
+    json_arguments,
+    shaped_tools,
+    text_of,
+    with_extra,
+)
 from antwort.backends.passages import Window, shaped_items
 from antwort.backends.transport import Transport
 from antwort.config import BackendConfig
@@ -180,16 +188,15 @@ class _Transcript:
                 self._outputs[item.get("call_id")].append(item)
 
     def add(self, item: JSON) -> None:
-        item = as_function(item)
-        match item.get("type") or "message":
-            case "message":
-                self._add_message(item)
-            case "function_call":
-                self._calls.append(_call(item))
-            case "function_call_output":
-                self._check_output(item)
-            case "reasoning":
-                self._thoughts.append(_thoughts(item))
+        kind = item.get("type") or "message"
+        if kind == "message":
+            self._add_message(item)
+        elif kind in CALL_TYPES:
+            self._calls.append(_call(as_function(item)))
+        elif kind in OUTPUT_TYPES:
+            self._check_output(item)
+        elif kind == "reasoning":
+            self._thoughts.append(_thoughts(item))
 
     def end_assistant(self) -> None:
         """Write the open message of the assistant, and the outputs of its calls."""

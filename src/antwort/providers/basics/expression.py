@@ -298,6 +298,8 @@ def _check_tokens(text: str) -> None:
 def _value(node: ast.expr, depth: int) -> Number:
     if depth == 0:
         _fail(f"is nested more than {DEEPEST_NESTING} levels deep; split it into several expressions")
+    if isinstance(node, ast.Constant):
+        return _leaf(node)
     match node:
         case ast.BinOp():
             return _chain(node, depth - 1)
