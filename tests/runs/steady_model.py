@@ -31,7 +31,7 @@ def turn_of(body: JSON) -> tuple[str, str, list[JSON]]:
     """Return thoughts, text and calls: first an order and two questions, then another order, then the answer.
 
     Of what is called poison only the function that ends the process is called. A tree asks, wants something approved,
-    and has leaves, which make one order each.
+    keeps a note, which it reads afterwards, and has leaves, which make one order each.
     """
     messages = body["messages"]
     name = next(m["content"] for m in reversed(messages) if m["role"] == "user")
@@ -41,6 +41,9 @@ def turn_of(body: JSON) -> tuple[str, str, list[JSON]]:
     elif not outputs and name.startswith("tree"):
         prompts = [f"leaf-{name}-{number}" for number in range(2)]
         calls = [("delegate", {"prompts": prompts}), ("ask_user", {"question": name}), ("refund", {"order": name})]
+        calls.append(("store_set", {"key": "note", "value": name}))
+    elif len(outputs) == 4 and name.startswith("tree"):
+        calls = [("store_get", {"key": "note"})]
     elif not outputs and name.startswith("leaf"):
         calls = [("charge", {"order": name})]
     elif name.startswith(("tree", "leaf")):

@@ -23,6 +23,7 @@ LATEST = 0.6
 """Seconds until a kill comes, at the latest; a tree takes about as long, if it is answered at once."""
 PATIENCE = 60.0
 OVER = frozenset({"completed", "failed", "incomplete", "cancelled"})
+TOOLS = [{"type": "function", "name": name} for name in ("store_set", "store_get")]
 ANSWERS: dict[str, JSON] = {"question": {"answer": "yes"}, "approval": {"approve": True}}
 
 
@@ -47,7 +48,8 @@ async def answer_all(client: httpx.AsyncClient) -> None:
 async def accepted(client: httpx.AsyncClient, name: str) -> str | None:
     """Ask for a run; return its id, if the server got to tell it."""
     with contextlib.suppress(httpx.TransportError):
-        found = await client.post("/v1/responses", json={"model": "steady", "input": name, "background": True})
+        body = {"model": "steady", "input": name, "background": True, "tools": TOOLS}
+        found = await client.post("/v1/responses", json=body)
         assert found.status_code == 200, found.text
         return str(found.json()["id"])
     return None
@@ -66,43 +68,47 @@ async def ended(client: httpx.AsyncClient, response_id: str) -> JSON:
 async def test_trees_with_questions_end_once_whatever_kills_the_server(seed: int, model: str, tmp_path: Path) -> None:
     chance = random.Random(seed)
     sections = {"engine": {"max_takeovers": 10_000}}
-    server = ServerProcess(tmp_path, model, providers={"user": {"enabled": True}}, sections=sections)
-    runs: list[str] = []
+    server = ServerProcess(
+        tmp_path, model, providers={"user": {"enabled": True}, "variables": {"enabled": True}}, sections=sections
+    )
+    runs: list[tuple[str, str]] = []
     try:
         for number in range(ROUNDS):
             await asyncio.to_thread(server.start)
             async with httpx.AsyncClient(base_url=server.url, timeout=PATIENCE) as client:
-                asking = asyncio.ensure_future(accepted(client, f"tree-{seed}-{number}"))
+                name = f"tree-{seed}-{number}"
+                asking = asyncio.ensure_future(accepted(client, name))
                 answering = asyncio.ensure_future(answer_all(client))
                 await asyncio.sleep(chance.uniform(0, LATEST))
                 server.kill()
                 if (response_id := await asking) is not None:
-                    runs.append(response_id)
+                    runs.append((name, response_id))
                 await answering
         await asyncio.to_thread(server.start)
         async with httpx.AsyncClient(base_url=server.url, timeout=PATIENCE) as client:
             answering = asyncio.ensure_future(answer_all(client))
-            responses = [await ended(client, response_id) for response_id in runs]
-            streams = [(await client.get(f"/v1/responses/{id_}", params={"stream": True})).content for id_ in runs]
+            responses = [await ended(client, response_id) for _, response_id in runs]
+            streams = [(await client.get(f"/v1/responses/{id_}", params={"stream": True})).content for _, id_ in runs]
             answering.cancel()
-        for response, stream in zip(responses, streams, strict=True):
+        for (name, _), response, stream in zip(runs, responses, streams, strict=True):
             assert lint_response(response) == lint_stream(stream).response
-            check(response)
+            check(response, name)
     finally:
         server.kill()
     assert runs
-    assert [await server.agents_below(response_id) for response_id in runs] == [2] * len(runs)
+    assert [await server.agents_below(response_id) for _, response_id in runs] == [2] * len(runs)
     executions = server.executions()
     assert [call for call, count in executions.items() if count > 1] == []
     assert server.errors == ""
 
 
-def check(response: JSON) -> None:
-    """Check what the model of the root was told, and what its budget has counted."""
+def check(response: JSON, name: str) -> None:
+    """Check what the model of the root was told, what it had kept, and what its budget has counted."""
     assert response["status"] == "completed", response
     text = response["output"][-1]["content"][0]["text"]
-    children, answer, refund = json.loads(text.removeprefix("It is done. ")).values()
+    children, answer, refund, kept, note = json.loads(text.removeprefix("It is done. ")).values()
     assert children == "completed, completed"
     assert answer == "yes"
     assert refund == INTERRUPTED or refund.startswith("refunded ")
-    assert response["usage"]["total_tokens"] >= 6 * 15
+    assert note == name or kept == INTERRUPTED
+    assert response["usage"]["total_tokens"] >= 7 * 15
