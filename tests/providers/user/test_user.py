@@ -316,10 +316,13 @@ def test_a_final_answer_waits_for_the_questions_of_its_turn(tmp_path: Path) -> N
 # --- scope -----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+OF_THE_USER = pytest.mark.parametrize(
     ("name", "arguments"),
     [("ask_user", {"question": "Q?"}), ("notify_user", {"message": "M"}), ("final_answer", {"result": "R"})],
 )
+
+
+@OF_THE_USER
 async def test_scopes_were_only_advisory_and_are_enforced_at_execution(name: str, arguments: JSON) -> None:
     registry = FunctionRegistry()
     registry.register(User())
@@ -327,6 +330,28 @@ async def test_scopes_were_only_advisory_and_are_enforced_at_execution(name: str
     assert registry.discovered_tools(child) == []
     result = await registry.execute(name, arguments, child)
     assert (result.is_error, result.status, result.suspension) == (True, "denied", None)
+
+
+@OF_THE_USER
+@BOTH_WAYS
+def test_a_sub_agent_that_calls_functions_of_the_user_anyway_is_refused(
+    tmp_path: Path, name: str, arguments: JSON, *, stream: bool
+) -> None:
+    steps: list[Any] = [
+        turn(calls=[call("spawn_agent", prompt="Work!")]),
+        turn(calls=[call(name, arguments)]),
+        "I could not.",
+        "Done.",
+    ]
+    tools = [{"type": "function", "name": function} for function in ("spawn_agent", name)]
+    with served_user(tmp_path, steps, section={"sub_agents": {"enabled": True}}) as stage:
+        response = create(stage, stream, input="Go!", tools=tools)
+        assert [text_of(item) for item in items(response)] == ["Done."]
+        assert name in [tool["name"] for tool in stage.requests[0].tools]
+        assert name not in [tool["name"] for tool in stage.requests[1].tools]
+        [told] = outputs(stage, 2)
+        assert told.startswith(f"There is no function '{name}' here.")
+        assert questions(stage) == []
 
 
 def test_exhausted_iterations_are_not_reported_as_completed(tmp_path: Path) -> None:

@@ -1,0 +1,249 @@
+"""Each function of the specification through the shipped server, with the SDK before it; JSON and streamed."""
+
+import contextlib
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from openai.types.responses import Response
+from tests.http.sdk import Served, create, served
+
+from antwort.providers.sub_agents import SubAgents
+from antwort.providers.variables import Variables
+from antwort.testing import Turn, call, matching, turn
+
+pytestmark = pytest.mark.parametrize("stream", [False, True], ids=["json", "streamed"])
+
+FUNCTIONS = ("store_set", "store_get", "store_ref", "store_list", "store_summarize")
+TOOLS: Any = [{"type": "function", "name": name} for name in (*FUNCTIONS, "count", "spawn_agent")]
+POEM = "Roses are red.\nViolets are blue.\nSugar is sweet.\n"
+
+
+async def count(text: str) -> int:
+    """Count the characters of a text."""
+    return len(text)
+
+
+@contextlib.contextmanager
+def stage(folder: Path, steps: Iterable[Turn | str]) -> Iterator[Served]:
+    """Serve an app that has the functions of variables, and one to start agents."""
+    with served(folder, steps, functions=[count], providers=[Variables(), SubAgents()]) as found:
+        yield found
+
+
+def ask(app: Served, *, stream: bool, **fields: Any) -> Response:
+    """Ask the root agent."""
+    return create(app, stream, input="Work!", tools=TOOLS, **fields)
+
+
+def does(name: str, **arguments: Any) -> Turn:
+    """Make a turn that calls a function."""
+    return turn(calls=[call(name, arguments)])
+
+
+def read(app: Served) -> list[str]:
+    """Return what the model has read of its calls, in their order."""
+    return [str(item["output"]) for item in app.requests[-1].items if item["type"] == "function_call_output"]
+
+
+def read_of(folder: Path, calls: Iterable[Turn], *, stream: bool, **fields: Any) -> list[str]:
+    """Let a model make calls one after the other, and return what it has read of them."""
+    with stage(folder, [*calls, "Done."]) as app:
+        response = ask(app, stream=stream, **fields)
+        assert (response.status, response.output_text) == ("completed", "Done.")
+        return read(app)
+
+
+def json_of(text: str) -> Any:
+    return msgspec.json.decode(text)
+
+
+# --- store_set -------------------------------------------------------------------------------------------------------
+
+
+def test_store_set_stores_a_variable_and_returns_its_reference(tmp_path: Path, *, stream: bool) -> None:
+    calls = [does("store_set", key="poem", value=POEM), does("store_set", key="poem", value={"lines": 3})]
+    first, second = map(json_of, read_of(tmp_path, calls, stream=stream))
+    assert (first["version"], first["size"]) == (1, len(POEM))
+    assert (second["version"], second["size"]) == (2, len('{"lines":3}'))
+    assert first["$ref"] != second["$ref"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        ({"key": "poem"}, "value"),
+        ({"key": "", "value": 1}, "key"),
+        ({"key": "x" * 257, "value": 1}, "key"),
+        ({"key": "poem", "value": 1, "scope": "world"}, "scope"),
+        ({"key": "poem", "value": 1, "expires_in": -5}, "expires_in"),
+        ({"key": "poem", "value": {"$ref": "var_" + "0" * 48}}, "There is no value var_"),
+    ],
+)
+def test_store_set_tells_what_is_wrong(
+    tmp_path: Path, arguments: dict[str, Any], problem: str, *, stream: bool
+) -> None:
+    told, listed = read_of(tmp_path, [does("store_set", **arguments), does("store_list")], stream=stream)
+    assert problem in told
+    assert listed == "There are no variables yet."
+
+
+@pytest.mark.parametrize(
+    ("scope", "seen"), [("agent", False), ("run", False), ("conversation", True), ("tenant", True)]
+)
+def test_store_set_says_who_sees_it(tmp_path: Path, scope: str, *, seen: bool, stream: bool) -> None:
+    steps: list[Turn | str] = [does("store_set", key="poem", value=POEM, scope=scope), "Kept."]
+    steps += [does("store_get", key="poem"), "Read."]
+    with stage(tmp_path, steps) as app:
+        first = ask(app, stream=stream)
+        ask(app, stream=stream, previous_response_id=first.id)
+        assert (read(app)[-1] == POEM) is seen
+
+
+# --- store_get -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("part", "expected"),
+    [
+        ({}, POEM),
+        ({"offset": 6, "limit": 8}, f"[bytes 6-14 of {len(POEM)}; go on with offset=14]\nare red."),
+        ({"lines": "2"}, "Violets are blue."),
+        ({"grep": "^S"}, "3: Sugar is sweet."),
+    ],
+)
+def test_store_get_returns_a_value_or_a_part_of_it(
+    tmp_path: Path, part: dict[str, Any], expected: str, *, stream: bool
+) -> None:
+    calls = [does("store_set", key="poem", value=POEM), does("store_get", key="poem", **part)]
+    assert read_of(tmp_path, calls, stream=stream)[-1].startswith(expected)
+
+
+def test_store_get_returns_a_part_of_json(tmp_path: Path, *, stream: bool) -> None:
+    value = {"poems": [{"title": "Roses"}, {"title": "Violets"}]}
+    calls = [does("store_set", key="poems", value=value), does("store_get", key="poems", json_path="$.poems[1].title")]
+    assert read_of(tmp_path, calls, stream=stream)[-1] == "Violets"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        ({"key": "peom"}, "There is no variable 'peom'; did you mean 'poem'?"),
+        ({"key": "poem", "lines": "1", "grep": "x"}, "Ask for one part at a time, not for lines and grep."),
+        ({}, "key"),
+    ],
+)
+def test_store_get_tells_what_is_wrong(tmp_path: Path, arguments: dict[str, Any], told: str, *, stream: bool) -> None:
+    calls = [does("store_set", key="poem", value=POEM), does("store_get", **arguments)]
+    assert told in read_of(tmp_path, calls, stream=stream)[-1]
+
+
+def test_a_variable_can_be_set_and_read_as_often_as_it_takes(tmp_path: Path, *, stream: bool) -> None:
+    names = ("store_get", "store_ref", "store_summarize")
+    calls = [
+        step
+        for number in range(6)
+        for step in (does("store_set", key="step", value=f"{number}"), *(does(name, key="step") for name in names))
+    ]
+    found = read_of(tmp_path, calls, stream=stream)
+    assert found[1::4] == [f"{number}" for number in range(6)]
+    assert [json_of(handle)["$ref"] for handle in found[2::4]] == [json_of(made)["$ref"] for made in found[0::4]]
+    assert [json_of(summary)["head"] for summary in found[3::4]] == [f"{number}" for number in range(6)]
+
+
+# --- store_ref -------------------------------------------------------------------------------------------------------
+
+
+def test_store_ref_is_a_handle_that_stands_for_the_value_as_it_was(tmp_path: Path, *, stream: bool) -> None:
+    steps: list[Turn | str] = [
+        does("store_set", key="poem", value=POEM),
+        does("store_ref", key="poem"),
+        does("store_set", key="poem", value="withdrawn"),
+        "Kept.",
+    ]
+    with stage(tmp_path, steps) as app:
+        first = ask(app, stream=stream)
+        handle = json_of(read(app)[1])
+    assert (handle["key"], handle["kind"], handle["size"]) == ("poem", "text", len(POEM))
+    reference = {"$ref": handle["$ref"]}
+    calls = [does("store_get", key=reference), does("count", text=reference)]
+    found = read_of(tmp_path, calls, stream=stream, previous_response_id=first.id)
+    assert found[-2:] == [POEM, f"{len(POEM)}"]
+
+
+def test_store_ref_tells_what_is_wrong(tmp_path: Path, *, stream: bool) -> None:
+    assert read_of(tmp_path, [does("store_ref", key="poem")], stream=stream) == [
+        "There is no variable 'poem': there are no variables yet."
+    ]
+
+
+# --- store_list ------------------------------------------------------------------------------------------------------
+
+
+def test_store_list_tells_what_there_is(tmp_path: Path, *, stream: bool) -> None:
+    calls = [
+        does("store_list"),
+        does("store_set", key="poem", value=POEM),
+        does("store_set", key="numbers", value=[1, 2], scope="run"),
+        does("store_list"),
+        does("store_list", scope="run"),
+        does("store_list", scope="world"),
+    ]
+    none, poem, numbers, every, of_run, wrong = read_of(tmp_path, calls, stream=stream)
+    assert none == "There are no variables yet."
+    references = [json_of(made)["$ref"] for made in (poem, numbers)]
+    lines = [f"poem: text, {len(POEM)}, agent, {references[0]}", f"numbers: json, 5, run, {references[1]}"]
+    assert (every, of_run) == ("\n".join(lines), lines[1])
+    assert "scope" in wrong
+
+
+# --- store_summarize -------------------------------------------------------------------------------------------------
+
+
+def test_store_summarize_tells_size_structure_head_and_tail(tmp_path: Path, *, stream: bool) -> None:
+    calls = [
+        does("store_set", key="poem", value=POEM * 100),
+        does("store_summarize", key="poem", length=100),
+        does("store_summarize", key="poem", length=5),
+        does("store_summarize", key="peom"),
+    ]
+    _, told, too_short, unknown = read_of(tmp_path, calls, stream=stream)
+    summary = json_of(told)
+    assert (summary["size"], summary["lines"]) == (len(POEM) * 100, 301)
+    assert (POEM * 2).startswith(summary["head"])
+    assert (POEM * 2).endswith(summary["tail"])
+    assert "length" in too_short
+    assert unknown == "There is no variable 'peom'; did you mean 'poem'?"
+
+
+def test_store_summarize_asks_a_model_when_it_is_told_to(tmp_path: Path, *, stream: bool) -> None:
+    calls = [
+        does("store_set", key="poem", value=POEM),
+        does("store_summarize", key="poem", with_model=True),
+        turn("It is about flowers.", expect=matching(text="Violets are blue")),
+    ]
+    assert json_of(read_of(tmp_path, calls, stream=stream)[-1])["summary"] == "It is about flowers."
+
+
+# --- scope -----------------------------------------------------------------------------------------------------------
+
+
+def test_every_agent_has_variables_of_its_own_and_those_of_the_run(tmp_path: Path, *, stream: bool) -> None:
+    steps: list[Turn | str] = [
+        does("store_set", key="mine", value="of the root"),
+        does("store_set", key="ours", value="of the run", scope="run"),
+        does("spawn_agent", prompt="Look!"),
+        does("store_set", key="mine", value="of the child"),
+        does("store_get", key="mine"),
+        does("store_get", key="ours"),
+        "Looked.",
+        does("store_get", key="mine"),
+        "Done.",
+    ]
+    with stage(tmp_path, steps) as app:
+        ask(app, stream=stream)
+        child = [str(item["output"]) for item in app.requests[6].items if item["type"] == "function_call_output"]
+        assert child[1:] == ["of the child", "of the run"]
+        assert read(app)[-1] == "of the root"
