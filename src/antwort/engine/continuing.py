@@ -23,6 +23,8 @@ class Continued(Struct, frozen=True):
     """The run that goes on."""
     approvals: Sequence[Question] = ()
     """Calls that were waiting for a yes or no, and have it now."""
+    answered: Sequence[Question] = ()
+    """Questions that the response brings the answers to."""
     entries: Sequence[JournalEntry] = ()
     """What the model reads in the place of answers that did not come in time."""
 
@@ -61,6 +63,8 @@ async def answer_waiting(
     answers |= {question_id: verdict for question_id, (_, verdict) in verdicts.items()}
     ended = [questions[q] for q in waiting if q in questions and q not in answers]
     ended = [question for question in ended if question.status in {"expired", "cancelled"}]
+    if answers and not response.store:
+        raise BadRequestError("A question can only be answered in a response that is stored.", param="store")
     answered = await store.questions.answer_all(ctx.tenant, answers, by=response.id) if answers else []
     if not answered and not ended:
         return Continued()
@@ -68,6 +72,7 @@ async def answer_waiting(
     return Continued(
         None if record is None else record.run_id or record.id,
         [question for question in answered if question.kind == "approval"],
+        [question for question in answered if question.kind == "question"],
         [JournalEntry("input", _output(question), visible=False) for question in ended],
     )
 

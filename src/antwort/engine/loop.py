@@ -35,7 +35,7 @@ from antwort.engine.window import CALLS, COMPACTION, Seals
 from antwort.errors import APIError
 from antwort.observability import Tracer
 from antwort.storage.base import ACTIVE, FencedError, JournalEntry, StoreUnavailableError
-from antwort.storage.sql.questions import QuestionStore
+from antwort.storage.sql.questions import QuestionStore, already_answered
 from antwort.types import JSON
 from antwort.wire.responses import ResponseObject, Usage
 
@@ -77,6 +77,7 @@ class Loop:
         self.plan = plan
         self._budget = plan.ctx.budget or Budget(RunLimits())
         self._answers = answers or {}
+        self._unconfirmed = plan.answered
         self.parked = False
         """Whether the response waits for somebody: it is not over, and nobody works on it."""
         self.response: ResponseObject = plan.response
@@ -162,6 +163,7 @@ class Loop:
         if self.response.background:
             self.journal.tell(self.response)
             await self.journal.save()
+            await self._confirm()
             await self.emitter.flush()
         deadline = Deadline(self.plan.ctx.remaining(), self._stragglers)
         try:
@@ -173,7 +175,9 @@ class Loop:
             reason = "deadline"
         if reason == _PARKED:
             self.parked = True
-        elif reason is None:
+            return
+        await self._confirm()
+        if reason is None:
             await self._ending().complete(self._usage())
         else:
             await self._ending().cut_short(reason, self._usage())
@@ -194,15 +198,32 @@ class Loop:
 
         Two responses may bring it at the same time. The later one has it, unless the first is stored by then.
         """
+        await self._confirm()
         await self.journal.save()
-        brought = {
-            question.id for question in await self._questions.answered_by(self.plan.ctx.tenant, self.response.id)
-        }
+        brought = await self._brought()
         dispatch = self._dispatch()
         await dispatch.execute_approved(
             msgspec.structs.replace(call, confirmed=call.question.id in brought) for call in self.plan.approvals
         )
         return await self._outcome(dispatch)
+
+    async def _confirm(self) -> None:
+        """Raise a ConflictError if another response has answered the same questions; once this is stored, none can.
+
+        Nothing that others see is done before: of two that were sent at the same time, the later one has it.
+        """
+        if not self._unconfirmed:
+            return
+        await self.journal.save()
+        brought = await self._brought()
+        for question in self._unconfirmed:
+            if question.id not in brought:
+                raise already_answered(await self._questions.get(question.tenant, question.id) or question)
+        self._unconfirmed = ()
+
+    async def _brought(self) -> set[str]:
+        """Return the questions that this response has answered, by what is stored."""
+        return {question.id for question in await self._questions.answered_by(self.plan.ctx.tenant, self.response.id)}
 
     async def _turns(self) -> str | None:
         """Perform turns until there is nothing left to do; return why it ended early, if it did."""
@@ -248,6 +269,7 @@ class Loop:
             return "max_output_tokens" if emitter.finish_reason == "length" else "content_filter"
         server = [call for call in calls if not call.is_client]
         if server:
+            await self._confirm()
             dispatch = self._dispatch()
             await dispatch.execute(server, self._choice)
             outcome = await self._outcome(dispatch)

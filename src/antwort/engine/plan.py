@@ -11,7 +11,7 @@ from antwort.engine.approvals import ApprovedCall
 from antwort.engine.tool_choice import Choice
 from antwort.engine.tools import Toolset
 from antwort.errors import FunctionError, did_you_mean
-from antwort.storage.base import JournalEntry
+from antwort.storage.base import JournalEntry, Question
 from antwort.types import JSON
 from antwort.wire.requests import CreateResponse
 from antwort.wire.responses import ResponseObject
@@ -56,6 +56,8 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
     """Which calls the agent makes only after a yes, as far as its profile says so."""
     approvals: Sequence[ApprovedCall] = ()
     """Calls of the response before that have their yes or no now: they come first."""
+    answered: Sequence[Question] = ()
+    """Questions of the response before that this one brings the answers to, unless another one brings others."""
     parent: Lineage | None = None
     """What it works for, if it is a sub-agent."""
 

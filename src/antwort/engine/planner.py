@@ -138,7 +138,8 @@ class Planner:
         run_id = continued.run_id
         if run_id is not None:
             ctx = decision.ctx.with_(run_id=run_id, agent_id=run_id)
-            decision = replace(decision, ctx=ctx, approvals=self._approved(decision, continued.approvals))
+            approvals = self._approved(decision, continued.approvals)
+            decision = replace(decision, ctx=ctx, approvals=approvals, answered=continued.answered)
             await self._count_spent(decision, run_id)
         return decision, [*continued.entries, *entries]
 

@@ -3,7 +3,9 @@
 import asyncio
 import gc
 import os
+import time
 import tracemalloc
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +19,7 @@ from tests.runs.embedded import TENANT, Embedded, embedded
 from antwort.context import Agent, Context
 from antwort.functions import FunctionRegistry
 from antwort.providers.user import User
-from antwort.testing import call, turn
+from antwort.testing import Gate, call, turn
 from antwort.types import JSON
 
 BOTH_WAYS = pytest.mark.parametrize("stream", [False, True], ids=["json", "stream"])
@@ -113,6 +115,36 @@ def test_a_question_that_waits_longer_than_anybody_lives_waits_for_ever(
         stage.client().responses.create(model="scripted", input="Buy it!", tools=[ASK], background=background)
         [question] = asked(stage)
         assert (question["status"], question["expires_at"]) == ("open", None)
+
+
+@BOTH_WAYS
+@pytest.mark.parametrize("calls", [False, True])
+def test_of_two_answers_at_once_one_counts(tmp_path: Path, *, stream: bool, calls: bool) -> None:
+    gate = Gate()
+    slow = turn(calls=[call("calculate", expression="1")], wait_for=gate) if calls else turn("Blue.", wait_for=gate)
+    with served_user(tmp_path, [turn(calls=[QUESTION]), slow, "Red."], section={"basics": {}}) as stage:
+        first = create(stage, False, input="Buy it!", tools=[ASK])
+        with ThreadPoolExecutor() as threads:
+            early = threads.submit(create, stage, stream, input=[said("call_1", "blue")], previous_response_id=first.id)
+            while len(stage.requests) < 2:
+                early.exception(timeout=0.01) if early.done() else time.sleep(0.01)
+            late = create(stage, False, input=[said("call_1", "red")], previous_response_id=first.id)
+            gate.open()
+            with pytest.raises(openai.APIError if stream else openai.ConflictError, match="is answered already by"):
+                early.result()
+        assert late.output_text == "Red."
+        [question] = questions(stage)
+        assert (question["status"], question["answer"]) == ("answered", "red")
+        assert len(stage.requests) == 3
+
+
+def test_an_answer_comes_with_a_response_that_is_stored(tmp_path: Path) -> None:
+    with served_user(tmp_path, [turn(calls=[QUESTION])]) as stage:
+        first = create(stage, False, input="Buy it!", tools=[ASK])
+        with pytest.raises(openai.BadRequestError, match="stored"):
+            create(stage, False, input=[said("call_1", "blue")], previous_response_id=first.id, store=False)
+        [question] = questions(stage)
+        assert question["status"] == "open"
 
 
 def test_a_forged_answer_to_a_call_the_server_never_issued_is_refused(tmp_path: Path) -> None:
