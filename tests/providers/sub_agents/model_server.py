@@ -57,7 +57,8 @@ class ModelServer:
         self._note(1)
         try:
             await asyncio.sleep(PAUSE)
-            await self._free.wait()
+            if asked.prompt != "root":
+                await self._free.wait()
         except asyncio.CancelledError:
             self.cut_off += 1
             raise
@@ -73,7 +74,7 @@ class ModelServer:
             self._changed.notify_all()
 
     def hold(self) -> None:
-        """Give no answer from now on."""
+        """Give no sub-agent an answer from now on."""
         asyncio.run_coroutine_threadsafe(self._hold(), self._loop).result(60)
 
     async def _hold(self) -> None:

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.providers.sub_agents.stage import ask, does, offered, output, outputs, prompt_of, stage, tree
+from tests.providers.sub_agents.stage import TOOLS, ask, does, offered, output, outputs, prompt_of, stage, tree
 
 from antwort.testing import Turn, call, fail, matching, turn
 
@@ -259,3 +259,21 @@ def test_budget_remaining_counts_over_the_whole_tree(tmp_path: Path, *, stream: 
         assert (below["agents"], below["tokens"], below["calls"], below["depth"]) == (8, 885, 18, 4)
         assert output(app)["depth"] == 5
         assert output(app)["tokens"] == 855
+
+
+def test_what_agents_cost_is_added_up_and_bounds_the_run(tmp_path: Path, *, stream: bool) -> None:
+    steps: list[Turn | str] = [
+        turn(calls=[call("spawn_many", configs=[{"prompt": "one"}, {"prompt": "two"}])], usage=(1_000_000, 0)),
+        by("one", "eins", usage=(0, 1_000_000)),
+        by("two", "zwei", usage=(0, 1_000_000)),
+        turn(calls=[call("budget_remaining")], usage=(1_000_000, 0)),
+        turn(calls=[call("spawn_agent", prompt="three")], usage=(2_000_000, 0)),
+    ]
+    engine = {"run": {"max_cost": 10, "max_tokens": 10**9}, "prices": {"scripted": {"input": 1.0, "output": 3.0}}}
+    with stage(tmp_path, steps, engine=engine) as app:
+        body = {"model": "scripted", "input": "Do it!", "tools": TOOLS}  # the reason is none that the SDK knows
+        response = app.stream(**body).response if stream else app.request("POST", "/responses", json=body).json()
+        assert output(app, 4)["cost"] == 10 - (1 + 3 + 3 + 1)
+        assert (response["status"], response["incomplete_details"]) == ("incomplete", {"reason": "budget"})
+        statuses = [agent["status"] for agent in tree(app, response["id"])["data"]]
+        assert statuses == ["incomplete", "completed", "completed"]

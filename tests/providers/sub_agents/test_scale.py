@@ -16,7 +16,7 @@ from tests.providers.sub_agents.stage import TOOLS, does
 from antwort import Antwort, Context
 from antwort.backends.base import ModelRequest
 from antwort.config import Config
-from antwort.context import ANONYMOUS_TENANT
+from antwort.context import ANONYMOUS_TENANT, Progress
 from antwort.providers.sub_agents import SubAgents
 from antwort.providers.variables import Variables
 from antwort.testing import Gate, Turn, call, turn
@@ -40,11 +40,12 @@ class Running:
         """Make a response."""
         return await self.app.run(text, model="scripted", **{"tools": TOOLS, **options})
 
-    async def begin(self) -> str:
+    async def begin(self, emit: Callable[[Progress], None] | None = None) -> str:
         """Begin a background response."""
         body = {"input": "root", "model": "scripted", "tools": TOOLS, "background": True}
         create = decode_create(msgspec.json.encode(body))
-        plan = await self.app.engine.plan(create, Context(ANONYMOUS_TENANT, scopes=frozenset({"*"})))
+        ctx = Context(ANONYMOUS_TENANT, scopes=frozenset({"*"}))
+        plan = await self.app.engine.plan(create, ctx if emit is None else ctx.with_(emit=emit))
         accepted: JSON = msgspec.json.decode(await self.app.runs.accept(plan))
         return str(accepted["id"])
 
@@ -89,6 +90,16 @@ async def test_many_children_add_little_to_the_window_and_are_as_many_in_flight_
         assert all(one["result"].startswith(f"The result of task {one['index']},") for one in results)
 
 
+async def test_how_far_many_agents_are_is_told_a_few_times(tmp_path: Path) -> None:
+    told: list[Progress] = []
+    async with running(tmp_path, spawning(CHILDREN), max_agents=CHILDREN + 1) as app:
+        response_id = await app.begin(told.append)
+        async for _ in app.app.runs.events(ANONYMOUS_TENANT, response_id):
+            pass
+    assert [progress.fraction for progress in told] == [number / 20 for number in range(1, 21)]
+    assert told[-1].message == f"{CHILDREN} of {CHILDREN} agents are done"
+
+
 async def test_a_reference_given_to_many_children_is_stored_once(tmp_path: Path) -> None:
     def decide(request: ModelRequest) -> Turn | str:
         told = texts(request)
@@ -97,10 +108,12 @@ async def test_a_reference_given_to_many_children_is_stored_once(tmp_path: Path)
         if not told:
             return does("store_set", key="book", value="x" * 1024**2, scope="run")
         if len(told) == 1:
-            return turn(calls=[call("spawn_many", {"configs": [{"prompt": "read", "context": {"$ref": "book"}}] * 50})])
+            return turn(
+                calls=[call("spawn_many", {"configs": [{"prompt": "read", "context": {"$ref": "book"}}] * CHILDREN})]
+            )
         return "Done."
 
-    async with running(tmp_path, decide) as app:
+    async with running(tmp_path, decide, max_agents=CHILDREN + 1) as app:
         await app.ask()
         found = await app.app.values.list(ANONYMOUS_TENANT)
         assert sum(variable.size for variable in found if variable.key == "book") == 1024**2
@@ -137,7 +150,8 @@ async def test_windows_stay_small_while_an_agent_works_over_a_large_value(tmp_pa
         assert "Here is the needle." in str(app.brain.read)
 
 
-async def test_trees_finish_with_one_call_at_a_time(tmp_path: Path) -> None:
+@pytest.mark.parametrize("in_flight", [1, 3])
+async def test_trees_finish_with_few_calls_at_a_time(tmp_path: Path, in_flight: int) -> None:
     def decide(request: ModelRequest) -> Turn | str:
         if texts(request):
             return "Done."
@@ -146,10 +160,10 @@ async def test_trees_finish_with_one_call_at_a_time(tmp_path: Path) -> None:
             return "leaf"
         return does("spawn_many", configs=[{"prompt": prompt(request) + "+"}] * 3)
 
-    async with running(tmp_path, decide, max_in_flight=1) as app:
+    async with running(tmp_path, decide, max_in_flight=in_flight) as app:
         response = await app.ask()
         assert response.output_text == "Done."
-        assert app.brain.most_in_flight == 1
+        assert app.brain.most_in_flight == in_flight
         assert app.brain.asked == 1 + 3 + 9 + 27 + (1 + 3 + 9)
         tree = await app.app.runs.agents.tree(ANONYMOUS_TENANT, response.id)
         assert tree is not None

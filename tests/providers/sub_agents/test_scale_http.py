@@ -21,6 +21,7 @@ CHILDREN = 1000 if FULL else 100
 BREADTH = 10 if FULL else 4
 """Agents that each of a tree starts, three levels deep: 1,110 of them, or 84."""
 IN_FLIGHT = 16
+AT_ONCE = 300 if FULL else 60
 PATIENCE = 600.0
 TOOLS: Any = [{"type": "function", "name": name} for name in ("spawn_many", "store_get")]
 
@@ -91,6 +92,20 @@ def test_of_many_agents_none_fails_and_as_many_are_in_flight_as_may_be(tmp_path:
         [told] = model.read
         assert len(told) < 2000
         assert json.loads(told)["statuses"] == {"completed": CHILDREN}
+
+
+def test_as_many_agents_work_at_the_same_time_as_the_settings_say(tmp_path: Path) -> None:
+    with serving(tmp_path, spawning, max_in_flight=AT_ONCE) as (server, model), client_of(server) as client:
+        model.hold()
+        body = {"model": "steady", "input": "root", "tools": TOOLS, "background": True}
+        response_id = client.post("/responses", json=body).json()["id"]
+        model.wait_until(lambda: model.in_flight == AT_ONCE)
+        model.release()
+        model.wait_until(lambda: model.asked == CHILDREN + 2)
+        with client.stream("GET", f"/responses/{response_id}", params={"stream": True}) as events:
+            events.read()
+        assert statuses(server, response_id) == {"completed": CHILDREN + 1}
+        assert model.most_in_flight == AT_ONCE
 
 
 def test_a_tree_of_many_finishes_with_one_call_at_a_time(tmp_path: Path) -> None:
