@@ -31,6 +31,7 @@ from antwort.run_services import RunServices, Values
 from antwort.runs.limits import TenantLimits
 from antwort.runs.local import LocalRuns
 from antwort.runs.questions import RunQuestions
+from antwort.sandbox import Sandbox
 from antwort.sealing import Sealer, key_of
 from antwort.server import Parts, build_asgi, build_websockets
 from antwort.server.body_limit import BodyBudget
@@ -78,6 +79,7 @@ class Antwort:
         self.router, self.state.model, self.model_description = choose_models(self.config, backend)
         count_connections(self.metrics, self.router)
         self.outbound = Outbound(self.config.outbound)
+        self.sandbox = Sandbox()
         self._executors = tuple(executors)
         self._http: ASGIApp | None = None
         self._websockets: WebSockets | None = None
@@ -274,7 +276,7 @@ class Antwort:
         records = storage.records(provider)
         if limits is not None and limits.counts_bytes:
             records = LimitedRecords(records, limits.check_room)
-        return Services(self.outbound, records, storage.folder / provider, values, questions)
+        return Services(self.outbound, records, storage.folder / provider, values, questions, self.sandbox)
 
     def _new_values(self, store: Store, limits: TenantLimits) -> StoredValues:
         settings = self.config.limits.per_tenant

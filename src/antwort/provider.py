@@ -59,6 +59,7 @@ from antwort.http_client import (
 )
 from antwort.run_services import Place, ValueKind, Values, Variable, VariableScope
 from antwort.run_services import Variables as VariableView
+from antwort.sandbox import BareHost, Finished, Sandbox, SandboxLimits, SandboxProcess
 from antwort.storage import Kept, Page, Question, Questions, Records
 from antwort.types import JSON
 from antwort.web.routes import Example, Route
@@ -73,6 +74,7 @@ __all__ = [
     "AgentTask",
     "Annotated",
     "BadRequestError",
+    "BareHost",
     "BaseModel",
     "BlockedError",
     "ConfigError",
@@ -83,6 +85,7 @@ __all__ = [
     "Effect",
     "Example",
     "Field",
+    "Finished",
     "FunctionError",
     "FunctionProvider",
     "FunctionSpec",
@@ -112,6 +115,9 @@ __all__ = [
     "Request",
     "Response",
     "Route",
+    "Sandbox",
+    "SandboxLimits",
+    "SandboxProcess",
     "Scope",
     "SecretStr",
     "ServiceUnavailableError",

@@ -27,6 +27,7 @@ LAYERS = (
     ("web",),
     ("storage",),
     ("outbound",),
+    ("sandbox",),
     ("observability",),
     ("config",),
     ("run_services",),

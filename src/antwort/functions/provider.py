@@ -21,7 +21,7 @@ from typing import (
     runtime_checkable,
 )
 
-from msgspec import Struct
+from msgspec import Struct, field
 from prometheus_client.registry import Collector
 from typing_extensions import TypeVar, Unpack, override
 
@@ -33,6 +33,7 @@ from antwort.functions.metrics import MetricDescriptor
 from antwort.functions.spec import FunctionOptions, FunctionSpec, check_options
 from antwort.http_client import HttpClient
 from antwort.run_services import Values
+from antwort.sandbox import Sandbox
 from antwort.storage.base import Questions, Records
 from antwort.web.routes import Example, Route
 
@@ -50,6 +51,8 @@ class Services(Struct, frozen=True):
     """The variables of all tenants, for routes; functions have theirs as `ctx.variables`. None if no app runs."""
     questions: Questions | None = None
     """The questions of all runs, for routes; functions ask with `ctx.suspend`. None if no app runs."""
+    sandbox: Sandbox = field(default_factory=Sandbox)
+    """Where code runs that nobody trusts. Whoever needs it calls `prepare` in `lifespan`."""
 
     @property
     def folder(self) -> Path:

@@ -1,0 +1,194 @@
+"""The command line that puts a process into the sandbox."""
+
+import os
+import shutil
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+
+from msgspec import Struct
+
+from antwort.sandbox.limits import SandboxLimits
+from antwort.sandbox.seccomp import filter_program
+
+WORKSPACE = "/workspace"
+"""Where the folder is, in the sandbox."""
+USER = 1000
+"""Who the process is, in the sandbox."""
+ENVIRONMENT = {
+    "PATH": "/usr/local/bin:/usr/bin:/bin",
+    "HOME": WORKSPACE,
+    "LANG": "C.UTF-8",
+    "TMPDIR": "/tmp",  # noqa: S108 - the sandbox's own
+    "USER": "sandbox",
+}
+_LINKS = ("/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
+_ETC = (
+    "alternatives",
+    "fonts",
+    "ld.so.cache",
+    "ld.so.conf",
+    "ld.so.conf.d",
+    "localtime",
+    "mime.types",
+    "ssl/certs",
+    "timezone",
+)
+"""What programs need of the system's settings; nothing that somebody on this machine would keep to himself."""
+_OWN_ETC = {
+    "passwd": f"sandbox:x:{USER}:{USER}::{WORKSPACE}:/bin/sh\nnobody:x:65534:65534::/nonexistent:/bin/false\n",
+    "group": f"sandbox:x:{USER}:\nnogroup:x:65534:\n",
+    "hosts": "127.0.0.1 localhost\n::1 localhost\n",
+    "nsswitch.conf": "passwd: files\ngroup: files\nhosts: files dns\n",
+}
+_STAGES = ("/mnt", "/media", "/srv", "/run")
+"""Folders that every system has and everybody can enter: where root shows a folder to whom it is for."""
+TOOLS = {"bwrap": "bubblewrap", "prlimit": "util-linux", "setpriv": "util-linux", "unshare": "util-linux"}
+"""The programs that the sandbox needs, and the packages that have them."""
+
+# As root, in a namespace of mounts that ends with the process: join the groups, show the folder, be somebody else.
+_DESCEND = """
+stage=$1 folder=$2 user=$3; shift 3
+while [ "$1" != -- ]; do echo $$ > "$1" || exit; shift; done; shift
+[ -z "$folder" ] || mount --no-canonicalize --bind "$folder" "$stage" || exit
+exec setpriv --reuid="$user" --regid="$user" --clear-groups --inh-caps=-all --bounding-set=-all --no-new-privs "$@"
+"""
+_ENTER = """
+while [ "$1" != -- ]; do echo $$ > "$1" || exit; shift; done; shift
+exec "$@"
+"""
+
+
+class Openings:
+    """Files that the process inherits while it starts; whoever starts it closes them afterwards."""
+
+    def __init__(self) -> None:
+        self.files: list[int] = []
+
+    def holding(self, data: bytes) -> str:
+        """Return the number of an open file with some content."""
+        file = os.memfd_create("antwort-sandbox")
+        self.files.append(file)
+        os.write(file, data)
+        os.lseek(file, 0, os.SEEK_SET)
+        return str(file)
+
+    def close(self) -> None:
+        """Close the files."""
+        while self.files:
+            os.close(self.files.pop())
+
+
+class Surroundings(Struct, frozen=True):
+    """What a process sees besides the system."""
+
+    folder: Path | None = None
+    """What it can write; None for nothing but `/tmp`."""
+    readonly: Sequence[Path] = ()
+    """Further folders, at the same place as outside; everybody has to be able to read them."""
+    environment: Mapping[str, str] = {}
+    network: bool = False
+    """Whether it has the network of the host: all of it, with what only this machine can reach."""
+
+
+def missing_tools() -> list[str]:
+    """Return the packages that have to be installed."""
+    return sorted({package for tool, package in TOOLS.items() if shutil.which(tool) is None})
+
+
+def command_line(
+    command: Sequence[str],
+    seen: Surroundings,
+    limits: SandboxLimits,
+    *,
+    status: int,
+    openings: Openings,
+    user: int | None = None,
+    doors: Iterable[Path] = (),
+    memory_is_counted: bool = False,
+) -> list[str]:
+    """Return how a command is started in the sandbox.
+
+    Whoever is root gives the `user` to be instead. `doors` are those of control groups; to the open file `status` goes
+    who the first process is, and how the command ended.
+    """
+    folder, stage = seen.folder, None
+    if user is not None:
+        stage = next(place for place in _STAGES if Path(place).is_dir())
+    inside = [
+        "bwrap",
+        *_namespaces(network=seen.network),
+        *_system(openings, network=seen.network),
+        *(part for path in seen.readonly for part in ("--ro-bind", str(path), str(path))),
+        *_own_places(None if folder is None else stage or str(folder), limits),
+        *_environment({**ENVIRONMENT, **seen.environment}),
+        *_filter(openings, network=seen.network),
+        *("--json-status-fd", str(status), "--", *rlimits(limits, memory_is_counted=memory_is_counted), *command),
+    ]
+    joined = [*map(str, doors), "--", *inside]
+    if user is None:
+        return ["/bin/sh", "-c", _ENTER, "sh", *joined] if len(joined) > len(inside) + 1 else inside
+    shown = [stage or "", "" if folder is None else str(folder), str(user)]
+    return ["unshare", "--mount", "--propagation", "private", "--", "/bin/sh", "-c", _DESCEND, "sh", *shown, *joined]
+
+
+def _namespaces(*, network: bool) -> Iterator[str]:
+    yield from ("--unshare-user", "--unshare-all", *(["--share-net"] if network else []))
+    yield from ("--disable-userns", "--uid", str(USER), "--gid", str(USER), "--hostname", "sandbox")
+    yield from ("--new-session", "--die-with-parent", "--cap-drop", "ALL")
+
+
+def _system(openings: Openings, *, network: bool) -> Iterator[str]:
+    """Show the system, so that it can be read but not changed, and as little of its settings as programs need."""
+    yield from ("--ro-bind", "/usr", "/usr")
+    for link in map(Path, _LINKS):
+        if link.is_symlink():
+            yield from ("--symlink", str(link.readlink()), str(link))
+        elif link.is_dir():
+            yield from ("--ro-bind", str(link), str(link))
+    for name in (*_ETC, *(["resolv.conf"] if network else [])):
+        yield from ("--ro-bind-try", f"/etc/{name}", f"/etc/{name}")
+    for name, content in _OWN_ETC.items():
+        yield from ("--ro-bind-data", openings.holding(content.encode()), f"/etc/{name}")
+
+
+def _own_places(source: str | None, limits: SandboxLimits) -> Iterator[str]:
+    """Show what it can write, all of it limited in size; what lies around that can only be read."""
+    yield from ("--proc", "/proc", "--dev", "/dev")
+    for place in ("/dev/shm", "/tmp"):  # noqa: S108 - the sandbox's own
+        yield from ("--perms", "1777", "--size", str(limits.scratch_bytes), "--tmpfs", place)
+    if source is None:
+        yield from ("--dir", WORKSPACE)
+    else:
+        yield from ("--bind", source, WORKSPACE)
+    yield from ("--remount-ro", "/dev", "--remount-ro", "/", "--chdir", WORKSPACE)
+
+
+def _environment(variables: Mapping[str, str]) -> Iterator[str]:
+    yield "--clearenv"
+    for name, value in variables.items():
+        yield from ("--setenv", name, value)
+
+
+def _filter(openings: Openings, *, network: bool) -> Iterator[str]:
+    program = filter_program(network=network)
+    if program is not None:
+        yield from ("--seccomp", openings.holding(program))
+
+
+def rlimits(limits: SandboxLimits, *, memory_is_counted: bool) -> Iterator[str]:
+    """Limit each process. Inside, where the user's processes are counted on their own, and for root as for others."""
+    yield "prlimit"
+    chosen = {
+        "as": None if memory_is_counted else max(4 * limits.memory, 2 << 30),  # programs reserve more than they use
+        "core": 0,
+        "cpu": limits.cpu_seconds,
+        "fsize": limits.file_bytes,
+        "memlock": 0,
+        "msgqueue": 0,
+        "nofile": limits.open_files,
+        "nproc": limits.processes,
+    }
+    for name, value in chosen.items():
+        if value is not None:
+            yield f"--{name}={value}:{value}"
+    yield "--"

@@ -1,0 +1,183 @@
+"""Limits that hold for a process and all that it starts together: the control groups of Linux, version 1 or 2."""
+
+import contextlib
+import os
+import secrets
+import signal
+import subprocess
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from antwort.sandbox.limits import SandboxLimits
+
+_CONTROLLERS = ("memory", "pids", "cpu")
+_PERIOD = 100_000
+"""Microseconds in which processor time is counted."""
+_PATIENCE = 2.0
+"""Seconds that the kernel has to forget processes that were killed."""
+
+
+JOIN = 'for door do echo $$ > "$door" || exit; done'
+"""How a shell joins the groups whose doors are its arguments."""
+
+
+class ControlGroup:
+    """One group: a folder for each hierarchy. Whoever joins it writes his number to each of `doors`."""
+
+    def __init__(self, folders: Mapping[str, Path]) -> None:
+        self._folders = folders
+
+    @property
+    def doors(self) -> list[Path]:
+        """The files by which a process joins."""
+        return [folder / "cgroup.procs" for folder in dict.fromkeys(self._folders.values())]
+
+    def ran_out_of_memory(self) -> bool:
+        """Tell whether the kernel had to end a process because there was no memory left."""
+        for name in ("memory.events", "memory.oom_control"):
+            with contextlib.suppress(OSError, KeyError, ValueError):
+                lines = (self._folders["memory"] / name).read_text().splitlines()
+                return any(line.startswith("oom_kill ") and int(line.split()[1]) for line in lines)
+        return False
+
+    def kill(self) -> None:
+        """End all processes of the group."""
+        for folder in self._folders.values():
+            with contextlib.suppress(OSError):
+                (folder / "cgroup.kill").write_text("1")
+            with contextlib.suppress(OSError):
+                for number in (folder / "cgroup.procs").read_text().split():
+                    with contextlib.suppress(ProcessLookupError):
+                        os.kill(int(number), signal.SIGKILL)
+
+    def remove(self) -> None:
+        """End what is left, and give the group back; it takes a moment, so not on the event loop."""
+        until = time.monotonic() + _PATIENCE
+        for folder in dict.fromkeys(self._folders.values()):
+            while folder.exists():
+                with contextlib.suppress(OSError):
+                    folder.rmdir()
+                    break
+                if time.monotonic() > until:
+                    return  # whoever starts next removes it
+                self.kill()
+                time.sleep(0.002)
+
+
+class ControlGroups:
+    """Where this process may make groups: a folder for each controller, which is one and the same in version 2."""
+
+    def __init__(self, parents: Mapping[str, Path]) -> None:
+        self._parents = parents
+
+    @property
+    def controllers(self) -> frozenset[str]:
+        """What can be limited: `memory`, `pids`, `cpu`, or some of them."""
+        return frozenset(self._parents)
+
+    @classmethod
+    def find(cls, mounts: Path = Path("/proc/self/mounts"), own: Path = Path("/proc/self/cgroup")) -> "ControlGroups":
+        """Find out by trying; what cannot be limited here is left out."""
+        try:
+            places = dict(_places(mounts.read_text(), own.read_text()))
+        except OSError:
+            return cls({})
+        found = cls({})
+        for controller, candidates in places.items():
+            for parent in candidates:
+                trial = cls({controller: parent})
+                trial._forget_dead()
+                if trial._works():
+                    found = cls({**found._parents, controller: parent})
+                    break
+        return found
+
+    def _works(self) -> bool:
+        """Tell whether a group can be made, and joined."""
+        try:
+            group = self.make(SandboxLimits())
+        except OSError:
+            return False
+        joining = subprocess.run(  # noqa: S603 - the names are the kernel's and our own
+            ["/bin/sh", "-c", JOIN, "sh", *map(str, group.doors)], stderr=subprocess.DEVNULL, check=False
+        )
+        group.remove()
+        return joining.returncode == 0
+
+    def make(self, limits: SandboxLimits) -> ControlGroup:
+        """Make a group with limits; OSError if that cannot be done."""
+        name = f"antwort-{os.getpid()}-{secrets.token_hex(6)}"
+        group = ControlGroup({controller: parent / name for controller, parent in self._parents.items()})
+        try:
+            for controller, parent in self._parents.items():
+                folder = parent / name
+                folder.mkdir(exist_ok=True)
+                _limit(controller, folder, limits)
+        except OSError:
+            group.remove()
+            raise
+        return group
+
+    def _forget_dead(self) -> None:
+        """Remove the groups of servers that are gone."""
+        for parent in self._parents.values():
+            for folder in parent.glob("antwort-*-*"):
+                if not Path("/proc", folder.name.split("-")[1]).exists():
+                    ControlGroup({"": folder}).remove()
+
+
+def _limit(controller: str, folder: Path, limits: SandboxLimits) -> None:
+    """Write the limits of one controller; those of version 2 have other names than those of version 1."""
+    if controller == "pids":
+        (folder / "pids.max").write_text(str(limits.processes + 4))  # the sandbox itself has some
+    elif controller == "cpu":
+        share = str(int(limits.cpus * _PERIOD))
+        if (folder / "cpu.max").exists():
+            (folder / "cpu.max").write_text(f"{share} {_PERIOD}")
+        else:
+            (folder / "cpu.cfs_period_us").write_text(str(_PERIOD))
+            (folder / "cpu.cfs_quota_us").write_text(share)
+    elif (folder / "memory.max").exists():
+        (folder / "memory.max").write_text(str(limits.memory))
+        for name, value in (("memory.swap.max", "0"), ("memory.oom.group", "1")):
+            with contextlib.suppress(OSError):  # a kernel without swap has no such file
+                (folder / name).write_text(value)
+    else:
+        (folder / "memory.limit_in_bytes").write_text(str(limits.memory))
+        with contextlib.suppress(OSError):
+            (folder / "memory.memsw.limit_in_bytes").write_text(str(limits.memory))
+
+
+def _places(mounts: str, own: str) -> Iterator[tuple[str, list[Path]]]:
+    """Yield the controllers, each with the folders in which groups may be made, the best first."""
+    paths = {names: path for _, names, path in (line.split(":", 2) for line in own.splitlines())}
+    for line in mounts.splitlines():
+        _, place, kind, options, *_ = line.split(" ")
+        root = Path(place)
+        if kind == "cgroup2":  # a process is in one group only, which has to have all the limits
+            mine = root / paths.get("", "/").lstrip("/")
+            handed = {
+                folder: _handed_down(folder) for folder in (mine, mine.parent, root) if folder.is_relative_to(root)
+            }
+            best = max(handed, key=lambda folder: len(handed[folder]))
+            for controller in handed[best]:
+                yield controller, [best]
+        elif kind == "cgroup":
+            for names, path in paths.items():
+                for controller in set(names.split(",")) & set(_CONTROLLERS) & set(options.split(",")):
+                    mine = root / path.lstrip("/")
+                    yield controller, [mine, root] if mine.is_dir() else [root]
+
+
+def _handed_down(folder: Path) -> set[str]:
+    """Return the controllers that groups in a folder of version 2 have; the kernel is asked to hand down all it can."""
+    if not os.access(folder, os.W_OK):
+        return set()
+    with contextlib.suppress(OSError):
+        file = folder / "cgroup.subtree_control"
+        for controller in set((folder / "cgroup.controllers").read_text().split()) & set(_CONTROLLERS):
+            with contextlib.suppress(OSError):  # a folder with processes of its own hands nothing down
+                file.write_text(f"+{controller}")
+        return set(file.read_text().split()) & set(_CONTROLLERS)
+    return set()

@@ -1,0 +1,225 @@
+"""A process in the sandbox, seen from outside: its pipes, what it uses, and its end."""
+
+import asyncio
+import contextlib
+import json
+import logging
+import os
+import signal
+import time
+from asyncio.subprocess import Process
+from typing import BinaryIO
+
+from typing_extensions import override
+
+from antwort.sandbox.control_groups import ControlGroup
+from antwort.sandbox.limits import Ending, SandboxLimits
+from antwort.sandbox.usage import Room, descendants, memory_usage
+
+logger = logging.getLogger(__name__)
+
+_SOON, _LATE = 0.05, 0.5
+"""Seconds between two looks at what a process uses: soon at first, then later and later."""
+_SHARE = 10
+"""How many times as long as a look takes the pause after it is at least."""
+_PIECE = 1 << 16
+_PATIENCE = 5.0
+"""Seconds that the kernel has to end what was killed."""
+
+
+class SandboxProcess:
+    """A process that runs in the sandbox, with pipes to it. It ends, with all that it has started, when it is closed.
+
+    `stdout` and `stderr` hold back a writer whom nobody reads.
+    """
+
+    def __init__(
+        self,
+        process: Process,
+        limits: SandboxLimits,
+        *,
+        room: Room | None = None,
+        group: ControlGroup | None = None,
+        memory_is_counted: bool = False,
+    ) -> None:
+        self._process = process
+        self._limits = limits
+        self._room = room
+        self._group = group
+        self._memory_is_counted = memory_is_counted
+        self._first: int | None = None
+        self._first_handle: int | None = None
+        self._active = asyncio.Event()
+        self._tasks: list[asyncio.Task[None]] = []
+        self._status: asyncio.BaseTransport | None = None
+        self._ending: Ending | None = None
+        self.exit_code: int | None = None
+        """What the command said when it ended by itself; None before, or if it was never started."""
+
+    @property
+    def stdin(self) -> asyncio.StreamWriter:
+        """What the process reads."""
+        assert self._process.stdin is not None  # noqa: S101 - it was started with a pipe
+        return self._process.stdin
+
+    @property
+    def stdout(self) -> asyncio.StreamReader:
+        """What the process writes."""
+        assert self._process.stdout is not None  # noqa: S101 - it was started with a pipe
+        return self._process.stdout
+
+    @property
+    def stderr(self) -> asyncio.StreamReader:
+        """What the process complains of."""
+        assert self._process.stderr is not None  # noqa: S101 - it was started with a pipe
+        return self._process.stderr
+
+    @property
+    def ending(self) -> Ending | None:
+        """Why the process ended; None while it runs."""
+        if self._ending is None and self._process.returncode is not None:
+            return "exit"
+        return self._ending
+
+    async def write(self, data: bytes) -> None:
+        """Hand something to the process; nothing happens if it is gone."""
+        self._active.set()
+        with contextlib.suppress(ConnectionError, RuntimeError):
+            self.stdin.write(data)
+            await self.stdin.drain()
+
+    def interrupt(self) -> None:
+        """Send what Ctrl-C sends to all processes in the sandbox: Python raises KeyboardInterrupt."""
+        if self._first is not None:
+            for one in list(descendants(self._first))[1:]:  # the first is the sandbox's own
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    os.kill(one, signal.SIGINT)
+
+    def kill(self, why: Ending = "killed") -> None:
+        """End the process and all that it has started; `wait` says when they are gone."""
+        if self._ending is None and self._process.returncode is None:
+            self._ending = why
+        if self._first_handle is not None:  # with it the kernel ends all others, and only then tells that it is gone
+            with contextlib.suppress(ProcessLookupError):
+                signal.pidfd_send_signal(self._first_handle, signal.SIGKILL)
+        elif self._process.returncode is None:
+            self._process.kill()
+
+    async def wait(self) -> Ending:
+        """Wait until the process has ended, and say why it did."""
+        await self._process.wait()
+        if self._tasks:
+            await asyncio.wait(self._tasks[:1])  # its exit code is about to be told
+        failed = self._ending is None and self.exit_code != 0
+        if failed and self._group is not None and await asyncio.to_thread(self._group.ran_out_of_memory):
+            self._ending = "memory"
+        return self.ending or "exit"
+
+    async def close(self) -> None:
+        """End the process, and return when it and all that it has started are gone."""
+        self.kill()
+        draining = [asyncio.create_task(_drain(pipe)) for pipe in (self.stdout, self.stderr)]
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_PATIENCE):
+                await self._process.wait()
+                await self._wait_for_first()
+        self._tasks += draining
+        for task in self._tasks:
+            task.cancel()
+        if self._tasks:
+            await asyncio.wait(self._tasks)
+        if self._first_handle is not None:
+            os.close(self._first_handle)
+            self._first_handle = self._first = None
+        if self._group is not None:
+            await asyncio.to_thread(self._group.remove)
+        if self._status is not None:
+            self._status.close()
+        self.stdin.close()
+
+    async def follow(self, status: BinaryIO) -> bool:
+        """Learn who the first process is, then watch it; False if there never is one, since the sandbox failed."""
+        reader = asyncio.StreamReader()
+        loop = asyncio.get_running_loop()
+        self._status, _ = await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), status)
+        line = await reader.readline()
+        if not line:
+            return False
+        self._first = int(json.loads(line)["child-pid"])
+        with contextlib.suppress(ProcessLookupError):
+            self._first_handle = os.pidfd_open(self._first)
+        self._tasks = [asyncio.create_task(self._follow(reader)), asyncio.create_task(self._watch())]
+        return True
+
+    async def _follow(self, status: asyncio.StreamReader) -> None:
+        while line := await status.readline():
+            self.exit_code = json.loads(line).get("exit-code", self.exit_code)
+
+    async def _watch(self) -> None:
+        """End the process when it uses more than it may."""
+        pause = _SOON
+        while self._process.returncode is None:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(pause):
+                    await self._active.wait()
+                    pause = _SOON
+            self._active.clear()
+            started = time.monotonic()
+            try:
+                excess = await asyncio.to_thread(self._excess)
+            except Exception:
+                logger.exception("what a process in the sandbox uses cannot be told; it is ended")
+                excess = "killed"
+            if excess is not None:
+                self.kill(excess)
+                return
+            pause = max(min(pause * 2, _LATE), _SHARE * (time.monotonic() - started))
+
+    def _excess(self) -> Ending | None:
+        """Return what there is too much of."""
+        limits, first = self._limits, self._first
+        if first is None:
+            return None
+        if not self._memory_is_counted and memory_usage(first) > limits.memory:
+            return "memory"
+        return "disk" if self._room is not None and self._room.is_exceeded(first) else None
+
+    async def _wait_for_first(self) -> None:
+        """Wait until the first process is gone: all others are by then."""
+        if self._first_handle is None:
+            return
+        gone = asyncio.Event()
+        loop = asyncio.get_running_loop()
+        loop.add_reader(self._first_handle, gone.set)
+        try:
+            await gone.wait()
+        finally:
+            loop.remove_reader(self._first_handle)
+
+
+async def _drain(pipe: asyncio.StreamReader) -> None:
+    """Read what nobody wants: a process is over for asyncio only when its pipes are read to the end."""
+    with contextlib.suppress(RuntimeError):  # somebody reads it
+        while await pipe.read(_PIECE):
+            pass
+
+
+class BareProcess(SandboxProcess):
+    """A process on the bare host: those that it has started end with it unless they hide."""
+
+    @override
+    def kill(self, why: Ending = "killed") -> None:
+        if self._ending is None and self._process.returncode is None:
+            self._ending = why
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+
+    @override
+    async def wait(self) -> Ending:
+        self.exit_code = await self._process.wait()
+        return self.ending or "exit"
+
+    def watch(self) -> None:
+        """Begin to watch what the process uses."""
+        self._first = self._process.pid
+        self._tasks = [asyncio.create_task(self._watch())]

@@ -1,0 +1,273 @@
+"""Where code runs that a model wrote: one command until it ends, or a process to talk to."""
+
+import asyncio
+import contextlib
+import os
+import time
+from collections.abc import AsyncIterator, Mapping, Sequence
+from pathlib import Path
+from typing import BinaryIO
+
+from msgspec import Struct
+from typing_extensions import override
+
+from antwort.errors import ConfigError, FunctionUnavailableError
+from antwort.sandbox.bubblewrap import (
+    ENVIRONMENT,
+    WORKSPACE,
+    Openings,
+    Surroundings,
+    command_line,
+    missing_tools,
+    rlimits,
+)
+from antwort.sandbox.control_groups import ControlGroup, ControlGroups
+from antwort.sandbox.limits import Finished, SandboxLimits
+from antwort.sandbox.process import BareProcess, SandboxProcess
+from antwort.sandbox.usage import Room
+from antwort.sandbox.users import own_user, unused_user
+
+_PIECE = 1 << 16
+_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+_LONGEST_CAUSE = 300
+
+
+class Sandbox:
+    """Runs commands that nobody trusts: without network, secrets, or anything to write but one folder.
+
+    They are in namespaces and control groups of their own, as a user of their own where the server is root, with a
+    filter of system calls; all that they start ends with them. Providers have one as `services.sandbox`.
+    """
+
+    def __init__(self) -> None:
+        self._groups: ControlGroups | None = None
+        self._preparing = asyncio.Lock()
+
+    async def prepare(self) -> None:
+        """Find out what this machine can do, once; ConfigError that says what to install if it cannot do this at all.
+
+        Providers that need a sandbox call this in their `lifespan`.
+        """
+        async with self._preparing:
+            if self._groups is not None:
+                return
+            if missing := await asyncio.to_thread(missing_tools):
+                raise ConfigError(
+                    f"code needs a sandbox, which this machine lacks; install it: apt-get install {' '.join(missing)}"
+                )
+            self._groups = await asyncio.to_thread(ControlGroups.find)
+            try:
+                await self.run(["true"])
+            except FunctionUnavailableError as error:
+                self._groups = None
+                raise ConfigError(
+                    f"code needs a sandbox, which cannot be started here: {error} "
+                    "Allow unprivileged users their own namespaces and, in a container, to mount /proc."
+                ) from error
+
+    def path_of(self, folder: Path) -> str:  # noqa: ARG002 - elsewhere it matters
+        """Return where a folder is, for processes in the sandbox."""
+        return WORKSPACE
+
+    async def run(
+        self,
+        command: Sequence[str],
+        folder: Path | None = None,
+        *,
+        stdin: bytes = b"",
+        limits: SandboxLimits | None = None,
+        readonly: Sequence[Path] = (),
+        environment: Mapping[str, str] | None = None,
+        network: bool = False,
+    ) -> Finished:
+        """Run a command to its end, or to a limit, and return what it wrote up to then.
+
+        The `folder` is what it works in and all it can write. FunctionUnavailableError if the sandbox does not start.
+        """
+        limits = limits or SandboxLimits()
+        started = time.monotonic()
+        running = self.open(command, folder, limits=limits, readonly=readonly, environment=environment, network=network)
+        async with running as process:
+            outputs = (_Collected(limits.output_bytes), _Collected(limits.output_bytes))
+            alarm = asyncio.get_running_loop().call_later(limits.seconds, process.kill, "time")
+            try:
+                async with asyncio.TaskGroup() as group:
+                    group.create_task(_feed(process, stdin))
+                    group.create_task(outputs[0].collect(process.stdout, process))
+                    group.create_task(outputs[1].collect(process.stderr, process))
+                    ending = await process.wait()
+            finally:
+                alarm.cancel()
+            stdout, stderr = (bytes(output.data) for output in outputs)
+            if process.exit_code is None and ending == "exit":
+                raise _failure(stderr)
+            code = process.exit_code if ending in {"exit", "memory"} else None
+            return Finished(ending, code, stdout, stderr, time.monotonic() - started)
+
+    @contextlib.asynccontextmanager
+    async def open(
+        self,
+        command: Sequence[str],
+        folder: Path | None = None,
+        *,
+        limits: SandboxLimits | None = None,
+        readonly: Sequence[Path] = (),
+        environment: Mapping[str, str] | None = None,
+        network: bool = False,
+    ) -> AsyncIterator[SandboxProcess]:
+        """Start a process to talk to over pipes; it and all that it has started are gone when the block ends.
+
+        Its limits hold but those of `run`, of the clock and of the output.
+        """
+        seen = Surroundings(folder, readonly, environment or {}, network)
+        process = await self._start(command, seen, limits or SandboxLimits())
+        try:
+            yield process
+        finally:
+            await process.close()
+
+    async def _start(self, command: Sequence[str], seen: Surroundings, limits: SandboxLimits) -> SandboxProcess:
+        if self._groups is None:
+            await self.prepare()
+        arranging = asyncio.ensure_future(asyncio.to_thread(self._arranged, command, seen, limits))
+        try:
+            arranged = await asyncio.shield(arranging)
+        except asyncio.CancelledError:
+            await asyncio.to_thread((await arranging).undo)
+            raise
+        except OSError as error:
+            raise FunctionUnavailableError(f"The sandbox cannot be started: {error}.") from error
+        try:
+            process = SandboxProcess(
+                await _spawn(arranged.arguments, arranged.openings.files),
+                limits,
+                room=arranged.room,
+                group=arranged.group,
+                memory_is_counted=arranged.memory_is_counted,
+            )
+        except BaseException:
+            await asyncio.to_thread(arranged.undo)
+            raise
+        arranged.openings.close()
+        try:
+            is_followed = await process.follow(arranged.status)
+            complaint = b"" if is_followed else await process.stderr.read(_PIECE)
+        except BaseException:
+            await process.close()
+            raise
+        if not is_followed:
+            await process.close()
+            raise _failure(complaint)
+        return process
+
+    def _arranged(self, command: Sequence[str], seen: Surroundings, limits: SandboxLimits) -> "_Arranged":
+        """Make what a process needs to start."""
+        user = None
+        if os.geteuid() == 0:
+            user = unused_user() if seen.folder is None else own_user(seen.folder)
+        groups = self._groups or ControlGroups({})
+        group = groups.make(limits) if groups.controllers else None
+        openings = Openings()
+        told, tell = os.pipe()
+        openings.files.append(tell)
+        counted = "memory" in groups.controllers
+        arguments = command_line(
+            command,
+            seen,
+            limits,
+            status=tell,
+            openings=openings,
+            user=user,
+            doors=() if group is None else group.doors,
+            memory_is_counted=counted,
+        )
+        room = None if seen.folder is None else Room.of(seen.folder, limits)
+        return _Arranged(arguments, openings, os.fdopen(told, "rb", 0), group, room, counted)
+
+
+class BareHost(Sandbox):
+    """No sandbox at all: commands run on the host as the server's user. The operator has to ask for it by name."""
+
+    @override
+    async def prepare(self) -> None:
+        """Do nothing: there is always a host."""
+
+    @override
+    def path_of(self, folder: Path) -> str:
+        return str(folder)
+
+    @override
+    async def _start(self, command: Sequence[str], seen: Surroundings, limits: SandboxLimits) -> SandboxProcess:
+        environment = {**ENVIRONMENT, "HOME": str(seen.folder or "/"), **seen.environment}
+        arguments = [*rlimits(limits, memory_is_counted=False), *command]
+        spawned = await _spawn(arguments, [], environment, cwd=seen.folder or Path("/"), start_new_session=True)
+        room = None if seen.folder is None else await asyncio.to_thread(Room.of, seen.folder, limits)
+        process = BareProcess(spawned, limits, room=room)
+        process.watch()
+        return process
+
+
+class _Arranged(Struct):
+    """All that there is before a process starts."""
+
+    arguments: list[str]
+    openings: Openings
+    status: BinaryIO
+    group: ControlGroup | None
+    room: Room | None
+    memory_is_counted: bool
+
+    def undo(self) -> None:
+        """Give it back, if no process takes it over."""
+        self.openings.close()
+        self.status.close()
+        if self.group is not None:
+            self.group.remove()
+
+
+class _Collected:
+    """What came over a pipe, up to a limit."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self.data = bytearray()
+
+    async def collect(self, pipe: asyncio.StreamReader, process: SandboxProcess) -> None:
+        """Read to the end; whoever writes more than the limit is ended."""
+        while piece := await pipe.read(_PIECE):
+            room = self._most - len(self.data)
+            self.data += piece[:room]
+            if len(piece) > room:
+                process.kill("output")
+
+
+async def _feed(process: SandboxProcess, data: bytes) -> None:
+    if data:
+        await process.write(data)
+    process.stdin.close()
+
+
+async def _spawn(
+    arguments: Sequence[str],
+    inherited: Sequence[int],
+    environment: Mapping[str, str] | None = None,
+    *,
+    cwd: Path = Path("/"),
+    start_new_session: bool = False,
+) -> asyncio.subprocess.Process:
+    """Start a process with pipes, and with nothing of this process's environment."""
+    return await asyncio.create_subprocess_exec(
+        *arguments,
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+        pass_fds=tuple(inherited),
+        env=dict(environment or {"PATH": _PATH}),
+        cwd=cwd,
+        start_new_session=start_new_session,
+    )
+
+
+def _failure(complaint: bytes) -> FunctionUnavailableError:
+    lines = complaint.decode(errors="replace").strip().splitlines() or ["it said nothing"]
+    return FunctionUnavailableError(f"The sandbox cannot be started: {lines[-1][:_LONGEST_CAUSE]}.")

@@ -1,0 +1,91 @@
+"""Where control groups are found, and what is written there, on machines of both versions."""
+
+from pathlib import Path
+
+import pytest
+
+from antwort.sandbox import SandboxLimits
+from antwort.sandbox.control_groups import ControlGroup, ControlGroups, _limit, _places
+from antwort.sandbox.users import _range, unused_user
+
+LIMITS = SandboxLimits(memory=1000, processes=10, cpus=0.5)
+
+
+def folder_with(path: Path, **files: str) -> Path:
+    path.mkdir(parents=True, exist_ok=True)
+    for name, text in files.items():
+        (path / name.replace("__", ".")).write_text(text)
+    return path
+
+
+def test_version_1_has_a_folder_for_each_controller(tmp_path: Path) -> None:
+    mounts = "".join(f"cgroup {tmp_path}/{name} cgroup rw,{name} 0 0\n" for name in ("memory", "pids", "freezer"))
+    folder_with(tmp_path / "memory" / "service")
+    own = "4:memory:/service\n8:pids:/elsewhere\n3:freezer:/\n0::/\n"
+    assert dict(_places(mounts, own)) == {
+        "memory": [tmp_path / "memory" / "service", tmp_path / "memory"],
+        "pids": [tmp_path / "pids"],
+    }
+
+
+def test_version_2_has_one_folder_that_hands_down_the_most(tmp_path: Path) -> None:
+    own = folder_with(tmp_path / "service" / "main", cgroup__controllers="", cgroup__subtree_control="")
+    folder_with(own.parent, cgroup__controllers="memory pids", cgroup__subtree_control="memory pids")
+    folder_with(tmp_path, cgroup__controllers="io", cgroup__subtree_control="io")
+    found = dict(_places(f"cgroup2 {tmp_path} cgroup2 rw 0 0\n", "0::/service/main\n"))
+    assert all(places == [own.parent] for places in found.values())
+    assert found.keys() <= {"memory", "pids"}
+
+
+def test_limits_of_version_1(tmp_path: Path) -> None:
+    folder = folder_with(tmp_path)
+    for controller in ("memory", "pids", "cpu"):
+        _limit(controller, folder, LIMITS)
+    assert {path.name: path.read_text() for path in folder.iterdir()} == {
+        "memory.limit_in_bytes": "1000",
+        "memory.memsw.limit_in_bytes": "1000",
+        "pids.max": "14",
+        "cpu.cfs_period_us": "100000",
+        "cpu.cfs_quota_us": "50000",
+    }
+
+
+def test_limits_of_version_2(tmp_path: Path) -> None:
+    folder = folder_with(tmp_path, memory__max="max", cpu__max="max")
+    for controller in ("memory", "pids", "cpu"):
+        _limit(controller, folder, LIMITS)
+    assert {path.name: path.read_text() for path in folder.iterdir()} == {
+        "memory.max": "1000",
+        "memory.swap.max": "0",
+        "memory.oom.group": "1",
+        "pids.max": "14",
+        "cpu.max": "50000 100000",
+    }
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "expected"),
+    [
+        ("memory.events", "low 0\noom 1\noom_kill 1\n", True),
+        ("memory.events", "low 0\noom 1\noom_kill 0\n", False),
+        ("memory.oom_control", "under_oom 0\noom_kill 2\n", True),
+        ("memory.stat", "", False),
+    ],
+)
+def test_a_group_tells_whether_it_ran_out_of_memory(tmp_path: Path, name: str, text: str, expected: bool) -> None:
+    (tmp_path / name).write_text(text)
+    assert ControlGroup({"memory": tmp_path}).ran_out_of_memory() is expected
+
+
+def test_where_nothing_can_be_written_there_are_no_groups(tmp_path: Path) -> None:
+    (tmp_path / "mounts").write_text(f"cgroup2 {tmp_path}/none cgroup2 rw 0 0\n")
+    (tmp_path / "own").write_text("0::/\n")
+    assert ControlGroups.find(tmp_path / "mounts", tmp_path / "own").controllers == frozenset()
+    assert ControlGroups.find(tmp_path / "gone", tmp_path / "own").controllers == frozenset()
+
+
+def test_users_are_those_of_nobody() -> None:
+    assert unused_user() > 1000
+    assert _range("0 0 4294967295\n").start == 1_879_048_192
+    assert _range("0 100000 65536\n") == range(32_768, 65_520)
+    assert len(_range("0 1000 1\n")) == 1

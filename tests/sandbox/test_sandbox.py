@@ -1,0 +1,214 @@
+"""What providers can do with the sandbox: run a command, talk to a process, and learn how it ended."""
+
+import asyncio
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from antwort.errors import ConfigError, FunctionUnavailableError
+from antwort.sandbox import BareHost, Sandbox, SandboxLimits, sandbox
+from antwort.sandbox.control_groups import ControlGroups
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    own = tmp_path / "own"
+    own.mkdir(mode=0o700)
+    return own
+
+
+async def appears(path: Path) -> None:
+    while not path.exists():  # noqa: ASYNC110, ASYNC240 - another process makes it
+        await asyncio.sleep(0.01)
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+async def test_a_command_has_its_output_its_errors_and_its_exit_code(folder: Path) -> None:
+    done = await Sandbox().run(["sh", "-c", "echo out; echo err >&2; exit 7"], folder)
+    assert (done.ending, done.exit_code, done.stdout, done.stderr) == ("exit", 7, b"out\n", b"err\n")
+
+
+async def test_a_command_that_a_signal_ends_has_128_and_the_signal(folder: Path) -> None:
+    done = await Sandbox().run(["sh", "-c", "kill -TERM $$"], folder)
+    assert (done.ending, done.exit_code) == ("exit", 128 + 15)
+
+
+async def test_a_command_that_is_not_there_is_no_failure_of_the_sandbox(folder: Path) -> None:
+    done = await Sandbox().run(["no-such-program"], folder)
+    assert done.exit_code == 127
+    assert b"no-such-program" in done.stderr
+
+
+async def test_input_is_read(folder: Path) -> None:
+    done = await Sandbox().run(["wc", "-l"], folder, stdin=b"line\n" * 100_000)
+    assert done.stdout.strip() == b"100000"
+
+
+async def test_input_that_nobody_reads_holds_nobody_up(folder: Path) -> None:
+    done = await Sandbox().run(["true"], folder, stdin=b"x" * 1_000_000)
+    assert done.exit_code == 0
+
+
+async def test_files_stay_in_the_folder(folder: Path) -> None:
+    box = Sandbox()
+    assert box.path_of(folder) == "/workspace"
+    await box.run(["sh", "-c", "pwd > where; echo $HOME >> where"], folder)
+    assert (folder / "where").read_text() == "/workspace\n/workspace\n"
+    done = await box.run(["cat", "where"], folder)
+    assert done.stdout == b"/workspace\n/workspace\n"
+
+
+async def test_without_a_folder_nothing_can_be_kept() -> None:
+    done = await Sandbox().run(["sh", "-c", "touch x || touch /tmp/x && echo fine"])
+    assert done.stdout == b"fine\n"
+
+
+async def test_variables_of_the_environment_are_given(folder: Path) -> None:
+    done = await Sandbox().run(["env"], folder, environment={"LANG": "C", "MODE": "test"})
+    told = dict(line.split("=", 1) for line in done.stdout.decode().splitlines())
+    assert told["MODE"] == "test"
+    assert told["LANG"] == "C"
+    assert set(told) == {"PATH", "HOME", "LANG", "TMPDIR", "USER", "MODE", "PWD"}
+
+
+async def test_further_folders_can_be_read_but_not_changed(folder: Path) -> None:
+    given = Path("/usr/share")
+    done = await Sandbox().run(["sh", "-c", f"ls {given} >/dev/null && touch {given}/x"], folder, readonly=[given])
+    assert b"Read-only" in done.stderr
+
+
+async def test_output_up_to_the_limit_is_kept(folder: Path) -> None:
+    limits = SandboxLimits(output_bytes=10)
+    done = await Sandbox().run(["printf", "0123456789"], folder, limits=limits)
+    assert (done.ending, done.stdout) == ("exit", b"0123456789")
+    done = await Sandbox().run(["printf", "0123456789a"], folder, limits=limits)
+    assert done.stdout == b"0123456789"
+
+
+async def test_what_was_written_before_the_time_was_over_is_told(folder: Path) -> None:
+    done = await Sandbox().run(["sh", "-c", "echo begun; sleep 60"], folder, limits=SandboxLimits(seconds=1.0))
+    assert (done.ending, done.exit_code, done.stdout) == ("time", None, b"begun\n")
+
+
+async def test_a_folder_that_is_too_full_can_be_cleaned_up(folder: Path) -> None:
+    for number in range(30):
+        (folder / f"old{number}").write_bytes(bytes(100_000))
+    limits = SandboxLimits(disk_bytes=2_000_000)
+    done = await Sandbox().run(["sh", "-c", "sleep 0.3; rm old*; echo cleaned"], folder, limits=limits)
+    assert (done.ending, done.stdout) == ("exit", b"cleaned\n")
+
+
+async def test_many_commands_at_once_do_not_mix(folder: Path) -> None:
+    box = Sandbox()
+    done = await asyncio.gather(*(box.run(["echo", str(number)], folder) for number in range(8)))
+    assert [one.stdout for one in done] == [f"{number}\n".encode() for number in range(8)]
+
+
+async def test_a_process_is_talked_to(folder: Path) -> None:
+    async with Sandbox().open(["python3", "-u", "-c", "while True: print(int(input()) + 1)"], folder) as process:
+        for number in range(3):
+            await process.write(f"{number}\n".encode())
+            assert await process.stdout.readline() == f"{number + 1}\n".encode()
+        assert process.ending is None
+    assert process.ending == "killed"
+
+
+async def test_a_process_that_is_interrupted_goes_on(folder: Path) -> None:
+    program = """
+import time
+while True:
+    try:
+        print("waiting")
+        time.sleep(600)
+    except KeyboardInterrupt:
+        print("interrupted")
+"""
+    async with Sandbox().open(["python3", "-u", "-c", program], folder) as process:
+        assert await process.stdout.readline() == b"waiting\n"
+        process.interrupt()
+        assert await process.stdout.readline() == b"interrupted\n"
+        assert await process.stdout.readline() == b"waiting\n"
+
+
+async def test_a_process_that_ends_by_itself_says_how(folder: Path) -> None:
+    async with Sandbox().open(["sh", "-c", "read line; exit 3"], folder) as process:
+        await process.write(b"go\n")
+        assert await process.wait() == "exit"
+        assert process.exit_code == 3
+        await process.write(b"more\n")  # nobody reads it
+
+
+async def test_a_process_that_takes_too_much_is_ended_while_nobody_looks(folder: Path) -> None:
+    limits = SandboxLimits(disk_bytes=1_000_000)
+    script = "head -c 9000000 /dev/zero > x; sleep 600"
+    async with Sandbox().open(["sh", "-c", script], folder, limits=limits) as process:
+        assert await process.wait() == "disk"
+
+
+async def test_a_writer_whom_nobody_reads_is_held_back_and_ends(folder: Path) -> None:
+    script = "while true; do echo $((n=n+1)) >> count; yes | head -c 50000; done"
+    async with Sandbox().open(["bash", "-c", script], folder):
+        await appears(folder / "count")
+    assert len((folder / "count").read_text().splitlines()) < 30
+
+
+async def test_whoever_is_cancelled_leaves_no_process_behind(folder: Path) -> None:
+    script = "touch begun; while true; do date > $(mktemp -p .); sleep 0.01; done"
+    running = asyncio.create_task(Sandbox().run(["sh", "-c", script], folder))
+    await appears(folder / "begun")
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    before = names(folder)
+    await asyncio.sleep(0.1)  # nothing can happen that could be waited for
+    assert names(folder) == before
+
+
+async def test_control_groups_are_given_back(folder: Path) -> None:
+    box = Sandbox()
+    await box.run(["true"], folder)
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(box.run(["sleep", "60"], folder), 0.2)
+    groups = box._groups or ControlGroups({})
+    assert [path for parent in groups._parents.values() for path in parent.glob(f"antwort-{os.getpid()}-*")] == []
+
+
+async def test_a_machine_without_bubblewrap_is_told_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "/nowhere")
+    with pytest.raises(ConfigError, match="apt-get install bubblewrap util-linux"):
+        await Sandbox().prepare()
+
+
+async def test_a_machine_that_forbids_it_is_told_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "unshare").write_text("#!/bin/sh\necho 'No permissions to create new namespace' >&2\nexit 1\n")
+    (tmp_path / "unshare").chmod(0o755)
+    (tmp_path / "bwrap").symlink_to("unshare")
+    monkeypatch.setattr(sandbox, "_PATH", f"{tmp_path}:{sandbox._PATH}")
+    with pytest.raises(ConfigError, match=r"cannot be started here: .*No permissions to create new namespace"):
+        await Sandbox().prepare()
+
+
+async def test_a_folder_that_is_gone_is_no_crash(tmp_path: Path) -> None:
+    with pytest.raises(FunctionUnavailableError, match="cannot be started"):
+        await Sandbox().run(["true"], tmp_path / "gone")
+
+
+async def test_the_bare_host_is_no_sandbox_but_has_limits(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ANTWORT_TEST_SECRET", "secret")
+    host = BareHost()
+    await host.prepare()
+    assert host.path_of(folder) == str(folder)
+    done = await host.run(["sh", "-c", "pwd; env; exit 4"], folder)
+    assert done.exit_code == 4
+    assert done.stdout.startswith(f"{folder}\n".encode())
+    assert b"secret" not in done.stdout
+    program = "import time; time.sleep(60)"
+    done = await host.run([sys.executable, "-c", program], folder, limits=SandboxLimits(seconds=0.3))
+    assert done.ending == "time"
+    await host.run(["sh", "-c", "head -c 9000000 /dev/zero > x"], folder, limits=SandboxLimits(file_bytes=1000))
+    assert (folder / "x").stat().st_size == 1000
