@@ -22,7 +22,7 @@ from antwort.errors import ConfigError, ServiceUnavailableError, StateError, did
 from antwort.functions import Catalogue, FunctionProvider, FunctionRegistry, FunctionSpec, ToolExecutor
 from antwort.functions.discovery import doubt_about, given_at
 from antwort.functions.output import described
-from antwort.functions.provider import Services
+from antwort.functions.provider import Services, Signer
 from antwort.functions.registry import Factory
 from antwort.functions.spec import Offer
 from antwort.observability import AuditLog, LoopWatchdog, Metrics, MetricsPage, Redactor, tracer
@@ -215,7 +215,9 @@ class Antwort:
             self.values = self._new_values(storage.store, limits)
             opened.callback(self.values.close)
             questions = RunQuestions(storage.store.questions)
-            await self.registry.start(lambda name: self._services(name, kept, limits, self.values, questions))
+            sealer = await asyncio.to_thread(self._sealer)
+            given = partial(self._services, values=self.values, questions=questions, signer=sealer)
+            await self.registry.start(lambda name: given(name, kept, limits))
             self.engine = Engine.build(
                 executors=[self.registry, *self._executors],
                 models=self.router,
@@ -225,7 +227,7 @@ class Antwort:
                 values=self.values,
                 metrics=self.metrics,
                 tracer=self._tracer,
-                sealer=await asyncio.to_thread(self._sealer),
+                sealer=sealer,
                 check_url=self.outbound.check,
             )
             self.runs = LocalRuns(self.engine, limits, self._peers, questions)
@@ -270,13 +272,15 @@ class Antwort:
         provider: str,
         storage: ProviderStorage,
         limits: TenantLimits | None = None,
+        *,
         values: Values | None = None,
         questions: Questions | None = None,
+        signer: Signer | None = None,
     ) -> Services:
         records = storage.records(provider)
         if limits is not None and limits.counts_bytes:
             records = LimitedRecords(records, limits.check_room)
-        return Services(self.outbound, records, storage.folder / provider, values, questions, self.sandbox)
+        return Services(self.outbound, records, storage.folder / provider, values, questions, self.sandbox, signer)
 
     def _new_values(self, store: Store, limits: TenantLimits) -> StoredValues:
         settings = self.config.limits.per_tenant

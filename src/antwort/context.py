@@ -17,7 +17,7 @@ from antwort.suspension import SuspendedError, Suspension
 if TYPE_CHECKING:
     from antwort.agents import AgentOptions, AgentResult, AgentTask, SubAgents
     from antwort.budget import Budget
-    from antwort.run_services import RunServices, Variables
+    from antwort.run_services import CallResult, FunctionCalls, RunServices, Variables
 
 ANONYMOUS_TENANT = "default"
 """The one tenant of a server that runs without authentication."""
@@ -213,6 +213,10 @@ class Context(Struct, frozen=True):
     """What a running app offers; the registry fills it in. Functions reach it through `variables` and `agents`."""
     follows_references: bool = False
     """Whether the agent has a function that follows references, so that a long result can become one."""
+    inline: int | None = None
+    """Characters of a result that are given as they are, before it becomes a reference; None is what is configured."""
+    function_calls: "FunctionCalls | None" = None
+    """Calls that the call can make itself; functions reach it through `calls` and `call_function`."""
 
     @classmethod
     def of(cls, principal: Principal, *, request_id: str | None = None) -> "Context":
@@ -251,6 +255,19 @@ class Context(Struct, frozen=True):
         if self.services is None or self.services.agents is None:
             raise FunctionUnavailableError("There are no agents here: they need a running app. Go on without them.")
         return self.services.agents.of(self)
+
+    @property
+    def calls(self) -> "FunctionCalls":
+        """The calls that this one can make itself; a FunctionUnavailableError outside of a response."""
+        if self.function_calls is None:
+            raise FunctionUnavailableError("No functions can be called from here: that needs a call of a response.")
+        return self.function_calls
+
+    async def call_function(
+        self, name: str, arguments: Mapping[str, Any] | None = None, *, key: str | None = None
+    ) -> "CallResult":
+        """Call another function that the agent has; see `FunctionCalls`."""
+        return await self.calls.call(name, arguments or {}, key=key)
 
     async def run_agent(self, prompt: str, **options: "Unpack[AgentOptions]") -> "AgentResult":
         """Let a sub-agent work, with a window of its own, and wait for it."""

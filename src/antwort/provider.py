@@ -45,7 +45,8 @@ from antwort.functions import (
     function,
     route,
 )
-from antwort.functions.provider import Services
+from antwort.functions.provider import Services, Signer
+from antwort.functions.stubs import python_name, python_stub
 from antwort.http_client import (
     BlockedError,
     HttpAnswer,
@@ -57,10 +58,30 @@ from antwort.http_client import (
     call_again,
     retry_after,
 )
-from antwort.run_services import Place, ValueKind, Values, Variable, VariableScope
+from antwort.partial_reading import (
+    GrepScanner,
+    LineCounter,
+    LineScanner,
+    Scanner,
+    parse_lines,
+    scan,
+    text_of,
+    whole_characters,
+)
+from antwort.run_services import (
+    CallableFunction,
+    CallResult,
+    FunctionCalls,
+    Place,
+    ValueKind,
+    Values,
+    Variable,
+    VariableScope,
+)
 from antwort.run_services import Variables as VariableView
 from antwort.sandbox import BareHost, Finished, Sandbox, SandboxLimits, SandboxProcess
 from antwort.storage import Kept, Page, Question, Questions, Records
+from antwort.suspension import SuspendedError, Suspension
 from antwort.types import JSON
 from antwort.web.routes import Example, Route
 
@@ -77,6 +98,8 @@ __all__ = [
     "BareHost",
     "BaseModel",
     "BlockedError",
+    "CallResult",
+    "CallableFunction",
     "ConfigError",
     "ConflictError",
     "Context",
@@ -86,11 +109,13 @@ __all__ = [
     "Example",
     "Field",
     "Finished",
+    "FunctionCalls",
     "FunctionError",
     "FunctionProvider",
     "FunctionSpec",
     "FunctionUnavailableError",
     "Gauge",
+    "GrepScanner",
     "Histogram",
     "Hosted",
     "HttpAnswer",
@@ -98,6 +123,8 @@ __all__ = [
     "Kept",
     "LargeWork",
     "Limits",
+    "LineCounter",
+    "LineScanner",
     "NotFoundError",
     "OutboundError",
     "OutboundTimeoutError",
@@ -118,14 +145,18 @@ __all__ = [
     "Sandbox",
     "SandboxLimits",
     "SandboxProcess",
+    "Scanner",
     "Scope",
     "SecretStr",
     "ServiceUnavailableError",
     "Services",
     "Settings",
+    "Signer",
     "SingleFlight",
     "Source",
     "SubAgents",
+    "SuspendedError",
+    "Suspension",
     "TooLargeError",
     "ToolCall",
     "ToolResult",
@@ -140,7 +171,13 @@ __all__ = [
     "fenced",
     "function",
     "one_line",
+    "parse_lines",
     "printable",
+    "python_name",
+    "python_stub",
     "retry_after",
     "route",
+    "scan",
+    "text_of",
+    "whole_characters",
 ]

@@ -3,7 +3,7 @@
 from collections.abc import AsyncIterable, AsyncIterator, Mapping, Sequence
 from typing import Any, Literal, Protocol
 
-from msgspec import Struct
+from msgspec import DecodeError, Struct, json
 
 from antwort.agents import Agents
 from antwort.context import Context, Fence
@@ -141,6 +141,56 @@ class Values(Protocol):
 
     async def drop_run(self, tenant: str, run_id: str) -> int:
         """Delete what was made in a run for itself; return how many versions that were."""
+
+
+class CallableFunction(Struct, frozen=True):
+    """A function that a call can call itself."""
+
+    name: str
+    description: str
+    parameters: Mapping[str, Any]
+    """A JSON Schema of an object."""
+
+
+class CallResult(Struct, frozen=True):
+    """What came of a call that a call has made itself. An error is a result, too."""
+
+    output: str
+    """What a model would read."""
+    is_error: bool = False
+    status: str = "success"
+    is_json: bool = False
+    """Whether the output is JSON, and no text."""
+
+    @property
+    def value(self) -> Any:
+        """What the function has returned, as far as JSON can say it."""
+        if not self.is_json:
+            return self.output
+        try:
+            return json.decode(self.output)
+        except DecodeError:  # its middle was left out
+            return self.output
+
+
+class FunctionCalls(Protocol):
+    """Calls that one call makes itself, of the functions that its agent has, on the one path of execution.
+
+    They have the caller's rights, and count for the limits of the response and the run. Each is kept with its key
+    before its result is given: a function that attaches and makes the same calls again, after a crash or when it goes
+    on after waiting, gets the results that there were, and nothing that was done is done twice.
+    """
+
+    @property
+    def functions(self) -> Mapping[str, CallableFunction]:
+        """What can be called, by name."""
+
+    async def call(self, name: str, arguments: Mapping[str, Any], *, key: str | None = None) -> CallResult:
+        """Call a function, and wait for what comes of it; calls have turns, if there are many at once.
+
+        `key` names the call within the caller's; without one, calls are numbered in the order in which they are made.
+        If the call waits for somebody, SuspendedError is raised: let it pass, when other calls are done.
+        """
 
 
 class RunServices(Struct, frozen=True):

@@ -1,9 +1,10 @@
-"""Sealing: text that clients carry for us and can neither read nor change, nor another tenant use."""
+"""Sealing: what is carried or kept for us elsewhere, and nobody can change, nor another tenant use."""
 
 import base64
 import binascii
 import contextlib
 import functools
+import hmac
 import os
 import secrets
 import zlib
@@ -28,6 +29,7 @@ else:  # most servers never seal anything, and these take seven megabytes
 PREFIX = "aw1."
 _NONCE = 12
 _NAME = 4
+_SIGNATURE = 32
 _LARGEST = 64 * 1024 * 1024
 """What a seal may hold, unpacked: a small text that unpacks to a huge one is refused."""
 
@@ -67,6 +69,22 @@ class Sealer:
             if known == name:
                 return _opened(cipher, nonce, content, _bound_to(purpose, tenant))
         raise SealError("it was made with a key that this server does not have")
+
+    def sign(self, purpose: str, tenant: str, data: bytes) -> bytes:
+        """Return data with a signature in front (HMAC-SHA256), bound to a purpose and a tenant."""
+        return _signature(self._signing_keys[0], purpose, tenant, data) + data
+
+    def verify(self, purpose: str, tenant: str, signed: bytes) -> bytes:
+        """Return data that was signed so; SealError if it was not."""
+        signature, data = signed[:_SIGNATURE], signed[_SIGNATURE:]
+        for key in self._signing_keys:
+            if hmac.compare_digest(_signature(key, purpose, tenant, data), signature):
+                return data
+        raise SealError("it was altered, or belongs to somebody else")
+
+    @functools.cached_property
+    def _signing_keys(self) -> list[bytes]:
+        return [hmac.digest(key.encode(), b"antwort signing 1", "sha256") for key in self._keys()]
 
     def knows(self, text: str) -> bool:
         """Tell whether a text was sealed with one of our keys; others' are left to those who made them."""
@@ -119,6 +137,11 @@ def _cipher(key: str) -> "tuple[bytes, aead.AESGCM]":
     """Return the public name of a key, which tells nothing about it, and its cipher."""
     derived = hkdf.HKDF(hashes.SHA256(), 32 + _NAME, salt=None, info=b"antwort sealing 1").derive(key.encode())
     return derived[32:], aead.AESGCM(derived[:32])
+
+
+def _signature(key: bytes, purpose: str, tenant: str, data: bytes) -> bytes:
+    bound = _bound_to(purpose, tenant)
+    return hmac.digest(key, len(bound).to_bytes(4, "big") + bound + data, "sha256")
 
 
 def _bound_to(purpose: str, tenant: str) -> bytes:

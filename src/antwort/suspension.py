@@ -6,14 +6,14 @@ from msgspec import Struct
 
 from antwort.errors import FunctionError
 
-SuspensionKind = Literal["question", "approval", "agents"]
+SuspensionKind = Literal["question", "approval", "agents", "calls"]
 
 
 class Suspension(Struct, frozen=True):
     """What a call waits for. The run is parked until it is there: nothing of it stays in memory."""
 
     kind: SuspensionKind = "question"
-    """An answer to a question, a yes or no to a call, or sub-agents that wait themselves."""
+    """An answer to a question, a yes or no to a call, or sub-agents or calls of its own that wait themselves."""
     body: dict[str, Any] = {}
     """What whoever answers is shown."""
     expires_in: float | None = None

@@ -40,6 +40,8 @@ LAYERS = (
     ("scopes",),
     ("http_client",),
     ("workers",),
+    ("partial_reading",),
+    ("patterns",),
     ("concurrency",),
     ("foreign_text",),
     ("errors",),

@@ -1,6 +1,7 @@
 """What clients carry for us: nobody reads it, nobody changes it, nobody else uses it."""
 
 import stat
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -86,3 +87,27 @@ def test_a_damaged_key_file_stops_the_start_with_the_cure(tmp_path: Path) -> Non
     file.write_text("short")
     with pytest.raises(ConfigError, match="Restore it from a backup"):
         key_of(None, file)
+
+
+def test_what_is_signed_can_be_verified_by_whoever_has_the_key_also_an_old_one() -> None:
+    signed = sealer_of(KEY).sign("state run_1", "acme", b"data")
+    later = sealer_of(OTHER, KEY)
+    assert later.verify("state run_1", "acme", signed) == b"data"
+
+
+@pytest.mark.parametrize(
+    ("purpose", "tenant", "change"),
+    [
+        ("state run_2", "acme", lambda signed: signed),
+        ("state run_1", "umbrella", lambda signed: signed),
+        ("state run_1", "acme", lambda signed: signed[:-1] + b"x"),
+        ("state run_1", "acme", lambda signed: b"x" + signed[1:]),
+        ("state run_1", "acme", lambda _: b""),
+        ("state run_1", "acme", lambda _: b"x" * 32 + b"data"),
+    ],
+)
+def test_what_was_signed_otherwise_is_refused(purpose: str, tenant: str, change: Callable[[bytes], bytes]) -> None:
+    ours = sealer_of(KEY)
+    signed = ours.sign("state run_1", "acme", b"data")
+    with pytest.raises(SealError):
+        ours.verify(purpose, tenant, change(signed))

@@ -1,6 +1,6 @@
 """Calls that are made only after somebody has said yes."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from msgspec import Struct
 
@@ -8,7 +8,7 @@ from antwort.config import ApprovalPolicy
 from antwort.engine.history import APPROVAL_REQUEST
 from antwort.engine.tools import Target, Toolset
 from antwort.functions import Effect, FunctionSpec
-from antwort.storage.base import Question
+from antwort.storage.base import JournalEntry, Question
 from antwort.types import JSON
 from antwort.wire.ids import new_id
 
@@ -21,6 +21,17 @@ class ApprovedCall(Struct, frozen=True):
     """Who executes it; None if nobody has the function any more."""
     confirmed: bool = True
     """Whether this response is the one that brings the answer: two may have been sent at the same time."""
+
+
+class ResumedCall(Struct, frozen=True):
+    """A call of the response before that was waiting for calls of its own, which have their answers now."""
+
+    record: JSON
+    """The call, as its entry has it."""
+    target: Target | None
+    """Who executes it; None if nobody has the function any more."""
+    nested: Sequence[JournalEntry]
+    """The calls that it has made itself, with the answers."""
 
 
 def approved_calls(

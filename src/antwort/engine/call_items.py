@@ -26,16 +26,19 @@ def call_item(call_id: str, name: str, arguments: str, face: Hosted | None) -> J
     prefix = "".join(word[:1] for word in face.item.split("_") if word != "call")
     fields = _described(name, arguments, face)
     if face.output_item is not None:
-        fields = {"call_id": call_id, "arguments": arguments, **fields}
+        shown = {} if face.output_field is not None else {"arguments": arguments}
+        fields = {"call_id": call_id, **shown, **fields}
     return {"id": new_id(prefix), "type": face.item, "status": "in_progress", **fields}
 
 
 def output_item(call_id: str, name: str, arguments: str, face: Hosted, result: ToolResult) -> JSON:
     """Return the item that shows the result of a call."""
+    item: JSON = {"id": new_id("item"), "type": face.output_item, "status": "completed", "call_id": call_id}
+    if face.output_field is not None:
+        return {**item, "status": "incomplete" if result.is_error else "completed", face.output_field: result.output}
     part: JSON = {"type": "output_text", "text": result.output, "annotations": [], "logprobs": []}
     fields = _described(name, arguments, face)
-    item: JSON = {"id": new_id("item"), "type": face.output_item, "status": "completed"}
-    item.update(call_id=call_id, output=[part])
+    item["output"] = [part]
     item.update((name, value) for name, value in fields.items() if name not in item and name != "arguments")
     return item
 

@@ -6,7 +6,8 @@ from msgspec import Struct
 
 from antwort.context import Context
 from antwort.engine.answers import Answer, checked_answer
-from antwort.engine.history import APPROVAL_RESPONSE, waiting_calls
+from antwort.engine.history import APPROVAL_RESPONSE, ASKED, FOR_CLIENTS, resumable_calls, waiting_calls
+from antwort.engine.nested_calls import NESTED, PARENT, apply_answer
 from antwort.errors import BadRequestError, ConflictError
 from antwort.scopes import FUNCTIONS_CALL
 from antwort.storage.base import JournalEntry, Question
@@ -25,6 +26,8 @@ class Continued(Struct, frozen=True):
     """Calls that were waiting for a yes or no, and have it now."""
     answered: Sequence[Question] = ()
     """Questions that the response brings the answers to."""
+    nested: Sequence[Question] = ()
+    """What calls have asked that were made by other calls, and is answered now."""
     entries: Sequence[JournalEntry] = ()
     """What the model reads in the place of answers that did not come in time."""
 
@@ -37,7 +40,8 @@ async def answer_waiting(
     entries: Sequence[JournalEntry],
 ) -> Continued:
     """Answer the questions before a response with its input; BadRequestError or ConflictError if that cannot be."""
-    waiting = waiting_calls(history)
+    nested = _nested_questions(history)
+    waiting = waiting_calls(history) | nested
     verdicts = _verdicts(entries)
     if not waiting and not verdicts:
         return Continued()
@@ -65,21 +69,66 @@ async def answer_waiting(
     ended = [question for question in ended if question.status in {"expired", "cancelled"}]
     if answers and not response.store:
         raise BadRequestError("A question can only be answered in a response that is stored.", param="store")
+    for question_id, call_id in nested.items():
+        if question_id not in answers and not any(question.id == question_id for question in ended):
+            raise BadRequestError(f"No tool output found for function call {call_id}.", param="input")
     answered = await store.questions.answer_all(ctx.tenant, answers, by=response.id) if answers else []
     if not answered and not ended:
         return Continued()
     record = await store.get(ctx.tenant, [*answered, *ended][0].response_id)
+    _hide_outputs(entries, nested.values())
     return Continued(
         None if record is None else record.run_id or record.id,
-        [question for question in answered if question.kind == "approval"],
-        [question for question in answered if question.kind == "question"],
-        [JournalEntry("input", _output(question), visible=False) for question in ended],
+        [question for question in answered if question.kind == "approval" and question.id not in nested],
+        [question for question in answered if question.kind == "question" or question.id in nested],
+        [question for question in (*answered, *ended) if question.id in nested],
+        [JournalEntry("input", _output(question), visible=False) for question in ended if question.id not in nested],
     )
 
 
-async def load_approvals(store: Store, tenant: str, response_id: str) -> list[Question]:
-    """Return the calls that a response has brought a yes or no for."""
-    return [q for q in await store.questions.answered_by(tenant, response_id) if q.kind == "approval"]
+async def resumed_calls(
+    store: Store, tenant: str, history: Sequence[JournalEntry], questions: Iterable[Question]
+) -> list[tuple[JSON, list[JournalEntry]]]:
+    """Return the calls that can go on because calls of their own are answered, with these."""
+    answers = {question.id: question for question in questions}
+    resumed = []
+    for call in resumable_calls(history):
+        asked = [answers[name] for name in call[ASKED] if name in answers]
+        if not asked:
+            continue
+        journal = await store.journal(tenant, asked[0].response_id)
+        nested = [e for e in journal if e.direction == NESTED and (e.call or {}).get(PARENT) == call["call_id"]]
+        by_call = {question.call_id: question for question in asked}
+        for entry in nested:
+            record = entry.call or {}
+            question = by_call.get(str(record["call_id"]))
+            if question is not None and "output" not in record:
+                apply_answer(record, Answer(question))
+        resumed.append((call, nested))
+    return resumed
+
+
+def _nested_questions(history: Sequence[JournalEntry]) -> dict[str, str]:
+    """Return what calls of calls have asked in the last response: their ids by the questions'."""
+    return {question: call_id for call in resumable_calls(history) for question, call_id in call[ASKED].items()}
+
+
+def _hide_outputs(entries: Iterable[JournalEntry], call_ids: Iterable[str]) -> None:
+    """Keep from the model the outputs of calls that it has not made: whoever has made them reads them."""
+    hidden = set(call_ids)
+    for entry in entries:
+        if entry.item.get("call_id") in hidden:
+            entry.call = {FOR_CLIENTS: True}
+
+
+async def load_continued(store: Store, tenant: str, response_id: str, history: Sequence[JournalEntry]) -> Continued:
+    """Return what a response has brought answers for, as far as it has to be done."""
+    answered = await store.questions.answered_by(tenant, response_id)
+    nested = _nested_questions(history)
+    return Continued(
+        approvals=[question for question in answered if question.kind == "approval" and question.id not in nested],
+        nested=[question for question in answered if question.id in nested],
+    )
 
 
 async def _check_is_over(store: Store, question: Question) -> None:

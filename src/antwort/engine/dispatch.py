@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from itertools import count
 
@@ -10,19 +9,22 @@ import msgspec
 from msgspec.structs import replace
 
 from antwort.context import Source, Sources
+from antwort.engine.admission import Admission
 from antwort.engine.answers import Answer
-from antwort.engine.approvals import ApprovedCall, approval_body, approval_request, needs_approval, provider_of
+from antwort.engine.approvals import ApprovedCall, ResumedCall, approval_body, approval_request, provider_of
 from antwort.engine.call_items import OWN, call_item, found_fields, output_item
+from antwort.engine.call_state import FOR_OTHERS, expiry, interrupt, is_under_way, waited_for
 from antwort.engine.emitter import Emitter, ModelCall
-from antwort.engine.history import FOR_CLIENTS, INTERRUPTED, QUESTION_ID, SAID_BEFORE, WAITING
+from antwort.engine.history import ASKED, FOR_CLIENTS, QUESTION_ID, SAID_BEFORE, TOLD, WAITING
 from antwort.engine.journal import Journal
+from antwort.engine.nested_calls import NESTED, NestedCalls, NestedServices, goes_on, nested_questions
 from antwort.engine.plan import Plan
 from antwort.engine.tool_choice import Choice
 from antwort.engine.tools import Target
 from antwort.engine.totals import Totals
 from antwort.engine.window import CALLS
 from antwort.functions import Effect, Hosted, ToolResult
-from antwort.storage.base import JournalEntry, Question
+from antwort.storage.base import JournalEntry
 from antwort.suspension import Suspension
 from antwort.types import JSON
 from antwort.wire.ids import new_id
@@ -30,10 +32,6 @@ from antwort.wire.ids import new_id
 logger = logging.getLogger(__name__)
 
 _ANSWERED = "(given as the answer)"
-_FOR_EVER = 100 * 365.25 * 86_400
-"""Seconds. What waits longer has no end that anybody has to store."""
-_REPEATS = 3
-"""How often the same call of an idempotent function is executed before the model is told to stop."""
 
 
 class ServerCall(msgspec.Struct, frozen=True):
@@ -74,15 +72,14 @@ class ServerCall(msgspec.Struct, frozen=True):
     @property
     def goes_on(self) -> bool:
         """Tell whether the call is executed again after a crash."""
-        spec = None if self.target is None else self.target.spec
-        return spec is not None and (spec.idempotent or spec.attach)
+        return goes_on(self.target)
 
 
 class Dispatch:
     """Owns the calls of one response: it begins, executes and ends them, and stores each step before it is told.
 
     `keep` is called before each write, to store with it how far the response has come; `progress` when a function has
-    returned.
+    returned. `answers` are what was said to calls that wait, by question.
     """
 
     def __init__(
@@ -95,14 +92,19 @@ class Dispatch:
         parallel: int,
         keep: Callable[[], None],
         progress: Callable[[], None],
+        answers: Mapping[str, Answer],
     ) -> None:
         self._plan = plan
         self._journal = journal
         self._emitter = emitter
         self._totals = totals
+        self._admission = Admission(plan, totals)
         self._parallel = 1 if plan.create.parallel_tool_calls is False else parallel
         self._keep = keep
         self._progress = progress
+        self._answers = answers
+        slots = asyncio.Semaphore(self._parallel)
+        self._nested = NestedServices(plan, journal, emitter, self._admission, slots, answers, progress)
 
     async def execute(self, calls: Iterable[ModelCall], choice: Choice) -> None:
         """Execute the calls of a turn. Each is ended as soon as its function returns, in whatever order they do."""
@@ -113,23 +115,23 @@ class Dispatch:
         ready = [call for call in begun if waited_for(call.entry) is None]
         await _for_each(_grouped(ready), self._execute_group, limit=self._parallel)
 
-    async def finish_started(self, answers: Mapping[str, Answer]) -> None:
-        """Go on after a crash, or when what was waited for is there; `answers` are what was said, by question.
+    async def finish_started(self) -> None:
+        """Go on after a crash, or when what was waited for is there.
 
         Calls that were under way are executed again, if they can be; the others are told to be interrupted. A call
         that waits goes on waiting, unless it is answered.
         """
         again: list[list[ServerCall]] = []
         for position, entry in enumerate(self._journal.entries):
-            if not is_under_way(entry):
+            if not is_under_way(entry) or entry.direction == NESTED:  # those are their callers' to go on with
                 continue
             call = self._begun_before(entry, position)
-            wait, answer = waited_for(entry), answers.get((entry.call or {}).get(QUESTION_ID, ""))
-            if wait is None or wait.kind == "agents":
+            wait, answer = waited_for(entry), self._answers.get((entry.call or {}).get(QUESTION_ID, ""))
+            if wait is None or wait.kind in FOR_OTHERS:
                 if call.goes_on:
                     again.append([call])
                     continue
-                _interrupt(entry, self._emitter)
+                interrupt(entry, self._emitter)
             elif answer is None:
                 continue
             elif wait.kind == "approval" and answer.approved:
@@ -191,6 +193,8 @@ class Dispatch:
             child_numbers=count(),
             follows_references=self._plan.toolset.follows_references,
         )
+        nested = NestedCalls(self._nested, ctx, turn=self._totals.turns)
+        ctx = ctx.with_(function_calls=nested)
         name = target.spec.name
         try:
             result = ToolResult.of(await target.executor.execute(name, call.arguments, ctx))
@@ -199,6 +203,8 @@ class Dispatch:
         except BaseException:  # an executor may be anybody's
             logger.exception("the executor of function %s has failed", name)
             result = ToolResult.error(f"{name} failed.")
+        if result.suspension is None:
+            nested.close()
         self._progress()
         return result
 
@@ -213,8 +219,8 @@ class Dispatch:
     def _begin(self, call: ModelCall, choice: Choice) -> ServerCall:
         """Decide whether a call is executed, and take it into the journal; tell of it, unless it needs an approval."""
         target = self._plan.toolset.targets.get(call.name)
-        asks = self._needs_approval(target)
-        refusal = self._admit(call, target, choice, asks=asks)
+        asks = self._admission.needs_approval(target)
+        refusal = self._admission.refusal(call.name, call.arguments, target, choice, asks=asks)
         record: JSON = {
             "call_id": call.call_id,
             "name": call.name,
@@ -262,6 +268,22 @@ class Dispatch:
         self._journal.change(call.position)
         return self._shown(call)
 
+    async def resume(self, calls: Iterable[ResumedCall]) -> None:
+        """Go on with calls of the response before whose own calls have their answers now."""
+        known = {entry.call["call_id"] for entry in self._journal.entries if entry.call and "name" in entry.call}
+        begun = []
+        for resumed in calls:
+            record = {name: resumed.record[name] for name in ("call_id", "name", "arguments")}
+            if record["call_id"] in known:
+                continue
+            call = self._noted({**record, "turn": 0, SAID_BEFORE: True, TOLD: True}, resumed.target)
+            for entry in resumed.nested:
+                self._journal.note(entry)
+            begun.append([replace(call, attached=True)])
+        self._keep()
+        await self._journal.save()
+        await _for_each(begun, self._execute_group, limit=self._parallel)
+
     async def execute_approved(self, calls: Iterable[ApprovedCall]) -> None:
         """Make the calls, or do not, that were waiting in the response before for somebody to say so."""
         known = {entry.call["call_id"] for entry in self._journal.entries if entry.call and "name" in entry.call}
@@ -291,45 +313,6 @@ class Dispatch:
         await self._journal.save()
         await self._emitter.flush()
         await _for_each(begun, self._execute_group, limit=self._parallel)
-
-    def _needs_approval(self, target: Target | None) -> bool:
-        spec = None if target is None else target.spec
-        return spec is not None and needs_approval(spec, self._plan.approval)
-
-    def _admit(self, call: ModelCall, target: Target | None, choice: Choice, *, asks: bool) -> str | None:
-        """Count a call that is executed; return why one is not, for the model to read."""
-        plan, totals = self._plan, self._totals
-        if target is None:
-            names = ", ".join(name for name in plan.toolset.targets if choice.permits(name))
-            return f"There is no function '{call.name[:64]}' here. Available: {names or 'none'}."
-        if not choice.permits(call.name):
-            return f"{call.name} may not be called now."
-        made = totals.made.get((call.name, call.arguments), 0)
-        if target.spec is not None and target.spec.idempotent and made >= _REPEATS:
-            return "You have made this very call before; its result does not change. Use it."
-        if (hindrance := self._hindrance(target, asks=asks)) is not None:
-            return hindrance
-        if not self._has_calls_left():
-            return "The limit of function calls for this response is reached. Answer with what you have."
-        totals.tool_calls += 1
-        totals.made[call.name, call.arguments] = made + 1
-        return None
-
-    def _hindrance(self, target: Target, *, asks: bool) -> str | None:
-        """Return why nobody can be waited for here, if the call would have to wait."""
-        plan = self._plan
-        if target.suspends and not plan.stored:
-            return f"{target.name} needs a response that is stored, and this one is not. Go on without it."
-        if asks and not (plan.stored and (plan.parent is None or plan.response.background)):
-            return f"{target.name} needs the approval of the user, and nobody can be asked here. Go on without it."
-        return None
-
-    def _has_calls_left(self) -> bool:
-        """Take a call from what the response and the run may make; if there is none left, none is offered any more."""
-        most, budget = self._plan.max_tool_calls, self._plan.ctx.budget
-        if (most is not None and self._totals.tool_calls >= most) or (budget is not None and not budget.take_call()):
-            self._totals.without_tools = True
-        return not self._totals.without_tools
 
     def _begun_before(self, entry: JournalEntry, position: int) -> ServerCall:
         """Return a call that another process has begun."""
@@ -368,13 +351,14 @@ class Dispatch:
         else:
             if face is not None and face.item == item["type"]:
                 item.update(found_fields(call.name, face, result, self._plan.include))
-            item["status"] = "failed" if result.is_error else "completed"
-        if call.output_index >= 0:
+            whole = face is not None and face.output_field is not None  # what came of it is said by the second item
+            item["status"] = "failed" if result.is_error and not whole else "completed"
+        if call.output_index >= 0 and TOLD not in record:
             if face is not None and face.output_item is None and not result.is_error:
                 self._emitter.phase(call.output_index, str(item["type"]), "completed")
             self._emitter.done(call.output_index)
-            if face is not None and face.output_item is not None:
-                self._show_output(call, face, result)
+        if face is not None and face.output_item is not None and (call.output_index >= 0 or TOLD in record):
+            self._show_output(call, face, result)
 
     def _show_output(self, call: ServerCall, face: Hosted, result: ToolResult) -> None:
         """Show the result of a call as an item of its own, which the model has read already."""
@@ -385,70 +369,23 @@ class Dispatch:
     def _wait(self, call: ServerCall, suspension: Suspension) -> None:
         """Note what a call waits for. A question is shown as a call that the client can answer."""
         entry = call.entry
-        if entry.call is None or WAITING in entry.call:  # it waits on
+        if entry.call is None:
+            return
+        if suspension.kind == "calls":
+            entry.call[ASKED] = nested_questions(self._journal.entries, call.call_id)
+        if WAITING in entry.call:  # it waits on
             return
         entry.call[WAITING] = msgspec.to_builtins(suspension)
-        if suspension.kind != "agents":
+        if suspension.kind not in FOR_OTHERS:
             entry.call[QUESTION_ID] = new_id("question")
-        seconds = suspension.expires_in
-        if seconds is not None and seconds < _FOR_EVER:
-            entry.call["expires_at"] = int(time.time() + seconds)
+        if (end := expiry(suspension)) is not None:
+            entry.call["expires_at"] = end
+        if suspension.kind == "calls" and call.output_index >= 0:  # what it shows of itself is known already
+            entry.item["status"], entry.call[TOLD] = "completed", True
+            self._emitter.done(call.output_index)
         if suspension.kind == "question" and call.output_index < 0:
             shown = self._emitter.client_call(call.call_id, call.name, call.arguments)
             self._journal.note(JournalEntry("output", shown, call={FOR_CLIENTS: True}))
-
-
-def questions_of(entries: Iterable[JournalEntry], plan: Plan) -> list[Question]:
-    """Return what calls wait for that somebody has to say."""
-    questions = []
-    for entry in entries:
-        call, wait = entry.call or {}, waited_for(entry)
-        if wait is not None and wait.kind != "agents":
-            questions.append(
-                Question(
-                    id=call[QUESTION_ID],
-                    tenant=plan.ctx.tenant,
-                    response_id=plan.response.id,
-                    call_id=call["call_id"],
-                    root_id=plan.root_id,
-                    kind=wait.kind,
-                    body=wait.body,
-                    created_at=int(time.time()),
-                    expires_at=call.get("expires_at"),
-                )
-            )
-    return questions
-
-
-def interrupt_calls(journal: Journal, emitter: Emitter) -> None:
-    """End the calls that have started and whose results nobody will know, because the response ends."""
-    for position, entry in enumerate(journal.entries):
-        if is_under_way(entry):
-            _interrupt(entry, emitter)
-            journal.change(position)
-
-
-def is_under_way(entry: JournalEntry) -> bool:
-    """Tell whether an entry is a call that the server has begun and not ended."""
-    return entry.call is not None and "name" in entry.call and "output" not in entry.call
-
-
-def waited_for(entry: JournalEntry) -> Suspension | None:
-    """Return what a call waits for, if it does."""
-    waiting = (entry.call or {}).get(WAITING)
-    return None if waiting is None else msgspec.convert(waiting, Suspension)
-
-
-def _interrupt(entry: JournalEntry, emitter: Emitter) -> None:
-    item = entry.item
-    entry.call = {**(entry.call or {}), "output": INTERRUPTED, "status": "error"}
-    if item["type"] == OWN:
-        item["status"], item["output"] = "completed", INTERRUPTED
-    else:
-        item["status"] = "failed"
-    index = emitter.replace(item)
-    if index >= 0:
-        emitter.done(index)
 
 
 def _grouped(calls: Iterable[ServerCall]) -> list[list[ServerCall]]:

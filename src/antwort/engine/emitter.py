@@ -5,8 +5,8 @@ from collections.abc import Callable, Collection, Coroutine, Iterable, Sequence
 from typing import Any, TypeVar
 
 from antwort.context import Sources
+from antwort.engine.custom_tools import custom_input
 from antwort.engine.events import Events, EventSink
-from antwort.engine.tools import custom_input
 from antwort.engine.window import compaction_item
 from antwort.engine.writers import ReasoningWriter, RefusalWriter, TextWriter, Writer, annotations
 from antwort.types import JSON
@@ -273,10 +273,12 @@ class Emitter:
                 return index
         return -1
 
-    def client_call(self, call_id: str, name: str, arguments: str) -> JSON:
-        """Write a call that the client can answer, as a whole, and return its item."""
+    def client_call(self, call_id: str, name: str, arguments: str, caller: JSON | None = None) -> JSON:
+        """Write a call that the client can answer, as a whole, and return its item; `caller` is who has made it."""
         self.close_open("completed")
         item: JSON = {"type": "function_call", "id": new_id("fc"), "call_id": call_id, "name": name}
+        if caller is not None:
+            item["caller"] = caller
         index = self.add({**item, "arguments": "", "status": "in_progress"})
         item.update(arguments=arguments, status="completed")
         self.response.output[self._positions[index]] = item

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from typing import Literal
 
-from antwort.engine.dispatch import interrupt_calls
+from antwort.engine.call_state import interrupt_calls
 from antwort.engine.emitter import Emitter
 from antwort.engine.journal import Journal
 from antwort.engine.telemetry import TurnMetrics

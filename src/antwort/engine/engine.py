@@ -103,7 +103,7 @@ class Engine(msgspec.Struct, frozen=True):
 
     def entries_so_far(self, plan: Plan, journal: Journal) -> list[JournalEntry]:
         """Return all that a response has read and said, for whoever continues it without the store."""
-        return [*plan.history, *journal.entries]
+        return [*plan.history, *(entry for entry in journal.entries if entry.direction != "nested")]
 
     def record(self, plan: Plan) -> ResponseRecord:
         """Return what is stored of a new response besides its items."""

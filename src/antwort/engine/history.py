@@ -95,7 +95,11 @@ def read_window(
 
 def input_items(entries: Iterable[JournalEntry]) -> list[JSON]:
     """Return an input as the model reads it."""
-    return [entry.item for entry in entries if entry.item["type"] not in {APPROVAL_REQUEST, APPROVAL_RESPONSE}]
+    return [
+        entry.item
+        for entry in entries
+        if entry.item["type"] not in {APPROVAL_REQUEST, APPROVAL_RESPONSE} and not (entry.call or {}).get(FOR_CLIENTS)
+    ]
 
 
 def model_items(entries: Iterable[JournalEntry]) -> list[JSON]:
@@ -140,6 +144,12 @@ def model_items(entries: Iterable[JournalEntry]) -> list[JSON]:
     return settled(items + outputs) if late else items + outputs
 
 
+def said_items(entries: Iterable[JournalEntry]) -> list[JSON]:
+    """Return what was said in a response so far, as the model reads it."""
+    said = [entry for entry in entries if entry.direction == "output"]
+    return model_items(said) if said else []
+
+
 def settled(items: Iterable[JSON]) -> list[JSON]:
     """Return items with each output right behind the calls of its turn: model servers want nothing between them."""
     ordered: list[JSON] = []
@@ -166,6 +176,18 @@ def waiting_calls(history: Sequence[JournalEntry]) -> dict[str, str]:
     return dict(reversed(waiting.items()))
 
 
+def resumable_calls(history: Sequence[JournalEntry]) -> list[JSON]:
+    """Return the calls that the last response of a history has left waiting for calls of their own."""
+    found: list[JSON] = []
+    for entry in reversed(history):
+        if entry.direction != "output":
+            break
+        call = entry.call or {}
+        if call.get(ASKED) and "output" not in call:
+            found.insert(0, call)
+    return found
+
+
 FOR_CLIENTS = "for_clients"
 """Marks the entry of an item that models do not read: what a function says to the user, or that a call waits."""
 WAITING = "waiting"
@@ -174,6 +196,10 @@ SAID_BEFORE = "said_before"
 """Marks a call that the model has made in an earlier response: only its output is new."""
 QUESTION_ID = "question"
 """Where it has the id of what somebody has to answer."""
+TOLD = "told"
+"""Marks a call whose item is whole although the call is under way: it says what was asked for, not what came of it."""
+ASKED = "asked"
+"""Where a call that waits for calls of its own has their questions: the ids of those calls by them."""
 INTERRUPTED = "The call was interrupted and its result is not known. Check before you repeat it."
 
 

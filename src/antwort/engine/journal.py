@@ -125,7 +125,7 @@ class Journal:
         """Store the end of the response, with whatever is not stored yet, in one transaction."""
         conversation = self.record.conversation_id
         is_said = conversation is not None and response.status in _SAID
-        self._said = [entry for entry in self.entries if not (entry.call or {}).get("partial")] if is_said else ()
+        self._said = [entry for entry in self.entries if _is_said(entry)] if is_said else ()
         if self.store is not None:
             self.tell(response)
             await self.save()
@@ -160,3 +160,8 @@ class Journal:
             self._said, self._asked = said or self._said, asked or self._asked
             self._saved = min(self._saved, start)
             raise
+
+
+def _is_said(entry: JournalEntry) -> bool:
+    """Tell whether an entry is part of what a conversation takes up."""
+    return entry.direction != "nested" and not (entry.call or {}).get("partial")

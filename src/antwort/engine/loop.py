@@ -19,13 +19,14 @@ from antwort.concurrency.stragglers import Stragglers
 from antwort.config import EngineConfig
 from antwort.engine import telemetry
 from antwort.engine.answers import Answer
+from antwort.engine.call_state import questions_of
 from antwort.engine.coalescer import Coalescer
 from antwort.engine.compaction import Compactor, compactable
-from antwort.engine.dispatch import Dispatch, questions_of
+from antwort.engine.dispatch import Dispatch
 from antwort.engine.emitter import CallIds, Emitter
 from antwort.engine.ending import Ending
 from antwort.engine.events import EventSink
-from antwort.engine.history import model_items, settled
+from antwort.engine.history import said_items, settled
 from antwort.engine.journal import Journal
 from antwort.engine.model_turn import ModelTurns, model_request
 from antwort.engine.plan import Plan
@@ -99,7 +100,7 @@ class Loop:
             sources=plan.ctx.sources,
             client_functions=self._clients(),
             custom=plan.toolset.custom,
-            call_ids=CallIds(lambda: [*plan.window, *_generated(journal)]),
+            call_ids=CallIds(lambda: [*plan.window, *said_items(journal.entries)]),
             seal=seals.seal_thoughts if "reasoning.encrypted_content" in plan.include else None,
             seal_opaque=seals.seal_opaque,
             whole_calls=self.response.background,
@@ -186,7 +187,7 @@ class Loop:
         """Return what is to be done, from where the response stands."""
         if self._resumed:
             return self._continue()
-        return self._begin_with_approved() if self.plan.approvals else self._turns()
+        return self._begin_with_approved() if self.plan.pending else self._turns()
 
     async def _begin_with_approved(self) -> str | None:
         """Make the calls that were approved, then turns."""
@@ -194,7 +195,7 @@ class Loop:
         return await self._turns() if outcome == _ONWARD else outcome
 
     async def _execute_approved(self) -> str | None:
-        """Make the calls that this response brings the approval of; return how it goes on from there.
+        """Make the calls that this response brings the approval or the answers of; return how it goes on from there.
 
         Two responses may bring it at the same time. The later one has it, unless the first is stored by then.
         """
@@ -205,6 +206,7 @@ class Loop:
         await dispatch.execute_approved(
             msgspec.structs.replace(call, confirmed=call.question.id in brought) for call in self.plan.approvals
         )
+        await dispatch.resume(self.plan.resumed)
         return await self._outcome(dispatch)
 
     async def _confirm(self) -> None:
@@ -322,10 +324,10 @@ class Loop:
         return self._choice.permitted(self.plan.toolset.clients)
 
     def _window(self) -> list[JSON]:
-        window, generated = self.plan.window, _generated(self.journal)
+        window, generated = self.plan.window, said_items(self.journal.entries)
         if not generated:
             return window
-        if self.plan.approvals:
+        if self.plan.pending:
             return self._seals.opened(settled([*window, *generated]))
         if isinstance(window, Window) and not any(item.get("type") == COMPACTION for item in generated):
             return window.extended(self._seals.opened(generated))  # what is in it needs no opening
@@ -386,6 +388,7 @@ class Loop:
             parallel=self._parallel,
             keep=self._keep_totals,
             progress=self._progress,
+            answers=self._answers,
         )
 
     def _answered(self, dispatch: Dispatch) -> bool:
@@ -417,9 +420,9 @@ class Loop:
     async def _continue(self) -> str | None:
         """Finish what was started, then go on, unless the client is to answer first."""
         dispatch = self._dispatch()
-        await dispatch.finish_started(self._answers)
+        await dispatch.finish_started()
         outcome = await self._outcome(dispatch)
-        if outcome == _ONWARD and self.plan.approvals:
+        if outcome == _ONWARD and self.plan.pending:
             outcome = await self._execute_approved()
         if outcome != _ONWARD:
             return outcome
@@ -486,12 +489,6 @@ class Loop:
         else:
             end = self._ending().cancel(self._usage())
         await asyncio.shield(asyncio.ensure_future(end))
-
-
-def _generated(journal: Journal) -> list[JSON]:
-    """Return what was said so far, as the model reads it."""
-    said = [entry for entry in journal.entries if entry.direction == "output"]
-    return model_items(said) if said else []
 
 
 def _nobody() -> None:

@@ -7,7 +7,7 @@ import msgspec
 from antwort.agents import AgentTask
 from antwort.config import ApprovalPolicy
 from antwort.context import Agent, Context, Sources
-from antwort.engine.approvals import ApprovedCall
+from antwort.engine.approvals import ApprovedCall, ResumedCall
 from antwort.engine.tool_choice import Choice
 from antwort.engine.tools import Toolset
 from antwort.errors import FunctionError, did_you_mean
@@ -58,8 +58,16 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
     """Calls of the response before that have their yes or no now: they come first."""
     answered: Sequence[Question] = ()
     """Questions of the response before that this one brings the answers to, unless another one brings others."""
+    resumed: Sequence[ResumedCall] = ()
+    """Calls of the response before whose own calls have their answers now: they go on first."""
     parent: Lineage | None = None
     """What it works for, if it is a sub-agent."""
+
+    @property
+    def pending(self) -> list[str]:
+        """The calls of the response before whose outputs come first."""
+        approved = [call.question.call_id for call in self.approvals]
+        return approved + [str(call.record["call_id"]) for call in self.resumed]
 
     @property
     def root_id(self) -> str:

@@ -1,7 +1,7 @@
 """From a request to a plan: everything decided that can be decided before the model is asked."""
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 from msgspec.structs import replace
@@ -12,8 +12,8 @@ from antwort.budget import Budget, Price
 from antwort.concurrency.large_work import MANY, LargeWork, is_large
 from antwort.config import AgentConfig, EngineConfig
 from antwort.context import Agent, Context
-from antwort.engine.approvals import ApprovedCall, approved_calls
-from antwort.engine.continuing import answer_waiting, load_approvals
+from antwort.engine.approvals import ResumedCall, approved_calls
+from antwort.engine.continuing import Continued, answer_waiting, load_continued, resumed_calls
 from antwort.engine.history import (
     Recall,
     read_window,
@@ -37,13 +37,13 @@ from antwort.engine.parameters import (
 from antwort.engine.past import History, PastResponses, past_window
 from antwort.engine.plan import ChildWork, Decision, Plan, child_request
 from antwort.engine.tool_choice import read_choice
-from antwort.engine.tools import Toolset, ToolsetBuilder
+from antwort.engine.tools import Target, Toolset, ToolsetBuilder
 from antwort.engine.window import Seals
 from antwort.errors import BadRequestError, NotFoundError, did_you_mean
 from antwort.run_services import Values
 from antwort.scopes import CONVERSATIONS_READ, CONVERSATIONS_WRITE, RESPONSES_READ
 from antwort.sealing import Sealer
-from antwort.storage.base import JournalEntry, Question, ResponseRecord
+from antwort.storage.base import JournalEntry, ResponseRecord
 from antwort.storage.sql.store import Store
 from antwort.types import JSON
 from antwort.wire.ids import new_id
@@ -138,13 +138,23 @@ class Planner:
         run_id = continued.run_id
         if run_id is not None:
             ctx = decision.ctx.with_(run_id=run_id, agent_id=run_id)
-            approvals = self._approved(decision, continued.approvals)
-            decision = replace(decision, ctx=ctx, approvals=approvals, answered=continued.answered)
+            decision = replace(decision, ctx=ctx, answered=continued.answered)
+            decision = await self._with_calls(decision, continued, history)
             await self._count_spent(decision, run_id)
         return decision, [*continued.entries, *entries]
 
-    def _approved(self, decision: Decision, questions: Iterable[Question]) -> list[ApprovedCall]:
-        return approved_calls(questions, decision.toolset, lambda name: self._toolsets.find(name, decision.ctx))
+    async def _with_calls(self, decision: Decision, continued: Continued, history: Sequence[JournalEntry]) -> Decision:
+        """Return a decision with the calls of the response before that can be made, or go on, now."""
+
+        def find(name: str) -> Target | None:
+            return self._toolsets.find(name, decision.ctx)
+
+        approvals = approved_calls(continued.approvals, decision.toolset, find)
+        resumed = [
+            ResumedCall(record, decision.toolset.targets.get(record["name"]) or find(record["name"]), nested)
+            for record, nested in await resumed_calls(self._store, decision.ctx.tenant, history, continued.nested)
+        ]
+        return replace(decision, approvals=approvals, resumed=resumed)
 
     async def plan_child(self, work: ChildWork, *, previous: str | None = None, recall: Recall | None = None) -> Plan:
         """Plan the response of a sub-agent: with the run, budget, deadline and functions of its parent.
@@ -190,8 +200,6 @@ class Planner:
             ctx = Context(record.tenant, record.subject, frozenset(record.extra.get("scopes", ())))
             decision = self._decide(create, ctx, record.id)
             await self._count_spent(decision, record.run_id or record.id)
-            answered = await load_approvals(self._store, record.tenant, record.id)
-            decision = replace(decision, approvals=self._approved(decision, answered))
         else:
             ctx = parent.ctx
             task = msgspec.convert(record.extra["task"], AgentTask)
@@ -205,6 +213,9 @@ class Planner:
             history = await self._past.history(record.tenant, record.previous_response_id)
         elif decision.conversation is not None:  # one that was deleted meanwhile is left out too
             history = await self._store.conversations.history(record.tenant, decision.conversation) or []
+        if parent is None:
+            continued = await load_continued(self._store, record.tenant, record.id, history)
+            decision = await self._with_calls(decision, continued, history)
         restore_sources([*history, *entries], decision.ctx.sources)
         new = [entry for entry in entries if entry.direction == "input"]
         return Plan(
@@ -362,7 +373,7 @@ def _window(
     history: Sequence[JournalEntry], entries: Sequence[JournalEntry], seals: Seals, decision: Decision
 ) -> list[JSON]:
     """Return what the model reads; what is read of a conversation may lack calls that were deleted."""
-    pending = [approved.question.call_id for approved in decision.approvals]
+    pending = decision.pending
     if decision.conversation is not None:
         return read_window(history, entries, seals, True, pending)
     return past_window(history, entries, seals, pending)

@@ -1,8 +1,4 @@
-"""The tools of a request: which functions the model is offered, and whom each call is for.
-
-Custom tools are the client's and take text. Model servers only know functions, so each becomes a function with one
-parameter for the text. A grammar cannot be enforced there; the model is told about it.
-"""
+"""The tools of a request: which functions the model is offered, and whom each call is for."""
 
 import logging
 import re
@@ -15,6 +11,8 @@ from typing_extensions import override
 
 from antwort.backends.base import ToolDefinitions
 from antwort.context import Agent, Context
+from antwort.engine.callers import DIRECT, PROGRAMMATIC, read_callers, with_stubs
+from antwort.engine.custom_tools import custom_definition, custom_echo
 from antwort.errors import BadRequestError, FunctionError
 from antwort.functions import Effect, FunctionSpec, Hosted, ToolExecutor, tool_definition
 from antwort.scopes import FUNCTIONS_CALL
@@ -42,6 +40,18 @@ class Target(msgspec.Struct, frozen=True):
     """The tool as the request named it, if it did."""
     is_custom: bool = False
     """A tool of the client that takes text."""
+    callers: frozenset[str] | None = None
+    """Who may call it, if the request says so: the model directly, programs, or both."""
+
+    @property
+    def is_direct(self) -> bool:
+        """Tell whether the model may call it."""
+        return self.callers is None or DIRECT in self.callers
+
+    @property
+    def is_programmatic(self) -> bool:
+        """Tell whether functions may call it that call others; those of clients only if they are meant for it."""
+        return self.executor is not None if self.callers is None else PROGRAMMATIC in self.callers
 
     @property
     def is_client(self) -> bool:
@@ -293,16 +303,18 @@ class _NamedTools:
     def add(self, tool: JSON, index: int) -> None:
         """Read a tool; BadRequestError names what is wrong with it."""
         kind = read_type(tool, f"tools[{index}]")
+        callers = read_callers(tool, f"tools[{index}]")
         if kind == "function":
             name = self._name(tool, index)
             ours = self._offer.by_name.get(name) if tool.get("parameters") is None else None
             if ours is not None:
                 definition = self._definition(ours.spec)
-                self._targets[name] = Target(name, definition, ours.spec, ours.executor, tool)
-                self._echo.append(_function_echo(definition))
+                self._targets[name] = Target(name, definition, ours.spec, ours.executor, tool, callers=callers)
+                echo = _function_echo(definition)
+                self._echo.append(echo if callers is None else {**echo, "allowed_callers": tool["allowed_callers"]})
             else:
                 definition = _client_definition(tool)
-                self._targets[name] = Target(name, definition)
+                self._targets[name] = Target(name, definition, callers=callers)
                 self._clients.append(name)
                 self._echo.append(tool if definition is tool else _function_echo(tool))
         elif kind == "custom":
@@ -343,7 +355,7 @@ class _NamedTools:
                 name = f"hosted_{name}"[:64]  # the client's function of that name keeps it
             if name != spec.name:
                 definition = {**definition, "name": name}
-            self._targets[name] = Target(name, definition, spec, executor, tool)
+            self._targets[name] = Target(name, definition, spec, executor, tool, callers=read_callers(tool, "tools"))
             self._types.setdefault(str(tool["type"]), name)
 
     def hidden(self) -> frozenset[str]:
@@ -353,10 +365,11 @@ class _NamedTools:
 
     def toolset(self, offered: Toolset) -> Toolset:
         """Return them together with what else is offered."""
-        targets, ours = self._targets, self._ours()
+        ours = self._ours()
+        targets = _describing(self._targets)
         return Toolset(
             _JoinedTargets(targets, offered.targets) if offered.targets else targets,
-            ToolDefinitions([target.definition for target in targets.values()], offered.definitions),
+            ToolDefinitions([t.definition for t in targets.values() if t.is_direct], offered.definitions),
             self._echo,
             self._types,
             frozenset(self._clients),
@@ -395,6 +408,16 @@ def _only_names(tools: Sequence[JSON]) -> tuple[str, ...] | None:
     """Return the names of the functions of a request that says nothing else of any; None if it does."""
     names = [tool["name"] for tool in tools if tool.keys() == _NAMING and tool["type"] == "function"]
     return tuple(names) if len(names) == len(tools) and all(isinstance(name, str) for name in names) else None
+
+
+def _describing(targets: dict[str, Target]) -> dict[str, Target]:
+    """Return targets, where those that call others describe the ones that the model does not see otherwise."""
+    hidden = [target.definition for target in targets.values() if not target.is_direct]
+    if not hidden:
+        return targets
+    calling = [target for target in targets.values() if target.spec is not None and target.spec.calls_functions]
+    changed = {t.name: msgspec.structs.replace(t, definition=with_stubs(t.definition, hidden)) for t in calling}
+    return {**targets, **changed}
 
 
 def _follow_references(targets: Iterable[Target]) -> bool:
@@ -453,40 +476,3 @@ def _client_definition(tool: JSON) -> JSON:
 def _function_echo(tool: JSON) -> JSON:
     """Repeat a function with every key the contracts require."""
     return {"type": "function", "description": None, "parameters": None, "strict": None, **tool}
-
-
-def custom_definition(tool: JSON) -> JSON:
-    """Return the function that stands for a custom tool."""
-    words = [str(tool["description"])] if tool.get("description") else []
-    described: JSON = {"type": "string", "description": "The text for the tool, as it is."}
-    form = tool.get("format")
-    if isinstance(form, dict) and form.get("type") == "grammar":
-        described["description"] = "The text for the tool. It must follow the grammar."
-        words.append(f"The input must follow this {form.get('syntax')} grammar:\n{form.get('definition')}")
-    return {
-        "type": "function",
-        "name": tool["name"],
-        "description": "\n\n".join(words) or "Takes text.",
-        "parameters": {
-            "type": "object",
-            "properties": {"input": described},
-            "required": ["input"],
-            "additionalProperties": False,
-        },
-    }
-
-
-def custom_echo(tool: JSON) -> JSON:
-    """Repeat a custom tool as responses do."""
-    return {"format": {"type": "text"}, **tool}
-
-
-def custom_input(arguments: str) -> str:
-    """Return the text in the arguments of such a function; a model that wrote the text alone is understood too."""
-    try:
-        value = msgspec.json.decode(arguments)
-    except (msgspec.DecodeError, UnicodeError, RecursionError):
-        return arguments
-    if isinstance(value, dict) and isinstance(value.get("input"), str):
-        return str(value["input"])
-    return value if isinstance(value, str) else arguments

@@ -42,7 +42,7 @@ class Totals(msgspec.Struct):
         """Return the totals as they were stored."""
         made: dict[tuple[str, str], int] = {}
         for entry in entries:
-            if entry.call is not None and "name" in entry.call:
+            if entry.call is not None and "name" in entry.call and entry.direction != "nested":
                 key = entry.call["name"], entry.call["arguments"]
                 made[key] = made.get(key, 0) + 1
         return cls(

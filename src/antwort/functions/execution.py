@@ -359,7 +359,7 @@ class Execution:
 
     async def _fitted(self, entry: RegisteredFunction, result: ToolResult, ctx: Context) -> ToolResult:
         """Return a result that fits into the window: a long one is kept as a variable, and replaced by a reference."""
-        if result.is_error or len(result.output) <= (self._defaults.spill or 0):
+        if result.is_error or len(result.output) <= (ctx.inline or self._defaults.spill or 0):
             return self._capped(entry, result)
         try:
             is_json = result.value is not None and not isinstance(result.value, str)

@@ -38,6 +38,16 @@ from antwort.storage.base import Questions, Records
 from antwort.web.routes import Example, Route
 
 
+class Signer(Protocol):
+    """Signs data with a secret of the server, for one purpose and one tenant."""
+
+    def sign(self, purpose: str, tenant: str, data: bytes) -> bytes:
+        """Return data with a signature in front."""
+
+    def verify(self, purpose: str, tenant: str, signed: bytes) -> bytes:
+        """Return data that was signed for this purpose and tenant; a ValueError if it was not."""
+
+
 class Services(Struct, frozen=True):
     """What a provider has from its app, from the beginning of its `lifespan` on."""
 
@@ -53,6 +63,8 @@ class Services(Struct, frozen=True):
     """The questions of all runs, for routes; functions ask with `ctx.suspend`. None if no app runs."""
     sandbox: Sandbox = field(default_factory=Sandbox)
     """Where code runs that nobody trusts. Whoever needs it calls `prepare` in `lifespan`."""
+    signer: Signer | None = None
+    """Signs what a provider keeps where others could change it. None if no app runs."""
 
     @property
     def folder(self) -> Path:

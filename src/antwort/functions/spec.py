@@ -94,6 +94,11 @@ class Hosted(msgspec.Struct, frozen=True):
     """Whether it has this face only for requests that name the type; for others it is a function without one."""
     output_item: str | None = None
     """The type of a second item, with the result as text; the first one then shows call id and arguments."""
+    output_field: str | None = None
+    """The field of that item that is the text itself; without one it is `output`, a list with a part that has it.
+
+    The first item then has no arguments: `describe` says what it shows of them.
+    """
 
     def __post_init__(self) -> None:
         if not self.types or not _are_texts(self.types):
@@ -136,6 +141,7 @@ class FunctionOptions(TypedDict, total=False):
     references: bool
     reads_references: bool
     spill: bool
+    calls_functions: bool
 
 
 def check_options(options: Iterable[str], known: Iterable[str], what: str) -> None:
@@ -195,6 +201,11 @@ class FunctionSpec:
     """
     spill: bool = True
     """Whether a long result may be kept as a variable, of which the model reads the reference, head and tail."""
+    calls_functions: bool = False
+    """Whether it calls other functions of the agent, as the model says in its arguments.
+
+    Its description is followed by the functions that only such a one may call, and it cannot be called by one itself.
+    """
     arguments: Arguments = field(default=_UNREAD, repr=False, compare=False)
     """How arguments are checked; made from `parameters` unless the signature was read."""
 
@@ -245,6 +256,7 @@ class FunctionSpec:
             references=options.get("references", False),
             reads_references=options.get("reads_references", False),
             spill=options.get("spill", True),
+            calls_functions=options.get("calls_functions", False),
             arguments=SignatureArguments(signature, strict=strict),
         )
 

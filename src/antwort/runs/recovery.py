@@ -8,7 +8,7 @@ import msgspec
 
 from antwort.context import Sources
 from antwort.engine.answers import Answer
-from antwort.engine.dispatch import is_under_way, waited_for
+from antwort.engine.call_state import is_under_way, waited_for
 from antwort.engine.emitter import Emitter
 from antwort.engine.ending import Ending
 from antwort.engine.engine import Engine, shown

@@ -9,7 +9,8 @@ from antwort.errors import ServiceUnavailableError
 from antwort.types import JSON
 from antwort.wire.responses import ResponseObject
 
-Direction = Literal["input", "output"]
+Direction = Literal["input", "output", "nested"]
+"""What was read, what was said, and the calls that a call has made itself, which neither models nor clients read."""
 ACTIVE = ("queued", "in_progress")
 """The states of a response that is not over."""
 

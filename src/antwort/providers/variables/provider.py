@@ -13,21 +13,19 @@ from antwort.provider import (
     Counter,
     Field,
     FunctionError,
+    GrepScanner,
     LargeWork,
+    LineScanner,
     Variable,
     VariableScope,
     fenced,
     function,
-)
-from antwort.providers.variables.json_path import JsonScanner, parse_path, read_string
-from antwort.providers.variables.reading import (
-    GrepScanner,
-    LineScanner,
     parse_lines,
     scan,
     text_of,
     whole_characters,
 )
+from antwort.providers.variables.json_path import JsonScanner, parse_path, read_string
 from antwort.providers.variables.routes import VariableRoutes
 from antwort.providers.variables.settings import VariablesSettings
 from antwort.providers.variables.summary import instructions, sampled, summarized

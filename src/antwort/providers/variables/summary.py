@@ -5,9 +5,8 @@ from typing import Any
 
 from typing_extensions import override
 
-from antwort.provider import LargeWork, Variable, VariableView
+from antwort.provider import LargeWork, LineCounter, Variable, VariableView, scan, text_of
 from antwort.providers.variables.json_path import JsonScanner
-from antwort.providers.variables.reading import LineCounter, scan, text_of
 
 _SHOWN_NAMES = 30
 _SAMPLES = 10

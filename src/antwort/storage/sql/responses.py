@@ -51,6 +51,10 @@ _NOTE = "UPDATE responses SET extra = ? WHERE id = ? AND tenant = ? AND epoch = 
 _STATUS = f"SELECT status FROM responses WHERE id = ? AND tenant = ? {LOCK}"  # noqa: S608
 _GET = f"SELECT {RECORD} FROM responses WHERE id = ? AND tenant = ?"  # noqa: S608
 _JOURNAL = f"SELECT {ENTRY} FROM entries WHERE response_id = ? AND tenant = ? ORDER BY position"  # noqa: S608
+# What calls have made themselves is for whoever goes on with them, not for those who come after.
+_SAID = f"""
+    SELECT {ENTRY} FROM entries WHERE response_id = ? AND tenant = ? AND direction <> 'nested'
+    ORDER BY position"""  # noqa: S608
 # A response comes after the one it continues, so that following ever smaller numbers comes to an end. All of them are
 # in one row: for each row the driver has to wait for its turn among all threads.
 _CHAIN = """
@@ -289,10 +293,9 @@ class ResponseStore(Transactions):
 
     @reads
     def journals(self, database: Database, tenant: str, response_ids: Sequence[str]) -> dict[str, list[JournalEntry]]:
-        """Return the entries of several responses in order."""
+        """Return what was read and said in several responses, in order."""
         return {
-            name: [entry_of(row) for row in database.execute(_JOURNAL, (name, tenant)).fetchall()]
-            for name in response_ids
+            name: [entry_of(row) for row in database.execute(_SAID, (name, tenant)).fetchall()] for name in response_ids
         }
 
     @reads

@@ -8,8 +8,9 @@ import time
 from collections.abc import AsyncIterator
 from typing import Protocol
 
-from antwort.provider import FunctionError, LargeWork
-from antwort.providers.variables.patterns import Clock, Pattern
+from antwort.concurrency.large_work import LargeWork
+from antwort.errors import FunctionError
+from antwort.patterns import Clock, Pattern
 
 _RANGE = re.compile(r"\s*(\d{1,18})\s*(?:[-:]\s*(\d{1,18})?\s*)?")
 _PIECE, _OVERLAP = 1000, 200

@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from pydantic_core import SchemaError, SchemaValidator, core_schema
 
-from antwort.provider import FunctionError
+from antwort.errors import FunctionError
 
 _PART = re.compile(r"\\[pP]\{[^}]*\}|\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|\{(\d*),?(\d*)\}|[()]|.", re.DOTALL)
 _CLASS = 20

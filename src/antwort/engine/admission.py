@@ -1,0 +1,69 @@
+"""Whether a call is executed: what the request, the limits and the agent's policy say."""
+
+from antwort.engine.approvals import needs_approval
+from antwort.engine.plan import Plan
+from antwort.engine.tool_choice import Choice
+from antwort.engine.tools import Target
+from antwort.engine.totals import Totals
+
+_REPEATS = 3
+"""How often the same call of an idempotent function is executed before the model is told to stop."""
+
+
+class Admission:
+    """Admits the calls of one response, and counts them."""
+
+    def __init__(self, plan: Plan, totals: Totals) -> None:
+        self._plan = plan
+        self._totals = totals
+
+    def refusal(self, name: str, arguments: str, target: Target | None, choice: Choice, *, asks: bool) -> str | None:
+        """Count a call of the model that is executed; return why one is not, for the model to read.
+
+        `asks` tells whether it needs an approval.
+        """
+        totals, targets = self._totals, self._plan.toolset.targets
+        if target is None:
+            names = ", ".join(name for name in targets if choice.permits(name) and targets[name].is_direct)
+            return f"There is no function '{name[:64]}' here. Available: {names or 'none'}."
+        if not choice.permits(name):
+            return f"{name} may not be called now."
+        if not target.is_direct:
+            return f"{name} may only be called by a program."
+        made = totals.made.get((name, arguments), 0)
+        if target.spec is not None and target.spec.idempotent and made >= _REPEATS:
+            return "You have made this very call before; its result does not change. Use it."
+        refusal = self.nested_refusal(target, asks=asks)
+        if refusal is None:
+            totals.made[name, arguments] = made + 1
+        return refusal
+
+    def nested_refusal(self, target: Target, *, asks: bool) -> str | None:
+        """Count a call that is executed, whoever makes it; return why one is not."""
+        if (hindrance := self._hindrance(target, asks=asks)) is not None:
+            return hindrance
+        if not self._has_calls_left():
+            return "The limit of function calls for this response is reached. Answer with what you have."
+        self._totals.tool_calls += 1
+        return None
+
+    def needs_approval(self, target: Target | None) -> bool:
+        """Tell whether a call is made only after a yes."""
+        spec = None if target is None else target.spec
+        return spec is not None and needs_approval(spec, self._plan.approval)
+
+    def _hindrance(self, target: Target, *, asks: bool) -> str | None:
+        """Return why nobody can be waited for here, if the call would have to wait."""
+        plan = self._plan
+        if target.suspends and not plan.stored:
+            return f"{target.name} needs a response that is stored, and this one is not. Go on without it."
+        if asks and not (plan.stored and (plan.parent is None or plan.response.background)):
+            return f"{target.name} needs the approval of the user, and nobody can be asked here. Go on without it."
+        return None
+
+    def _has_calls_left(self) -> bool:
+        """Take a call from what the response and the run may make; if there is none left, none is offered any more."""
+        most, budget = self._plan.max_tool_calls, self._plan.ctx.budget
+        if (most is not None and self._totals.tool_calls >= most) or (budget is not None and not budget.take_call()):
+            self._totals.without_tools = True
+        return not self._totals.without_tools

@@ -1,0 +1,348 @@
+"""Calls that a call makes itself, such as those of a program: kept in the journal beside it, and answered from there.
+
+No entry of them is for models or clients. One that waits for somebody, or is shown because the request wants to see
+calls, has an item besides, with who has made it.
+"""
+
+import asyncio
+import logging
+import re
+from collections.abc import Callable, Mapping
+from functools import cached_property
+from itertools import count
+from typing import Any, Final
+
+import msgspec
+
+from antwort.context import Context, Source, Sources
+from antwort.engine.admission import Admission
+from antwort.engine.answers import Answer
+from antwort.engine.approvals import approval_body, approval_request, provider_of
+from antwort.engine.call_items import OWN
+from antwort.engine.call_state import FOR_OTHERS, expiry, interrupt, is_under_way, waited_for
+from antwort.engine.emitter import Emitter
+from antwort.engine.history import FOR_CLIENTS, INTERRUPTED, QUESTION_ID, WAITING
+from antwort.engine.journal import Journal
+from antwort.engine.plan import Plan
+from antwort.engine.tools import Target
+from antwort.errors import FunctionError, did_you_mean
+from antwort.functions import Effect, ToolResult
+from antwort.functions.output import NOTHING
+from antwort.run_services import CallableFunction, CallResult
+from antwort.storage.base import JournalEntry
+from antwort.suspension import SuspendedError, Suspension
+from antwort.types import JSON
+from antwort.wire.ids import new_id
+
+logger = logging.getLogger(__name__)
+
+PARENT = "parent"
+"""Where a nested call has the id of the call that makes it."""
+NESTED: Final = "nested"
+"""The direction of such entries."""
+_INLINE = 50_000
+"""Characters of a result that a caller gets as it is; a longer one becomes a variable, if there are any."""
+_KEY = re.compile(r"[a-zA-Z0-9_-]{1,40}")
+_APPROVED = "approved"
+
+
+class NestedServices(msgspec.Struct, frozen=True):
+    """What the nested calls of one turn share."""
+
+    plan: Plan
+    journal: Journal
+    emitter: Emitter
+    admission: Admission
+    slots: asyncio.Semaphore
+    answers: Mapping[str, Answer]
+    """What was said to calls that wait, by question."""
+    progress: Callable[[], None]
+
+
+class NestedCalls:
+    """The calls that one call makes: as the facade has them."""
+
+    def __init__(self, services: NestedServices, ctx: Context, *, turn: int) -> None:
+        self._plan = services.plan
+        self._journal = services.journal
+        self._emitter = services.emitter
+        self._admission = services.admission
+        self._slots = services.slots
+        self._answers = services.answers
+        self._progress = services.progress
+        self._ctx = ctx
+        self._turn = turn
+        self._keys = count()
+        self._under_way: set[str] = set()
+        self._saving: asyncio.Task[None] | None = None
+
+    @cached_property
+    def functions(self) -> Mapping[str, CallableFunction]:
+        """What can be called, by name."""
+        return {
+            name: CallableFunction(name, str(target.definition.get("description", "")), _parameters(target))
+            for name, target in self._plan.toolset.targets.items()
+            if _is_callable(target)
+        }
+
+    async def call(self, name: str, arguments: Mapping[str, Any], *, key: str | None = None) -> CallResult:
+        """Call a function, and wait for what comes of it."""
+        key = str(next(self._keys)) if key is None else key
+        if not _KEY.fullmatch(key):
+            raise FunctionError(f"'{key[:60]}' is no key of a call; use up to 40 letters, digits, '_' or '-'.")
+        if name not in self.functions:
+            hint = did_you_mean(name, self.functions)
+            return _failed(f"There is no function '{name[:64]}' that can be called from here{hint or '.'}", "unknown")
+        call_id = f"{self._ctx.call_id}.{key}"
+        if call_id in self._under_way:
+            raise FunctionError(f"The call '{key}' is under way already.")
+        self._under_way.add(call_id)
+        try:
+            return await self._call(call_id, self._plan.toolset.targets[name], _encoded(arguments))
+        finally:
+            self._under_way.discard(call_id)
+
+    def close(self) -> None:
+        """End what waits although its caller is done."""
+        for position in self._positions.values():
+            entry = self._journal.entries[position]
+            if is_under_way(entry):
+                interrupt(entry, self._emitter)
+                self._journal.change(position)
+
+    # --- one call ----------------------------------------------------------------------------------------------------
+
+    async def _call(self, call_id: str, target: Target, arguments: str) -> CallResult:
+        position = self._positions.get(call_id)
+        if position is not None:
+            return await self._go_on(position, target, arguments)
+        record: JSON = {
+            "call_id": call_id,
+            PARENT: self._ctx.call_id,
+            "name": target.name,
+            "arguments": arguments,
+            "turn": self._turn,
+        }
+        async with self._slots:
+            asks = self._admission.needs_approval(target)
+            refusal = self._admission.nested_refusal(target, asks=asks)
+            if refusal is not None:
+                return await self._end(record, ToolResult.error(refusal, "denied"), {})
+            if asks:
+                return await self._ask_approval(record, target)
+            return await self._execute(record, target, attached=self._ctx.attached)
+
+    async def _go_on(self, position: int, target: Target, arguments: str) -> CallResult:
+        """Return what there is of a call that was made before, or go on with it."""
+        entry = self._journal.entries[position]
+        record = entry.call or {}
+        if (record["name"], record["arguments"]) != (target.name, arguments):
+            raise FunctionError(
+                f"The call '{record['call_id']}' was one of {record['name']} before, with other arguments perhaps: "
+                "what makes it has taken another way this time."
+            )
+        if "output" in record:
+            self._note_sources(record)
+            return _result(record)
+        wait = waited_for(entry)
+        if wait is not None and wait.kind not in FOR_OTHERS:
+            answer = self._answers.get(record[QUESTION_ID])
+            if answer is None:
+                raise SuspendedError(Suspension("calls"))
+            apply_answer(record, answer)
+            if "output" in record:
+                await self._journal.save_at(position)
+                return _result(record)
+        async with self._slots:
+            if record.pop(_APPROVED, False):
+                return await self._execute(record, target, attached=False)
+            if goes_on(target):
+                return await self._execute(record, target, attached=True)
+            return await self._end(record, ToolResult.error(INTERRUPTED), {})
+
+    async def _execute(self, record: JSON, target: Target, *, attached: bool) -> CallResult:
+        if target.executor is None or target.spec is None:
+            wanted = {"question": f"The program calls {target.name}", "arguments": record["arguments"]}
+            return await self._end(record, ToolResult("", suspension=Suspension("question", wanted)), {})
+        if not goes_on(target):
+            await self._store(record)  # it is known to have started before it starts
+        sources = self._ctx.sources.noting()
+        result = await self._run(record, target, sources, attached=attached)
+        return await self._end(record, result, sources.noted(), is_shown=self._plan.show_calls)
+
+    async def _run(self, record: JSON, target: Target, sources: Sources, *, attached: bool) -> ToolResult:
+        executor, name = target.executor, "" if target.spec is None else target.spec.name
+        if executor is None:
+            return ToolResult.error("Nobody executes it.", "unavailable")
+        ctx = self._ctx.with_(
+            call_id=record["call_id"],
+            options=target.options or {},
+            sources=sources,
+            attached=attached,
+            child_numbers=count(),
+            follows_references=self._ctx.keeps_values,
+            inline=_INLINE,
+            function_calls=None,
+        )
+        try:
+            result = ToolResult.of(await executor.execute(name, record["arguments"], ctx))
+        except (asyncio.CancelledError, GeneratorExit):
+            raise
+        except BaseException:  # an executor may be anybody's
+            logger.exception("the executor of function %s has failed", name)
+            result = ToolResult.error(f"{name} failed.")
+        self._progress()
+        return result
+
+    async def _ask_approval(self, record: JSON, target: Target) -> CallResult:
+        request = approval_request(target.name, record["arguments"], provider_of(target))
+        record[WAITING] = msgspec.to_builtins(Suspension("approval", approval_body(request)))
+        record[QUESTION_ID] = request["id"]
+        self._emitter.whole(request)
+        self._journal.note(JournalEntry("output", request, call={FOR_CLIENTS: True}))
+        await self._store(record)
+        raise SuspendedError(Suspension("calls"))
+
+    async def _end(
+        self, record: JSON, result: ToolResult, noted: Mapping[int, Source], *, is_shown: bool = False
+    ) -> CallResult:
+        if result.suspension is not None:
+            self._wait(record, result.suspension)
+            await self._store(record)
+            raise SuspendedError(Suspension("calls"))
+        record.pop(WAITING, None)
+        record["output"], record["status"] = result.output, result.status
+        if result.value is None and result.output == NOTHING:
+            record["output"], record["json"] = "null", True
+        elif _is_json(result):
+            record["json"] = True
+        if noted:
+            record["sources"] = msgspec.to_builtins(noted, str_keys=True)
+            self._note_sources(record)
+        if is_shown:
+            self._show(record)
+        await self._store(record)
+        return _result(record)
+
+    def _wait(self, record: JSON, suspension: Suspension) -> None:
+        """Note what a call waits for. A question is shown as a call that the client can answer."""
+        if WAITING in record:  # it waits on
+            return
+        record[WAITING] = msgspec.to_builtins(suspension)
+        if (end := expiry(suspension)) is not None:
+            record["expires_at"] = end
+        if suspension.kind in FOR_OTHERS:
+            return
+        record[QUESTION_ID] = new_id("question")
+        shown = self._emitter.client_call(record["call_id"], record["name"], record["arguments"], self._caller)
+        self._journal.note(JournalEntry("output", shown, call={FOR_CLIENTS: True}))
+
+    def _show(self, record: JSON) -> None:
+        item: JSON = {"id": new_id("afc"), "type": OWN, "status": "completed", "call_id": record["call_id"]}
+        item.update(name=record["name"], arguments=record["arguments"], output=record["output"], content=[])
+        item["caller"] = self._caller
+        self._emitter.whole(item)
+        self._journal.note(JournalEntry("output", item, call={FOR_CLIENTS: True}))
+
+    @property
+    def _caller(self) -> JSON:
+        return {"type": "program", "caller_id": self._ctx.call_id}
+
+    # --- the journal -------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def _positions(self) -> dict[str, int]:
+        """Where the calls that were made are in the journal, by their ids."""
+        found = {}
+        for position, entry in enumerate(self._journal.entries):
+            if entry.direction == NESTED and entry.call is not None and entry.call[PARENT] == self._ctx.call_id:
+                found[str(entry.call["call_id"])] = position
+        return found
+
+    async def _store(self, record: JSON) -> None:
+        """Store a call as it is: as a new entry, or in the place of its entry."""
+        position = self._positions.get(record["call_id"])
+        if position is not None:
+            self._journal.entries[position].call = record
+            await self._journal.save_at(position)
+            return
+        entry = JournalEntry(NESTED, {"id": new_id("afc"), "type": OWN}, visible=False, call=record)
+        self._positions[record["call_id"]] = self._journal.note(entry)
+        if self._saving is None:
+            self._saving = asyncio.ensure_future(self._save())
+        await asyncio.shield(self._saving)
+
+    async def _save(self) -> None:
+        """Store what is new; what comes in the same moment is stored together."""
+        await asyncio.sleep(0)
+        self._saving = None
+        await self._journal.save()
+
+    def _note_sources(self, record: JSON) -> None:
+        """Let the caller have noted what a call has found: an answer may cite it."""
+        for source in msgspec.convert(record.get("sources", {}), dict[int, Source], str_keys=True).values():
+            self._ctx.sources.add(source)
+
+
+def apply_answer(record: JSON, answer: Answer) -> None:
+    """Take what was said to a call that waits: its result, or that it may be made now."""
+    record.pop(WAITING, None)
+    if answer.approved:
+        record[_APPROVED] = True
+        return
+    result = answer.result()
+    record["output"], record["status"] = result.output, result.status
+
+
+def goes_on(target: Target | None) -> bool:
+    """Tell whether a call is executed again after a crash."""
+    spec = None if target is None else target.spec
+    return spec is not None and (spec.idempotent or spec.attach)
+
+
+def nested_questions(entries: list[JournalEntry], call_id: str) -> dict[str, str]:
+    """Return the questions that calls of a call wait for: the ids of those calls by the ids of the questions."""
+    found = {}
+    for entry in entries:
+        call = entry.call or {}
+        if entry.direction == NESTED and call.get(PARENT) == call_id and WAITING in call and QUESTION_ID in call:
+            found[str(call[QUESTION_ID])] = str(call["call_id"])
+    return found
+
+
+def _is_callable(target: Target) -> bool:
+    spec = target.spec
+    if not target.is_programmatic or target.is_custom:
+        return False
+    return spec is None or not (spec.calls_functions or spec.effect in {Effect.END_AGENT, Effect.END_RUN})
+
+
+def _parameters(target: Target) -> Mapping[str, Any]:
+    parameters = target.definition.get("parameters")
+    return parameters if isinstance(parameters, Mapping) else {}
+
+
+def _encoded(arguments: Mapping[str, Any]) -> str:
+    try:
+        return msgspec.json.encode(arguments).decode()
+    except (TypeError, ValueError, UnicodeError, RecursionError) as error:
+        raise FunctionError(f"The arguments cannot be written as JSON: {error}") from error
+
+
+def _failed(message: str, status: str) -> CallResult:
+    return CallResult(message, is_error=True, status=status)
+
+
+def _result(record: JSON) -> CallResult:
+    status = str(record["status"])
+    return CallResult(str(record["output"]), status != "success", status, bool(record.get("json")))
+
+
+def _is_json(result: ToolResult) -> bool:
+    """Tell whether an output is JSON: what the function has returned is no text, or was replaced by a reference."""
+    if result.is_error:
+        return False
+    output, value = result.output, result.value
+    if isinstance(value, str):
+        return output is not value and output.startswith('{"$ref":"var_')
+    return value is not None or output[:1] in {"{", "["}
