@@ -16,6 +16,26 @@ def by(text: str, answer: str, **options: Any) -> Turn:
     return turn(answer, by=matching(last=text), **options)
 
 
+@pytest.mark.parametrize(
+    ("name", "arguments", "missing"),
+    [
+        ("spawn_agent", {"context": "x"}, "prompt"),
+        ("spawn_many", {"configs": []}, "configs"),
+        ("return_result", {}, "value"),
+        ("call_llm", {"prompt": 5}, "prompt"),
+        ("call_llm_many", {"prompts": "one"}, "prompts"),
+    ],
+)
+def test_wrong_arguments_are_told_and_the_agent_goes_on(
+    tmp_path: Path, name: str, arguments: dict[str, Any], missing: str, *, stream: bool
+) -> None:
+    with stage(tmp_path, [does(name, **arguments), "I see."]) as app:
+        response = ask(app, stream=stream)
+        assert response.output_text == "I see."
+        assert missing in outputs(app)[-1]
+        assert len(tree(app, response.id)["data"]) == 1
+
+
 # --- spawn_agent -----------------------------------------------------------------------------------------------------
 
 
