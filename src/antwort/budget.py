@@ -61,12 +61,12 @@ class Budget:
         "_in_flight",
         "_prices",
         "_turns",
+        "_used",
         "_waiting",
         "closing",
         "limits",
         "shared",
         "spent",
-        "usage",
     )
 
     def __init__(
@@ -78,8 +78,8 @@ class Budget:
     ) -> None:
         self.limits = limits
         self.spent = Spent()
-        self.usage = Usage()
-        """Tokens of the response of the root agent and of all agents below it."""
+        self._used: list[Usage] = []
+        """What turns have used, of the root agent's response and of all agents below it."""
         self.shared = False
         """Whether there are other agents than the root."""
         self.closing: dict[str, Callable[[Pause], Awaitable[None]]] = {}
@@ -140,7 +140,7 @@ class Budget:
         self._in_flight -= 1
         if usage is not None:
             self._turns += 1
-            self.usage.add(usage)
+            self._used.append(usage)
             self._count(model, usage)
         if self._waiting:
             self._wake()
@@ -202,6 +202,14 @@ class Budget:
     # --- what there is of it -----------------------------------------------------------------------------------------
 
     @property
+    def usage(self) -> Usage:
+        """Tokens of the response of the root agent and of all agents below it."""
+        total = Usage()
+        for used in self._used:
+            total.add(used)
+        return total
+
+    @property
     def seconds(self) -> float:
         """How long the run has been worked on."""
         return self.spent.seconds + self._clock() - self._began
@@ -219,7 +227,7 @@ class Budget:
         self.spent.agents += agents
         self.shared = self.shared or agents > 0
         if here:
-            self.usage.add(usage)
+            self._used.append(usage)
 
     def remaining(self) -> dict[str, Any]:
         """Return what is left, by limit; without what is not limited."""

@@ -1,7 +1,7 @@
 """The seam between the engine and model servers: what a turn asks for, and what comes back while it runs."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Protocol, Self
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from typing import Any, Protocol, Self
 
 import msgspec
 from typing_extensions import override
@@ -157,7 +157,7 @@ class ModelBackend(Protocol):
 
     name: str
 
-    async def run(self, request: ModelRequest, sink: TurnSink) -> None:
+    def run(self, request: ModelRequest, sink: TurnSink) -> Coroutine[Any, Any, None]:
         """Perform one turn."""
 
     async def models(self) -> Sequence[ModelInfo]:

@@ -109,7 +109,8 @@ class _Connection(asyncio.Protocol):
         self.status = 0
         self.headers: dict[str, str] = {}
         self.complete = False
-        self._head_complete = False
+        self.has_head = False
+        """Whether status and headers are there."""
         self._reusable = False
         self._unpacker: Unpacker | None = None
         self._mute = 0
@@ -165,7 +166,7 @@ class _Connection(asyncio.Protocol):
         self.closed = True
         self._client.forget(self)
         ended = exc is None and self._error is None
-        if ended and self._head_complete and not {"content-length", "transfer-encoding"} & self.headers.keys():
+        if ended and self.has_head and not {"content-length", "transfer-encoding"} & self.headers.keys():
             self.complete = True  # an answer without a length ends with the connection
         if not self.complete:
             self._error = self._error or ClosedError(str(exc or "closed"))
@@ -183,7 +184,7 @@ class _Connection(asyncio.Protocol):
         if self.status < 200:  # an interim answer; the real one follows
             self.headers.clear()
             return
-        self._head_complete = True
+        self.has_head = True
         self._unpacker = Unpacker.of(self.headers)
 
     def on_body(self, data: bytes) -> None:
@@ -233,17 +234,12 @@ class _Connection(asyncio.Protocol):
             view = memoryview(part)
             for start in range(0, len(view), SLICE):
                 while self._full and not self.begun:
-                    await self._news()
+                    await self.news()
                 if self.begun:
                     self._unsent = True
                     return
                 self.transport.write(view[start : start + SLICE])
                 await asyncio.sleep(0)
-
-    async def head(self) -> None:
-        """Wait until status and headers are there."""
-        while not self._head_complete:
-            await self._news()
 
     @property
     def is_read(self) -> bool:
@@ -256,7 +252,7 @@ class _Connection(asyncio.Protocol):
             while not self._body:
                 if self.complete:
                     return b""
-                await self._news()
+                await self.news()
             data = self._taken()
             if self._unpacker is None:
                 return data
@@ -299,7 +295,7 @@ class _Connection(asyncio.Protocol):
             self.transport.abort()
         self._client.give_back(self, keep=keep)
 
-    def _news(self) -> asyncio.Future[None]:
+    def news(self) -> asyncio.Future[None]:
         """Return what is done when something has happened; no coroutine, as one would cost as much again."""
         if self._error is not None:
             raise self._error
@@ -378,10 +374,8 @@ class Http1Client:
         A kept connection that the server closed in the very moment is replaced once; nothing was answered on it. If all
         connections are in use for longer than the patience, that is a BusyError.
         """
-        try:
-            await self.slots.acquire(self._patience)
-        except TimeoutError:
-            raise BusyError from None
+        if not self.slots.take():
+            await self._wait_for_slot()
         connection: _Connection | None = None
         try:
             while True:
@@ -394,7 +388,8 @@ class Http1Client:
                         connection.transport.write(request)
                     else:
                         await connection.send((request,) if isinstance(request, bytes) else request)
-                    await connection.head()
+                    while not connection.has_head:
+                        await connection.news()
                 except ClosedError:
                     if not reused or connection.begun:
                         raise
@@ -407,6 +402,12 @@ class Http1Client:
             else:
                 self.slots.release()
             raise
+
+    async def _wait_for_slot(self) -> None:
+        try:
+            await self.slots.acquire(self._patience)
+        except TimeoutError:
+            raise BusyError from None
 
     def _kept(self) -> _Connection | None:
         """Return an idle connection that has not rested so long that the server may be about to close it."""

@@ -3,7 +3,8 @@
 import asyncio
 import difflib
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from typing import Any
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -40,6 +41,13 @@ class ModelTarget(Struct, frozen=True):
         return self.route.backend
 
 
+def _run_at(target: ModelTarget, request: ModelRequest, sink: TurnSink) -> Coroutine[Any, Any, None]:
+    """Perform one turn where its model is, by its name there."""
+    if target.model != request.model:
+        request = replace(request, model=target.model)
+    return target.backend.run(request, sink)
+
+
 class ModelRouter:
     """Several backends that look like one.
 
@@ -69,12 +77,13 @@ class ModelRouter:
         self._resolved: dict[str, ModelTarget] = {}
         """Where models are that stay there, whatever backends say they have."""
 
-    async def run(self, request: ModelRequest, sink: TurnSink) -> None:
+    def run(self, request: ModelRequest, sink: TurnSink) -> Coroutine[Any, Any, None]:
         """Perform one turn on the backend its model belongs to."""
-        target = self._resolved.get(request.model) or await self.resolve(request.model)
-        if target.model != request.model:
-            request = replace(request, model=target.model)
-        await target.backend.run(request, sink)
+        target = self._resolved.get(request.model)
+        return self._run_found(request, sink) if target is None else _run_at(target, request, sink)
+
+    async def _run_found(self, request: ModelRequest, sink: TurnSink) -> None:
+        await _run_at(await self.resolve(request.model), request, sink)
 
     async def count_tokens(self, request: ModelRequest) -> int | None:
         """Have the backend that would get a turn count its input tokens; None if it does not."""
@@ -85,6 +94,10 @@ class ModelRouter:
         """Return how many tokens a model takes where it would be asked, None if that is not known."""
         target = await self.resolve(model)
         return await target.backend.context_window(target.model)
+
+    def is_known(self, model: str) -> bool:
+        """Tell whether it is known where a model is, whatever backends say they have."""
+        return model in self._resolved
 
     async def resolve(self, model: str | None) -> ModelTarget:
         """Tell where a model is. A name that cannot be anywhere is a NotFoundError that offers near ones."""

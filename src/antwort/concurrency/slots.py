@@ -28,10 +28,16 @@ class Slots:
         """How many wait for one."""
         return len(self._waiting)
 
-    async def acquire(self, seconds: float | None = None) -> None:
-        """Take a slot, waiting for one if need be; TimeoutError if none was free in so many seconds."""
+    def take(self) -> bool:
+        """Take a slot, if there is one that is free."""
         if self._free > 0:
             self._free -= 1
+            return True
+        return False
+
+    async def acquire(self, seconds: float | None = None) -> None:
+        """Take a slot, waiting for one if need be; TimeoutError if none was free in so many seconds."""
+        if self.take():
             return
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.append(waiter)

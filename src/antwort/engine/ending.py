@@ -3,8 +3,8 @@
 import asyncio
 import logging
 import time
-from collections.abc import Callable
-from typing import Literal
+from collections.abc import Callable, Coroutine
+from typing import Any, Literal
 
 from antwort.engine.call_state import interrupt_calls
 from antwort.engine.emitter import Emitter
@@ -39,10 +39,10 @@ class Ending:
         self._metrics = metrics
         self._close = close
 
-    async def complete(self, usage: Usage) -> None:
+    def complete(self, usage: Usage) -> Coroutine[Any, Any, None]:
         """End it with the answer that is there."""
         self._response.completed_at = int(time.time())
-        await self._end("completed", usage)
+        return self._end("completed", usage)
 
     async def cut_short(self, reason: str, usage: Usage) -> None:
         """End it because a limit is reached: the answer is as long as it is."""

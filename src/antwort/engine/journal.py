@@ -119,6 +119,8 @@ class Journal:
 
     async def save_at(self, position: int) -> None:
         """Store an entry that has changed."""
+        if self.store is None:
+            return
         await self._write([self.entries[position]], position)
 
     async def finish(self, response: ResponseObject) -> None:

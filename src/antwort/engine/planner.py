@@ -91,39 +91,38 @@ class Planner:
         `recall` has responses that are stored nowhere and can be continued all the same, by id.
         """
         decision = self._decide(create, ctx, new_id("resp"))
+        show_calls = show_calls or self._settings.show_calls
+        if _stands_alone(create) and decision.max_input is None:
+            (item,) = read_input(create.input)
+            await self._name_model(decision.response)
+            return _planned(decision, [JournalEntry("input", item)], [item], show_calls=show_calls)
         large = isinstance(create.input, list) and is_large(create.input)
         items = await self._large_work.run(read_input, create.input) if large else read_input(create.input)
         history = await self._history(decision, recall)
         entries = await resolve_references(items, self._store, ctx)
-        # A text that continues nothing answers nobody, and names neither URLs to fetch nor sources.
-        is_plain = not history and isinstance(create.input, str)
-        if not is_plain:
-            decision, entries = await self._continuing(decision, history, entries)
+        decision, entries = await self._continuing(decision, history, entries)
         if decision.max_input is not None and self._values is not None:
             variables = self._values.of(decision.ctx)
             entries = await LongInput(variables, decision.max_input, self._large_work).shortened(entries)
         large = large or _count(history) + len(entries) >= MANY
-        if not is_plain:
-            await self._check_links(create, entries, history, large=large)
-            restore_sources([*_noting(history), *entries], decision.ctx.sources)
+        await self._check_links(create, entries, history, large=large)
+        restore_sources([*_noting(history), *entries], decision.ctx.sources)
         response = decision.response
-        resolved = await self._models.resolve(response.model or None)
-        response.model = response.model or resolved.model
+        await self._name_model(response)
         entries, compact_only = without_trigger(entries)
         seals = self.seals(ctx, response)
         window = await self._large_work.run_if(large, _window, history, entries, seals, decision)
         carried: list[JournalEntry] = []
         if response.store and recall is not None and create.previous_response_id in recall:
             carried, history = history, carried
-        return Plan(
-            **msgspec.structs.asdict(decision),
-            input=entries,
-            history=history,
-            carried=carried,
-            window=window,
-            compact_only=compact_only,
-            show_calls=show_calls or self._settings.show_calls,
-        )
+        return _planned(decision, entries, window, history, carried, compact_only=compact_only, show_calls=show_calls)
+
+    async def _name_model(self, response: ResponseObject) -> None:
+        """Name the model that answers; one that cannot be anywhere is a NotFoundError."""
+        if response.model and self._models.is_known(response.model):
+            return
+        resolved = await self._models.resolve(response.model or None)
+        response.model = response.model or resolved.model
 
     async def _continuing(
         self, decision: Decision, history: Sequence[JournalEntry], entries: Sequence[JournalEntry]
@@ -172,17 +171,9 @@ class Planner:
                 history = await self._past.history(parent.ctx.tenant, previous)
         entries = [JournalEntry("input", item) for item in read_input(create.input)]
         response = decision.response
-        resolved = await self._models.resolve(response.model or None)
-        response.model = response.model or resolved.model
-        return Plan(
-            **msgspec.structs.asdict(decision),
-            input=entries,
-            history=history,
-            carried=[],
-            window=read_window(history, entries, self.seals(parent.ctx, response), False),
-            compact_only=False,
-            show_calls=parent.show_calls,
-        )
+        await self._name_model(response)
+        window = read_window(history, entries, self.seals(parent.ctx, response), False)
+        return _planned(decision, entries, window, history, show_calls=parent.show_calls)
 
     async def plan_again(
         self,
@@ -218,12 +209,11 @@ class Planner:
             decision = await self._with_calls(decision, continued, history)
         restore_sources([*history, *entries], decision.ctx.sources)
         new = [entry for entry in entries if entry.direction == "input"]
-        return Plan(
-            **{**msgspec.structs.asdict(decision), "response": response},
-            input=new,
-            history=history,
-            carried=[],
-            window=_window(history, new, self.seals(ctx, response), decision),
+        return _planned(
+            replace(decision, response=response),
+            new,
+            _window(history, new, self.seals(ctx, response), decision),
+            history,
             compact_only=bool(record.extra.get("compact_only")),
             show_calls=bool(record.extra.get("show_calls")),
         )
@@ -341,6 +331,33 @@ class Planner:
         links = await self._large_work.run_if(large, _links, entries, history, before)
         if links:
             await check_links(links, self._check_url)
+
+
+def _stands_alone(create: CreateResponse) -> bool:
+    """Tell whether a request is a text and continues nothing: it answers nobody, and names neither URLs nor sources."""
+    return isinstance(create.input, str) and create.previous_response_id is None and create.conversation is None
+
+
+def _planned(
+    decision: Decision,
+    entries: list[JournalEntry],
+    window: list[JSON],
+    history: list[JournalEntry] | None = None,
+    carried: list[JournalEntry] | None = None,
+    *,
+    compact_only: bool = False,
+    show_calls: bool,
+) -> Plan:
+    """Return what was decided as a plan, with what the model is to read."""
+    return Plan(
+        **msgspec.structs.asdict(decision),
+        input=entries,
+        history=history or [],
+        carried=carried or [],
+        window=window,
+        compact_only=compact_only,
+        show_calls=show_calls,
+    )
 
 
 def _named_tools(create: CreateResponse, work: ChildWork | None, wanted: Sequence[str] | None) -> Sequence[JSON]:

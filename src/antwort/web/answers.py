@@ -1,6 +1,7 @@
 """Answers: values as JSON, and errors in the envelope of the OpenAI API."""
 
 import logging
+from collections.abc import Coroutine
 from typing import Any
 
 import msgspec
@@ -61,9 +62,9 @@ def _from_http(error: HTTPException) -> APIError:
     return api_error
 
 
-async def send_struct(send: Send, answer: msgspec.Struct) -> None:
+def send_struct(send: Send, answer: msgspec.Struct) -> Coroutine[Any, Any, None]:
     """Answer with a struct, in plain ASGI."""
-    await send_json(send, _encode(answer))
+    return send_json(send, _encode(answer))
 
 
 async def send_json(send: Send, body: bytes) -> None:
