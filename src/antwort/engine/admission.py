@@ -57,8 +57,9 @@ class Admission:
         plan = self._plan
         if target.suspends and not plan.stored:
             return f"{target.name} needs a response that is stored, and this one is not. Go on without it."
-        if asks and not (plan.stored and (plan.parent is None or plan.response.background)):
-            return f"{target.name} needs the approval of the user, and nobody can be asked here. Go on without it."
+        if (asks or target.suspends) and not (plan.stored and (plan.parent is None or plan.response.background)):
+            needs = "the approval" if asks else "an answer"
+            return f"{target.name} needs {needs} of the user, and nobody can be asked here. Go on without it."
         return None
 
     def _has_calls_left(self) -> bool:

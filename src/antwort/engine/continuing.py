@@ -11,6 +11,7 @@ from antwort.engine.nested_calls import NESTED, PARENT, apply_answer
 from antwort.errors import BadRequestError, ConflictError
 from antwort.scopes import FUNCTIONS_CALL
 from antwort.storage.base import JournalEntry, Question
+from antwort.storage.sql.questions import QuestionStore, already_answered
 from antwort.storage.sql.store import Store
 from antwort.types import JSON
 from antwort.wire.ids import new_id
@@ -129,6 +130,20 @@ async def load_continued(store: Store, tenant: str, response_id: str, history: S
         approvals=[question for question in answered if question.kind == "approval" and question.id not in nested],
         nested=[question for question in answered if question.id in nested],
     )
+
+
+async def brought_by(questions: QuestionStore, tenant: str, response_id: str) -> set[str]:
+    """Return the questions that a response has brought the answers to, by what is stored."""
+    return {question.id for question in await questions.answered_by(tenant, response_id)}
+
+
+async def check_answers(questions: QuestionStore, response_id: str, answered: Sequence[Question]) -> None:
+    """Raise a ConflictError if another response has answered one of the questions that this one has answered."""
+    for tenant in {question.tenant for question in answered}:
+        brought = await brought_by(questions, tenant, response_id)
+        for question in answered:
+            if question.id not in brought:
+                raise already_answered(await questions.get(tenant, question.id) or question)
 
 
 async def _check_is_over(store: Store, question: Question) -> None:

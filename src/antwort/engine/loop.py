@@ -22,6 +22,7 @@ from antwort.engine.answers import Answer
 from antwort.engine.call_state import questions_of
 from antwort.engine.coalescer import Coalescer
 from antwort.engine.compaction import Compactor, compactable
+from antwort.engine.continuing import brought_by, check_answers
 from antwort.engine.dispatch import Dispatch
 from antwort.engine.emitter import CallIds, Emitter
 from antwort.engine.ending import Ending
@@ -36,7 +37,7 @@ from antwort.engine.window import CALLS, COMPACTION, Seals
 from antwort.errors import APIError
 from antwort.observability import Tracer
 from antwort.storage.base import ACTIVE, FencedError, JournalEntry, StoreUnavailableError
-from antwort.storage.sql.questions import QuestionStore, already_answered
+from antwort.storage.sql.questions import QuestionStore
 from antwort.types import JSON
 from antwort.wire.responses import ResponseObject, Usage
 
@@ -201,7 +202,7 @@ class Loop:
         """
         await self._confirm()
         await self.journal.save()
-        brought = await self._brought()
+        brought = await brought_by(self._questions, self.plan.ctx.tenant, self.response.id)
         dispatch = self._dispatch()
         await dispatch.execute_approved(
             msgspec.structs.replace(call, confirmed=call.question.id in brought) for call in self.plan.approvals
@@ -214,18 +215,10 @@ class Loop:
 
         Nothing that others see is done before: of two that were sent at the same time, the later one has it.
         """
-        if not self._unconfirmed:
-            return
-        await self.journal.save()
-        brought = await self._brought()
-        for question in self._unconfirmed:
-            if question.id not in brought:
-                raise already_answered(await self._questions.get(question.tenant, question.id) or question)
-        self._unconfirmed = ()
-
-    async def _brought(self) -> set[str]:
-        """Return the questions that this response has answered, by what is stored."""
-        return {question.id for question in await self._questions.answered_by(self.plan.ctx.tenant, self.response.id)}
+        if self._unconfirmed:
+            await self.journal.save()
+            await check_answers(self._questions, self.response.id, self._unconfirmed)
+            self._unconfirmed = ()
 
     async def _turns(self) -> str | None:
         """Perform turns until there is nothing left to do; return why it ended early, if it did."""
@@ -406,11 +399,15 @@ class Loop:
         questions = questions_of(dispatch.waiting, self.plan)
         parks = self.response.background
         self._keep_totals()
-        self.journal.ask(questions, park=parks and self.plan.parent is None)
+        parks_run = parks and self.plan.parent is None
+        if parks_run and self._budget.closing:  # others may still work for long: people see the question meanwhile
+            self.journal.ask(questions, park=False)
+            await self.journal.save()
+            await self.emitter.flush()
+            await self._budget.close("parked")
+        self.journal.ask(questions, park=parks_run)
         if not parks:
             return None
-        if self.plan.parent is None:
-            await self._budget.close("parked")
         await self.journal.save()
         await self.emitter.flush()
         return _PARKED

@@ -1,5 +1,7 @@
 """What is told of agents: while they work, by what is stored of them, and when they are done."""
 
+from collections.abc import Iterable
+
 import msgspec
 
 from antwort.agents import AgentInfo, AgentResult
@@ -22,6 +24,16 @@ def result_of(response: ResponseObject, agent_id: str) -> AgentResult:
 def agent_id_of(record: ResponseRecord) -> str:
     """Return which agent a response belongs to."""
     return str(record.extra.get("agent_id") or record.id)
+
+
+def last_of_each(records: Iterable[ResponseRecord], owner: str | None) -> list[ResponseRecord]:
+    """Return the last response of each agent that another one has started, of those in a run, in their order."""
+    last = {
+        agent_id_of(record): record
+        for record in records
+        if record.parent_id is not None and record.extra.get("owner") == owner
+    }
+    return list(last.values())
 
 
 def stored_info(record: ResponseRecord) -> AgentInfo:

@@ -2,54 +2,30 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Sequence
-from typing import TypeVar
+import time
+from collections.abc import Callable, Sequence
 
 import msgspec
 
 from antwort.agents import AgentInfo, AgentResult, AgentTask, SubAgents
 from antwort.budget import Budget, Pause
-from antwort.context import Context, Progress
+from antwort.context import Context
 from antwort.engine.engine import Engine, shown
 from antwort.engine.history import Recall
 from antwort.engine.journal import Journal
 from antwort.engine.loop import Loop
 from antwort.engine.plan import ChildWork, Plan
-from antwort.errors import APIError, FunctionError, FunctionUnavailableError, did_you_mean
-from antwort.runs.agent_info import agent_id_of, live_info, result_of, stored_info
+from antwort.errors import APIError, FunctionError, FunctionUnavailableError
+from antwort.runs.agent_info import agent_id_of, last_of_each, live_info, result_of, stored_info
+from antwort.runs.family import Family, unknown_agent
+from antwort.runs.many_agents import in_turn, reporter
 from antwort.runs.outage import ModelOutage, pauses
 from antwort.runs.recovery import load_answers
-from antwort.storage.base import ACTIVE, FencedError, JournalEntry, ResponseRecord, StoreUnavailableError
+from antwort.storage.base import ACTIVE, FencedError, ResponseRecord, StoreUnavailableError
 from antwort.suspension import SuspendedError, Suspension
 from antwort.wire.responses import ResponseObject
 
-T = TypeVar("T")
-
 logger = logging.getLogger(__name__)
-
-_REPORTS = 20
-"""How often the progress of many agents is told."""
-
-
-class Family:
-    """The agents of a run that are in memory: those nobody waits for yet, and what is known of others."""
-
-    def __init__(self) -> None:
-        self.tasks: dict[str, asyncio.Task[AgentResult]] = {}
-        """What agents are doing, by their ids."""
-        self.latest: dict[str, str] = {}
-        """The response that each agent made last."""
-        self.loops: dict[str, Loop] = {}
-        """What makes their responses."""
-        self.said: dict[str, list[JournalEntry]] = {}
-        """What was read and said in responses that are not stored, by their ids."""
-        self.closed: set[str] = set()
-        """Agents that get no further input."""
-
-    def close(self, agent_id: str, result: AgentResult) -> None:
-        """Take note that an agent is closed, and forget what is there for its next response."""
-        self.closed.add(agent_id)
-        self.said.pop(result.response_id, None)
 
 
 class AgentRuns:
@@ -83,7 +59,7 @@ class AgentRuns:
         budget.take_agents(sum(work.index not in begun for work in works), _depth(ctx, tasks))
         if parent.stored:
             self._see_to_the_end(parent, budget)
-        report = _reporter(ctx, len(tasks))
+        report = reporter(ctx, len(tasks))
 
         async def one(number: int) -> AgentResult | None:
             work = works[number]
@@ -91,7 +67,7 @@ class AgentRuns:
             report()
             return result
 
-        results = await _in_turn(one, len(tasks), most=2 * budget.limits.in_flight)
+        results = await in_turn(one, len(tasks), most=2 * budget.limits.in_flight)
         done = [result for result in results if result is not None]
         if len(done) < len(results):
             raise SuspendedError(Suspension("agents"))
@@ -116,7 +92,7 @@ class AgentRuns:
             return await self._ended_elsewhere(record.tenant, record.id)
         return None if loop is None else await self._bring_to_end(loop, work)
 
-    async def _new(self, work: ChildWork) -> Loop:
+    async def _new(self, work: ChildWork, *, detached: bool = False) -> Loop:
         parent = work.parent
         family = self._families.get(parent.root_id)
         previous = await self._previous(work, family)
@@ -130,6 +106,8 @@ class AgentRuns:
                 "agent": plan.ctx.agent.name,
                 "agent_id": plan.ctx.agent_id,
                 "depth": plan.ctx.agent.depth,
+                "owner": parent.ctx.agent_id,
+                "detached": detached,
             }
         return self._engine.loop(plan, journal, None)
 
@@ -145,6 +123,7 @@ class AgentRuns:
         journal = Journal(store, claimed, entries, created=True)
         plan = await self._engine.planner.plan_again(claimed, entries, response, work.parent)
         answers = await load_answers(store, claimed, entries)
+        await self._take_up_detached(plan)
         return self._engine.loop(plan, journal, None, positions=range(len(output)), resumed=True, answers=answers)
 
     async def _bring_to_end(self, loop: Loop, work: ChildWork) -> AgentResult | None:
@@ -167,7 +146,7 @@ class AgentRuns:
                     return self._failed(loop, error)
                 pause = longest
             else:
-                return None if loop.parked else self._done(loop)
+                return None if loop.parked else self._done(loop, work)
             finally:
                 self._tell(loop)
             await asyncio.sleep(pause)
@@ -182,22 +161,23 @@ class AgentRuns:
         while True:
             try:
                 record = await self._engine.store.get(loop.plan.ctx.tenant, loop.response.id)
-                return await self._new(work) if record is None else await self._go_on(work, record)
+                detached = bool(loop.journal.record.extra.get("detached"))
+                return await self._new(work, detached=detached) if record is None else await self._go_on(work, record)
             except StoreUnavailableError:
                 await asyncio.sleep(next(looks))
 
     # --- results -----------------------------------------------------------------------------------------------------
 
-    def _done(self, loop: Loop) -> AgentResult:
-        self._remember(loop)
+    def _done(self, loop: Loop, work: ChildWork) -> AgentResult:
+        self._remember(loop, work)
         return result_of(loop.response, loop.plan.ctx.agent_id or loop.response.id)
 
-    def _remember(self, loop: Loop) -> None:
+    def _remember(self, loop: Loop, work: ChildWork) -> None:
         """Take note of what an agent has said, for its next response."""
         plan, response = loop.plan, loop.response
         family = self._families.get(plan.root_id)
         if family is not None:
-            family.latest[plan.ctx.agent_id or ""] = response.id
+            family.take(plan.ctx.agent_id or "", response.id, work.parent.ctx.agent_id)
             if not plan.stored:
                 family.said[response.id] = self._engine.entries_so_far(plan, loop.journal)
 
@@ -234,7 +214,7 @@ class AgentRuns:
                 ids.append(agent_id_of(record))
                 continue
             try:
-                loop = await self._new(work) if record is None else await self._go_on(work, record)
+                loop = await self._new(work, detached=True) if record is None else await self._go_on(work, record)
                 if loop is not None:
                     await loop.journal.save()  # whoever goes on after a crash finds it
             except APIError as error:
@@ -248,17 +228,14 @@ class AgentRuns:
     def _work_on(self, family: Family, loop: Loop, work: ChildWork) -> str:
         agent_id = loop.plan.ctx.agent_id or loop.response.id
 
-        async def to_its_end() -> AgentResult:
+        async def to_its_end() -> AgentResult | None:
             try:
-                result = await self._bring_to_end(loop, work)
+                return await self._bring_to_end(loop, work)
             except asyncio.CancelledError:
-                self._remember(loop)
+                self._remember(loop, work)
                 raise
-            if result is None:
-                return AgentResult(agent_id, loop.response.id, "in_progress", reason="It waits for somebody.")
-            return result
 
-        family.latest[agent_id] = loop.response.id
+        family.take(agent_id, loop.response.id, work.parent.ctx.agent_id)
         family.loops[agent_id] = loop
         family.tasks[agent_id] = asyncio.get_running_loop().create_task(to_its_end(), name=f"agent {agent_id}")
         return agent_id
@@ -267,20 +244,35 @@ class AgentRuns:
         family = self._families.get(parent.root_id)
         if family is None:
             family = self._families[parent.root_id] = Family()
-            self._see_to_the_end(parent, budget)
+        self._see_to_the_end(parent, budget)
         return family
 
     def _see_to_the_end(self, parent: Plan, budget: Budget) -> None:
         """Let no agent of a run be under way, or be stored so, when the run is over: a limit may end it anywhere."""
-        tenant, root_id = parent.ctx.tenant, parent.root_id
-        budget.closing["agents"] = lambda pause: self._close(tenant, root_id, pause)
+        tenant, root_id, background = parent.ctx.tenant, parent.root_id, parent.response.background
+        budget.closing["agents"] = lambda pause: self._close(tenant, root_id, pause, background=background)
 
-    def adopt(self, root: Plan) -> None:
-        """Take charge of the agents of a run that another process has begun: they end with it."""
-        if root.ctx.budget is not None and root.ctx.budget.shared:
-            self._family(root, root.ctx.budget)
+    async def adopt(self, root: Plan) -> None:
+        """Take charge of the agents of a run that another process has begun: they go on, and end with it."""
+        budget = root.ctx.budget
+        if budget is not None and budget.shared:
+            self._family(root, budget)
+            try:
+                await self._take_up_detached(root)
+            except BaseException:
+                await budget.close("broken_off")
+                raise
 
-    async def _close(self, tenant: str, root_id: str, pause: Pause) -> None:
+    async def _take_up_detached(self, parent: Plan) -> None:
+        """Let agents go on that an agent has started without waiting for them, before somebody else went on with it."""
+        store, family = self._engine.store, self._families.get(parent.root_id)
+        if family is None or not parent.stored:
+            return
+        for record in await store.unfinished_below(parent.ctx.tenant, parent.response.id):
+            if record.parent_id == parent.response.id and record.extra.get("detached"):
+                await self._take_up(parent, family, record)
+
+    async def _close(self, tenant: str, root_id: str, pause: Pause, *, background: bool) -> None:
         """End what agents do whose run is over; a run that is to be parked waits until they are done."""
         family = self._families.pop(root_id, None)
         tasks = [] if family is None else [task for task in family.tasks.values() if not task.done()]
@@ -291,32 +283,29 @@ class AgentRuns:
             await asyncio.wait(tasks)
         if pause == "over":
             await self.cancel_tree(tenant, root_id)
+            if background:  # else somebody may still answer it, with another response
+                await self._engine.store.questions.cancel_of(tenant, root_id, int(time.time()))
 
     async def wait(self, ctx: Context, ids: Sequence[str], *, seconds: float | None = None) -> list[AgentResult]:
         """Wait for sub-agents of this agent; those that are not done in time have the status `in_progress`."""
         parent, budget = _caller(ctx)
         family = self._family(parent, budget)
         for agent_id in ids:
-            if agent_id not in family.tasks:
-                await self._take_up(ctx, parent, family, agent_id)
+            if agent_id not in family.tasks or family.waits(agent_id):
+                await self._take_up(parent, family, await self._record(ctx, agent_id))
+            family.check_owner(ctx, agent_id)
         waiting = [family.tasks[agent_id] for agent_id in ids if agent_id in family.tasks]
         if waiting:
             await asyncio.wait(waiting, timeout=seconds)
+        if seconds is None and any(family.waits(agent_id) for agent_id in ids):
+            raise SuspendedError(Suspension("agents"))
         return [await self._outcome(ctx, family, agent_id) for agent_id in ids]
 
     async def _outcome(self, ctx: Context, family: Family, agent_id: str) -> AgentResult:
-        task = family.tasks.get(agent_id)
-        if task is None:
-            return await self._stored_result(await self._record(ctx, agent_id))
-        if not task.done():
-            return AgentResult(agent_id, family.latest[agent_id], "in_progress")
-        if task.cancelled():
-            return AgentResult(agent_id, family.latest[agent_id], "cancelled", reason="It was interrupted.")
-        return task.result()
+        return family.outcome(agent_id) or await self._stored_result(await self._record(ctx, agent_id))
 
-    async def _take_up(self, ctx: Context, parent: Plan, family: Family, agent_id: str) -> None:
-        """Let an agent go on that another process has begun."""
-        record = await self._record(ctx, agent_id)
+    async def _take_up(self, parent: Plan, family: Family, record: ResponseRecord) -> None:
+        """Let an agent go on that another process has begun, or that waited for somebody."""
         if record.status in ACTIVE and record.parent_id == parent.response.id:
             task = msgspec.convert(record.extra["task"], AgentTask)
             work = ChildWork(parent, task, record.parent_call_id or "", record.child_index or 0)
@@ -328,6 +317,7 @@ class AgentRuns:
         """Stop what a sub-agent of this agent is doing; it can be given further input."""
         parent, budget = _caller(ctx)
         family = self._family(parent, budget)
+        family.check_owner(ctx, agent_id)
         task = family.tasks.get(agent_id)
         if task is not None and not task.done():
             task.cancel()
@@ -336,6 +326,8 @@ class AgentRuns:
             record = await self._record(ctx, agent_id)
             if record.status in ACTIVE:
                 await self.cancel_stored(record)
+                if family.waits(agent_id):
+                    del family.tasks[agent_id]  # what is stored tells more
         return await self._outcome(ctx, family, agent_id)
 
     async def close(self, ctx: Context, agent_id: str) -> AgentResult:
@@ -343,6 +335,9 @@ class AgentRuns:
         result = await self.interrupt(ctx, agent_id)
         parent, budget = _caller(ctx)
         self._family(parent, budget).close(agent_id, result)
+        if parent.stored:
+            record = await self._record(ctx, agent_id)
+            await self._engine.store.note(record.tenant, record.id, record.epoch, {"closed": True})
         return result
 
     # --- what there is of them ---------------------------------------------------------------------------------------
@@ -352,9 +347,9 @@ class AgentRuns:
         parent, _ = _caller(ctx)
         if not parent.stored:
             family = self._families.get(parent.root_id)
-            return [] if family is None else [live_info(loop) for loop in family.loops.values()]
-        records = await self._engine.store.descendants(ctx.tenant, parent.root_id)
-        return [stored_info(record) for record in records if record.parent_id == parent.response.id]
+            return [] if family is None else [live_info(loop) for loop in family.loops_of(ctx)]
+        records = await self._engine.store.of_run(ctx.tenant, ctx.run_id or "")
+        return [stored_info(record) for record in last_of_each(records, ctx.agent_id)]
 
     async def tree(self, tenant: str, response_id: str) -> list[AgentInfo] | None:
         """Return a response's agent and all below it, parents before their children."""
@@ -381,6 +376,7 @@ class AgentRuns:
         journal = Journal(store, claimed, entries, created=True)
         try:
             await journal.finish(response)
+            await store.questions.cancel_of(record.tenant, record.id, int(time.time()))
         except FencedError:
             logger.info("agent %s is being ended by somebody else", record.id)
 
@@ -389,26 +385,37 @@ class AgentRuns:
         agent_id, ctx = work.task.continues, work.parent.ctx
         if agent_id is None:
             return None
+        if family is not None:
+            family.check_owner(ctx, agent_id)
         if family is not None and agent_id in family.closed:
-            raise FunctionError(f"The agent '{agent_id}' is closed. Start another one.")
+            raise _closed(agent_id)
         if family is not None and agent_id in family.latest:
             task = family.tasks.get(agent_id)
-            if task is not None and not task.done():
-                raise FunctionError(f"The agent '{agent_id}' is still at work. Wait for it, or interrupt it, first.")
+            if (task is not None and not task.done()) or family.waits(agent_id):
+                raise _at_work(agent_id)
             return family.latest[agent_id]
         record = await self._record(ctx, agent_id)
+        if record.extra.get("closed"):
+            raise _closed(agent_id)
         if record.status in ACTIVE:
-            raise FunctionError(f"The agent '{agent_id}' is still at work. Wait for it, or interrupt it, first.")
+            raise _at_work(agent_id)
         return record.id
 
     async def _record(self, ctx: Context, agent_id: str) -> ResponseRecord:
-        """Return the last response of an agent of this run; a FunctionError if there is no such agent."""
-        records = await self._engine.store.of_run(ctx.tenant, ctx.run_id or "")
-        found = [record for record in records if agent_id_of(record) == agent_id and record.parent_id is not None]
-        if not found:
-            hint = did_you_mean(agent_id, [agent_id_of(record) for record in records if record.parent_id is not None])
-            raise FunctionError(f"There is no agent '{agent_id[:64]}' in this run{hint or '.'}")
-        return found[-1]
+        """Return the last response of an agent that this agent has started; a FunctionError if there is none."""
+        records = last_of_each(await self._engine.store.of_run(ctx.tenant, ctx.run_id or ""), ctx.agent_id)
+        for record in records:
+            if agent_id_of(record) == agent_id:
+                return record
+        raise unknown_agent(agent_id, map(agent_id_of, records))
+
+
+def _closed(agent_id: str) -> FunctionError:
+    return FunctionError(f"The agent '{agent_id}' is closed. Start another one.")
+
+
+def _at_work(agent_id: str) -> FunctionError:
+    return FunctionError(f"The agent '{agent_id}' is still at work. Wait for it, or interrupt it, first.")
 
 
 def _caller(ctx: Context) -> tuple[Plan, Budget]:
@@ -425,37 +432,3 @@ def _depth(ctx: Context, tasks: Sequence[AgentTask]) -> int:
 def _works(ctx: Context, parent: Plan, tasks: Sequence[AgentTask]) -> list[ChildWork]:
     """Return tasks with their numbers in the call: one that goes on finds by them what it has begun."""
     return [ChildWork(parent, task, ctx.call_id or "", next(ctx.child_numbers)) for task in tasks]
-
-
-def _reporter(ctx: Context, number: int) -> Callable[[], None]:
-    """Return what is called with each agent that is done; it tells so a few times only."""
-    done = 0
-    step = max(1, number // _REPORTS)
-
-    def report() -> None:
-        nonlocal done
-        done += 1
-        if number > 1 and (done % step == 0 or done == number):
-            ctx.emit(Progress(f"{done} of {number} agents are done", done / number))
-
-    return report
-
-
-async def _in_turn(one: Callable[[int], Awaitable[T]], number: int, *, most: int) -> list[T]:
-    """Do something with each index, at most so many at a time, and return what came of it in order."""
-    results: dict[int, T] = {}
-    indexes = iter(range(number))
-
-    async def work() -> None:
-        for index in indexes:
-            results[index] = await one(index)
-
-    workers = [asyncio.ensure_future(work()) for _ in range(min(number, most))]
-    try:
-        await asyncio.gather(*workers)
-    except BaseException:
-        for worker in workers:
-            worker.cancel()
-        await asyncio.gather(*workers, return_exceptions=True)
-        raise
-    return [results[index] for index in range(number)]

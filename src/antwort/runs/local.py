@@ -316,8 +316,8 @@ class LocalRuns:
         while loop is not None:
             tenant, response_id = loop.plan.ctx.tenant, loop.response.id
             loop.on_progress = self._progress_of(loop, outage, ticket)
-            self.agents.adopt(loop.plan)
             try:
+                await self.agents.adopt(loop.plan)
                 with self._readers.told(response_id, loop.note_readers):
                     await loop.run()
             except FencedError:

@@ -55,6 +55,9 @@ _ANSWERED_BY = f"""
 _EXPIRED = "SELECT tenant, id FROM questions WHERE status = 'open' AND expires_at <= ? ORDER BY expires_at LIMIT ?"
 _CANCEL = """
     UPDATE questions SET status = 'cancelled', answered_at = ? WHERE root_id = ? AND tenant = ? AND status = 'open'"""
+_CANCEL_OF = """
+    UPDATE questions SET status = 'cancelled', answered_at = ?
+    WHERE response_id = ? AND tenant = ? AND status = 'open'"""
 _UNTOLD = f"""
     SELECT {QUESTION} FROM questions WHERE status = 'open' AND tell_at <= ? ORDER BY tell_at LIMIT ? {LOCK}"""  # noqa: S608
 _TELL_AT = "UPDATE questions SET tell_at = ? WHERE id = ? AND tenant = ?"
@@ -161,6 +164,11 @@ class QuestionStore(Transactions):
     def cancel_all(self, database: Database, tenant: str, root_id: str, now: int) -> None:
         """Cancel the open questions of a run, because its response ends."""
         database.execute(_CANCEL, (now, root_id, tenant))
+
+    @writes
+    def cancel_of(self, database: Database, tenant: str, response_id: str, now: int) -> None:
+        """Cancel the open questions of one response, because it ends."""
+        database.execute(_CANCEL_OF, (now, response_id, tenant))
 
     @reads
     def ready(self, database: Database) -> list[tuple[str, str]]:
