@@ -10,6 +10,8 @@ from http import HTTPStatus
 from starlette.types import ASGIApp, Message, Scope
 from uvicorn.protocols.http.flow_control import FlowControl
 
+from antwort.concurrency.waiters import Waiters
+
 logger = logging.getLogger(__name__)
 
 _PHRASES = {status.value: status.phrase.encode() for status in HTTPStatus}
@@ -47,7 +49,6 @@ class Exchange:
     __slots__ = (
         "_chunked",
         "_default_headers",
-        "_event",
         "_expects_continue",
         "_flow",
         "_head",
@@ -58,6 +59,7 @@ class Exchange:
         "_on_end",
         "_scope",
         "_transport",
+        "_waiters",
         "body",
         "disconnected",
         "keep_alive",
@@ -94,7 +96,7 @@ class Exchange:
         self.response_complete = False
         self._news = False
         """Whether something has come since the app was told last."""
-        self._event: asyncio.Event | None = None
+        self._waiters = Waiters()
         self._head = b""
         """What is held back until the body comes."""
         self._chunked = False
@@ -142,8 +144,7 @@ class Exchange:
     def wake(self) -> None:
         """Let the app look again at what has come of the client."""
         self._news = True
-        if self._event is not None:
-            self._event.set()
+        self._waiters.wake()
 
     # --- what the app calls ------------------------------------------------------------------------------------------
 
@@ -155,10 +156,7 @@ class Exchange:
         if not self.disconnected and not self.response_complete:
             self._flow.resume_reading()
         while not self._news and not self.disconnected and not self.response_complete:
-            if self._event is None:
-                self._event = asyncio.Event()
-            self._event.clear()
-            await self._event.wait()
+            await self._waiters.join()
         self._news = False
         if self.disconnected or self.response_complete:
             return dict(_DISCONNECT)
