@@ -105,22 +105,24 @@ class RemoteBackend(ABC):
 
     def run(self, request: ModelRequest, sink: TurnSink) -> Coroutine[Any, Any, None]:
         """Perform one turn. A passed deadline is a GatewayTimeoutError with the code `deadline_exceeded`."""
-        return self.perform(request, lambda: self.body(request), sink)
+        return self.perform(request, self.body, sink)
 
-    async def perform(self, request: ModelRequest, fields: Callable[[], JSON], sink: TurnSink) -> None:
+    def perform(
+        self, request: ModelRequest, fields: Callable[[ModelRequest], JSON], sink: TurnSink
+    ) -> Coroutine[Any, Any, None]:
         """Perform one turn that is asked for by these fields."""
-        if is_large(unmade(request.items)):
-            body = await self.large_work.run(lambda: encode_parts(fields(), in_pieces=True))
-        else:
-            body = encode_parts(fields())
         if request.deadline is None:
-            await self._exchange(request, body, sink)
-            return
-        left = max(0.0, request.deadline - time.monotonic())
+            return self._exchange(request, fields, sink)
+        return self._exchange_until(request.deadline, request, fields, sink)
+
+    async def _exchange_until(
+        self, deadline: float, request: ModelRequest, fields: Callable[[ModelRequest], JSON], sink: TurnSink
+    ) -> None:
+        left = max(0.0, deadline - time.monotonic())
         limit = asyncio.timeout(left)
         try:
             async with limit:
-                await self._exchange(request, body, sink)
+                await self._exchange(request, fields, sink)
         except TimeoutError:
             if not limit.expired():
                 raise
@@ -176,9 +178,14 @@ class RemoteBackend(ABC):
         await self.transport.close()
         await self._probes.close()
 
-    async def _exchange(self, request: ModelRequest, body: bytes | Parts, sink: TurnSink) -> None:
+    async def _exchange(self, request: ModelRequest, fields: Callable[[ModelRequest], JSON], sink: TurnSink) -> None:
+        if is_large(unmade(request.items)):
+            body = await self.large_work.run(_encoded_in_pieces, fields, request)
+        else:
+            body = encode_parts(fields(request))
         times = None if request.stream else self._patient
         reply = await self.transport.post(self.path, body, request.headers, times)
+        del body  # the answer may take long, and this may be much
         try:
             if reply.status != 200:
                 raise await self._refusal(reply, request.model)
@@ -274,6 +281,10 @@ def encode_parts(body: JSON, *, in_pieces: bool = False) -> bytes | Parts:
         parts += [b",", memoryview(tool)] if index else [memoryview(tool)]
     parts.append(b"]}")
     return parts
+
+
+def _encoded_in_pieces(fields: Callable[[ModelRequest], JSON], request: ModelRequest) -> bytes | Parts:
+    return encode_parts(fields(request), in_pieces=True)
 
 
 def _pieces(body: JSON) -> Iterator[bytes]:

@@ -120,12 +120,16 @@ class Loop:
             self.emitter.client_functions = self._clients()
         self.on_progress: Callable[[], None] = _nobody
         """Called when the response got further: a function has returned, or the window was compacted."""
-        self.farewell: APIError | None = None
+        self.farewell: Callable[[], APIError] | None = None
         """What the reader of a response that is cut off is told. None if there is nobody left to be told anything."""
         self._compacted = resumed and any(
             e.direction == "output" and e.item["type"] == COMPACTION for e in journal.entries
         )
         self._parallel = settings.parallel_calls
+
+    def forsake(self) -> None:
+        """Take note that the reader has left."""
+        self.farewell = None
 
     async def run(self) -> ResponseObject:
         """Make the response. For a caller that does not stream, an error of the model server is raised as it is.
@@ -482,7 +486,7 @@ class Loop:
         if self.response.background:
             return  # its run goes on elsewhere, or was cancelled in the store
         if self.farewell is not None and self._told:
-            end = self._fail(self.farewell)
+            end = self._fail(self.farewell())
         else:
             end = self._ending().cancel(self._usage())
         await asyncio.shield(asyncio.ensure_future(end))

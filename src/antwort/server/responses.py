@@ -13,8 +13,9 @@ from antwort.concurrency.large_work import MUCH, is_large
 from antwort.context import Context
 from antwort.engine.engine import Engine, not_found, shown
 from antwort.engine.events import Events, replay_response
+from antwort.engine.loop import Loop
 from antwort.engine.plan import Plan
-from antwort.errors import BadRequestError, ServiceUnavailableError
+from antwort.errors import APIError, BadRequestError, ServiceUnavailableError
 from antwort.runs.local import LocalRuns
 from antwort.scopes import RESPONSES_READ, RESPONSES_WRITE
 from antwort.server.description import examples
@@ -184,22 +185,9 @@ class ResponseEndpoints:
     async def _stream(self, plan: Plan, receive: Receive, send: Send) -> None:
         stream = EventStream(send)
         loop = self._engine.loop(plan, self._engine.journal(plan), stream)
-        loop.farewell = ServiceUnavailableError("The server is stopping. Try again.")
-
-        def forsake() -> None:
-            loop.farewell = None
-
-        async def work() -> None:
-            try:
-                await loop.run()
-            except asyncio.CancelledError:
-                if stream.started and loop.farewell is not None:  # the server stops, and waits no longer
-                    await stream.end()
-                raise
-            await stream.end()
-
+        loop.farewell = _stopping
         with self._heartbeats.watching(stream):
-            await while_connected(receive, work(), self._stragglers, on_leave=forsake)
+            await while_connected(receive, _stream_of(loop, stream), self._stragglers, on_leave=loop.forsake)
 
     # --- windows -----------------------------------------------------------------------------------------------------
 
@@ -301,6 +289,20 @@ class ResponseEndpoints:
                 raise BadRequestError(f"There is no item '{after}' in this list.", param="after")
             items = items[ids.index(after) + 1 :]
         return ItemList.of(items[:limit], has_more=len(items) > limit)
+
+
+async def _stream_of(loop: Loop, stream: EventStream) -> None:
+    try:
+        await loop.run()
+    except asyncio.CancelledError:
+        if stream.started and loop.farewell is not None:  # the server stops, and waits no longer
+            await stream.end()
+        raise
+    await stream.end()
+
+
+def _stopping() -> APIError:
+    return ServiceUnavailableError("The server is stopping. Try again.")
 
 
 def _replayed(response: JSON, after: int) -> bytes:

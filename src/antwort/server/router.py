@@ -1,6 +1,6 @@
 """Which endpoint answers: the API first, the routes of providers beside it."""
 
-from collections.abc import Iterable
+from collections.abc import Awaitable, Iterable
 
 from starlette.requests import Request
 from starlette.types import Receive, Scope, Send
@@ -39,8 +39,8 @@ class Router:
             self._providers.count_refusal(method, path, status)
         return pattern
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one HTTP request."""
+    def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
+        """Serve one HTTP request. It is no coroutine itself: it would be kept as long as a stream is open."""
         method, path = scope["method"], scope["path"]
         found = self._table.find(method, path)
         if found is None:
@@ -49,15 +49,16 @@ class Router:
                 error = no_route(method, path, allowed)
                 self._providers.count_refusal(method, path, error.status)
                 raise error
-            await self._providers(scope, receive, send)
-            return
+            return self._providers(scope, receive, send)
         route = found.route
         scope[ROUTE] = route.path
         context = scope.get(CONTEXT)
         authorize(context, route.scope)
         if isinstance(route, AsgiRoute):
-            await route.app(scope, receive, send)
-            return
+            return route.app(scope, receive, send)
         scope["path_params"] = found.parameters
-        result = await route.call(context, Request(scope, receive))
+        return self._answer(route, scope, receive, send)
+
+    async def _answer(self, route: Route, scope: Scope, receive: Receive, send: Send) -> None:
+        result = await route.call(scope.get(CONTEXT), Request(scope, receive))
         await json_response(result, route.status)(scope, receive, send)

@@ -3,7 +3,8 @@
 import asyncio
 import contextlib
 import functools
-from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterator
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
+from types import TracebackType
 from typing import Any, Protocol, TypeVar
 
 from starlette.responses import Response
@@ -120,16 +121,11 @@ class Heartbeats:
         self._beats: set[asyncio.Task[None]] = set()
         self._task: asyncio.Task[None] | None = None
 
-    @contextlib.contextmanager
-    def watching(self, stream: Watched) -> Iterator[None]:
+    def watching(self, stream: Watched) -> "_Watching":
         """Look after a stream while it is open."""
-        self._streams.add(stream)
         if self._task is None or self._task.done():
             self._task = asyncio.get_running_loop().create_task(self._run())
-        try:
-            yield
-        finally:
-            self._streams.discard(stream)
+        return _Watching(self._streams, stream)
 
     async def _run(self) -> None:
         while self._streams:
@@ -140,6 +136,24 @@ class Heartbeats:
                     beat = asyncio.get_running_loop().create_task(stream.beat())
                     self._beats.add(beat)
                     beat.add_done_callback(self._beats.discard)
+
+
+class _Watching:
+    """Has a stream among others between enter and exit; open streams are many, and a generator would be larger."""
+
+    __slots__ = ("_stream", "_streams")
+
+    def __init__(self, streams: set[Watched], stream: Watched) -> None:
+        self._streams = streams
+        self._stream = stream
+
+    def __enter__(self) -> None:
+        self._streams.add(self._stream)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._streams.discard(self._stream)
 
 
 async def while_connected(

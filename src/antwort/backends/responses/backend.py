@@ -33,6 +33,9 @@ class ResponsesBackend(RemoteBackend):
     def body(self, request: ModelRequest) -> JSON:
         return responses_body(request, self._extra, sealed_thoughts=request.model not in self._unsealed)
 
+    def _body_without_thoughts(self, request: ModelRequest) -> JSON:
+        return responses_body(request, self._extra, sealed_thoughts=False)
+
     @override
     def reader(self, sink: TurnSink) -> ResponsesAnswer:
         return ResponsesAnswer(self.limits, sink)
@@ -45,7 +48,7 @@ class ResponsesBackend(RemoteBackend):
             # OpenAI refuses to be asked for the thoughts of a model that has none, and nothing tells which have.
             if not _is_about_sealing(error) or request.model in self._unsealed:
                 raise
-            await self.perform(request, lambda: responses_body(request, self._extra, sealed_thoughts=False), sink)
+            await self.perform(request, self._body_without_thoughts, sink)
             # Only now it is known that it was about that: what a refusal says may be a client's own words.
             logger.info("The model '%s' of the backend '%s' gives no sealed thoughts.", request.model, self.name)
             self._unsealed.add(request.model)
