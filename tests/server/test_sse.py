@@ -3,7 +3,11 @@
 import asyncio
 from typing import Any
 
-from antwort.concurrency.stragglers import Stragglers
+import pytest
+from typing_extensions import override
+
+from antwort.concurrency.stragglers import Straggler, Stragglers
+from antwort.server.exchange import EXCHANGE, Exchange
 from antwort.server.sse import EventStream, Heartbeats, frame, while_connected
 
 
@@ -70,5 +74,46 @@ async def test_work_is_cancelled_when_the_client_leaves_and_nothing_is_raised() 
             cancelled = True
             raise
 
-    await while_connected(receive, work(), Stragglers())
+    await while_connected({}, receive, work(), Stragglers())
     assert cancelled
+
+
+class _AtOnce(Stragglers):
+    """Takes everything for late."""
+
+    @override
+    def expect(self, straggler: Straggler) -> None:
+        straggler.be_late()
+
+
+@pytest.mark.parametrize("before", [False, True], ids=["while it works", "before it begins"])
+async def test_an_exchange_tells_that_its_client_leaves(before: bool) -> None:
+    anything: Any = None
+    exchange = Exchange(
+        {"type": "http", "method": "POST"},
+        anything,
+        anything,
+        default_headers=(),
+        expects_continue=False,
+        keep_alive=True,
+        old=False,
+        on_end=lambda: None,
+    )
+    left: list[str] = []
+
+    async def receive() -> Any:
+        raise AssertionError("nobody need ask")
+
+    async def work() -> None:
+        if not before:
+            exchange.leave()
+        await asyncio.Event().wait()
+
+    if before:
+        exchange.leave()
+    connected = while_connected(
+        {EXCHANGE: exchange}, receive, work(), _AtOnce(), on_leave=lambda: left.append("the client")
+    )
+    assert await connected is None
+    assert left == ["the client"]
+    assert exchange.on_leave is None

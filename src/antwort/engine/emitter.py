@@ -24,12 +24,13 @@ class CallIds:
 
     def __init__(self, items: Callable[[], Iterable[JSON]] | None = None) -> None:
         self._items = items
-        self._taken: set[Any] = set()
+        self._taken: set[Any] | None = None
 
     def unique(self, call_id: str) -> str:
         """Return the id if no other call has it, else a new one."""
-        if self._items is not None:
-            self._taken.update(item["call_id"] for item in self._items() if "call_id" in item)
+        if self._taken is None:
+            before = () if self._items is None else self._items()
+            self._taken = {item["call_id"] for item in before if "call_id" in item}
             self._items = None
         if call_id in self._taken:
             return self.new()

@@ -11,6 +11,8 @@ from antwort.types import JSON
 from antwort.wire.requests import CreateResponse, read_type
 from antwort.wire.responses import ResponseObject
 
+NOTHING_INCLUDED: frozenset[str] = frozenset()
+"""One for all requests: Python makes a new one each time."""
 INCLUDES = frozenset(
     {
         "message.output_text.logprobs",
@@ -86,7 +88,7 @@ def read_include(values: Sequence[str], toolset: Toolset) -> frozenset[str]:
         # A hosted tool that is not offered has nothing to include; clients send these values all the same.
         if value not in INCLUDES and value not in toolset.includes and "_call." not in value:
             raise BadRequestError(f"Invalid value for 'include': '{value}'.", param="include", code="invalid_value")
-    return frozenset(values)
+    return frozenset(values) if values else NOTHING_INCLUDED
 
 
 def _conversation(value: str | JSON | None) -> JSON | None:

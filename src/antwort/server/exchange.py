@@ -26,6 +26,10 @@ BODY_FOLLOWS = "antwort.body_follows"
 """A key of `http.response.start`: the first piece of the body comes at once, so that the head can be sent with it."""
 
 
+EXCHANGE = "antwort.exchange"
+"""A key of the scope: the exchange, for who wants to be told when the client leaves; only this server has it."""
+
+
 class UnsentAnswerError(RuntimeError):
     """An answer is wrong, and nothing of it was sent: another one can be given."""
 
@@ -64,6 +68,7 @@ class Exchange:
         "disconnected",
         "keep_alive",
         "more_body",
+        "on_leave",
         "response_complete",
         "response_started",
     )
@@ -90,6 +95,8 @@ class Exchange:
         self._on_end: Callable[[], None] | None = on_end
         self.keep_alive = keep_alive
         self.disconnected = False
+        self.on_leave: Callable[[], None] | None = None
+        """Called when the client leaves."""
         self.body: bytes | bytearray = b""
         self.more_body = True
         self.response_started = False
@@ -108,6 +115,7 @@ class Exchange:
     async def run(self, app: ASGIApp) -> None:
         """Have the app answer. Whatever it does, the client is not left waiting."""
         scope, self._scope = self._scope, {}  # it has us in it, and would keep us
+        scope[EXCHANGE] = self
         try:
             await app(scope, self.receive, self.send)
         except asyncio.CancelledError:
@@ -129,6 +137,8 @@ class Exchange:
         """Let the app know that the client is gone, and take no answer from it any more."""
         self.disconnected = True
         self.wake()
+        if self.on_leave is not None:
+            self.on_leave()
 
     def take(self, data: bytes) -> int:
         """Take a piece of the body; return how many bytes wait to be read."""

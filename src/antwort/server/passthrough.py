@@ -112,7 +112,7 @@ class Passthrough:
         try:
             require_json(scope)
             body = await read_body(receive)
-            await while_connected(receive, self._pass(path, body, watched), self._stragglers)
+            await while_connected(scope, receive, self._pass(path, body, watched), self._stragglers)
         except ClientDisconnect:
             return
         except Exception as error:

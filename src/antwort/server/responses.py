@@ -168,9 +168,9 @@ class ResponseEndpoints:
             return
         with limits.making(ctx.tenant):
             if create.stream:
-                await self._stream(plan, receive, send)
+                await self._stream(plan, scope, receive, send)
                 return
-            response = await while_connected(receive, self._engine.respond(plan), self._stragglers)
+            response = await while_connected(scope, receive, self._engine.respond(plan), self._stragglers)
         if response is not None:
             await send_struct(send, response)
 
@@ -182,12 +182,12 @@ class ResponseEndpoints:
     def _tail(self, tenant: str, response_id: str, after: int = -1) -> Tail:
         return Tail(self._runs.events(tenant, response_id, after=after), self._heartbeats, self._stragglers)
 
-    async def _stream(self, plan: Plan, receive: Receive, send: Send) -> None:
+    async def _stream(self, plan: Plan, scope: Scope, receive: Receive, send: Send) -> None:
         stream = EventStream(send)
         loop = self._engine.loop(plan, self._engine.journal(plan), stream)
         loop.farewell = _stopping
         with self._heartbeats.watching(stream):
-            await while_connected(receive, _stream_of(loop, stream), self._stragglers, on_leave=loop.forsake)
+            await while_connected(scope, receive, _stream_of(loop, stream), self._stragglers, on_leave=loop.forsake)
 
     # --- windows -----------------------------------------------------------------------------------------------------
 
@@ -197,7 +197,7 @@ class ResponseEndpoints:
         request = await self._read_request(decode_compact, receive)
 
         work = self._engine.compact(request, scope[CONTEXT])
-        compacted = await while_connected(receive, work, self._stragglers)
+        compacted = await while_connected(scope, receive, work, self._stragglers)
         if compacted is not None:
             await send_struct(send, compacted)
 
@@ -207,7 +207,7 @@ class ResponseEndpoints:
         create = await self._read_request(decode_create, receive)
 
         work = self._engine.input_tokens(create, scope[CONTEXT])
-        count = await while_connected(receive, work, self._stragglers)
+        count = await while_connected(scope, receive, work, self._stragglers)
         if count is not None:
             await send_struct(send, InputTokens(input_tokens=count))
 

@@ -13,7 +13,7 @@ from typing_extensions import override
 
 from antwort.concurrency.stragglers import Stragglers
 from antwort.errors import ServiceUnavailableError
-from antwort.server.exchange import BODY_FOLLOWS
+from antwort.server.exchange import BODY_FOLLOWS, EXCHANGE, Exchange
 from antwort.storage.base import StoredEvent
 
 T = TypeVar("T")
@@ -157,13 +157,18 @@ class _Watching:
 
 
 async def while_connected(
-    receive: Receive, work: Awaitable[T], stragglers: Stragglers, *, on_leave: Callable[[], None] | None = None
+    scope: Scope,
+    receive: Receive,
+    work: Awaitable[T],
+    stragglers: Stragglers,
+    *,
+    on_leave: Callable[[], None] | None = None,
 ) -> T | None:
     """Return what some work comes to; None if the client leaves before: the work is cancelled then, after `on_leave`.
 
-    Nobody watches for the first moment: work that is done by then is not worth a task beside it.
+    Nobody watches for the first moment: most work is done by then.
     """
-    watch = _Watch(receive, on_leave)
+    watch = _Watch(scope.get(EXCHANGE), receive, on_leave)
     stragglers.expect(watch)
     try:
         return await work
@@ -178,32 +183,43 @@ async def while_connected(
 
 
 class _Watch:
-    """Cancels the task it was made in when a client leaves."""
+    """Cancels the task it was made in when a client leaves: the exchange tells, or, on other servers, `receive`."""
 
-    __slots__ = ("_on_leave", "_receive", "_watcher", "client_is_gone", "task")
+    __slots__ = ("_exchange", "_on_leave", "_receive", "_watcher", "client_is_gone", "task")
 
-    def __init__(self, receive: Receive, on_leave: Callable[[], None] | None) -> None:
+    def __init__(self, exchange: Exchange | None, receive: Receive, on_leave: Callable[[], None] | None) -> None:
         task = asyncio.current_task()
         if task is None:
             raise RuntimeError("Only the work of a task can be cancelled.")
         self.task = task
         self.client_is_gone = False
+        self._exchange = exchange
         self._receive = receive
         self._on_leave = on_leave
         self._watcher: asyncio.Task[None] | None = None
 
     def be_late(self) -> None:
         """Begin to watch."""
-        self._watcher = asyncio.get_running_loop().create_task(self._run())
+        if self._exchange is None:
+            self._watcher = asyncio.get_running_loop().create_task(self._run())
+        elif self._exchange.disconnected:
+            self._leave()
+        else:
+            self._exchange.on_leave = self._leave
 
     def end(self) -> None:
         """Watch no more."""
+        if self._exchange is not None:
+            self._exchange.on_leave = None
         if self._watcher is not None:
             self._watcher.cancel()
 
     async def _run(self) -> None:
         while (await self._receive())["type"] != "http.disconnect":
             pass
+        self._leave()
+
+    def _leave(self) -> None:
         self.client_is_gone = True
         if self._on_leave is not None:
             self._on_leave()
@@ -237,4 +253,4 @@ class Tail(Response):
                 else:
                     await stream.end()
 
-        await while_connected(receive, work(), self._stragglers)
+        await while_connected(scope, receive, work(), self._stragglers)
