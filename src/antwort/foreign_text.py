@@ -2,7 +2,9 @@
 
 import re
 
-_UNSEEN = re.compile(
+from antwort.lazy_imports import compiled_on_use
+
+_UNSEEN = compiled_on_use(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u061c\u180e\u200b\u200e\u200f\u202a-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"
     "\ue000-\uf8ff\U000e0000-\U000e0fff\ud800-\udfff]"
 )

@@ -111,9 +111,6 @@ async def test_an_exchange_tells_that_its_client_leaves(before: bool) -> None:
 
     if before:
         exchange.leave()
-    connected = while_connected(
-        {EXCHANGE: exchange}, receive, work(), _AtOnce(), on_leave=lambda: left.append("the client")
-    )
-    assert await connected is None
+    await while_connected({EXCHANGE: exchange}, receive, work(), _AtOnce(), on_leave=lambda: left.append("the client"))
     assert left == ["the client"]
     assert exchange.on_leave is None

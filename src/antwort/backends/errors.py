@@ -17,6 +17,7 @@ from antwort.errors import (
     ServiceUnavailableError,
 )
 from antwort.http_client import retry_after
+from antwort.lazy_imports import compiled_on_use
 
 UNREACHABLE = "backend_unreachable"
 """No connection came about; nothing was asked."""
@@ -97,9 +98,9 @@ _SHOWN = 500
 _RETRY_AFTER = 1.0
 """Seconds to wait for a server that takes no more requests and does not say until when."""
 
-_TITLE = re.compile(r"<title[^>]*>(.*?)</title>", re.IGNORECASE | re.DOTALL)
-_UNSEEN = re.compile(r"<(script|style)\b.*?</\1\s*>|<[^>]*>", re.IGNORECASE | re.DOTALL)
-_TOO_LONG = re.compile(
+_TITLE = compiled_on_use(r"<title[^>]*>(.*?)</title>", re.IGNORECASE | re.DOTALL)
+_UNSEEN = compiled_on_use(r"<(script|style)\b.*?</\1\s*>|<[^>]*>", re.IGNORECASE | re.DOTALL)
+_TOO_LONG = compiled_on_use(
     r"context[ _]?(length|window|size|limit)"  # OpenAI, vLLM, llama.cpp, Ollama, LM Studio, LiteLLM's class, SGLang
     r"|max(imum|_)? ?(context|sequence|seq|prompt|model)[ _]len"  # and vLLM's `max_model_len`
     r"|prompt is too long|input is too long|too many input tokens"  # Anthropic, Bedrock

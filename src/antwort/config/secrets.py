@@ -1,22 +1,23 @@
 """What must not be shown: secrets known by the name they are kept under, and passwords inside URLs."""
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from pydantic import BaseModel, SecretStr
 
+from antwort.lazy_imports import compiled_on_use
+
 MASK = "********"
 
-_WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
+_WORD = compiled_on_use(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
 _SECRET_WORDS = frozenset({"key", "pass", "pwd", "passwd", "cookie", "bearer"})
 _SECRET_ENDINGS = ("apikey", "password", "passphrase", "secret", "token", "authorization", "credential", "credentials")
 _PLURALS = frozenset({"keys", "secrets", "tokens", "passwords", "cookies"})
 
 # After `//`, or where a word begins: a URL may lack its scheme by mistake, and has its password all the same. A number
 # right after the colon is a port, and `[` opens an IPv6 address: neither starts a password.
-_USERINFO = re.compile(r"((?://|(?<![^\s'\"]))[^:/?#\s@\['\"]*:)(?!//|\d+(?:[/?#]|$))\S+@")
-_QUERY = re.compile(r"([?&;]([\w.-]+)=)([^&;#\s]+)")
+_USERINFO = compiled_on_use(r"((?://|(?<![^\s'\"]))[^:/?#\s@\['\"]*:)(?!//|\d+(?:[/?#]|$))\S+@")
+_QUERY = compiled_on_use(r"([?&;]([\w.-]+)=)([^&;#\s]+)")
 
 
 def is_secret_name(name: str) -> bool:

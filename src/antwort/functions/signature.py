@@ -2,7 +2,6 @@
 
 import inspect
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
 from typing import Annotated, Any, cast, get_args, get_origin
 
 import typing_extensions
@@ -27,8 +26,7 @@ class Parameter(Struct, frozen=True):
     default: Any = None
 
 
-@dataclass(frozen=True, slots=True)
-class Signature:
+class Signature(Struct, frozen=True):
     """A handler's signature, read once when it is registered."""
 
     description: str
@@ -36,7 +34,7 @@ class Signature:
     context: str | None
     """The name of the parameter that takes the context."""
     adapter: TypeAdapter[dict[str, Any]]
-    schema: JSON = field(repr=False)
+    schema: JSON
     field_defaults: Mapping[str, FieldInfo]
     """Defaults the handler does not apply itself, because they were written as `Field(default)`."""
 
@@ -44,10 +42,11 @@ class Signature:
 def context_parameter(handler: Callable[..., Any], *, name: str) -> str | None:
     """Return the name of the parameter annotated as `Context`, if there is one."""
     hints = type_hints(handler, name=name)
-    found = [parameter for parameter in inspect.signature(handler).parameters if is_context(hints.get(parameter))]
+    parameters = inspect.signature(handler).parameters
+    found = [parameter for parameter in parameters if is_context(hints.get(parameter))]
     if len(found) > 1:
         raise DefinitionError(f"function '{name}': more than one parameter is a Context ({', '.join(found)})")
-    if found and inspect.signature(handler).parameters[found[0]].kind is inspect.Parameter.POSITIONAL_ONLY:
+    if found and parameters[found[0]].kind is inspect.Parameter.POSITIONAL_ONLY:
         raise DefinitionError(f"function '{name}': the context '{found[0]}' is positional-only; remove the '/'")
     return found[0] if found else None
 

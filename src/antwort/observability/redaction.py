@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterable, Mapping
 from urllib.parse import quote
 
+from antwort.lazy_imports import compiled_on_use
 from antwort.types import JSONValue
 
 MASK = "***"
@@ -33,9 +34,9 @@ _NAMES = (
     r"pass(?:word|wd|phrase)|pwd|secret|token|authorization|(?:api|access|private|secret|signing|encryption)[_-]?key"
 )
 _HINTS = ("pass", "pwd", "secret", "token", "key", "authorization")
-_SECRET_KEY = re.compile(rf"(?:{_NAMES}|cookie|credentials?)$", re.IGNORECASE)
+_SECRET_KEY = compiled_on_use(rf"(?:{_NAMES}|cookie|credentials?)$", re.IGNORECASE)
 
-_PAIR = re.compile(
+_PAIR = compiled_on_use(
     rf"""
     (?P<key> {_NAMES} )
     (?P<sep> \\*+["']?+ \s*+ (?: => | [=:]{{1,2}}+ ) \s*+ )
@@ -50,14 +51,14 @@ _PAIR = re.compile(
     """,
     re.IGNORECASE | re.VERBOSE | re.DOTALL,
 )
-_BEARER = re.compile(
+_BEARER = compiled_on_use(
     # Prose such as "bearer token required" is not a credential.
     r"(?<!\w)(bearer\s++)(?!(?:tokens?|auth\w*+|credentials?|scheme|header|realm)(?![\w~+/-]))[\w.~+/=-]{6,}+",
     re.IGNORECASE | re.ASCII,
 )
-_API_KEY = re.compile(r"(?<![A-Za-z0-9])(ak_[A-Za-z0-9]++_|sk-)[A-Za-z0-9_-]{8,}+")
-_JWT = re.compile(r"(?<![A-Za-z0-9_-])eyJ[A-Za-z0-9_-]++\.[A-Za-z0-9_-]++\.[A-Za-z0-9_-]*+")
-_USERINFO = re.compile(r"(://[^\s/:@\"'<>]*+:)[^\s/\"'<>]+@")
+_API_KEY = compiled_on_use(r"(?<![A-Za-z0-9])(ak_[A-Za-z0-9]++_|sk-)[A-Za-z0-9_-]{8,}+")
+_JWT = compiled_on_use(r"(?<![A-Za-z0-9_-])eyJ[A-Za-z0-9_-]++\.[A-Za-z0-9_-]++\.[A-Za-z0-9_-]*+")
+_USERINFO = compiled_on_use(r"(://[^\s/:@\"'<>]*+:)[^\s/\"'<>]+@")
 
 
 def redact(text: str) -> str:

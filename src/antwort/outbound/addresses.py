@@ -3,10 +3,15 @@
 import ipaddress
 import re
 from collections.abc import Collection, Iterable, Iterator
-
-from yarl import URL
+from typing import TYPE_CHECKING
 
 from antwort.http_client import BlockedError, UnreachableError
+from antwort.lazy_imports import imported_on_use
+
+if TYPE_CHECKING:
+    import yarl
+else:  # most servers never read a URL of a stranger
+    yarl = imported_on_use("yarl")
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
@@ -111,12 +116,12 @@ class Allowed:
         return any(found in network for network in self._networks if network.version == found.version)
 
 
-def read_url(text: str) -> URL:
+def read_url(text: str) -> "yarl.URL":
     """Return a URL that may be asked for as far as its text tells, or raise BlockedError."""
     if len(text) > _LONGEST or _FORBIDDEN.search(text):
         raise BlockedError(f"'{shown(text)}' is not a URL.")
     try:
-        url = URL(text)
+        url = yarl.URL(text)
         host, port = url.raw_host, url.port
     except ValueError:
         raise BlockedError(f"'{shown(text)}' is not a URL.") from None

@@ -10,7 +10,6 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 from typing_extensions import override
-from yarl import URL
 
 import antwort
 from antwort.config import OutboundConfig
@@ -22,10 +21,15 @@ from antwort.http_client import (
     OutboundTimeoutError,
     UnreachableError,
 )
+from antwort.lazy_imports import imported_on_use
 from antwort.outbound.addresses import Allowed, NotConnectedError, capitalized, check_port, is_public, read_url, shown
 
 if TYPE_CHECKING:
+    import yarl
+
     from antwort.outbound.sessions import Sessions
+else:  # most servers never ask for one
+    yarl = imported_on_use("yarl")
 
 logger = logging.getLogger(__name__)
 
@@ -96,7 +100,7 @@ class Outbound(HttpClient):
                 await self._checked(host, port)
 
     async def _fetch_once(
-        self, target: URL, headers: Mapping[str, str], max_bytes: int
+        self, target: "yarl.URL", headers: Mapping[str, str], max_bytes: int
     ) -> tuple[HttpAnswer, str | None]:
         """Get one URL; also return where it redirects to, if it does."""
         host, port = _host_and_port(target)
@@ -141,7 +145,7 @@ class Outbound(HttpClient):
         max_bytes: int | None = None,
     ) -> HttpAnswer:
         try:
-            target = URL(url)
+            target = yarl.URL(url)
             host = str(target.raw_host)
         except ValueError:
             raise BlockedError("The address of the service is not a URL.") from None
@@ -194,15 +198,15 @@ async def _resolve(host: str, port: int) -> Sequence[str]:
     return list(dict.fromkeys(str(sockaddr[0]) for *_, sockaddr in found))
 
 
-def _host_and_port(target: URL) -> tuple[str, int]:
+def _host_and_port(target: "yarl.URL") -> tuple[str, int]:
     """Return the host and port of a URL."""
     return str(target.raw_host).lower().rstrip("."), int(target.port or 0)
 
 
-def _joined(base: URL, location: str) -> str:
+def _joined(base: "yarl.URL", location: str) -> str:
     """Return where a redirect leads, unread: whoever uses it checks it."""
     try:
-        return str(base.join(URL(location)))
+        return str(base.join(yarl.URL(location)))
     except ValueError:
         raise BlockedError("The page redirects to something that is not a URL.") from None
 

@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 from antwort.errors import BadRequestError
+from antwort.lazy_imports import compiled_on_use
 from antwort.web.bodies import check_values
 
 Fields = dict[str, msgspec.Raw]
@@ -36,8 +37,8 @@ class Naming(Enum):
 
 
 _FETCHED = frozenset({Naming.LINK, Naming.MEDIA})
-_LINK = re.compile(r"(?:url|uri|href|src)s?\Z")
-_MEDIA = re.compile(r"image|img|picture|video|audio|sound|media|file|attachment")
+_LINK = compiled_on_use(r"(?:url|uri|href|src)s?\Z")
+_MEDIA = compiled_on_use(r"image|img|picture|video|audio|sound|media|file|attachment")
 _TEXTS = frozenset(
     {
         "content",
@@ -86,9 +87,9 @@ _OPAQUE = frozenset(
     }
 )
 _DATA = "data:"
-_SCHEME = re.compile(r"[\x00-\x20]*[a-z][a-z0-9+.-]*:", re.IGNORECASE)
-_ADDRESS = re.compile(r"[\x00-\x20]*(?:[a-z][a-z0-9+.-]*:[/\\]|(?:https?|ftps?|file|gopher):\S)", re.IGNORECASE)
-_PATH = re.compile(r"[\x00-\x20]*(?:[.~\\]|/(?!/|9j/))")
+_SCHEME = compiled_on_use(r"[\x00-\x20]*[a-z][a-z0-9+.-]*:", re.IGNORECASE)
+_ADDRESS = compiled_on_use(r"[\x00-\x20]*(?:[a-z][a-z0-9+.-]*:[/\\]|(?:https?|ftps?|file|gopher):\S)", re.IGNORECASE)
+_PATH = compiled_on_use(r"[\x00-\x20]*(?:[.~\\]|/(?!/|9j/))")
 """A file of the model server's. Data in base64 can begin with a slash too: `/9j/` is a JPEG, `//` is sound."""
 _LONGEST_PATH = 1024
 

@@ -323,8 +323,7 @@ def _overlap(one: list[str], other: list[str]) -> bool:
     return len(one) == len(other)
 
 
-@dataclass(frozen=True, slots=True)
-class AsgiRoute:
+class AsgiRoute(msgspec.Struct, frozen=True, eq=False):
     """A method, a path without parameters, and an ASGI app that answers there."""
 
     method: str
@@ -334,9 +333,9 @@ class AsgiRoute:
     scope: str | None = None
     """As in Route."""
     # The rest is for the API description only, as in Route.
-    body: Any = field(default=None, compare=False)
-    returns: Any = field(default=None, compare=False)
+    body: Any = None
+    returns: Any = None
     streams: bool = False
     upstream: bool = False
     errors: Sequence[type[APIError]] = ()
-    examples: Sequence[Example] = field(default=(), compare=False)
+    examples: Sequence[Example] = ()

@@ -1,14 +1,14 @@
 """Which revisions there are of the tables, and what is to be done about a database that has another."""
 
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+
+from msgspec import Struct
 
 from antwort.errors import ConfigError
 
 
-@dataclass(frozen=True)
-class Migrations:
+class Migrations(Struct, frozen=True, dict=True):
     """A folder with Alembic's scripts, `versions/r0001_….py` and so on, and `schema.sql`, where they lead on SQLite."""
 
     folder: Path
