@@ -17,11 +17,11 @@ class BackendConfig(Settings):
 
     url: str = Field(description="Its base URL, such as http://localhost:8000/v1.", pattern=r"^https?://")
     api_key: SecretStr | None = Field(default=None, description="The key it wants.")
-    headers: dict[str, str] = Field(default_factory=dict, description="Further headers to send.")
+    headers: dict[str, str] = Field(default={}, description="Further headers to send.")
     models: list[str] = Field(
-        default_factory=list, description="Models to ask it for; it is asked what it has if none are given."
+        default=[], description="Models to ask it for; it is asked what it has if none are given."
     )
-    aliases: dict[str, str] = Field(default_factory=dict, description="Other names for its models: alias to model.")
+    aliases: dict[str, str] = Field(default={}, description="Other names for its models: alias to model.")
     fallback: str | None = Field(default=None, description="The backend to ask when this one cannot be reached.")
     fallback_model: str | None = Field(default=None, description="The model to ask the fallback for; the same if none.")
     connect_timeout: Duration = Field(default=5.0, description="Time to connect.")
@@ -65,7 +65,7 @@ class BackendConfig(Settings):
     )
     max_models: PositiveInt = Field(default=10_000, description="Models taken from its list.")
     pdf: bool = Field(default=False, description="Whether it takes PDF files as they are.")
-    extra_body: dict[str, Any] = Field(default_factory=dict, description="Further fields for every request.")
+    extra_body: dict[str, Any] = Field(default={}, description="Further fields for every request.")
 
 
 Approval = Literal["always", "never"]
@@ -136,9 +136,9 @@ class EngineConfig(Settings):
         description="Time a background response waits for a model server that is away, before it fails.",
     )
     max_tools: PositiveInt = Field(default=1000, description="Tools that a request may bring.")
-    run: RunConfig = Field(default_factory=RunConfig, description="Limits of a run: of all its agents together.")
+    run: RunConfig = Field(default=RunConfig(), description="Limits of a run: of all its agents together.")
     prices: dict[str, PriceConfig] = Field(
-        default_factory=dict, description="What models cost, by name; those that are not named cost nothing."
+        default={}, description="What models cost, by name; those that are not named cost nothing."
     )
     default_model: str | None = Field(default=None, description="The model of requests that name none.")
     heartbeat: Duration = Field(default=15.0, description="Silence before a stream sends a comment.")
@@ -157,7 +157,7 @@ class EncryptionConfig(Settings):
         description="A random text of at least 32 characters; made in `<data_dir>/encryption.key` if not given.",
     )
     previous_keys: list[SecretStr] = Field(
-        default_factory=list, description="Keys used before, so that what they encrypted can still be read."
+        default=[], description="Keys used before, so that what they encrypted can still be read."
     )
 
 
@@ -195,7 +195,7 @@ class StorageConfig(Settings):
     reconnect: Duration = Field(
         default=10.0, description="PostgreSQL: time to wait for a server that is away, before a request fails."
     )
-    keep: KeepConfig = Field(default_factory=KeepConfig, description="How long things are kept.")
+    keep: KeepConfig = Field(default=KeepConfig(), description="How long things are kept.")
     sweep: Duration = Field(default=3600.0, description="How often the server deletes what is too old, such as 1h.")
 
 
@@ -203,11 +203,11 @@ class OutboundConfig(Settings):
     """What functions may reach when a model, a client or a web page names a URL."""
 
     allow: list[str] = Field(
-        default_factory=list,
+        default=[],
         description="Hosts and networks that are reached though not public: intranet.example, 10.0.0.5:80, 10.0.0.0/8.",
     )
     low_ports: list[int] = Field(
-        default_factory=lambda: [80, 443], description="Ports below 1024 that may be reached; higher ones all may."
+        default=[80, 443], description="Ports below 1024 that may be reached; higher ones all may."
     )
     timeout: Duration = Field(default=20.0, description="Time a request may take, redirects included.")
     max_bytes: ByteSize = Field(

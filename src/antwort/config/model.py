@@ -101,7 +101,7 @@ class ProviderConfig(Settings):
         description="Whether calls wait for a yes: always, never, or that by function; as the provider says if none.",
     )
     settings: dict[str, Any] = Field(
-        default_factory=dict, repr=False, description="The provider's own settings, described in its documentation."
+        default={}, repr=False, description="The provider's own settings, described in its documentation."
     )
 
     @model_validator(mode="before")
@@ -135,26 +135,26 @@ class Config(Settings):
         default=False,
         description="Refuse to start when two providers claim the same name, instead of the first winning.",
     )
-    server: ServerConfig = Field(default_factory=ServerConfig, description="The HTTP server.")
-    auth: AuthConfig = Field(default_factory=AuthConfig, description="Who may call the server.")
-    limits: LimitsConfig = Field(default_factory=LimitsConfig, description="Limits for each key and each tenant.")
+    server: ServerConfig = Field(default=ServerConfig(), description="The HTTP server.")
+    auth: AuthConfig = Field(default=AuthConfig(), description="Who may call the server.")
+    limits: LimitsConfig = Field(default=LimitsConfig(), description="Limits for each key and each tenant.")
     functions: FunctionsConfig = Field(
-        default_factory=FunctionsConfig, description="Defaults for functions that do not set their own."
+        default=FunctionsConfig(), description="Defaults for functions that do not set their own."
     )
     backends: dict[str, BackendConfig] = Field(
-        default_factory=dict, description="Model servers by name; the first one is asked for models nobody claims."
+        default={}, description="Model servers by name; the first one is asked for models nobody claims."
     )
-    agents: dict[str, AgentConfig] = Field(default_factory=dict, description="Agents by name.")
-    engine: EngineConfig = Field(default_factory=EngineConfig, description="Limits of the agentic loop.")
-    storage: StorageConfig = Field(default_factory=StorageConfig, description="Where responses are kept.")
+    agents: dict[str, AgentConfig] = Field(default={}, description="Agents by name.")
+    engine: EngineConfig = Field(default=EngineConfig(), description="Limits of the agentic loop.")
+    storage: StorageConfig = Field(default=StorageConfig(), description="Where responses are kept.")
     outbound: OutboundConfig = Field(
-        default_factory=OutboundConfig, description="What functions may reach when somebody else names a URL."
+        default=OutboundConfig(), description="What functions may reach when somebody else names a URL."
     )
     encryption: EncryptionConfig = Field(
-        default_factory=EncryptionConfig, description="The key for what clients carry and must not read."
+        default=EncryptionConfig(), description="The key for what clients carry and must not read."
     )
     observability: ObservabilityConfig = Field(
-        default_factory=ObservabilityConfig, description="What the server tells about itself."
+        default=ObservabilityConfig(), description="What the server tells about itself."
     )
     providers: dict[str, ProviderConfig] | None = Field(
         default=None, description="Providers, the first winning where two conflict; a default set if not given."

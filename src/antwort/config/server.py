@@ -128,10 +128,10 @@ class ServerConfig(Settings):
         description="JSON values in a request: items, parts, tools, properties, numbers. Not of texts to embed.",
     )
     cors_origins: list[str] = Field(
-        default_factory=list, description="Origins of web pages that may call the server; '*' allows all."
+        default=[], description="Origins of web pages that may call the server; '*' allows all."
     )
     allowed_hosts: list[str] = Field(
-        default_factory=list,
+        default=[],
         description="Hosts that requests may be sent to, such as `*.a.example` or `10.0.0.0/8`; '*' allows all.",
     )
     allow_anonymous: bool = Field(
@@ -142,11 +142,9 @@ class ServerConfig(Settings):
         default=10.0, description="Time that running requests get to finish when the server stops."
     )
     connections: ConnectionsConfig = Field(
-        default_factory=ConnectionsConfig, description="Connections of clients: sizes, time-outs, how many."
+        default=ConnectionsConfig(), description="Connections of clients: sizes, time-outs, how many."
     )
-    websocket: WebSocketConfig = Field(
-        default_factory=WebSocketConfig, description="WebSocket connections to /v1/responses."
-    )
+    websocket: WebSocketConfig = Field(default=WebSocketConfig(), description="WebSocket connections to /v1/responses.")
 
     @field_validator("allowed_hosts")
     @classmethod
@@ -190,7 +188,7 @@ class JwtConfig(Settings):
     subject_claim: str = Field(default="sub", min_length=1, description="Claim that holds the subject.")
     scope_claim: str = Field(default="scope", min_length=1, description="Claim that holds the scopes.")
     scopes: list[KeyScope] = Field(
-        default_factory=list,
+        default=[],
         description="What every token may do besides what its claim says; '*' is all. With neither, it opens nothing.",
     )
     leeway: Seconds = Field(default=30.0, description="Time by which clocks may differ.")
@@ -221,7 +219,7 @@ class AuthConfig(Settings):
     mode: Literal["auto", "none", "required"] = Field(
         default="auto", description="Whether callers must authenticate; `auto`: as soon as a key or an issuer is known."
     )
-    api_keys: list[ApiKeyConfig] = Field(default_factory=list, description="API keys given here.")
+    api_keys: list[ApiKeyConfig] = Field(default=[], description="API keys given here.")
     keys_file: UserPath | None = Field(
         default=None, description="File of the keys made by `antwort keys new`; `<data_dir>/keys.json` if not given."
     )
@@ -284,7 +282,7 @@ class TenantLimitsConfig(RateConfig):
 class LimitsConfig(Settings):
     """Limits for each key and each tenant."""
 
-    per_key: RateConfig = Field(default_factory=RateConfig, description="Limit for each API key or token subject.")
+    per_key: RateConfig = Field(default=RateConfig(), description="Limit for each API key or token subject.")
     per_tenant: TenantLimitsConfig = Field(
-        default_factory=TenantLimitsConfig, description="Limit for each tenant, over all its keys."
+        default=TenantLimitsConfig(), description="Limit for each tenant, over all its keys."
     )
