@@ -9,7 +9,8 @@ import pytest
 from antwort import Context, FunctionRegistry
 from antwort.context import Agent
 from antwort.engine.tool_choice import read_choice
-from antwort.engine.tools import Toolset, ToolsetBuilder
+from antwort.engine.tools import Toolset
+from antwort.engine.toolsets import ToolsetBuilder
 from antwort.errors import BadRequestError, PermissionDeniedError
 from antwort.functions import FunctionSpec, Scope, ToolResult
 from antwort.provider import Hosted, Provider, function
@@ -65,8 +66,15 @@ def test_every_type_a_function_answers_is_expanded_to_its_definition(toolsets: T
 
 
 def test_a_hosted_type_nobody_serves_is_a_clear_400(toolsets: ToolsetBuilder) -> None:
-    with pytest.raises(BadRequestError, match="type 'fly' are not available here; available: function, custom, find"):
+    with pytest.raises(BadRequestError, match=r"type 'fly' are not available here; available: apply_patch, .*, find, "):
         toolset(toolsets, {"type": "fly"})
+
+
+def test_a_hosted_type_nobody_serves_is_left_out_if_the_operator_wants_it_so() -> None:
+    registry = FunctionRegistry()
+    registry.register(Search())
+    found = toolset(ToolsetBuilder([registry], ignores_unavailable=True), {"type": "fly"}, {"type": "find"})
+    assert [tool["type"] for tool in found.echo] == ["find"]
 
 
 def test_a_function_with_parameters_is_the_clients_own_and_hides_ours(toolsets: ToolsetBuilder) -> None:

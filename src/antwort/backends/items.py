@@ -9,28 +9,6 @@ from antwort.backends.base import EncodedTools, ToolDefinitions
 from antwort.errors import BadRequestError
 from antwort.types import JSON
 
-CALL_TYPES = frozenset({"function_call", "custom_tool_call"})
-OUTPUT_TYPES = frozenset({"function_call_output", "custom_tool_call_output"})
-
-
-def as_function(item: JSON) -> JSON:
-    """Return a call of a custom tool, or its output, as that of a function with the argument `input`; others as is.
-
-    Models are offered custom tools as such functions, and should find in the history what they did.
-    """
-    kind = item.get("type")
-    if kind == "custom_tool_call":
-        arguments = _encoded({"input": item.get("input") or ""})
-        return {
-            "type": "function_call",
-            "call_id": item.get("call_id"),
-            "name": item.get("name"),
-            "arguments": arguments,
-        }
-    if kind == "custom_tool_call_output":
-        return {"type": "function_call_output", "call_id": item.get("call_id"), "output": item.get("output")}
-    return item
-
 
 def json_arguments(arguments: Any) -> str:
     """Return arguments that are JSON for certain: servers parse those of earlier turns and fail at others."""

@@ -6,9 +6,8 @@ from typing import Any
 import msgspec
 
 from antwort.types import JSON
+from antwort.wire.client_tools import CALLS, OUTPUTS
 
-_CALLS = frozenset({"function_call", "custom_tool_call"})
-_OUTPUTS = frozenset({"function_call_output", "custom_tool_call_output"})
 _OTHERS = frozenset({"user", "system", "developer"})
 
 Shaped = Callable[[Sequence[JSON]], Sequence[JSON]]
@@ -101,11 +100,11 @@ def stand_alone(items: Sequence[JSON]) -> bool:
     waiting: set[object] = set()
     for item in items:
         kind, call_id = item.get("type"), item.get("call_id")
-        if kind in _CALLS:
+        if kind in CALLS:
             if call_id in waiting:
                 return False
             waiting.add(call_id)
-        elif kind in _OUTPUTS:
+        elif kind in OUTPUTS:
             if call_id not in waiting:
                 return False
             waiting.remove(call_id)

@@ -29,11 +29,11 @@ from typing import Any
 import msgspec
 
 from antwort.backends.base import ModelRequest, ToolDefinitions
-from antwort.backends.items import as_function
 from antwort.backends.remote import encode_body
 from antwort.backends.transport import Timeouts, Transport
 from antwort.errors import APIError
 from antwort.types import JSON
+from antwort.wire.client_tools import as_function
 
 logger = logging.getLogger(__name__)
 

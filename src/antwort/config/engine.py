@@ -136,6 +136,10 @@ class EngineConfig(Settings):
         description="Time a background response waits for a model server that is away, before it fails.",
     )
     max_tools: PositiveInt = Field(default=1000, description="Tools that a request may bring.")
+    unavailable_tools: Literal["refuse", "ignore"] = Field(
+        default="refuse",
+        description="What is done with tools of types that no enabled provider has: a 400, or they are left out.",
+    )
     run: RunConfig = Field(default=RunConfig(), description="Limits of a run: of all its agents together.")
     prices: dict[str, PriceConfig] = Field(
         default={}, description="What models cost, by name; those that are not named cost nothing."

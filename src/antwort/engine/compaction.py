@@ -11,11 +11,12 @@ from antwort.backends.base import ModelRequest
 from antwort.concurrency.large_work import LargeWork, is_large
 from antwort.engine.model_turn import TOO_LONG
 from antwort.engine.telemetry import TurnMetrics
-from antwort.engine.window import CALLS, INSTRUCTING, OUTPUTS, SUMMARY, Seals, is_summary
+from antwort.engine.window import INSTRUCTING, SUMMARY, Seals, is_summary
 from antwort.errors import BadGatewayError, BadRequestError
 from antwort.observability import Tracer
 from antwort.observability.tracing import Attribute
 from antwort.types import JSON
+from antwort.wire.client_tools import CALLS, OUTPUTS, as_function
 from antwort.wire.ids import new_id
 from antwort.wire.responses import Usage
 
@@ -204,15 +205,13 @@ def _said(text: str) -> JSON:
 
 def _record(items: Sequence[JSON]) -> Iterator[str]:
     """Write a conversation down as plain text: models refuse calls of functions they are not offered."""
-    for item in items:
+    for item in map(as_function, items):
         match item.get("type") or "message":
             case "message":
                 yield f"{str(item.get('role')).upper()}: {_cut(_text(item.get('content')))}"
             case "function_call":
                 yield f"CALL {item.get('name')}({_cut(str(item.get('arguments')))})"
-            case "custom_tool_call":
-                yield f"CALL {item.get('name')}({_cut(str(item.get('input')))})"
-            case "function_call_output" | "custom_tool_call_output":
+            case "function_call_output":
                 yield f"RESULT: {_cut(_text(item.get('output')))}"
 
 

@@ -22,11 +22,11 @@ from antwort.engine.plan import Plan
 from antwort.engine.tool_choice import Choice
 from antwort.engine.tools import Target
 from antwort.engine.totals import Totals
-from antwort.engine.window import CALLS
 from antwort.functions import Effect, Hosted, ToolResult
 from antwort.storage.base import JournalEntry
 from antwort.suspension import Suspension
 from antwort.types import JSON
+from antwort.wire.client_tools import CALLS
 from antwort.wire.ids import new_id
 
 logger = logging.getLogger(__name__)

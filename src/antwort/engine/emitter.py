@@ -1,18 +1,24 @@
 """From the pieces of a model turn to items and events: life cycles, indexes, sequence numbers."""
 
 import time
-from collections.abc import Callable, Collection, Coroutine, Iterable, Sequence
+from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, TypeVar
 
+import msgspec
+from msgspec import UNSET
+
 from antwort.context import Sources
-from antwort.engine.custom_tools import custom_input
-from antwort.engine.events import Events, EventSink
+from antwort.engine.events import Events, EventSink, replay_item
 from antwort.engine.window import compaction_item
 from antwort.engine.writers import ReasoningWriter, RefusalWriter, TextWriter, Writer, annotations
 from antwort.types import JSON
+from antwort.wire.client_tools import ClientTool
 from antwort.wire.ids import new_id
-from antwort.wire.items import CustomToolCall, FunctionCall, Item, ItemStatus
+from antwort.wire.items import FunctionCall, Item, ItemStatus
 from antwort.wire.responses import ResponseObject, Usage
+
+_PLAIN: Mapping[str, ClientTool] = MappingProxyType({})
 
 
 class CallIds:
@@ -48,15 +54,15 @@ W = TypeVar("W", bound=Writer)
 class ModelCall:
     """A function call of the model, as far as it has arrived."""
 
-    __slots__ = ("call_id", "is_client", "is_custom", "item", "middle", "name", "output_index", "pieces")
+    __slots__ = ("call_id", "is_client", "item", "middle", "name", "output_index", "pieces", "tool")
 
     def __init__(self) -> None:
         self.call_id = ""
         self.name = ""
         self.pieces: list[str] = []
         self.is_client = False
-        self.is_custom = False
-        self.item: FunctionCall | CustomToolCall | None = None
+        self.tool: ClientTool | None = None
+        self.item: FunctionCall | None = None
         self.output_index = -1
         self.middle = b""
 
@@ -70,7 +76,7 @@ class Emitter:
     """Writes one response: takes the pieces of its turns (it is their `TurnSink`) and tells a sink about every step.
 
     Without a sink only the items are kept. `client_functions` are the names whose calls are the client's to see;
-    `custom` those among them that take text in place of arguments. `seal` and `seal_opaque` encrypt thoughts for the
+    `client_tools` those among them whose calls are not plain ones. `seal` and `seal_opaque` encrypt thoughts for the
     client to carry: the model's, if it wants them, and those that only the model server reads.
     `whole_calls` holds such a call back until it is complete, for runs that may have to start a turn again.
     `call_ids` makes the ids of calls unique: an output belongs to one call.
@@ -85,7 +91,7 @@ class Emitter:
         *,
         sources: Sources,
         client_functions: Collection[str],
-        custom: Collection[str] = (),
+        client_tools: Mapping[str, ClientTool] = _PLAIN,
         call_ids: CallIds | None = None,
         seal: Callable[[str], str] | None = None,
         seal_opaque: Callable[[str], str] | None = None,
@@ -98,7 +104,7 @@ class Emitter:
         self._flush = _nothing if sink is None else sink.flush
         self._sources = sources
         self.client_functions = client_functions
-        self._custom = custom
+        self._client_tools = client_tools
         self._call_ids = call_ids or CallIds()
         self.seal = seal
         self._seal_opaque = seal_opaque
@@ -190,9 +196,10 @@ class Emitter:
         if name and not call.name:
             call.name = name
             call.is_client = name in self.client_functions
-            call.is_custom = call.is_client and name in self._custom
-            if call.is_client and not call.is_custom and not self._whole_calls:
-                self._open_call(call)
+            if call.is_client:
+                tool = call.tool = self._client_tools.get(name)
+                if (tool is None or tool.is_function) and not self._whole_calls:
+                    self._open_call(call)
         if arguments:
             call.pieces.append(arguments)
             if call.item is not None:
@@ -225,8 +232,8 @@ class Emitter:
                 is_last = call.output_index == len(self._positions) - 1
                 self._close_call(call, "incomplete" if is_last else "completed")
             elif call.is_client and not cut:
-                if call.is_custom:
-                    self._write_custom(call)
+                if call.tool is not None and not call.tool.is_function:
+                    self._write_call(call, call.tool)
                     continue
                 if call.item is None:
                     self._open_call(call)
@@ -276,17 +283,11 @@ class Emitter:
 
     def client_call(self, call_id: str, name: str, arguments: str, caller: JSON | None = None) -> JSON:
         """Write a call that the client can answer, as a whole, and return its item; `caller` is who has made it."""
-        self.close_open("completed")
         item: JSON = {"type": "function_call", "id": new_id("fc"), "call_id": call_id, "name": name}
         if caller is not None:
             item["caller"] = caller
-        index = self.add({**item, "arguments": "", "status": "in_progress"})
         item.update(arguments=arguments, status="completed")
-        self.response.output[self._positions[index]] = item
-        at = {"item_id": item["id"], "output_index": index}
-        self.events.emit("response.function_call_arguments.delta", **at, delta=arguments)
-        self.events.emit("response.function_call_arguments.done", **at, name=name, arguments=arguments)
-        self.done(index)
+        self._whole_call(item)
         return item
 
     def commentary(self, text: str) -> JSON:
@@ -343,12 +344,14 @@ class Emitter:
         self.close_open("completed")
         call.call_id = call.call_id or self._call_ids.new()
         item = call.item = FunctionCall(id=new_id("fc"), call_id=call.call_id, name=call.name)
+        if call.tool is not None:
+            item.name, item.namespace = call.tool.name, call.tool.namespace or UNSET
         call.output_index = self.add(item)
         call.middle = b',"item_id":"%s","output_index":%d,"delta":' % (item.id.encode(), call.output_index)
 
     def _close_call(self, call: ModelCall, status: ItemStatus = "completed") -> None:
         item = call.item
-        if not isinstance(item, FunctionCall):
+        if item is None:
             return
         item.arguments = call.arguments
         item.status = status
@@ -361,18 +364,17 @@ class Emitter:
         )
         self.done(call.output_index)
 
-    def _write_custom(self, call: ModelCall) -> None:
-        """Write the call of a custom tool. Its text is inside JSON, so it is told when it is whole."""
+    def _write_call(self, call: ModelCall, tool: ClientTool) -> None:
+        """Write a call that is no plain one. What it says is inside of JSON, so it is told when it is whole."""
+        self._whole_call(tool.item(new_id(tool.item_prefix), call.call_id, call.arguments))
+
+    def _whole_call(self, item: Item) -> None:
         self.close_open("completed")
-        item = call.item = CustomToolCall(id=new_id("ctc"), call_id=call.call_id, name=call.name)
-        call.output_index = self.add(item)
-        at = {"item_id": item.id, "output_index": call.output_index}
-        item.input = custom_input(call.arguments)
-        if item.input:
-            self.events.emit("response.custom_tool_call_input.delta", **at, delta=item.input)
-        self.events.emit("response.custom_tool_call_input.done", **at, input=item.input)
-        item.status = "completed"
-        self.done(call.output_index)
+        index = len(self._positions)
+        self._positions.append(len(self.response.output))
+        self.response.output.append(item)
+        if self.events.enabled:
+            replay_item(msgspec.to_builtins(item), index, self.events)
 
     def cite(self, text: str) -> list[JSON]:
         """Return the annotations of a text."""

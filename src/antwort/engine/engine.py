@@ -22,7 +22,7 @@ from antwort.engine.model_turn import model_request
 from antwort.engine.plan import Plan
 from antwort.engine.planner import Planner
 from antwort.engine.telemetry import TurnMetrics
-from antwort.engine.tools import ToolsetBuilder
+from antwort.engine.toolsets import ToolsetBuilder
 from antwort.engine.totals import Totals
 from antwort.engine.window import compaction_item
 from antwort.errors import NotFoundError
@@ -73,7 +73,7 @@ class Engine(msgspec.Struct, frozen=True):
         planner = Planner(
             settings,
             agents,
-            ToolsetBuilder(executors),
+            ToolsetBuilder(executors, ignores_unavailable=settings.unavailable_tools == "ignore"),
             models=models,
             store=store,
             sealer=sealer,

@@ -6,6 +6,7 @@ from typing import Any, Protocol
 import msgspec
 
 from antwort.types import JSON
+from antwort.wire.client_tools import CALLS_OF_THEIR_OWN
 
 encode = msgspec.json.Encoder().encode
 
@@ -75,13 +76,14 @@ def replay_response(response: JSON, events: Events) -> None:
     events.emit("response.created", response=running)
     events.emit("response.in_progress", response=running)
     for index, item in enumerate(response["output"]):
-        _replay_item(item, index, events)
+        replay_item(item, index, events)
     status = response["status"]
     if status in {"completed", "failed", "incomplete"}:
         events.emit(f"response.{status}", response=response)
 
 
-def _replay_item(item: JSON, index: int, events: Events) -> None:
+def replay_item(item: JSON, index: int, events: Events) -> None:
+    """Send the events of an item from beginning to end."""
     kind = item["type"]
     begun = {**item, "status": "in_progress", **_EMPTY.get(kind, {})}
     events.emit("response.output_item.added", output_index=index, item=begun)
@@ -94,15 +96,25 @@ def _replay_item(item: JSON, index: int, events: Events) -> None:
         if item["input"]:
             events.emit("response.custom_tool_call_input.delta", **at, delta=item["input"])
         events.emit("response.custom_tool_call_input.done", **at, input=item["input"])
+    elif kind == "shell_call":
+        _replay_commands(item, index, events)
     elif kind in {"message", "reasoning"}:
         for number, part in enumerate(item.get("summary") or ()):
             _replay_summary(part, {**at, "summary_index": number}, events)
         for number, part in enumerate(item.get("content") or ()):
             _replay_part(part, {**at, "content_index": number}, events)
-    elif kind.endswith("_call"):
+    elif kind.endswith("_call") and kind not in CALLS_OF_THEIR_OWN:
         for phase in ("in_progress", "completed") if item.get("status") == "completed" else ("in_progress",):
             events.emit(f"response.{kind}.{phase}", **at)
     events.emit("response.output_item.done", output_index=index, item=item)
+
+
+def _replay_commands(item: JSON, index: int, events: Events) -> None:
+    for number, command in enumerate(item["action"]["commands"]):
+        at = {"output_index": index, "command_index": number}
+        events.emit("response.shell_call_command.added", **at, command="")
+        events.emit("response.shell_call_command.delta", **at, delta=command)
+        events.emit("response.shell_call_command.done", **at, command=command)
 
 
 _EMPTY: dict[str, JSON] = {

@@ -5,12 +5,13 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 import msgspec
 
 from antwort.context import Context, Source, Sources
-from antwort.engine.window import CALLS, OUTPUTS, Seals, pruned
+from antwort.engine.window import Seals, pruned
 from antwort.errors import BadRequestError
 from antwort.scopes import CONVERSATIONS_READ, RESPONSES_READ
 from antwort.storage.base import JournalEntry
 from antwort.storage.sql.responses import ResponseStore
 from antwort.types import JSON
+from antwort.wire.client_tools import CALLS, OUTPUTS
 from antwort.wire.ids import new_id
 
 APPROVAL_REQUEST, APPROVAL_RESPONSE = "mcp_approval_request", "mcp_approval_response"

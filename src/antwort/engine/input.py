@@ -6,6 +6,7 @@ from typing import Any
 
 from antwort.errors import BadRequestError
 from antwort.types import JSON
+from antwort.wire.client_tools import CALLS, CALLS_OF_THEIR_OWN, ITEM_PREFIXES, OUTPUTS
 from antwort.wire.ids import new_id
 
 _PREFIX = {
@@ -19,6 +20,7 @@ _PREFIX = {
     "compaction_trigger": "cmpt",
     "item_reference": "ref",
     "mcp_approval_response": "mcpa",
+    **ITEM_PREFIXES,
 }
 _PARTS = {
     "user": {"input_text", "input_image", "input_file", "input_audio", "output_text"},
@@ -29,8 +31,7 @@ _PARTS = {
 _REQUIRED = {
     "function_call": ("call_id", "name", "arguments"),
     "custom_tool_call": ("call_id", "name", "input"),
-    "function_call_output": ("call_id",),
-    "custom_tool_call_output": ("call_id",),
+    **dict.fromkeys(CALLS_OF_THEIR_OWN | OUTPUTS, ("call_id",)),
     "compaction": ("encrypted_content",),
     "item_reference": ("id",),
     "mcp_approval_response": ("approval_request_id",),
@@ -41,7 +42,8 @@ _REQUIRED_OF_PART = {
     "output_text": "text",
     "refusal": "refusal",
 }
-_WITH_STATUS = {"message", "function_call", "function_call_output", "custom_tool_call", "custom_tool_call_output"}
+_WITH_STATUS = {"message", *CALLS, *OUTPUTS}
+_TEXT_OUTPUTS = {"function_call_output", "custom_tool_call_output"}
 _TEXTS = ("type", "role", "status", "name", "call_id", "phase")
 """Fields by which items are told apart. Whatever the type of an item is, they are strings where they are."""
 _ID = re.compile(r"[^\x00-\x1f\x7f/]{1,256}")
@@ -84,8 +86,10 @@ def _item(item: JSON, param: str) -> JSON:
         raise BadRequestError(f"'{param}' has no 'type'.", param=f"{param}.type", code="missing_required_parameter")
     if kind == "message":
         return _message(item, param)
+    if kind in OUTPUTS and "call_id" not in item and "id" in item:
+        item = {**item, "call_id": item["id"]}  # the outputs of local shells name their call so
     _require(item, param, *_REQUIRED.get(kind, ()))
-    if kind in {"function_call_output", "custom_tool_call_output"}:
+    if kind in _TEXT_OUTPUTS:
         output = item.get("output")
         if not isinstance(output, str | list):
             raise _bad("must be a string or a list of parts", f"{param}.output")

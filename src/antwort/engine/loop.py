@@ -33,12 +33,13 @@ from antwort.engine.model_turn import ModelTurns, model_request
 from antwort.engine.plan import Plan
 from antwort.engine.telemetry import TurnMetrics
 from antwort.engine.totals import Totals
-from antwort.engine.window import CALLS, COMPACTION, Seals
+from antwort.engine.window import COMPACTION, Seals
 from antwort.errors import APIError
 from antwort.observability import Tracer
 from antwort.storage.base import ACTIVE, FencedError, JournalEntry, StoreUnavailableError
 from antwort.storage.sql.questions import QuestionStore
 from antwort.types import JSON
+from antwort.wire.client_tools import CALLS
 from antwort.wire.responses import ResponseObject, Usage
 
 logger = logging.getLogger(__name__)
@@ -100,7 +101,7 @@ class Loop:
             sink,
             sources=plan.ctx.sources,
             client_functions=self._clients(),
-            custom=plan.toolset.custom,
+            client_tools=plan.toolset.client_tools,
             call_ids=CallIds(lambda: [*plan.window, *said_items(journal.entries)]),
             seal=seals.seal_thoughts if "reasoning.encrypted_content" in plan.include else None,
             seal_opaque=seals.seal_opaque,

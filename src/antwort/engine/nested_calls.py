@@ -312,7 +312,7 @@ def nested_questions(entries: list[JournalEntry], call_id: str) -> dict[str, str
 
 def _is_callable(target: Target) -> bool:
     spec = target.spec
-    if not target.is_programmatic or target.is_custom:
+    if not target.is_programmatic or target.tool is not None:
         return False
     return spec is None or not (spec.calls_functions or spec.effect in {Effect.END_AGENT, Effect.END_RUN})
 

@@ -37,7 +37,8 @@ from antwort.engine.parameters import (
 from antwort.engine.past import History, PastResponses, past_window
 from antwort.engine.plan import ChildWork, Decision, Plan, child_request
 from antwort.engine.tool_choice import read_choice
-from antwort.engine.tools import Target, Toolset, ToolsetBuilder
+from antwort.engine.tools import Target, Toolset
+from antwort.engine.toolsets import ToolsetBuilder
 from antwort.engine.window import Seals
 from antwort.errors import BadRequestError, NotFoundError, did_you_mean
 from antwort.run_services import Values

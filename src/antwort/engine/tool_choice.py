@@ -7,6 +7,7 @@ import msgspec
 from antwort.engine.tools import Toolset
 from antwort.errors import BadRequestError
 from antwort.types import JSON
+from antwort.wire.client_tools import qualified_name
 from antwort.wire.requests import read_type
 
 MOST_ALLOWED = 128
@@ -53,7 +54,7 @@ def read_choice(value: str | JSON | None, toolset: Toolset) -> Choice:
     if kind == "allowed_tools":
         return _allowed(value, toolset)
     name = _chosen_name(value, toolset, "tool_choice")
-    echo = value if kind not in _NAMED else {"type": kind, "name": name}
+    echo = value if kind not in _NAMED or "namespace" in value else {"type": kind, "name": name}
     # Not every model server heeds the name, so another function is not let through either.
     return Choice({"type": "function", "name": name}, frozenset({name}), echo)
 
@@ -85,8 +86,12 @@ def _chosen_name(tool: Any, toolset: Toolset, param: str) -> str:
         raise BadRequestError(f"Invalid value for '{param}': it must be an object.", param=param, code="invalid_type")
     kind = read_type(tool, param)
     name = tool.get("name") if kind in _NAMED else toolset.types.get(kind)
+    namespace = tool.get("namespace")
+    if isinstance(namespace, str) and isinstance(name, str):
+        name = qualified_name(namespace, name)
     target = toolset.targets.get(name) if isinstance(name, str) else None
-    if target is None or not isinstance(name, str) or target.is_custom != (kind == "custom"):
+    own = "function" if target is None or target.tool is None else target.tool.type
+    if target is None or not isinstance(name, str) or (kind in _NAMED and own != kind):
         what = f"{_NAMED[kind]} '{tool.get('name')}'" if kind in _NAMED else f"tool of type '{kind}'"
         raise BadRequestError(f"'{param}' names a {what} that is not among the tools.", param=param)
     return name

@@ -2,30 +2,30 @@
 
 import logging
 import re
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple, TypeVar
-from weakref import WeakKeyDictionary
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import NamedTuple
 
 import msgspec
 from typing_extensions import override
 
 from antwort.backends.base import ToolDefinitions
-from antwort.context import Agent, Context
 from antwort.engine.callers import DIRECT, PROGRAMMATIC, read_callers, with_stubs
-from antwort.engine.custom_tools import custom_definition, custom_echo
 from antwort.errors import BadRequestError, FunctionError
-from antwort.functions import Effect, FunctionSpec, Hosted, ToolExecutor, tool_definition
-from antwort.scopes import FUNCTIONS_CALL
+from antwort.functions import FunctionSpec, Hosted, ToolExecutor
 from antwort.types import JSON
+from antwort.wire.client_tools import (
+    CLIENT_TYPES,
+    ClientTool,
+    client_definition,
+    custom_definition,
+    custom_echo,
+    qualified_name,
+)
 from antwort.wire.requests import read_type
 
 logger = logging.getLogger(__name__)
 
 _NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
-_NAMING = frozenset({"type", "name"})
-"""What a tool has that is but the name of a function."""
-K = TypeVar("K", bound=Hashable)
-V = TypeVar("V")
 
 
 class Target(msgspec.Struct, frozen=True):
@@ -38,8 +38,8 @@ class Target(msgspec.Struct, frozen=True):
     executor: ToolExecutor | None = None
     options: JSON | None = None
     """The tool as the request named it, if it did."""
-    is_custom: bool = False
-    """A tool of the client that takes text."""
+    tool: ClientTool | None = None
+    """A tool of the client whose calls are not plain ones."""
     callers: frozenset[str] | None = None
     """Who may call it, if the request says so: the model directly, programs, or both."""
 
@@ -84,8 +84,8 @@ class Toolset(msgspec.Struct, frozen=True):
     """The model's name of the function behind each hosted tool type that was named."""
     clients: frozenset[str] = frozenset()
     """The functions whose calls are handed back to the client."""
-    custom: frozenset[str] = frozenset()
-    """Those among them that take text."""
+    client_tools: Mapping[str, ClientTool] = {}
+    """Those among them whose calls are not plain ones."""
     includes: frozenset[str] = frozenset()
     """The values of `include` that wire faces declare."""
     groups: Mapping[str, frozenset[str]] = {}
@@ -122,26 +122,26 @@ class _JoinedTargets(Mapping[str, Target]):
         return len(self._first) + len(self._second)
 
 
-class _Available(NamedTuple):
+class Available(NamedTuple):
     """A function that an agent may be offered, and who executes it."""
 
     spec: FunctionSpec
     executor: ToolExecutor
 
 
-_Asked = tuple[tuple[FunctionSpec, ...], ...]
+Asked = tuple[tuple[FunctionSpec, ...], ...]
 """What the executors without a version have answered."""
 
 
-class _Offer:
+class Offer:
     """All functions that the executors have for an agent; the first executor with a name, or a tool type, wins."""
 
     __slots__ = ("asked", "by_name", "by_type", "named", "toolsets")
 
-    def __init__(self, offered: Iterable[tuple[ToolExecutor, Iterable[FunctionSpec]]], asked: _Asked) -> None:
+    def __init__(self, offered: Iterable[tuple[ToolExecutor, Iterable[FunctionSpec]]], asked: Asked) -> None:
         self.asked = asked
-        self.by_name: dict[str, _Available] = {}
-        self.by_type: dict[str, _Available] = {}
+        self.by_name: dict[str, Available] = {}
+        self.by_type: dict[str, Available] = {}
         self.toolsets: dict[tuple[tuple[str, ...] | None, frozenset[str], bool], Toolset] = {}
         """What is offered without being named, by the functions that are wanted, those that are hidden, and waiting."""
         self.named: dict[tuple[tuple[str, ...] | None, tuple[str, ...], bool], Toolset] = {}
@@ -149,7 +149,7 @@ class _Offer:
         for executor, specs in offered:
             for spec in specs:
                 if spec.name not in self.by_name:
-                    available = self.by_name[spec.name] = _Available(spec, executor)
+                    available = self.by_name[spec.name] = Available(spec, executor)
                     for kind in spec.hosted.types if spec.hosted is not None else ():
                         self.by_type.setdefault(kind, available)
 
@@ -160,152 +160,30 @@ class _Offer:
         return tool.get("type") in self.by_type
 
 
-_AGENTS = 64
-"""Agents for which an offer is kept."""
-_TOOLSETS = 8
-"""Toolsets that are kept of each."""
+class UnavailableToolError(BadRequestError):
+    """Nobody has a tool that a request names."""
 
 
-class ToolsetBuilder:
-    """Puts together, for each request, what the executors offer and what the request brings.
-
-    What is offered is made once and kept, until an executor has something else.
-    """
-
-    def __init__(self, executors: Sequence[ToolExecutor]) -> None:
-        self._executors = executors
-        self._definitions: WeakKeyDictionary[FunctionSpec, JSON] = WeakKeyDictionary()
-        self._versions: list[object] = []
-        self._unversioned: list[ToolExecutor] = []
-        self._offers: dict[Agent, _Offer] = {}
-
-    def build(
-        self,
-        tools: Sequence[JSON],
-        ctx: Context,
-        functions: Iterable[str] | None = None,
-        *,
-        waits: bool = False,
-    ) -> Toolset:
-        """Return the functions of a request.
-
-        Functions that wait for somebody are offered if they are named, and to responses that can wait, as `waits` says.
-        A sub-agent is always offered what ends it, and of what the request names only functions of ours.
-
-        The request's own functions come first and hide ours of the same name. `functions`, if given, are all that is
-        offered of ours besides what the request names. Callers that may not call functions are offered none of ours,
-        and naming one is a PermissionDeniedError.
-        """
-        offer = self._offer(ctx)
-        if not ctx.agent.is_root:  # nobody answers the calls that are not ours, nor those that it may not make
-            tools = [tool for tool in tools if offer.has(tool)]
-        wanted = None if functions is None else tuple(functions)
-        permitted = ctx.grants(FUNCTIONS_CALL)
-        if not tools:
-            return self._offered(offer, wanted, frozenset(), ctx.agent, waits=waits) if permitted else Toolset()
-        names = _only_names(tools) if permitted else None
-        if names is None:
-            return self._named(offer, tools, wanted, ctx, waits=waits)
-        toolset = offer.named.get((wanted, names, waits))
-        if toolset is None:
-            toolset = self._named(offer, tools, wanted, ctx, waits=waits)
-            _keep(offer.named, (wanted, names, waits), toolset, _TOOLSETS)
-        return toolset
-
-    def _named(
-        self, offer: _Offer, tools: Sequence[JSON], wanted: tuple[str, ...] | None, ctx: Context, *, waits: bool
-    ) -> Toolset:
-        """Return what a request names, and what it has besides."""
-        permitted = ctx.grants(FUNCTIONS_CALL)
-        named = _NamedTools(offer, self._definition)
-        for index, tool in enumerate(tools):
-            if not permitted and offer.has(tool):
-                ctx.require(FUNCTIONS_CALL, param=f"tools[{index}]", purpose="to use a function of the server")
-            named.add(tool, index)
-        named.add_hosted()
-        if not permitted:
-            return named.toolset(Toolset())
-        return named.toolset(self._offered(offer, wanted, named.hidden(), ctx.agent, waits=waits))
-
-    def find(self, name: str, ctx: Context) -> Target | None:
-        """Return a function of ours by name, offered or not; None if there is none for the agent."""
-        found = self._offer(ctx).by_name.get(name)
-        return None if found is None else Target(name, self._definition(found.spec), found.spec, found.executor)
-
-    def _offer(self, ctx: Context) -> _Offer:
-        """Return what the executors have for the agent of a context. Those without a version are asked each time."""
-        versions = [getattr(executor, "tools_version", None) for executor in self._executors]
-        if versions != self._versions:
-            self._versions = versions
-            self._unversioned = [e for e, version in zip(self._executors, versions, strict=True) if version is None]
-            self._offers.clear()
-        asked = tuple([tuple(executor.discovered_tools(ctx)) for executor in self._unversioned])
-        offer = self._offers.get(ctx.agent)
-        if offer is None or offer.asked != asked:
-            answers = iter(asked)
-            specs = [
-                (executor, next(answers) if version is None else executor.discovered_tools(ctx))
-                for executor, version in zip(self._executors, versions, strict=True)
-            ]
-            offer = _Offer(specs, asked)
-            _keep(self._offers, ctx.agent, offer, _AGENTS)
-        return offer
-
-    def _offered(
-        self, offer: _Offer, wanted: tuple[str, ...] | None, hidden: frozenset[str], agent: Agent, *, waits: bool
-    ) -> Toolset:
-        """Return the functions of ours that a request has without naming them, but for those that it hides."""
-        toolset = offer.toolsets.get((wanted, hidden, waits))
-        if toolset is None:
-            names = None if wanted is None else set(wanted)
-
-            def is_offered(name: str, spec: FunctionSpec) -> bool:
-                if not agent.is_root and spec.effect is Effect.END_AGENT:
-                    return True
-                if names is not None:
-                    return name in names
-                return spec.offer == "always" and (waits or not spec.suspends)
-
-            targets = {
-                name: Target(name, self._definition(spec), spec, executor)
-                for name, (spec, executor) in offer.by_name.items()
-                if name not in hidden and is_offered(name, spec)
-            }
-            toolset = Toolset(
-                targets,
-                ToolDefinitions(target.definition for target in targets.values()),
-                includes=_includes(targets.values()),
-                follows_references=_follow_references(targets.values()),
-            )
-            _keep(offer.toolsets, (wanted, hidden, waits), toolset, _TOOLSETS)
-        return toolset
-
-    def _definition(self, spec: FunctionSpec) -> JSON:
-        found = self._definitions.get(spec)
-        if found is None:
-            found = self._definitions[spec] = tool_definition(spec)
-        return found
-
-
-class _NamedTools:
+class NamedTools:
     """The tools that a request names, as far as they are read."""
 
-    def __init__(self, offer: _Offer, definition: Callable[[FunctionSpec], JSON]) -> None:
+    def __init__(self, offer: Offer, definition: Callable[[FunctionSpec], JSON]) -> None:
         self._offer = offer
         self._definition = definition
         self._targets: dict[str, Target] = {}
         self._echo: list[JSON] = []
         self._types: dict[str, str] = {}
         self._clients: list[str] = []
-        self._custom: list[str] = []
-        self._hosted: list[tuple[JSON, _Available]] = []
+        self._client_tools: dict[str, ClientTool] = {}
+        self._hosted: list[tuple[JSON, Available]] = []
 
     def add(self, tool: JSON, index: int) -> None:
         """Read a tool; BadRequestError names what is wrong with it."""
-        kind = read_type(tool, f"tools[{index}]")
-        callers = read_callers(tool, f"tools[{index}]")
+        param = f"tools[{index}]"
+        kind = read_type(tool, param)
+        callers = read_callers(tool, param)
         if kind == "function":
-            name = self._name(tool, index)
+            name = self._name(tool, param)
             ours = self._offer.by_name.get(name) if tool.get("parameters") is None else None
             if ours is not None:
                 definition = self._definition(ours.spec)
@@ -318,21 +196,54 @@ class _NamedTools:
                 self._clients.append(name)
                 self._echo.append(tool if definition is tool else _function_echo(tool))
         elif kind == "custom":
-            name = self._name(tool, index)
-            self._targets[name] = Target(name, custom_definition(tool), is_custom=True)
-            self._clients.append(name)
-            self._custom.append(name)
+            name = self._name(tool, param)
+            self._add_client(ClientTool(kind, name), custom_definition(tool), param, callers)
             self._echo.append(custom_echo(tool))
+        elif kind == "namespace":
+            self._add_namespace(tool, param)
+        elif (standing := client_definition(tool)) is not None:
+            self._add_client(ClientTool(kind, standing["name"]), standing, param, callers)
+            self._types[kind] = standing["name"]
+            self._echo.append(tool)
         else:
-            self._note_hosted(kind, tool, f"tools[{index}]")
+            self._note_hosted(kind, tool, param)
+
+    def _add_namespace(self, namespace: JSON, param: str) -> None:
+        """Add the functions of a namespace, which the model sees under names that begin with it."""
+        prefix, tools = self._name(namespace, param), namespace.get("tools")
+        if not isinstance(tools, list) or not tools:
+            raise BadRequestError(f"'{param}.tools' must name at least one tool.", param=f"{param}.tools")
+        for index, tool in enumerate(tools):
+            where = f"{param}.tools[{index}]"
+            kind = read_type(tool, where) if isinstance(tool, dict) else None
+            if kind not in ("function", "custom"):
+                raise BadRequestError(
+                    f"Invalid value for '{where}.type': a namespace has tools of type function or custom.",
+                    param=f"{where}.type",
+                    code="invalid_value",
+                )
+            name = self._name(tool, where)
+            definition = custom_definition(tool) if kind == "custom" else _client_definition(tool)
+            definition = {**definition, "name": qualified_name(prefix, name)}
+            self._add_client(ClientTool(kind, name, prefix), definition, where, read_callers(tool, where))
+        self._echo.append(namespace)
+
+    def _add_client(self, tool: ClientTool, definition: JSON, param: str, callers: frozenset[str] | None) -> None:
+        """Add a tool of the client whose calls are not plain ones."""
+        name = definition["name"]
+        self._check_free(name, param)
+        self._targets[name] = Target(name, definition, tool=tool, callers=callers)
+        self._clients.append(name)
+        self._client_tools[name] = tool
 
     def _note_hosted(self, kind: str, tool: JSON, param: str) -> None:
         found = self._offer.by_type.get(kind)
         if found is None or found.spec.hosted is None:
-            available = ", ".join(["function", "custom", *sorted(self._offer.by_type)])
-            raise BadRequestError(
-                f"Tools of type '{kind}' are not available here; available: {available}. "
-                "If a provider has it, the operator of this server can enable that.",
+            available = ", ".join(sorted({*CLIENT_TYPES, *self._offer.by_type}))
+            raise UnavailableToolError(
+                f"Tools of type '{kind}' are not available here; available: {available}. The operator of this server "
+                "can enable a provider that has them (`providers` in antwort.yaml, docs/configuration.md), or have "
+                "them left out (`engine.unavailable_tools: ignore`).",
                 param=f"{param}.type",
                 code="unsupported_tool",
             )
@@ -366,17 +277,17 @@ class _NamedTools:
     def toolset(self, offered: Toolset) -> Toolset:
         """Return them together with what else is offered."""
         ours = self._ours()
-        targets = _describing(self._targets)
+        targets = describing(self._targets)
         return Toolset(
             _JoinedTargets(targets, offered.targets) if offered.targets else targets,
             ToolDefinitions([t.definition for t in targets.values() if t.is_direct], offered.definitions),
             self._echo,
             self._types,
             frozenset(self._clients),
-            frozenset(self._custom),
-            offered.includes | _includes(ours) if ours else offered.includes,
+            self._client_tools,
+            offered.includes | includes_of(ours) if ours else offered.includes,
             self._groups(),
-            offered.follows_references or _follow_references(ours),
+            offered.follows_references or follow_references(ours),
         )
 
     def _ours(self) -> list[Target]:
@@ -393,24 +304,21 @@ class _NamedTools:
             by_tool.setdefault(id(target.options), []).append(target.name)
         return {name: frozenset(group) for group in by_tool.values() if len(group) > 1 for name in group}
 
-    def _name(self, tool: JSON, index: int) -> str:
-        """Return the name of a function or custom tool of the request."""
+    def _name(self, tool: JSON, param: str) -> str:
+        """Return the name of a tool of the request."""
         name = tool.get("name")
         if not isinstance(name, str) or not _NAME.fullmatch(name):
-            param = f"tools[{index}].name"
+            param = f"{param}.name"
             raise BadRequestError(f"Invalid value for '{param}': use 1 to 64 letters, digits, '_' or '-'.", param=param)
-        if name in self._targets:
-            raise BadRequestError(f"There are two functions called '{name}'.", param=f"tools[{index}].name")
+        self._check_free(name, param)
         return name
 
-
-def _only_names(tools: Sequence[JSON]) -> tuple[str, ...] | None:
-    """Return the names of the functions of a request that says nothing else of any; None if it does."""
-    names = [tool["name"] for tool in tools if tool.keys() == _NAMING and tool["type"] == "function"]
-    return tuple(names) if len(names) == len(tools) and all(isinstance(name, str) for name in names) else None
+    def _check_free(self, name: str, param: str) -> None:
+        if name in self._targets:
+            raise BadRequestError(f"There are two functions called '{name}'.", param=f"{param}.name")
 
 
-def _describing(targets: dict[str, Target]) -> dict[str, Target]:
+def describing(targets: dict[str, Target]) -> dict[str, Target]:
     """Return targets, where those that call others describe the ones that the model does not see otherwise."""
     hidden = [target.definition for target in targets.values() if not target.is_direct]
     if not hidden:
@@ -420,19 +328,13 @@ def _describing(targets: dict[str, Target]) -> dict[str, Target]:
     return {**targets, **changed}
 
 
-def _follow_references(targets: Iterable[Target]) -> bool:
+def follow_references(targets: Iterable[Target]) -> bool:
+    """Tell whether a model can read with one of them what a reference stands for."""
     return any(target.spec is not None and target.spec.reads_references for target in targets)
 
 
-def _keep(kept: dict[K, V], key: K, value: V, most: int) -> None:
-    """Keep something for the next request, in the place of the oldest if there are enough."""
-    kept.pop(key, None)
-    if len(kept) >= most:
-        del kept[next(iter(kept))]
-    kept[key] = value
-
-
-def _includes(targets: Iterable[Target]) -> frozenset[str]:
+def includes_of(targets: Iterable[Target]) -> frozenset[str]:
+    """Return the values of `include` that their wire faces declare."""
     faces = (target.spec.hosted for target in targets if target.spec is not None)
     return frozenset(value for face in faces if face is not None for value in face.includes)
 

@@ -12,11 +12,10 @@ import msgspec
 from antwort.errors import BadRequestError
 from antwort.sealing import Sealer, SealError
 from antwort.types import JSON
+from antwort.wire.client_tools import CALLS, OUTPUTS
 from antwort.wire.ids import new_id
 
 COMPACTION = "compaction"
-CALLS = frozenset({"function_call", "custom_tool_call"})
-OUTPUTS = frozenset({"function_call_output", "custom_tool_call_output"})
 INSTRUCTING = frozenset({"system", "developer"})
 SUMMARY = "[The earlier part of this conversation was compacted. This is all that is known of it.]"
 """How the message begins that stands for what was compacted."""

@@ -73,6 +73,7 @@ class FunctionCall(Struct, tag="function_call", tag_field="type"):
     name: str
     arguments: str = ""
     status: ItemStatus = "in_progress"
+    namespace: str | UnsetType = UNSET
 
 
 class CustomToolCall(Struct, tag="custom_tool_call", tag_field="type"):
@@ -83,13 +84,56 @@ class CustomToolCall(Struct, tag="custom_tool_call", tag_field="type"):
     name: str
     input: str = ""
     status: ItemStatus = "in_progress"
+    namespace: str | UnsetType = UNSET
 
+
+class ShellCall(Struct, tag="shell_call", tag_field="type"):
+    """Shell commands that the client runs."""
+
+    id: str
+    call_id: str
+    action: JSON
+    environment: JSON
+    status: ItemStatus = "completed"
+
+
+class LocalShellCall(Struct, tag="local_shell_call", tag_field="type"):
+    """A program that the client runs."""
+
+    id: str
+    call_id: str
+    action: JSON
+    status: ItemStatus = "completed"
+
+
+class ApplyPatchCall(Struct, tag="apply_patch_call", tag_field="type"):
+    """A change of a file that the client makes."""
+
+    id: str
+    call_id: str
+    operation: JSON
+    status: ItemStatus = "completed"
+
+
+class ComputerCall(Struct, tag="computer_call", tag_field="type"):
+    """What the client is to do by mouse and keyboard: several actions, or one."""
+
+    id: str
+    call_id: str
+    actions: list[JSON] | UnsetType = UNSET
+    action: JSON | UnsetType = UNSET
+    pending_safety_checks: list[JSON] = field(default_factory=list)
+    status: ItemStatus = "completed"
+
+
+ClientCall: TypeAlias = FunctionCall | CustomToolCall | ShellCall | LocalShellCall | ApplyPatchCall | ComputerCall
+"""What a client executes."""
 
 HostedCall = JSON
 """The receipt of a hosted tool; its shape is declared by the function's wire face."""
 
 if TYPE_CHECKING:
-    Item: TypeAlias = Message | Reasoning | FunctionCall | CustomToolCall | HostedCall
+    Item: TypeAlias = Message | Reasoning | ClientCall | HostedCall
 else:
     # Items are only written, never read; msgspec cannot tell such a union apart.
     Item = Annotated[Any, Meta(extra_json_schema={COMPONENT: "Item"})]

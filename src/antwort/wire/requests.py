@@ -159,6 +159,7 @@ class CreateResponse(Struct, kw_only=True, forbid_unknown_fields=True):
     prompt: Annotated[JSON | None, _REFUSED] = None
     moderation: Annotated[JSON | None, _REFUSED] = None
     access_programs: Annotated[Any, _IGNORED] = None
+    client_metadata: Annotated[dict[str, str] | None, _IGNORED] = None
     image: Annotated[JSON | None, _REFUSED] = None
 
 

@@ -11,20 +11,13 @@ from urllib.parse import unquote_to_bytes
 from msgspec import Struct
 
 from antwort.backends.base import ModelRequest
-from antwort.backends.items import (
-    CALL_TYPES,
-    OUTPUT_TYPES,
-    as_function,
-    json_arguments,
-    shaped_tools,
-    text_of,
-    with_extra,
-)
+from antwort.backends.items import json_arguments, shaped_tools, text_of, with_extra
 from antwort.backends.passages import Window, shaped_items
 from antwort.backends.transport import Transport
 from antwort.config import BackendConfig
 from antwort.errors import BadRequestError
 from antwort.types import JSON
+from antwort.wire.client_tools import CALLS, OUTPUTS, as_function
 
 
 class ChatDialect(Struct, frozen=True):
@@ -158,7 +151,7 @@ def chat_messages(items: Sequence[JSON], instructions: str | None, dialect: Chat
       the turn, because tool messages of most servers hold text only.
     - Thoughts go back as `reasoning_content` of the message they led to, and only if it has calls: servers that think
       between calls want them there, and none wants them elsewhere.
-    - Calls of custom tools and their outputs are those of functions with the argument `input`.
+    - Calls of tools of the client, and their outputs, are those of the functions that stand for the tools.
     - Items that only mean something to us (hosted calls, references, compactions) are left out.
     """
     transcript = _Transcript(items, dialect, backend)
@@ -184,16 +177,16 @@ class _Transcript:
         self._outputs: dict[Any, deque[JSON]] = defaultdict(deque)
         self._answered: dict[Any, int] = defaultdict(int)
         for item in items:
-            if item.get("type") in OUTPUT_TYPES:
-                self._outputs[item.get("call_id")].append(item)
+            if item.get("type") in OUTPUTS:
+                self._outputs[item.get("call_id")].append(as_function(item))
 
     def add(self, item: JSON) -> None:
         kind = item.get("type") or "message"
         if kind == "message":
             self._add_message(item)
-        elif kind in CALL_TYPES:
+        elif kind in CALLS:
             self._calls.append(_call(as_function(item)))
-        elif kind in OUTPUT_TYPES:
+        elif kind in OUTPUTS:
             self._check_output(item)
         elif kind == "reasoning":
             self._thoughts.append(_thoughts(item))

@@ -14,8 +14,9 @@ from msgspec import Struct
 from antwort.backends.base import ModelRequest
 from antwort.backends.demo.name import DEMO_MODEL
 from antwort.backends.demo.values import Facts, Filling, places, role_of, sums, words
-from antwort.backends.items import as_function, text_of
+from antwort.backends.items import text_of
 from antwort.types import JSON
+from antwort.wire.client_tools import as_function
 
 _READ, _READ_OUTPUT = 4_000, 100_000
 """Characters of a message, and of an output, that it looks at: more would take it long, and everybody else with it."""

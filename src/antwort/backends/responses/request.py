@@ -4,10 +4,11 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from antwort.backends.base import ModelRequest
-from antwort.backends.items import as_function, json_arguments, shaped_tools, text_of, with_extra
+from antwort.backends.items import json_arguments, shaped_tools, text_of, with_extra
 from antwort.backends.passages import shaped_items
 from antwort.errors import BadRequestError
 from antwort.types import JSON
+from antwort.wire.client_tools import as_function
 
 SEALED_THOUGHTS = "reasoning.encrypted_content"
 
@@ -112,7 +113,7 @@ def responses_input(items: Sequence[JSON]) -> list[JSON]:
 
     - Ids are left out: they are ours, and a server that stores nothing for us cannot know them.
     - What the assistant said is plain text, which every server takes; only its `phase` goes with it.
-    - Calls of custom tools and their outputs are those of functions with the argument `input`.
+    - Calls of tools of the client, and their outputs, are those of the functions that stand for the tools.
     - Thoughts go back in the sealed form in which the server gave them; without it they are left out, since servers
       refuse thoughts they did not write.
     - Items that only mean something to us (hosted calls, references, compactions) are left out.

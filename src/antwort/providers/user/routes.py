@@ -6,6 +6,7 @@ from antwort.provider import (
     BadRequestError,
     ConflictError,
     Context,
+    Example,
     Field,
     NotFoundError,
     Provider,
@@ -14,10 +15,14 @@ from antwort.provider import (
     route,
 )
 from antwort.providers.user.settings import UserSettings
-from antwort.providers.user.wire import AnswerQuestion, QuestionList, QuestionObject
+from antwort.providers.user.wire import ANSWERED, ASKED, AnswerQuestion, QuestionList, QuestionObject
 
 _ONE = "/v1/questions/{question_id}"
 _READ, _WRITE = "questions:read", "questions:write"
+
+_PATH = {"question_id": ASKED.id}
+_LIST = QuestionList(data=[ASKED], first_id=ASKED.id, last_id=ASKED.id, has_more=False)
+_WITHDRAWN = ASKED.model_copy(update={"status": "cancelled"})
 
 Limit = Annotated[int, Field(ge=1, le=100, description="How many at most.")]
 Cursor = Annotated[str | None, Field(description="The id of a question in the list.")]
@@ -38,7 +43,7 @@ class QuestionRoutes(Provider[UserSettings]):
             raise ServiceUnavailableError("There are no questions here: no app runs.")
         return questions
 
-    @route("GET", "/v1/questions", scope=_READ)
+    @route("GET", "/v1/questions", scope=_READ, examples=[Example(_LIST.model_dump())])
     async def list_questions(  # noqa: PLR0917 - the parameters of the query
         self,
         ctx: Context,
@@ -70,12 +75,18 @@ class QuestionRoutes(Provider[UserSettings]):
             has_more=page.has_more,
         )
 
-    @route("GET", _ONE, scope=_READ)
+    @route("GET", _ONE, scope=_READ, examples=[Example(ASKED.model_dump(), parameters=_PATH)])
     async def retrieve_question(self, ctx: Context, question_id: str) -> QuestionObject:
         """Return a question."""
         return QuestionObject.of(await self._questions.get(ctx.tenant, question_id))
 
-    @route("POST", f"{_ONE}/answer", scope=_WRITE, errors=[ConflictError])
+    @route(
+        "POST",
+        f"{_ONE}/answer",
+        scope=_WRITE,
+        errors=[ConflictError],
+        examples=[Example(ANSWERED.model_dump(), body={"answer": ANSWERED.answer}, parameters=_PATH)],
+    )
     async def answer_question(self, ctx: Context, question_id: str, body: AnswerQuestion) -> QuestionObject:
         """Answer a question, or approve a call; the run goes on when all questions of its turn are answered.
 
@@ -87,7 +98,13 @@ class QuestionRoutes(Provider[UserSettings]):
         given = {"text": body.answer, "approve": body.approve, "reason": body.reason}
         return QuestionObject.of(await self._questions.answer(ctx.tenant, question_id, given))
 
-    @route("POST", f"{_ONE}/cancel", scope=_WRITE, errors=[ConflictError])
+    @route(
+        "POST",
+        f"{_ONE}/cancel",
+        scope=_WRITE,
+        errors=[ConflictError],
+        examples=[Example(_WITHDRAWN.model_dump(), parameters=_PATH)],
+    )
     async def cancel_question(self, ctx: Context, question_id: str) -> QuestionObject:
         """Withdraw a question: the model goes on without an answer."""
         return QuestionObject.of(await self._questions.cancel(ctx.tenant, question_id))

@@ -62,3 +62,16 @@ class AnswerQuestion(BaseModel):
     answer: str | None = Field(default=None, description="The answer to a question.")
     approve: bool | None = Field(default=None, description="Whether a call may be made.")
     reason: str | None = Field(default=None, description="Why not; the model reads it.")
+
+
+ASKED = QuestionObject(
+    id="question_0f2b7c1d9e",
+    created_at=1_767_225_600,
+    kind="question",
+    status="open",
+    response_id="resp_5d41402abc",
+    run_id="resp_5d41402abc",
+    call_id="call_7b52009b64",
+    body={"question": "Which colour?", "choices": ["blue", "red"]},
+)
+ANSWERED = ASKED.model_copy(update={"status": "answered", "answered_at": 1_767_229_200, "answer": "blue"})

@@ -11,7 +11,7 @@ from pydantic import PydanticUserError, TypeAdapter
 from pydantic.errors import PydanticSchemaGenerationError
 
 from antwort.types import JSON
-from antwort.wire.items import COMPONENT, CustomToolCall, FunctionCall, Message, Reasoning
+from antwort.wire.items import COMPONENT, ClientCall, Message, Reasoning
 
 Use = tuple[Any, Literal["validation", "serialization"]]
 """A type, or a schema as it is, and whether it is read or written."""
@@ -24,7 +24,7 @@ def reference(name: str) -> JSON:
     return {"$ref": _TEMPLATE.format(name=name)}
 
 
-_SPOKEN = (Message, Reasoning, FunctionCall, CustomToolCall)
+_SPOKEN = (Message, Reasoning, *get_args(ClientCall))
 """Items the server itself writes. They stand in the description though the wire types keep items open."""
 
 _TEXT: JSON = {"type": "string"}

@@ -1,0 +1,171 @@
+"""Toolsets: for each request, what the executors offer and what it brings, put together once and kept."""
+
+from collections.abc import Hashable, Iterable, Sequence
+from typing import TypeVar
+from weakref import WeakKeyDictionary
+
+from antwort.backends.base import ToolDefinitions
+from antwort.context import Agent, Context
+from antwort.engine.tools import (
+    NamedTools,
+    Offer,
+    Target,
+    Toolset,
+    UnavailableToolError,
+    follow_references,
+    includes_of,
+)
+from antwort.functions import Effect, FunctionSpec, ToolExecutor, tool_definition
+from antwort.scopes import FUNCTIONS_CALL
+from antwort.types import JSON
+
+_NAMING = frozenset({"type", "name"})
+"""What a tool has that is but the name of a function."""
+K = TypeVar("K", bound=Hashable)
+V = TypeVar("V")
+
+_AGENTS = 64
+"""Agents for which an offer is kept."""
+_TOOLSETS = 8
+"""Toolsets that are kept of each."""
+
+
+class ToolsetBuilder:
+    """Puts together, for each request, what the executors offer and what the request brings.
+
+    What is offered is made once and kept, until an executor has something else. Tools that nobody has are refused, or
+    left out.
+    """
+
+    def __init__(self, executors: Sequence[ToolExecutor], *, ignores_unavailable: bool = False) -> None:
+        self._executors = executors
+        self._ignores_unavailable = ignores_unavailable
+        self._definitions: WeakKeyDictionary[FunctionSpec, JSON] = WeakKeyDictionary()
+        self._versions: list[object] = []
+        self._unversioned: list[ToolExecutor] = []
+        self._offers: dict[Agent, Offer] = {}
+
+    def build(
+        self,
+        tools: Sequence[JSON],
+        ctx: Context,
+        functions: Iterable[str] | None = None,
+        *,
+        waits: bool = False,
+    ) -> Toolset:
+        """Return the functions of a request.
+
+        Functions that wait for somebody are offered if they are named, and to responses that can wait, as `waits` says.
+        A sub-agent is always offered what ends it, and of what the request names only functions of ours.
+
+        The request's own functions come first and hide ours of the same name. `functions`, if given, are all that is
+        offered of ours besides what the request names. Callers that may not call functions are offered none of ours,
+        and naming one is a PermissionDeniedError.
+        """
+        offer = self._offer(ctx)
+        if not ctx.agent.is_root:  # nobody answers the calls that are not ours, nor those that it may not make
+            tools = [tool for tool in tools if offer.has(tool)]
+        wanted = None if functions is None else tuple(functions)
+        permitted = ctx.grants(FUNCTIONS_CALL)
+        if not tools:
+            return self._offered(offer, wanted, frozenset(), ctx.agent, waits=waits) if permitted else Toolset()
+        names = _only_names(tools) if permitted else None
+        if names is None:
+            return self._named(offer, tools, wanted, ctx, waits=waits)
+        toolset = offer.named.get((wanted, names, waits))
+        if toolset is None:
+            toolset = self._named(offer, tools, wanted, ctx, waits=waits)
+            _keep(offer.named, (wanted, names, waits), toolset, _TOOLSETS)
+        return toolset
+
+    def _named(
+        self, offer: Offer, tools: Sequence[JSON], wanted: tuple[str, ...] | None, ctx: Context, *, waits: bool
+    ) -> Toolset:
+        """Return what a request names, and what it has besides."""
+        permitted = ctx.grants(FUNCTIONS_CALL)
+        named = NamedTools(offer, self._definition)
+        for index, tool in enumerate(tools):
+            if not permitted and offer.has(tool):
+                ctx.require(FUNCTIONS_CALL, param=f"tools[{index}]", purpose="to use a function of the server")
+            try:
+                named.add(tool, index)
+            except UnavailableToolError:
+                if not self._ignores_unavailable:
+                    raise
+        named.add_hosted()
+        if not permitted:
+            return named.toolset(Toolset())
+        return named.toolset(self._offered(offer, wanted, named.hidden(), ctx.agent, waits=waits))
+
+    def find(self, name: str, ctx: Context) -> Target | None:
+        """Return a function of ours by name, offered or not; None if there is none for the agent."""
+        found = self._offer(ctx).by_name.get(name)
+        return None if found is None else Target(name, self._definition(found.spec), found.spec, found.executor)
+
+    def _offer(self, ctx: Context) -> Offer:
+        """Return what the executors have for the agent of a context. Those without a version are asked each time."""
+        versions = [getattr(executor, "tools_version", None) for executor in self._executors]
+        if versions != self._versions:
+            self._versions = versions
+            self._unversioned = [e for e, version in zip(self._executors, versions, strict=True) if version is None]
+            self._offers.clear()
+        asked = tuple([tuple(executor.discovered_tools(ctx)) for executor in self._unversioned])
+        offer = self._offers.get(ctx.agent)
+        if offer is None or offer.asked != asked:
+            answers = iter(asked)
+            specs = [
+                (executor, next(answers) if version is None else executor.discovered_tools(ctx))
+                for executor, version in zip(self._executors, versions, strict=True)
+            ]
+            offer = Offer(specs, asked)
+            _keep(self._offers, ctx.agent, offer, _AGENTS)
+        return offer
+
+    def _offered(
+        self, offer: Offer, wanted: tuple[str, ...] | None, hidden: frozenset[str], agent: Agent, *, waits: bool
+    ) -> Toolset:
+        """Return the functions of ours that a request has without naming them, but for those that it hides."""
+        toolset = offer.toolsets.get((wanted, hidden, waits))
+        if toolset is None:
+            names = None if wanted is None else set(wanted)
+
+            def is_offered(name: str, spec: FunctionSpec) -> bool:
+                if not agent.is_root and spec.effect is Effect.END_AGENT:
+                    return True
+                if names is not None:
+                    return name in names
+                return spec.offer == "always" and (waits or not spec.suspends)
+
+            targets = {
+                name: Target(name, self._definition(spec), spec, executor)
+                for name, (spec, executor) in offer.by_name.items()
+                if name not in hidden and is_offered(name, spec)
+            }
+            toolset = Toolset(
+                targets,
+                ToolDefinitions(target.definition for target in targets.values()),
+                includes=includes_of(targets.values()),
+                follows_references=follow_references(targets.values()),
+            )
+            _keep(offer.toolsets, (wanted, hidden, waits), toolset, _TOOLSETS)
+        return toolset
+
+    def _definition(self, spec: FunctionSpec) -> JSON:
+        found = self._definitions.get(spec)
+        if found is None:
+            found = self._definitions[spec] = tool_definition(spec)
+        return found
+
+
+def _only_names(tools: Sequence[JSON]) -> tuple[str, ...] | None:
+    """Return the names of the functions of a request that says nothing else of any; None if it does."""
+    names = [tool["name"] for tool in tools if tool.keys() == _NAMING and tool["type"] == "function"]
+    return tuple(names) if len(names) == len(tools) and all(isinstance(name, str) for name in names) else None
+
+
+def _keep(kept: dict[K, V], key: K, value: V, most: int) -> None:
+    """Keep something for the next request, in the place of the oldest if there are enough."""
+    kept.pop(key, None)
+    if len(kept) >= most:
+        del kept[next(iter(kept))]
+    kept[key] = value

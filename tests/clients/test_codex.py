@@ -1,0 +1,115 @@
+"""Codex as it is shipped: it runs commands, goes on where it stopped, writes to a schema, and compacts."""
+
+import json
+import os
+import platform
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from tests.clients.node_scripts import FOLDER
+from tests.clients.stage import KEY, Stage, said
+from tests.http.sdk import Served
+
+from antwort.testing import call, turn
+
+_PATIENCE = 120.0
+_ARCH = {"aarch64": "arm64", "x86_64": "x64"}[platform.machine()]
+CODEX = next((FOLDER / "node_modules" / "@openai" / f"codex-linux-{_ARCH}").glob("vendor/*/bin/codex"))
+IGNORE = {"unavailable_tools": "ignore"}
+"""Codex always declares a web search."""
+OVER = pytest.mark.parametrize("websocket", [False, True], ids=["http", "websocket"])
+
+
+class Codex:
+    """Codex in a folder of its own."""
+
+    def __init__(self, served: Served, folder: Path, *, websocket: bool = False, **settings: Any) -> None:
+        self.project = folder / "project"
+        self._home = folder / "home"
+        self.project.mkdir()
+        self._home.mkdir()
+        lines = [f"{name} = {json.dumps(value)}" for name, value in settings.items()]
+        provider = {
+            "name": "antwort",
+            "base_url": f"{served.server.url}/v1",
+            "wire_api": "responses",
+            "env_key": "ANTWORT_KEY",
+            "supports_websockets": websocket,
+        }
+        config = ['model = "scripted"', 'model_provider = "antwort"', *lines, "[model_providers.antwort]"]
+        config += [f"{name} = {json.dumps(value)}" for name, value in provider.items()]
+        (self._home / "config.toml").write_text("\n".join(config))
+
+    def run(self, *arguments: str) -> list[Any]:
+        """Run `codex exec`; return the items it has completed."""
+        done = subprocess.run(
+            [CODEX, "exec", *arguments[:-1], "--json", "--skip-git-repo-check", arguments[-1]],
+            cwd=self.project,
+            env={"PATH": os.defpath, "HOME": str(self._home), "CODEX_HOME": str(self._home), "ANTWORT_KEY": KEY},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=_PATIENCE,
+            check=False,
+        )
+        events = [json.loads(line) for line in done.stdout.splitlines()]
+        assert done.returncode == 0, (done.stdout, done.stderr)
+        assert events[-1]["type"] == "turn.completed"
+        return [event["item"] for event in events if event["type"] == "item.completed"]
+
+
+def messages(items: list[Any]) -> list[str]:
+    return [item["text"] for item in items if item["type"] == "agent_message"]
+
+
+@OVER
+def test_it_runs_a_command_and_goes_on_where_it_stopped(stage: Stage, tmp_path: Path, websocket: bool) -> None:
+    steps = [
+        turn("I'll look.", calls=[call("exec_command", cmd="echo hello > said.txt && cat said.txt")]),
+        turn("The file says hello."),
+        turn("It said hello."),
+    ]
+    with stage(*steps, engine=IGNORE) as served:
+        codex = Codex(served, tmp_path, websocket=websocket)
+        items = codex.run("--sandbox", "danger-full-access", "Make a file and read it.")
+        ran = [item for item in items if item["type"] == "command_execution"]
+        assert [(item["aggregated_output"], item["exit_code"]) for item in ran] == [("hello\n", 0)]
+        assert (codex.project / "said.txt").read_text() == "hello\n"
+        assert messages(items) == ["I'll look.", "The file says hello."]
+        assert messages(codex.run("resume", "--last", "What did it say?")) == ["It said hello."]
+        metrics = httpx.get(f"{served.server.url}/metrics", headers={"authorization": f"Bearer {KEY}"}).text
+    assert ('antwort_websocket_frames_total{direction="received"} 0.0' in metrics) != websocket
+    roles = [role for role, _ in said(served.bodies[2])]
+    assert (roles.count("assistant"), roles.count("tool"), roles[-1]) == (2, 1, "user")
+    assert "multi_agent_v1__spawn_agent" in [tool["function"]["name"] for tool in served.bodies[0]["tools"]]
+
+
+@OVER
+def test_it_writes_to_a_schema(stage: Stage, tmp_path: Path, websocket: bool) -> None:
+    schema = {
+        "type": "object",
+        "properties": {"answer": {"type": "integer"}},
+        "required": ["answer"],
+        "additionalProperties": False,
+    }
+    (tmp_path / "schema.json").write_text(json.dumps(schema))
+    with stage('{"answer": 42}', engine=IGNORE) as served:
+        codex = Codex(served, tmp_path, websocket=websocket)
+        assert messages(codex.run("--output-schema", str(tmp_path / "schema.json"), "What is it?")) == [
+            '{"answer": 42}'
+        ]
+    assert served.bodies[0]["response_format"]["json_schema"]["schema"] == schema
+
+
+@OVER
+def test_it_compacts_what_has_become_too_long(stage: Stage, tmp_path: Path, websocket: bool) -> None:
+    steps = ["First answer.", "A summary.", "Second answer."]
+    with stage(*steps, engine=IGNORE) as served:
+        codex = Codex(served, tmp_path, websocket=websocket, model_auto_compact_token_limit=10)
+        codex.run("First question.")
+        items = codex.run("resume", "--last", "Second question.")
+    assert messages(items) == ["Second answer."]
+    assert "A summary." in str(served.bodies[-1])
