@@ -132,6 +132,33 @@ async def test_whoever_has_lost_the_response_writes_no_variables_any_more(store:
     assert [(variable.scope, variable.key) for variable in await values.list("t")] == [("run", "key")]
 
 
+async def test_what_several_claimers_write_in_a_race_is_in_the_order_of_their_claims(
+    store: Store, values: StoredValues
+) -> None:
+    await store.create(record("resp_a", tenant="t"), [])
+
+    begun = [asyncio.Event() for _ in range(9)]
+    begun[0].set()
+
+    async def claim_and_write(turn: int) -> None:
+        await begun[turn].wait()
+        claimed = await store.claim("t", "resp_a")
+        assert claimed is not None
+        variables = values.of(call().with_(fence=Fence("resp_a", claimed.epoch)))
+        with contextlib.suppress(FunctionError):
+            for number in range(10):
+                await variables.set("key", [claimed.epoch, number])
+                begun[turn + 1].set()  # the next one claims while this one writes
+
+    await asyncio.gather(*(claim_and_write(turn) for turn in range(8)))
+    reader = values.of(call())
+    versions = sorted(await values.list("t", all_versions=True), key=lambda one: one.version)
+    written = [tuple(await reader.load(one)) for one in versions]
+    assert written == sorted(written)
+    assert {epoch for epoch, _ in written} == set(range(1, 9))
+    assert written[-1] == (8, 9)
+
+
 async def test_many_at_once_give_one_key_as_many_versions(values: StoredValues) -> None:
     variables = values.of(call())
     made = await asyncio.gather(*(variables.set("key", "the same") for _ in range(20)))
