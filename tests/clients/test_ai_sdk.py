@@ -57,6 +57,11 @@ async def test_a_streamed_tool_loop_with_thoughts(stage: Stage, provider: str) -
     assert said(served.bodies[1]) == WEATHER_TURNS
 
 
+async def test_thoughts_are_shown_as_a_summary(stage: Stage) -> None:
+    with stage(turn("Hi!", reasoning=["Be ", "polite."])) as served:
+        assert await run("thoughts", "openai", served) == ["Be polite.", "Hi!"]
+
+
 async def test_a_function_of_the_server_beside_one_of_the_client(stage: Stage, provider: str) -> None:
     steps = [
         turn(calls=[call("calculate", expression="6*7")], expect=matching(tools=["calculate", "get_weather"])),

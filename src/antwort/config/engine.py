@@ -140,6 +140,10 @@ class EngineConfig(Settings):
         default="refuse",
         description="What is done with tools of types that no enabled provider has: a 400, or they are left out.",
     )
+    thoughts_as_summary: bool = Field(
+        default=True,
+        description="Give a model's thoughts as their summary where a request asks for one (`reasoning.summary`).",
+    )
     run: RunConfig = Field(default=RunConfig(), description="Limits of a run: of all its agents together.")
     prices: dict[str, PriceConfig] = Field(
         default={}, description="What models cost, by name; those that are not named cost nothing."

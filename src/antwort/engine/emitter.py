@@ -79,6 +79,7 @@ class Emitter:
     `client_tools` those among them whose calls are not plain ones. `seal` and `seal_opaque` encrypt thoughts for the
     client to carry: the model's, if it wants them, and those that only the model server reads.
     `whole_calls` holds such a call back until it is complete, for runs that may have to start a turn again.
+    `summarises` gives thoughts as their summary.
     `call_ids` makes the ids of calls unique: an output belongs to one call.
     `positions` tells where the items that readers were told of before stand in the output, -1 if they are no part of
     it: readers count all of them.
@@ -96,6 +97,7 @@ class Emitter:
         seal: Callable[[str], str] | None = None,
         seal_opaque: Callable[[str], str] | None = None,
         whole_calls: bool = False,
+        summarises: bool = False,
         sequence: int = 0,
         positions: Sequence[int] = (),
     ) -> None:
@@ -109,6 +111,7 @@ class Emitter:
         self.seal = seal
         self._seal_opaque = seal_opaque
         self._whole_calls = whole_calls
+        self._summarises = summarises
         self._positions = list(positions)
         self._open: Writer | None = None
         self._calls: dict[int, ModelCall] = {}
@@ -161,7 +164,10 @@ class Emitter:
             if not delta:
                 return
             writer = self._switch(ReasoningWriter)
-        writer.add(delta)
+        if self._summarises:
+            writer.add_as_summary(delta)
+        else:
+            writer.add(delta)
 
     def summary(self, delta: str) -> None:
         """Take a piece of a summary of the model's thoughts."""

@@ -40,6 +40,7 @@ from antwort.storage.base import ACTIVE, FencedError, JournalEntry, StoreUnavail
 from antwort.storage.sql.questions import QuestionStore
 from antwort.types import JSON
 from antwort.wire.client_tools import CALLS
+from antwort.wire.requests import wants_summary
 from antwort.wire.responses import ResponseObject, Usage
 
 logger = logging.getLogger(__name__)
@@ -106,6 +107,7 @@ class Loop:
             seal=seals.seal_thoughts if "reasoning.encrypted_content" in plan.include else None,
             seal_opaque=seals.seal_opaque,
             whole_calls=self.response.background,
+            summarises=settings.thoughts_as_summary and wants_summary(plan.create),
             sequence=sequence,
             positions=positions,
         )

@@ -174,6 +174,11 @@ class ReasoningWriter(Writer):
         self._summary.append(delta)
         self._tell_summary("text.delta", delta=delta)
 
+    def add_as_summary(self, delta: str) -> None:
+        """Take a piece of the thoughts that clients read as a summary."""
+        self.pieces.append(delta)
+        self.add_summary(delta)
+
     @override
     def close(self, status: ItemStatus) -> None:
         self._end_summary()

@@ -163,6 +163,12 @@ class CreateResponse(Struct, kw_only=True, forbid_unknown_fields=True):
     image: Annotated[JSON | None, _REFUSED] = None
 
 
+def wants_summary(create: CreateResponse) -> bool:
+    """Tell whether a request asks for a summary of the model's thoughts."""
+    asked = create.reasoning
+    return asked is not None and (asked.summary or asked.generate_summary) is not None
+
+
 def implied_tools(create: CreateResponse) -> list[JSON]:
     """Return the tools that a request asks for by parameters of their own."""
     asked = create.multi_agent is not None and create.multi_agent.enabled

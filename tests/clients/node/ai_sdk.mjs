@@ -54,6 +54,12 @@ async function streamedToolLoop() {
   return [await result.text, kinds.filter((kind) => ['tool-call', 'tool-result', 'reasoning-start'].includes(kind))];
 }
 
+async function thoughts() {
+  const providerOptions = { openai: { reasoningSummary: 'auto' } };
+  const { reasoningText, text } = await generateText({ model: provider('gpt-5'), maxRetries, providerOptions, prompt: 'Hello!' });
+  return [reasoningText, text];
+}
+
 // Ask an agent of the server, which has a function there, beside a function of one's own.
 async function hosted() {
   const accountant = provider('accountant');
@@ -110,6 +116,7 @@ await run({
   streaming,
   toolLoop,
   streamedToolLoop,
+  thoughts,
   hosted,
   structured,
   streamedStructure,

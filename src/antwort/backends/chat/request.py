@@ -255,8 +255,7 @@ def _call(item: JSON) -> JSON:
 
 
 def _thoughts(item: JSON) -> str:
-    content = item.get("content")
-    return text_of(content) if isinstance(content, list) else ""
+    return text_of(item.get("content")) or text_of(item.get("summary"))
 
 
 # --- content ---------------------------------------------------------------------------------------------------------
