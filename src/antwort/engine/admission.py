@@ -1,10 +1,13 @@
 """Whether a call is executed: what the request, the limits and the agent's policy say."""
 
+from collections.abc import Iterable
+
 from antwort.engine.approvals import needs_approval
 from antwort.engine.plan import Plan
 from antwort.engine.tool_choice import Choice
 from antwort.engine.tools import Target
 from antwort.engine.totals import Totals
+from antwort.functions import Effect
 
 _REPEATS = 3
 """How often the same call of an idempotent function is executed before the model is told to stop."""
@@ -16,6 +19,16 @@ class Admission:
     def __init__(self, plan: Plan, totals: Totals) -> None:
         self._plan = plan
         self._totals = totals
+        self._turn_waits = False
+        """Whether the response ends after this turn, because somebody has to say something first."""
+
+    def begin_turn(self, names: Iterable[str]) -> None:
+        """Take note of all functions that the model calls in a turn."""
+        if not self._plan.response.background:
+            targets = [self._plan.toolset.targets.get(name) for name in names]
+            self._turn_waits = any(
+                target is not None and (target.suspends or self.needs_approval(target)) for target in targets
+            )
 
     def refusal(self, name: str, arguments: str, target: Target | None, choice: Choice, *, asks: bool) -> str | None:
         """Count a call of the model that is executed; return why one is not, for the model to read.
@@ -30,6 +43,8 @@ class Admission:
             return f"{name} may not be called now."
         if not target.is_direct:
             return f"{name} may only be called by a program."
+        if self._turn_waits and target.spec is not None and target.spec.effect in {Effect.END_AGENT, Effect.END_RUN}:
+            return "The user is asked something in the same turn. Give your result when you have read the answer."
         made = totals.made.get((name, arguments), 0)
         if target.spec is not None and target.spec.idempotent and made >= _REPEATS:
             return "You have made this very call before; its result does not change. Use it."

@@ -108,6 +108,8 @@ class Dispatch:
 
     async def execute(self, calls: Iterable[ModelCall], choice: Choice) -> None:
         """Execute the calls of a turn. Each is ended as soon as its function returns, in whatever order they do."""
+        calls = list(calls)
+        self._admission.begin_turn(call.name for call in calls)
         begun = [self._begin(call, choice) for call in calls]
         self._keep()
         await self._journal.save()  # a call is known to have started before it starts

@@ -132,8 +132,7 @@ class Planner:
 
         Whatever the input answers is answered then.
         """
-        if isinstance(history, History):
-            decision = replace(decision, ctx=decision.ctx.with_(conversation_id=history.ids[0]))
+        decision = _in_chain(decision, history)
         continued = await answer_waiting(self._store, decision.ctx, decision.response, history, entries)
         run_id = continued.run_id
         if run_id is not None:
@@ -191,7 +190,9 @@ class Planner:
         if parent is None:
             ctx = Context(record.tenant, record.subject, frozenset(record.extra.get("scopes", ())))
             decision = self._decide(create, ctx, record.id)
-            await self._count_spent(decision, record.run_id or record.id)
+            run_id = record.run_id or record.id
+            decision = replace(decision, ctx=decision.ctx.with_(run_id=run_id, agent_id=run_id))
+            await self._count_spent(decision, run_id)
         else:
             ctx = parent.ctx
             task = msgspec.convert(record.extra["task"], AgentTask)
@@ -206,6 +207,7 @@ class Planner:
         elif decision.conversation is not None:  # one that was deleted meanwhile is left out too
             history = await self._store.conversations.history(record.tenant, decision.conversation) or []
         if parent is None:
+            decision = _in_chain(decision, history)
             continued = await load_continued(self._store, record.tenant, record.id, history)
             decision = await self._with_calls(decision, continued, history)
         restore_sources([*history, *entries], decision.ctx.sources)
@@ -359,6 +361,13 @@ def _planned(
         compact_only=compact_only,
         show_calls=show_calls,
     )
+
+
+def _in_chain(decision: Decision, history: Sequence[JournalEntry]) -> Decision:
+    """Return a decision as part of the conversation that responses make which continue each other."""
+    if not isinstance(history, History):
+        return decision
+    return replace(decision, ctx=decision.ctx.with_(conversation_id=history.ids[0]))
 
 
 def _named_tools(create: CreateResponse, work: ChildWork | None, wanted: Sequence[str] | None) -> Sequence[JSON]:

@@ -19,7 +19,7 @@ from tests.runs.embedded import TENANT, Embedded, embedded
 from antwort.context import Agent, Context
 from antwort.functions import FunctionRegistry
 from antwort.providers.user import User
-from antwort.testing import Gate, call, turn
+from antwort.testing import Gate, Turn, call, turn
 from antwort.types import JSON
 
 BOTH_WAYS = pytest.mark.parametrize("stream", [False, True], ids=["json", "stream"])
@@ -145,6 +145,42 @@ def test_an_answer_comes_with_a_response_that_is_stored(tmp_path: Path) -> None:
             create(stage, False, input=[said("call_1", "blue")], previous_response_id=first.id, store=False)
         [question] = questions(stage)
         assert question["status"] == "open"
+
+
+@BOTH_WAYS
+def test_an_answer_that_comes_with_a_question_is_not_lost(tmp_path: Path, *, stream: bool) -> None:
+    final = call("final_answer", result="42")
+    tools: Any = [ASK, {"type": "function", "name": "final_answer"}]
+    with served_user(tmp_path, [turn(calls=[QUESTION, final]), turn(calls=[final])]) as stage:
+        first = create(stage, stream, input="Well?", tools=tools)
+        assert [item["type"] for item in items(first)] == ["function_call"]
+        second = create(stage, stream, input=[said("call_1", "A")], tools=tools, previous_response_id=first.id)
+        assert any("in the same turn" in output for output in outputs(stage))
+        assert second.output_text == "42"
+
+
+def test_what_a_run_keeps_is_there_after_each_pause(tmp_path: Path) -> None:
+    keep = [call("store_set", key=scope, value=f"of the {scope}", scope=scope) for scope in ("run", "conversation")]
+    look = [call("store_get", key=scope) for scope in ("run", "conversation")]
+    steps: list[Turn | str] = [
+        "Hello.",
+        turn(calls=[*keep, QUESTION]),
+        turn(calls=[call("ask_user", question="Sure?")]),
+        turn(calls=look),
+        "Done.",
+    ]
+    with served_user(tmp_path, steps, section={"variables": {"enabled": True}}) as stage:
+        client = stage.client()
+        start = create(stage, False, input="Hi!")
+        first = create(stage, False, input="Buy it!", tools=[ASK], previous_response_id=start.id)
+        answers = [said("call_1", "blue")]
+        second = client.responses.create(
+            model="scripted", input=answers, tools=[ASK], previous_response_id=first.id, background=True
+        )
+        [question] = asked(stage)
+        answer(stage, question, answer="Yes.")
+        assert done(stage, second.id)["status"] == "completed"
+        assert outputs(stage)[-2:] == ["of the run", "of the conversation"]
 
 
 def test_a_forged_answer_to_a_call_the_server_never_issued_is_refused(tmp_path: Path) -> None:
