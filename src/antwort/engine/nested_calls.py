@@ -180,7 +180,7 @@ class NestedCalls:
             sources=sources,
             attached=attached,
             child_numbers=count(),
-            follows_references=self._ctx.keeps_values,
+            follows_references=True,  # a long result becomes a variable, if there are any
             inline=_INLINE,
             function_calls=None,
         )

@@ -1,0 +1,125 @@
+"""The interpreter: a pool of processes that understand Python and can do nothing but compute and ask us."""
+
+import asyncio
+import contextlib
+import importlib
+from collections.abc import AsyncIterator
+from typing import TYPE_CHECKING, Any
+
+from antwort.provider import FunctionError
+from antwort.providers.programs.settings import ProgramsSettings
+
+if TYPE_CHECKING:
+    from pydantic_monty import AsyncMonty, AsyncMontySession, ResourceLimits
+
+_MONTY = "pydantic_monty"
+_GRACE = 2.0
+_PATIENCE = 60.0
+"""Seconds that a program waits for a process."""
+_CHECKOUTS = 1000
+"""Sessions after which a process is replaced."""
+
+PRELUDE = '''
+class Variable:
+    """A value that is kept outside; parts of it can be read."""
+
+    def __init__(self, id, key, size, kind):
+        self.id = id
+        self.key = key
+        self.size = size
+        self.kind = kind
+
+    def __repr__(self):
+        return f"<variable {self.key}: {self.kind}, {self.size} bytes>"
+
+    async def read(self, offset=0, limit=10000):
+        return await _variable_read(self.id, offset, limit)
+
+    async def lines(self, first=1, count=100):
+        return await _variable_lines(self.id, first, count)
+
+    async def grep(self, pattern, limit=100):
+        return await _variable_grep(self.id, pattern, limit)
+
+    async def load(self):
+        return await _variable_load(self.id)
+
+
+async def variable(name):
+    return Variable(**await _variable_find(name["$ref"] if isinstance(name, dict) else name))
+
+
+async def variables():
+    return [Variable(**one) for one in await _variable_list()]
+
+
+async def set_variable(key, value):
+    return Variable(**await _variable_set(key, value))
+'''
+"""What every program has besides the functions of its agent."""
+
+
+def monty() -> Any:
+    """Return the library of the interpreter. It is imported when a program runs first: it takes its time."""
+    return importlib.import_module(_MONTY)
+
+
+class Interpreter:
+    """Gives sessions to programs. Its processes are started when they are needed first."""
+
+    def __init__(self, settings: ProgramsSettings) -> None:
+        self._settings = settings
+        self._pool: AsyncMonty | None = None
+        self._fresh = b""
+        """A session in which nothing has happened yet, but for the prelude."""
+        self._starting = asyncio.Lock()
+
+    async def close(self) -> None:
+        """End the processes."""
+        pool, self._pool = self._pool, None
+        if pool is not None:
+            await pool.__aexit__(None, None, None)
+
+    @contextlib.asynccontextmanager
+    async def session(self) -> "AsyncIterator[AsyncMontySession]":
+        """Lend a session into which a state is to be loaded; a FunctionError if all processes are busy for long."""
+        pool = await self._started()
+        try:
+            session = await pool.checkout(limits=self._limits).__aenter__()
+        except TimeoutError as error:
+            raise FunctionError("Too many programs run at the moment. Try again later.") from error
+        try:
+            yield session
+        finally:
+            await session.__aexit__(None, None, None)
+
+    async def fresh(self) -> bytes:
+        """Return the state of a session in which nothing has happened yet."""
+        await self._started()
+        return self._fresh
+
+    async def _started(self) -> "AsyncMonty":
+        async with self._starting:
+            if self._pool is None:
+                library = await asyncio.to_thread(monty)
+                self._pool = await library.AsyncMonty(
+                    max_processes=self._settings.processes,
+                    checkout_timeout=_PATIENCE,
+                    request_timeout=self._settings.seconds + _GRACE,
+                    max_checkouts_per_worker=_CHECKOUTS,
+                ).__aenter__()
+                async with self._pool.checkout(limits=self._limits, script_name="program.py") as session:
+                    await session.feed_run(PRELUDE)
+                    self._fresh = await session.dump()
+            return self._pool
+
+    @property
+    def _limits(self) -> "ResourceLimits":
+        settings = self._settings
+        return {
+            "max_feed_duration_secs": settings.seconds,
+            "max_memory": settings.max_memory,
+            "max_recursion_depth": settings.max_recursion,
+            # A call is asked for, waited for and answered; this ends programs that go on asking when they may not.
+            "max_suspensions": 4 * settings.max_calls + 1000,
+        }
