@@ -145,6 +145,11 @@ class Budget:
         if self._waiting:
             self._wake()
 
+    def count_unreported(self, model: str, estimate: Usage) -> None:
+        """Count a call that was settled without what it has used: its server does not tell."""
+        self._turns += 1
+        self._count(model, estimate)
+
     def _has_room(self) -> bool:
         """Tell whether another call fits beside those under way; one alone always does."""
         under_way, limits, spent = self._in_flight, self.limits, self.spent

@@ -1,8 +1,15 @@
 """The budget of a run: whose turn it is to ask a model."""
 
 import asyncio
+from pathlib import Path
+
+import pytest
+from pydantic import ValidationError
+from tests.runs.embedded import embedded
 
 from antwort.budget import Budget, RunLimits
+from antwort.config import EngineConfig
+from antwort.testing import call, turn
 
 
 async def test_who_leaves_while_waiting_takes_nobodys_turn() -> None:
@@ -15,3 +22,21 @@ async def test_who_leaves_while_waiting_takes_nobodys_turn() -> None:
     assert await staying is True
     assert (await asyncio.gather(leaving, return_exceptions=True))[0].__class__ is asyncio.CancelledError
     assert budget.in_flight == 1
+
+
+async def test_tokens_that_a_server_does_not_report_are_estimated(tmp_path: Path) -> None:
+    def look() -> str:
+        """Look."""
+        return "nothing new"
+
+    steps = [turn(calls=[call("look")], usage=None) for _ in range(2)]
+    async with embedded(tmp_path, steps, [look], engine={"run": {"max_tokens": 4000}}) as app:
+        response, _ = await app.result(await app.accept("word " * 2000))
+        assert response["incomplete_details"] == {"reason": "budget"}
+        assert len(app.model.requests) == 2
+
+
+def test_a_limit_of_cost_needs_prices() -> None:
+    with pytest.raises(ValidationError, match="limits nothing without `prices`"):
+        EngineConfig.model_validate({"run": {"max_cost": 5}, "prices": {"m": {}}})
+    EngineConfig.model_validate({"run": {"max_cost": 5}, "prices": {"m": {"input": 1}}})

@@ -2,9 +2,9 @@
 
 import ipaddress
 import re
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
-from pydantic import ByteSize, Field, PositiveInt, SecretStr, field_validator
+from pydantic import ByteSize, Field, PositiveInt, SecretStr, field_validator, model_validator
 
 from antwort.config.durations import Age, Duration, Seconds
 from antwort.config.settings import Settings
@@ -154,6 +154,12 @@ class EngineConfig(Settings):
         default=False,
         description="Show calls of functions that have no item of their own as `antwort:function_call` items.",
     )
+
+    @model_validator(mode="after")
+    def _cost_has_prices(self) -> Self:
+        if self.run.max_cost is not None and not any(price.input or price.output for price in self.prices.values()):
+            raise ValueError("run.max_cost limits nothing without `prices`: say what models cost")
+        return self
 
 
 class EncryptionConfig(Settings):

@@ -121,7 +121,7 @@ class Loop:
             self._totals = Totals.restored(stored, journal.entries)
             self._choice = plan.choice.relaxed() if self._totals.turns else plan.choice
             self.emitter.client_functions = self._clients()
-        self.on_progress: Callable[[], None] = _nobody
+        self.on_progress: Callable[[], None] = lambda: None
         """Called when the response got further: a function has returned, or the window was compacted."""
         self.farewell: Callable[[], APIError] | None = None
         """What the reader of a response that is cut off is told. None if there is nobody left to be told anything."""
@@ -262,6 +262,9 @@ class Loop:
         if emitter.turn_usage is not None:
             self._totals.usage.add(emitter.turn_usage)
             self._last_used = emitter.turn_usage.total_tokens
+        else:
+            said = self.response.output[self._noted :]
+            self._budget.count_unreported(self.response.model, await self._model.estimated(self._request(), said))
         self._note_output()
         # What the turn has said leaves before anything takes time; else together with the end. Items of background
         # responses are stored before they are told, together with what follows.
@@ -493,7 +496,3 @@ class Loop:
         else:
             end = self._ending().cancel(self._usage())
         await asyncio.shield(asyncio.ensure_future(end))
-
-
-def _nobody() -> None:
-    """Tell nobody."""

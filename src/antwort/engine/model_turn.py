@@ -3,6 +3,7 @@
 from collections.abc import Coroutine, Sequence
 from typing import Any
 
+import msgspec
 from msgspec.structs import replace
 
 from antwort.backends import ModelRouter, estimate_tokens
@@ -15,6 +16,7 @@ from antwort.engine.window import shortened
 from antwort.errors import BadRequestError
 from antwort.observability import Tracer
 from antwort.types import JSON
+from antwort.wire.responses import Usage
 
 TOO_LONG = "context_length_exceeded"
 """The code of an error that says that a window does not fit the model."""
@@ -25,6 +27,8 @@ _SHARE = 0.6
 """What is kept of a window that was too long, when nobody knows how long it may be."""
 _ANSWER = 4096
 """Tokens that are left for the answer, if the request does not say; at most half of the window."""
+_BYTES = 4
+"""Bytes of a token, about."""
 _UNKNOWN_WINDOW = 100_000
 """The window at which compaction begins, if neither the request nor the model server tells."""
 
@@ -120,6 +124,11 @@ class ModelTurns:
     async def note_compacted(self, request: ModelRequest) -> None:
         """Take note of a window that was compacted, or could not be."""
         self._compacted = await self._estimate(request)
+
+    async def estimated(self, request: ModelRequest, said: Sequence[object]) -> Usage:
+        """Return about what a turn has used whose server does not tell."""
+        read, written = await self._estimate(request), len(msgspec.json.encode(said)) // _BYTES
+        return Usage(input_tokens=read, output_tokens=written, total_tokens=read + written)
 
     async def _room_for(self, request: ModelRequest) -> int | None:
         """Return how many tokens of input fit, by our estimate, which is held against the server's own count."""

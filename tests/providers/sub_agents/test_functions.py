@@ -273,7 +273,7 @@ def test_budget_remaining_counts_over_the_whole_tree(tmp_path: Path, *, stream: 
         "Done.",
     ]
     limits = {"max_agents": 10, "max_tokens": 1000, "max_calls": 20, "max_cost": 5}
-    with stage(tmp_path, steps, engine={"run": limits}) as app:
+    with stage(tmp_path, steps, engine={"run": limits, "prices": {"another": {"input": 1}}}) as app:
         ask(app, stream=stream)
         below = output(app, 2)
         assert (below["agents"], below["tokens"], below["calls"], below["depth"]) == (8, 885, 18, 4)
