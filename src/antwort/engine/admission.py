@@ -39,12 +39,8 @@ class Admission:
         if target is None:
             names = ", ".join(name for name in targets if choice.permits(name) and targets[name].is_direct)
             return f"There is no function '{name[:64]}' here. Available: {names or 'none'}."
-        if not choice.permits(name):
-            return f"{name} may not be called now."
-        if not target.is_direct:
-            return f"{name} may only be called by a program."
-        if self._turn_waits and target.spec is not None and target.spec.effect in {Effect.END_AGENT, Effect.END_RUN}:
-            return "The user is asked something in the same turn. Give your result when you have read the answer."
+        if (reason := self._unavailable(target, choice)) is not None:
+            return reason
         made = totals.made.get((name, arguments), 0)
         if target.spec is not None and target.spec.idempotent and made >= _REPEATS:
             return "You have made this very call before; its result does not change. Use it."
@@ -52,6 +48,19 @@ class Admission:
         if refusal is None:
             totals.made[name, arguments] = made + 1
         return refusal
+
+    def _unavailable(self, target: Target, choice: Choice) -> str | None:
+        """Return why a function cannot be called by the model now."""
+        name = target.name
+        if name in self._totals.repetition.withheld:
+            return f"{name} is not available now: what you have called it for does not change. Do something else."
+        if not choice.permits(name):
+            return f"{name} may not be called now."
+        if not target.is_direct:
+            return f"{name} may only be called by a program."
+        if self._turn_waits and target.spec is not None and target.spec.effect in {Effect.END_AGENT, Effect.END_RUN}:
+            return "The user is asked something in the same turn. Give your result when you have read the answer."
+        return None
 
     def nested_refusal(self, target: Target, *, asks: bool) -> str | None:
         """Count a call that is executed, whoever makes it; return why one is not."""

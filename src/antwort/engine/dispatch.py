@@ -64,6 +64,11 @@ class ServerCall(msgspec.Struct, frozen=True):
         return self.target is not None and self.target.spec is not None and self.target.spec.idempotent
 
     @property
+    def attaches(self) -> bool:
+        """Tell whether it finds again what it has begun, such as something that it waits for."""
+        return self.target is not None and self.target.spec is not None and self.target.spec.attach
+
+    @property
     def ends_agent(self) -> bool:
         """Tell whether the agent is done with a call that succeeds."""
         spec = None if self.target is None else self.target.spec
@@ -116,6 +121,7 @@ class Dispatch:
         await self._emitter.flush()
         ready = [call for call in begun if waited_for(call.entry) is None]
         await _for_each(_grouped(ready), self._execute_group, limit=self._parallel)
+        self._totals.repetition.note_turn(call.entry.call for call in begun if call.entry.call and not call.attaches)
 
     async def finish_started(self) -> None:
         """Go on after a crash, or when what was waited for is there.

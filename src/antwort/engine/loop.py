@@ -242,6 +242,8 @@ class Loop:
         """Return which limit allows no further turn."""
         if self._totals.turns >= self.plan.max_turns:
             return "max_turns"
+        if self._totals.repetition.is_stuck:
+            return "repeated_calls"
         if self.plan.max_output_tokens is not None and self._totals.written >= self.plan.max_output_tokens:
             return "max_output_tokens"
         remaining = self.plan.ctx.remaining()
@@ -396,8 +398,7 @@ class Loop:
 
     def _answered(self, dispatch: Dispatch) -> bool:
         """Say what a function has given as the answer, if one has."""
-        answer = dispatch.answer
-        if answer is None:
+        if (answer := dispatch.answer) is None:
             return False
         self.emitter.text(answer)
         self.emitter.end_turn()

@@ -7,7 +7,7 @@ import msgspec
 from msgspec.structs import replace
 
 from antwort.backends import ModelRouter, estimate_tokens
-from antwort.backends.base import ModelRequest, TurnSink
+from antwort.backends.base import ModelRequest, ToolDefinitions, TurnSink
 from antwort.concurrency.large_work import LargeWork, is_large
 from antwort.engine.plan import Plan
 from antwort.engine.tool_choice import Choice
@@ -38,7 +38,7 @@ def model_request(
 ) -> ModelRequest:
     """Return what a turn asks of the model server."""
     create, response = plan.create, plan.response
-    tools = () if totals.without_tools else plan.toolset.definitions
+    tools = () if totals.without_tools else _offered(plan, totals.repetition.withheld)
     remaining = None
     if plan.max_output_tokens is not None:
         remaining = plan.max_output_tokens - totals.written
@@ -69,6 +69,14 @@ def model_request(
         prompt_cache_key=create.prompt_cache_key,
         tenant=plan.ctx.tenant,
     )
+
+
+def _offered(plan: Plan, withheld: frozenset[str]) -> ToolDefinitions:
+    """Return the functions that a model is offered in a turn."""
+    definitions = plan.toolset.definitions
+    if not withheld:
+        return definitions
+    return ToolDefinitions(definition for definition in definitions if definition["name"] not in withheld)
 
 
 class ModelTurns:

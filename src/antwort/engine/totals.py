@@ -4,6 +4,7 @@ from collections.abc import Iterable
 
 import msgspec
 
+from antwort.engine.repetition import Repetition
 from antwort.storage.base import JournalEntry
 from antwort.types import JSON
 from antwort.wire.responses import Usage
@@ -21,6 +22,8 @@ class Totals(msgspec.Struct):
     """Tokens written in summaries, which are in `usage` and no part of the answer."""
     made: dict[tuple[str, str], int] = {}
     """How often each call was made, by name and arguments."""
+    repetition: Repetition = msgspec.field(default_factory=Repetition)
+    """Whether the model makes the same calls again and again; whoever continues watches anew."""
 
     @property
     def written(self) -> int:

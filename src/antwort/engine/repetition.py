@@ -1,0 +1,39 @@
+"""A model that is stuck: it makes the same call turn after turn, and gets the same each time."""
+
+from collections.abc import Iterable
+
+from antwort.types import JSON
+
+_PATIENCE = 3
+"""Turns in which a model may make the same call and get the same."""
+
+
+class Repetition:
+    """Watches the calls of one response.
+
+    A function that was called in vain is withheld for a turn, so that the model does something else. If it then makes
+    that call again, and gets the same, it is stuck.
+    """
+
+    __slots__ = ("_seen", "is_stuck", "withheld")
+
+    def __init__(self) -> None:
+        self._seen: dict[tuple[str, str], tuple[int, int]] = {}
+        """By name and arguments: what came of the call last, as a hash, and in how many turns in a row."""
+        self.withheld: frozenset[str] = frozenset()
+        self.is_stuck = False
+
+    def note_turn(self, calls: Iterable[JSON]) -> None:
+        """Take the calls of a turn, with what came of them."""
+        withheld, again = self.withheld, set[str]()
+        for call in {(call["name"], call["arguments"]): call for call in calls}.values():
+            key, output = (call["name"], call["arguments"]), hash(call.get("output"))
+            before, turns = self._seen.get(key, (output, 0))
+            if turns >= _PATIENCE and (output == before or call["name"] in withheld):
+                self.is_stuck = True
+                return
+            turns = turns + 1 if output == before else 1
+            self._seen[key] = output, turns
+            if turns >= _PATIENCE:
+                again.add(call["name"])
+        self.withheld = frozenset(again)
