@@ -6,6 +6,9 @@ from typing import Any
 import pytest
 from tests.providers.sub_agents.stage import TOOLS, ask, does, offered, output, outputs, prompt_of, stage, tree
 
+from antwort import Context
+from antwort.provider import Variable
+from antwort.providers.sub_agents import contexts
 from antwort.testing import Turn, call, fail, matching, turn
 
 pytestmark = pytest.mark.parametrize("stream", [False, True], ids=["json", "streamed"])
@@ -297,3 +300,47 @@ def test_what_agents_cost_is_added_up_and_bounds_the_run(tmp_path: Path, *, stre
         assert (response["status"], response["incomplete_details"]) == ("incomplete", {"reason": "budget"})
         statuses = [agent["status"] for agent in tree(app, response["id"])["data"]]
         assert statuses == ["incomplete", "completed", "completed"]
+
+
+@pytest.mark.parametrize(
+    ("function", "arguments"),
+    [
+        ("call_llm_many", {"prompts": ["Hm?"] * 10}),
+        ("spawn_many", {"configs": [{"prompt": "Hm?", "context": "x" * 5000}] * 10}),
+    ],
+)
+def test_nothing_is_read_or_kept_for_more_agents_than_there_may_be(
+    tmp_path: Path, function: str, arguments: dict[str, Any], *, stream: bool
+) -> None:
+    given = {"context": {"$ref": f"var_{'0' * 48}"}} if function == "call_llm_many" else {}
+    steps: list[Turn | str] = [does(function, **arguments, **given), does("store_list"), "Done."]
+    with stage(tmp_path, steps, engine={"run": {"max_agents": 10}}) as app:
+        ask(app, stream=stream, tools=[{"type": "function", "name": "store_list"}])
+        refused, listed = outputs(app)
+        assert "10 are too many" in refused
+        assert listed == "There are no variables yet."
+
+
+def test_what_many_questions_share_is_read_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, stream: bool
+) -> None:
+    reads: list[str] = []
+    read = contexts._text
+
+    async def noted(ctx: Context, variable: Variable) -> str:
+        reads.append(variable.key)
+        return await read(ctx, variable)
+
+    monkeypatch.setattr(contexts, "_text", noted)
+    steps: list[Turn | str] = [
+        does("remember", text="known to all"),
+        does("call_llm_many", prompts=["one", "two"], context={"$ref": "remembered"}),
+        by("two", "zwei"),
+        by("one", "eins"),
+        "Done.",
+    ]
+    with stage(tmp_path, steps) as app:
+        ask(app, stream=stream, tools=[{"type": "function", "name": "remember"}])
+        assert [one["result"] for one in output(app)] == ["eins", "zwei"]
+        assert all("known to all" in prompt_of(app, number) for number in (2, 3))
+    assert reads == ["remembered"]

@@ -49,9 +49,9 @@ class Contexts:
         return self._kept[text]
 
 
-async def read_out(ctx: Context, prompt: str, given: Any, *, most: int) -> str:
-    """Return a prompt with what is given to a model that has no functions: references are read, up to `most` bytes."""
-    parts, size = [prompt], 0
+async def read_out(ctx: Context, given: Any, *, most: int) -> str:
+    """Return what is given to a model that has no functions: references are read, up to `most` bytes."""
+    parts, size = [], 0
     for name, value in _named(given):
         reference = reference_of(value)
         if reference is not None:
@@ -64,8 +64,8 @@ async def read_out(ctx: Context, prompt: str, given: Any, *, most: int) -> str:
                 )
             value = await _text(ctx, variable)  # noqa: PLW2901 - it stands for it
         text = value if isinstance(value, str) else msgspec.json.encode(value).decode()
-        parts.append(f"{name}:\n{text}")
-    return "\n\n".join(parts)
+        parts.append(f"\n\n{name}:\n{text}")
+    return "".join(parts)
 
 
 async def _text(ctx: Context, variable: Variable) -> str:

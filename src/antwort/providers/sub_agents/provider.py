@@ -111,6 +111,7 @@ class SubAgents(Provider[SubAgentsSettings]):
     @function(scope="agent", attach=True, references=True, spill=False, timeout=math.inf, offer="on_request")
     async def spawn_many(self, ctx: Context, configs: Annotated[list[AgentWork], Field(min_length=1)]) -> Any:
         """Let sub-agents work at the same time; returns a status and result for each, in order."""
+        _check_number(ctx, len(configs))
         contexts = Contexts(ctx, max_inline=self.settings.max_inline)
         tasks = [
             AgentTask(await contexts.prompt(config.prompt, config.context), config.agent, functions=config.functions)
@@ -136,15 +137,16 @@ class SubAgents(Provider[SubAgentsSettings]):
     @function(attach=True, references=True, spill=False, timeout=math.inf, offer="on_request")
     async def call_llm(self, ctx: Context, prompt: Prompt, context: Given = None) -> Any:
         """Ask a language model once, without functions; referenced context is read to it whole."""
-        text = await read_out(ctx, prompt, context, most=self.settings.max_read)
+        known = await read_out(ctx, context, most=self.settings.max_read)
         self.started_agents.labels("model").inc()
-        return await results.answer(ctx, await ctx.call_model(text), most=self.settings.max_inline)
+        return await results.answer(ctx, await ctx.call_model(prompt + known), most=self.settings.max_inline)
 
     @function(attach=True, references=True, spill=False, timeout=math.inf, offer="on_request")
     async def call_llm_many(self, ctx: Context, prompts: Prompts, context: Given = None) -> Any:
         """Ask a language model many things at the same time, each by itself, with the same context."""
-        most = self.settings.max_read
-        tasks = [AgentTask(await read_out(ctx, prompt, context, most=most), only_answers=True) for prompt in prompts]
+        _check_number(ctx, len(prompts))
+        known = await read_out(ctx, context, most=self.settings.max_read)
+        tasks = [AgentTask(prompt + known, only_answers=True) for prompt in prompts]
         self.started_agents.labels("model").inc(len(tasks))
         return await results.many(ctx, await ctx.run_agents(tasks), most=self.settings.max_results)
 
@@ -224,3 +226,10 @@ class SubAgents(Provider[SubAgentsSettings]):
         if not result.id:  # it was not even begun
             raise FunctionError(result.reason or "The agent could not be started.")
         return await results.one(ctx, result, most=self.settings.max_inline)
+
+
+def _check_number(ctx: Context, number: int) -> None:
+    """Raise a FunctionError for more agents than there may ever be, before anything is read or kept for them."""
+    if ctx.budget is not None and number >= ctx.budget.limits.agents:
+        most = ctx.budget.limits.agents
+        raise FunctionError(f"This run may have {most} agents, you included; {number} are too many. Ask for fewer.")
