@@ -79,7 +79,16 @@ from antwort.run_services import (
     VariableScope,
 )
 from antwort.run_services import Variables as VariableView
-from antwort.sandbox import BareHost, Finished, Sandbox, SandboxLimits, SandboxProcess
+from antwort.sandbox import (
+    BareHost,
+    DiskUsage,
+    Finished,
+    Sandbox,
+    SandboxLimits,
+    SandboxProcess,
+    delete_tree,
+    disk_usage,
+)
 from antwort.storage import Kept, Page, Question, Questions, Records
 from antwort.suspension import SuspendedError, Suspension
 from antwort.types import JSON
@@ -104,6 +113,7 @@ __all__ = [
     "ConflictError",
     "Context",
     "Counter",
+    "DiskUsage",
     "Duration",
     "Effect",
     "Example",
@@ -167,7 +177,9 @@ __all__ = [
     "VariableScope",
     "VariableView",
     "call_again",
+    "delete_tree",
     "did_you_mean",
+    "disk_usage",
     "fenced",
     "function",
     "one_line",

@@ -63,6 +63,13 @@ async def test_files_stay_in_the_folder(folder: Path) -> None:
     assert done.stdout == b"/workspace\n/workspace\n"
 
 
+async def test_a_folder_may_be_given_by_a_relative_path(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(folder.parent)
+    for box in (Sandbox(), BareHost()):
+        done = await box.run(["sh", "-c", "echo here > file; cat file"], Path("own"))
+        assert done.stdout == b"here\n"
+
+
 async def test_without_a_folder_nothing_can_be_kept() -> None:
     done = await Sandbox().run(["sh", "-c", "touch x || touch /tmp/x && echo fine"])
     assert done.stdout == b"fine\n"

@@ -26,7 +26,7 @@ def call_item(call_id: str, name: str, arguments: str, face: Hosted | None) -> J
     prefix = "".join(word[:1] for word in face.item.split("_") if word != "call")
     fields = _described(name, arguments, face)
     if face.output_item is not None:
-        shown = {} if face.output_field is not None else {"arguments": arguments}
+        shown = {} if face.output_fields or face.output_field is not None else {"arguments": arguments}
         fields = {"call_id": call_id, **shown, **fields}
     return {"id": new_id(prefix), "type": face.item, "status": "in_progress", **fields}
 
@@ -34,6 +34,9 @@ def call_item(call_id: str, name: str, arguments: str, face: Hosted | None) -> J
 def output_item(call_id: str, name: str, arguments: str, face: Hosted, result: ToolResult) -> JSON:
     """Return the item that shows the result of a call."""
     item: JSON = {"id": new_id("item"), "type": face.output_item, "status": "completed", "call_id": call_id}
+    if face.output_fields:
+        fields = _fields(name, result.item)
+        return {**item, **{key: value for key, value in fields.items() if key in face.output_fields}}
     if face.output_field is not None:
         return {**item, "status": "incomplete" if result.is_error else "completed", face.output_field: result.output}
     part: JSON = {"type": "output_text", "text": result.output, "annotations": [], "logprobs": []}
@@ -65,7 +68,9 @@ def _described(function: str, arguments: str, face: Hosted) -> JSON:
 def found_fields(function: str, face: Hosted, result: ToolResult, asked: frozenset[str]) -> JSON:
     """Return what the item of a call tells about its result."""
     try:
-        return _gated(_fields(function, result.item), face.includes, asked)
+        fields = _fields(function, result.item)
+        own = {name: value for name, value in fields.items() if name not in face.output_fields}
+        return _gated(own, face.includes, asked)
     except BaseException:
         logger.exception("function %s: the item of its result cannot be read", function)
         return {}

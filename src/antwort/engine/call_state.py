@@ -12,6 +12,7 @@ from antwort.engine.journal import Journal
 from antwort.engine.plan import Plan
 from antwort.storage.base import JournalEntry, Question
 from antwort.suspension import Suspension
+from antwort.wire.items import failed_status
 
 FOR_OTHERS = ("agents", "calls")
 """What a call waits for that nobody is asked about: agents, or calls of its own, that wait themselves."""
@@ -74,7 +75,7 @@ def interrupt(entry: JournalEntry, emitter: Emitter) -> None:
     if item["type"] == OWN:
         item["status"], item["output"] = "completed", INTERRUPTED
     else:
-        item["status"] = "failed"
+        item["status"] = failed_status(str(item["type"]))
     index = emitter.replace(item)
     if index >= 0:
         emitter.done(index)

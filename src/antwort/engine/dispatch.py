@@ -28,6 +28,7 @@ from antwort.suspension import Suspension
 from antwort.types import JSON
 from antwort.wire.client_tools import CALLS
 from antwort.wire.ids import new_id
+from antwort.wire.items import failed_status
 
 logger = logging.getLogger(__name__)
 
@@ -360,12 +361,15 @@ class Dispatch:
             if face is not None and face.item == item["type"]:
                 item.update(found_fields(call.name, face, result, self._plan.include))
             whole = face is not None and face.output_field is not None  # what came of it is said by the second item
-            item["status"] = "failed" if result.is_error and not whole else "completed"
+            failed = result.is_error and not whole
+            item["status"] = failed_status(str(item["type"])) if failed else "completed"
         if call.output_index >= 0 and TOLD not in record:
             if face is not None and face.output_item is None and not result.is_error:
                 self._emitter.phase(call.output_index, str(item["type"]), "completed")
             self._emitter.done(call.output_index)
-        if face is not None and face.output_item is not None and (call.output_index >= 0 or TOLD in record):
+        if face is None or face.output_item is None or (face.output_fields and result.is_error):
+            return
+        if call.output_index >= 0 or TOLD in record:
             self._show_output(call, face, result)
 
     def _show_output(self, call: ServerCall, face: Hosted, result: ToolResult) -> None:

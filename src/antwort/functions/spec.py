@@ -99,11 +99,13 @@ class Hosted(msgspec.Struct, frozen=True):
 
     The first item then has no arguments: `describe` says what it shows of them.
     """
+    output_fields: tuple[str, ...] = ()
+    """Fields of a result's item that the second item has, in the place of the text; the first has no arguments then."""
 
     def __post_init__(self) -> None:
         if not self.types or not _are_texts(self.types):
             raise DefinitionError("Hosted needs a tuple of tool types, such as types=('name', 'name_preview')")
-        for name in ("phases", "companions"):
+        for name in ("phases", "companions", "output_fields"):
             if not _are_texts(getattr(self, name)):
                 raise DefinitionError(f"Hosted: `{name}` is a tuple of texts")
         if self.item is not None and not _ITEM.fullmatch(str(self.item)):

@@ -3,5 +3,17 @@
 from antwort.sandbox.limits import Ending, Finished, SandboxLimits
 from antwort.sandbox.process import SandboxProcess
 from antwort.sandbox.sandbox import BareHost, Sandbox
+from antwort.sandbox.trees import delete_tree
+from antwort.sandbox.usage import DiskUsage, disk_usage
 
-__all__ = ["BareHost", "Ending", "Finished", "Sandbox", "SandboxLimits", "SandboxProcess"]
+__all__ = [
+    "BareHost",
+    "DiskUsage",
+    "Ending",
+    "Finished",
+    "Sandbox",
+    "SandboxLimits",
+    "SandboxProcess",
+    "delete_tree",
+    "disk_usage",
+]

@@ -103,7 +103,8 @@ class SandboxProcess:
             with contextlib.suppress(ProcessLookupError):
                 signal.pidfd_send_signal(self._first_handle, signal.SIGKILL)
         elif self._process.returncode is None:
-            self._process.kill()
+            with contextlib.suppress(ProcessLookupError):  # not by asyncio, which would take its exit code from itself
+                os.kill(self._process.pid, signal.SIGKILL)
 
     async def wait(self) -> Ending:
         """Wait until the process has ended, and say why it did."""

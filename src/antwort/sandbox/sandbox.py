@@ -69,6 +69,11 @@ class Sandbox:
         """Return where a folder is, for processes in the sandbox."""
         return WORKSPACE
 
+    def adopt(self, folder: Path) -> None:
+        """Give a new folder to whom processes in it will run as, so that the server can put files there before."""
+        if os.geteuid() == 0:
+            own_user(folder)
+
     async def run(
         self,
         command: Sequence[str],
@@ -119,7 +124,7 @@ class Sandbox:
 
         Its limits hold but those of `run`, of the clock and of the output.
         """
-        seen = Surroundings(folder, readonly, environment or {}, network)
+        seen = Surroundings(_absolute(folder), readonly, environment or {}, network)
         process = await self._start(command, seen, limits or SandboxLimits())
         try:
             yield process
@@ -145,8 +150,10 @@ class Sandbox:
                 group=arranged.group,
                 memory_is_counted=arranged.memory_is_counted,
             )
-        except BaseException:
+        except BaseException as error:
             await asyncio.to_thread(arranged.undo)
+            if isinstance(error, OSError | ValueError):  # what is too long for a command line, or none
+                raise FunctionUnavailableError(f"The sandbox cannot be started: {error}.") from error
             raise
         arranged.openings.close()
         try:
@@ -194,7 +201,11 @@ class BareHost(Sandbox):
 
     @override
     def path_of(self, folder: Path) -> str:
-        return str(folder)
+        return str(folder.absolute())
+
+    @override
+    def adopt(self, folder: Path) -> None:
+        """Leave it as it is: processes run as the server's user."""
 
     @override
     async def _start(self, command: Sequence[str], seen: Surroundings, limits: SandboxLimits) -> SandboxProcess:
@@ -241,6 +252,11 @@ class _Collected:
                 process.kill("output")
 
 
+def _absolute(folder: Path | None) -> Path | None:
+    """Return the path of a folder for processes that start elsewhere."""
+    return None if folder is None else folder.absolute()
+
+
 async def _feed(process: SandboxProcess, data: bytes) -> None:
     if data:
         await process.write(data)
@@ -270,4 +286,4 @@ async def _spawn(
 
 def _failure(complaint: bytes) -> FunctionUnavailableError:
     lines = complaint.decode(errors="replace").strip().splitlines() or ["it said nothing"]
-    return FunctionUnavailableError(f"The sandbox cannot be started: {lines[-1][:_LONGEST_CAUSE]}.")
+    return FunctionUnavailableError(f"The sandbox cannot be started: {lines[0][:_LONGEST_CAUSE]}.")

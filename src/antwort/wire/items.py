@@ -8,6 +8,15 @@ from antwort.types import JSON
 
 ItemStatus = Literal["in_progress", "completed", "incomplete"]
 
+_WITHOUT_FAILED = frozenset({"shell_call"})
+"""Items of calls that OpenAI's types give no status `failed`."""
+
+
+def failed_status(item_type: str) -> str:
+    """Return the status that the item of a call has if the call has failed."""
+    return "incomplete" if item_type in _WITHOUT_FAILED else "failed"
+
+
 COMPONENT = "x-component"
 """The key of a JSON Schema under which an open type names the component that describes it."""
 

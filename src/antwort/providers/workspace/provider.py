@@ -1,0 +1,154 @@
+"""The provider: commands and files, in a folder for each conversation or run."""
+
+import asyncio
+import contextlib
+import logging
+import math
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Annotated
+
+from typing_extensions import override
+
+from antwort.provider import (
+    APIError,
+    BareHost,
+    Context,
+    Counter,
+    Field,
+    FunctionError,
+    Sandbox,
+    ToolResult,
+    function,
+)
+from antwort.providers.workspace.folders import Folders
+from antwort.providers.workspace.routes import WorkspaceRoutes
+from antwort.providers.workspace.shell import FACE, asked_memory, asked_workspace, check_command, item_fields, report
+from antwort.providers.workspace.texts import Edit, difference, edited, read_lines
+
+logger = logging.getLogger(__name__)
+
+_ALONE = "default"
+"""The workspace of calls that belong to no response."""
+
+FilePath = Annotated[str, Field(min_length=1, description="Relative to the workspace.")]
+
+
+class Workspace(WorkspaceRoutes):
+    """A folder to work in: commands in a sandbox, and files."""
+
+    commands = Counter("commands_total", "Commands, by how they ended.", ["ending"])
+
+    @override
+    async def lifespan(self) -> AsyncIterator[None]:
+        own = self.settings
+        self._sandbox: Sandbox = self.services.sandbox
+        if own.sandbox == "unsafe":
+            logger.warning("workspace: commands of models run on this host without a sandbox, as the server's own user")
+            self._sandbox = BareHost()
+        await self._sandbox.prepare()
+        place = await asyncio.to_thread(lambda: self.services.folder)
+        self.folders = Folders(place, self._sandbox, keep=own.keep, most=own.max_workspaces)
+        self._slots = asyncio.Semaphore(own.concurrency)
+        sweeping = asyncio.create_task(self.folders.sweep_regularly())
+        try:
+            yield
+        finally:
+            sweeping.cancel()
+            await asyncio.wait([sweeping])
+
+    @function(timeout=math.inf, hosted=FACE)
+    async def shell(
+        self,
+        ctx: Context,
+        command: Annotated[str, Field(min_length=1, description="For bash.")],
+        timeout_ms: Annotated[int | None, Field(ge=1, description="Milliseconds it may take.")] = None,
+    ) -> ToolResult:
+        """Execute a shell command in the workspace. No network; processes end with the command, files stay."""
+        check_command(command)
+        workspace_id = self._id(ctx)
+        if named := asked_workspace(ctx):
+            workspace_id = named
+            with _told():
+                await asyncio.to_thread(self.folders.find, ctx.tenant, named)
+        folder = await self._folder(ctx, workspace_id)
+        limits = self.settings.limits(None if timeout_ms is None else timeout_ms / 1000, asked_memory(ctx))
+        async with self._slots:
+            done = await self._sandbox.run(
+                ["bash", "-c", command], folder, limits=limits, network=self.settings.network
+            )
+        await self._folder(ctx, workspace_id)  # it was in use until now
+        self.commands.labels(done.ending).inc()
+        return ToolResult(report(done, limits), item=item_fields(workspace_id, done))
+
+    @function(idempotent=True)
+    async def read_file(
+        self,
+        ctx: Context,
+        path: FilePath,
+        offset: Annotated[int, Field(ge=1, description="The first line.")] = 1,
+        limit: Annotated[int | None, Field(ge=1, description="Lines to return.")] = None,
+    ) -> str:
+        """Read a file of the workspace, or some lines of it."""
+        folder = await self._folder(ctx)
+
+        def read() -> str:
+            with self.folders.files(folder).open(path) as file:
+                return read_lines(file, path, offset, limit, self.settings.max_read)
+
+        return await asyncio.to_thread(read)
+
+    @function(idempotent=True, spill=False)
+    async def write_file(
+        self, ctx: Context, path: FilePath, content: Annotated[str, Field(description="All of it.")]
+    ) -> str:
+        """Write a file of the workspace; folders on the way are made."""
+        folder = await self._folder(ctx)
+        size = await self._write(folder, path, content)
+        return f"Wrote {size:,} bytes to {path}."
+
+    @function
+    async def edit_file(
+        self,
+        ctx: Context,
+        path: FilePath,
+        edits: Annotated[list[Edit], Field(min_length=1, description="Made in order, all or none.")],
+    ) -> str:
+        """Edit a file of the workspace: replace texts, each of which stands in it exactly once. Returns the diff."""
+        folder = await self._folder(ctx)
+
+        def read() -> str:
+            with self.folders.files(folder).open(path) as file:
+                try:
+                    return file.read().decode()
+                except UnicodeDecodeError:
+                    raise FunctionError(f"'{path}' is no text in UTF-8: it cannot be edited.") from None
+
+        before = await asyncio.to_thread(read)
+        after = await asyncio.to_thread(edited, before, edits)
+        await self._write(folder, path, after)
+        return await asyncio.to_thread(difference, path, before, after) or "Nothing has changed."
+
+    async def _write(self, folder: Path, path: str, text: str) -> int:
+        async def chunks() -> AsyncIterator[bytes]:
+            yield text.encode(errors="replace")
+
+        with _told():
+            return await self.store(folder, path, chunks())
+
+    async def _folder(self, ctx: Context, workspace_id: str | None = None) -> Path:
+        with _told():
+            return await asyncio.to_thread(self.folders.use, ctx.tenant, workspace_id or self._id(ctx))
+
+    def _id(self, ctx: Context) -> str:
+        own = ctx.run_id if self.settings.per == "run" else ctx.conversation_id
+        return own or ctx.run_id or _ALONE
+
+
+@contextlib.contextmanager
+def _told() -> Iterator[None]:
+    """Tell the model what is a refusal for clients."""
+    try:
+        yield
+    except APIError as error:
+        raise FunctionError(error.message) from error

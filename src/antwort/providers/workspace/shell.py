@@ -1,0 +1,125 @@
+"""OpenAI's `shell` tool: what a request may ask of it, and how a command shows itself."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from antwort.provider import JSON, BadRequestError, Context, Finished, FunctionError, Hosted, SandboxLimits
+
+_MEMORY = {"1g": 1 << 30, "4g": 4 << 30, "16g": 16 << 30, "64g": 64 << 30}
+_AUTO, _REFERENCE = "container_auto", "container_reference"
+_ENDINGS = {
+    "time": "it took longer than {0.seconds:g} seconds",
+    "memory": "it used more than {0.memory:,} bytes of memory",
+    "disk": "the workspace has more than {0.disk_bytes:,} bytes or {0.disk_files:,} files",
+    "output": "it wrote more than {0.output_bytes:,} bytes; send long output to a file",
+    "killed": "it was stopped",
+}
+_LONGEST = 100_000
+"""Bytes of a command; the kernel takes a little more."""
+_SHOWN = 100_000
+"""Characters of the output that an item shows."""
+
+
+def check_tool(tool: Mapping[str, Any]) -> None:
+    """Refuse a tool that cannot be served; BadRequestError names what is wrong."""
+    environment = tool.get("environment")
+    kind = environment.get("type") if isinstance(environment, Mapping) else None
+    if not isinstance(environment, Mapping) or kind not in {_AUTO, _REFERENCE}:
+        raise BadRequestError(f"'environment.type' must be '{_AUTO}' or '{_REFERENCE}' here.", param="environment.type")
+    if kind == _REFERENCE and not isinstance(environment.get("container_id"), str):
+        raise BadRequestError("'environment.container_id' names a workspace.", param="environment.container_id")
+    for name in ("file_ids", "skills"):
+        if environment.get(name):
+            raise BadRequestError(
+                f"'environment.{name}' is not served; upload files to the workspace.", param=f"environment.{name}"
+            )
+    if environment.get("memory_limit") not in {None, *_MEMORY}:
+        raise BadRequestError(
+            f"'environment.memory_limit' must be one of {', '.join(_MEMORY)}.", param="environment.memory_limit"
+        )
+    policy = environment.get("network_policy")
+    if policy is not None and (not isinstance(policy, Mapping) or policy.get("type") != "disabled"):
+        raise BadRequestError(
+            "'environment.network_policy' can only be 'disabled'.", param="environment.network_policy"
+        )
+
+
+def check_command(command: str) -> None:
+    """Refuse what no shell takes; FunctionError tells the model."""
+    try:
+        size = len(command.encode())
+    except UnicodeEncodeError:
+        raise FunctionError("The command is no text that can be written in UTF-8.") from None
+    if "\0" in command or size > _LONGEST:
+        raise FunctionError(f"A command has at most {_LONGEST:,} bytes, and no zero; write long ones to a file first.")
+
+
+def asked_memory(ctx: Context) -> int | None:
+    """Return the bytes of memory that the request has asked for."""
+    return _MEMORY.get(str((ctx.options.get("environment") or {}).get("memory_limit")))
+
+
+def asked_workspace(ctx: Context) -> str | None:
+    """Return the workspace that the request names."""
+    environment = ctx.options.get("environment") or {}
+    return environment.get("container_id") if environment.get("type") == _REFERENCE else None
+
+
+def _begun(arguments: Mapping[str, Any]) -> JSON:
+    command, timeout = arguments.get("command"), arguments.get("timeout_ms")
+    commands = [command] if isinstance(command, str) else []
+    return {
+        "action": {
+            "commands": commands,
+            "timeout_ms": timeout if isinstance(timeout, int) else None,
+            "max_output_length": None,
+        },
+        "environment": None,
+    }
+
+
+FACE = Hosted(
+    types=("shell",),
+    item="shell_call",
+    output_item="shell_call_output",
+    output_fields=("output", "max_output_length"),
+    describe=_begun,
+    check=check_tool,
+    only_named=True,
+)
+
+
+def item_fields(workspace_id: str, done: Finished) -> JSON:
+    """Return what the items tell of a command that has ended."""
+    outcome: JSON = {"type": "timeout"}
+    if done.ending != "time":
+        outcome = {"type": "exit", "exit_code": 137 if done.exit_code is None else done.exit_code}
+    return {
+        "environment": {"type": _REFERENCE, "container_id": workspace_id},
+        "max_output_length": _SHOWN,
+        "output": [{"stdout": _cut(_text(done.stdout)), "stderr": _cut(_text(done.stderr)), "outcome": outcome}],
+    }
+
+
+def report(done: Finished, limits: SandboxLimits) -> str:
+    """Return what the model reads of a command that has ended."""
+    parts = [_text(done.stdout)]
+    if done.stderr:
+        parts.append(f"[errors]\n{_text(done.stderr)}")
+    if done.ending != "exit":
+        parts.append(f"[ended: {_ENDINGS[done.ending].format(limits)}]")
+    elif done.exit_code:
+        parts.append(f"[exit code {done.exit_code}]")
+    said = "\n".join(part.rstrip("\n") for part in parts if part.strip())
+    return said or "[no output]"
+
+
+def _text(data: bytes) -> str:
+    return data.decode(errors="replace")
+
+
+def _cut(text: str) -> str:
+    if len(text) <= _SHOWN:
+        return text
+    half = _SHOWN // 2
+    return f"{text[:half]}\n[… {len(text) - 2 * half:,} characters …]\n{text[-half:]}"

@@ -1,0 +1,145 @@
+"""Files of a workspace, while somebody changes what is on the way to them."""
+
+import contextlib
+import itertools
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from antwort.providers.workspace.files import FileProblemError, Files, MissingFileError
+from antwort.sandbox import delete_tree
+
+ROUNDS = 300
+
+
+@pytest.fixture
+def own(tmp_path: Path) -> Path:
+    (tmp_path / "outside").mkdir()
+    (tmp_path / "outside" / "file.txt").write_text("secret")
+    (tmp_path / "own").mkdir()
+    return tmp_path / "own"
+
+
+@contextlib.contextmanager
+def swapping(own: Path) -> Iterator[None]:
+    """Let the folder `x` become a link to the outside and a folder again, over and over."""
+    (own / "real").mkdir()
+    (own / "real" / "file.txt").write_text("mine")
+    (own / "link").symlink_to(own.parent / "outside")
+    stop = threading.Event()
+
+    def swap() -> None:
+        for number in itertools.takewhile(lambda _: not stop.is_set(), itertools.count()):
+            for name in ("real", "link"):
+                try:
+                    (own / name).rename(own / "x")
+                    (own / "x").rename(own / name)
+                except OSError:  # somebody else has made a folder in this place
+                    (own / "x").rename(own / f"other{number}{name}")
+
+    thread = threading.Thread(target=swap)
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join()
+
+
+def test_what_is_read_is_never_from_outside(own: Path) -> None:
+    with swapping(own):
+        for _ in range(ROUNDS):
+            with contextlib.suppress(FileProblemError), Files(own).open("x/file.txt") as file:
+                assert file.read() == b"mine"
+
+
+def test_what_is_written_is_never_outside(own: Path) -> None:
+    with swapping(own):
+        for _ in range(ROUNDS):
+            with contextlib.suppress(FileProblemError, OSError):
+                new = Files(own).create("x/evil.txt")
+                new.write(b"evil")
+                new.keep()
+    assert [path.name for path in (own.parent / "outside").iterdir()] == ["file.txt"]
+
+
+def test_what_is_deleted_is_never_outside(own: Path) -> None:
+    with swapping(own):
+        for _ in range(ROUNDS):
+            with contextlib.suppress(FileProblemError):
+                Files(own).delete("x/file.txt")
+    assert (own.parent / "outside" / "file.txt").read_text() == "secret"
+
+
+def test_what_is_listed_is_never_outside(own: Path) -> None:
+    (own.parent / "outside" / "theirs.txt").write_text("secret")
+    with swapping(own):
+        for _ in range(ROUNDS):
+            assert all("theirs" not in file.path for file in Files(own).all())
+
+
+def test_a_tree_is_deleted_without_what_its_links_point_to(own: Path) -> None:
+    (own / "a" / "b").mkdir(parents=True)
+    (own / "a" / "b" / "c").write_text("x")
+    (own / "a" / "link").symlink_to(own.parent / "outside")
+    (own / "closed").mkdir()
+    (own / "closed" / "x").write_text("x")
+    (own / "closed").chmod(0)
+    delete_tree(own)
+    assert not own.exists()
+    assert (own.parent / "outside" / "file.txt").exists()
+    delete_tree(own)
+
+
+@pytest.mark.parametrize("closed", [0o000, 0o500, 0o300])
+def test_a_tree_with_closed_folders_is_deleted(own: Path, closed: int) -> None:
+    (own / "a" / "b" / "c").mkdir(parents=True)
+    for folder in ("a/b/c", "a/b", "a"):
+        (own / folder).chmod(closed)
+    delete_tree(own)
+    assert not own.exists()
+
+
+def test_paths_are_relative_to_the_workspace(own: Path) -> None:
+    files = Files(own, ("/workspace",))
+    for path in ("a.txt", "./a.txt", "/workspace/a.txt", "/workspace//a.txt", ".//./a.txt"):
+        new = files.create(path)
+        new.write(path.encode())
+        new.keep()
+        assert (own / "a.txt").read_text() == path
+        assert files.about(path).path == "a.txt"
+    assert [file.path for file in files.all()] == ["a.txt"]
+
+
+@pytest.mark.parametrize(
+    "path", ["", "/", ".", "..", "a/../b", "/etc/passwd", "/workspace2/x", "a\0b", "\ud800", "x" * 5000]
+)
+def test_what_is_no_path_is_refused(own: Path, path: str) -> None:
+    files = Files(own, ("/workspace",))
+    use: Callable[[str], object]
+    for use in (files.open, files.create, files.delete, files.about):
+        with pytest.raises(FileProblemError):
+            use(path)
+    assert list(own.iterdir()) == []
+
+
+def test_a_file_that_is_not_there_is_told_from_one_that_cannot_be_used(own: Path) -> None:
+    (own / "folder").mkdir()
+    for path in ("x", "folder/x", "y/x"):
+        with pytest.raises(MissingFileError):
+            Files(own).open(path)
+    with pytest.raises(FileProblemError, match="is no file"):
+        Files(own).open("folder")
+    with pytest.raises(FileProblemError, match="is a folder"):
+        Files(own).create("folder")
+
+
+def test_a_file_that_is_dropped_leaves_what_was_there(own: Path) -> None:
+    (own / "x").write_text("before")
+    new = Files(own).create("x")
+    new.write(b"after")
+    new.drop()
+    assert (own / "x").read_text() == "before"
+    assert [path.name for path in own.iterdir()] == ["x"]

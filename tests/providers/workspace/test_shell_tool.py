@@ -1,0 +1,149 @@
+"""OpenAI's `shell` tool with a container, through the SDK and the Agents SDK, on any model."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from agents import Agent, RunConfig, Runner, ShellTool
+from agents.models.openai_responses import OpenAIResponsesModel
+from openai import BadRequestError
+from openai.types.responses import ResponseFunctionShellToolCall, ResponseFunctionShellToolCallOutput
+from openai.types.responses.response_function_shell_tool_call_output import OutputOutcomeExit, OutputOutcomeTimeout
+from tests.providers.workspace.stage import SHELL, calling, outputs, staged
+
+from antwort.testing import call, turn
+
+
+def items(response: Any) -> tuple[ResponseFunctionShellToolCall, ResponseFunctionShellToolCallOutput]:
+    """Return the items of the first command."""
+    said, got = response.output[:2]
+    assert isinstance(said, ResponseFunctionShellToolCall)
+    assert isinstance(got, ResponseFunctionShellToolCallOutput)
+    assert said.call_id == got.call_id
+    return said, got
+
+
+def test_a_command_has_openai_s_items(tmp_path: Path) -> None:
+    steps = calling(("shell", {"command": "echo out; echo err >&2; exit 3", "timeout_ms": 5000}))
+    with staged(tmp_path, steps) as stage:
+        client = stage.client()
+        answer = client.responses.create(model="m", input="Go.", tools=[SHELL])
+        said, got = items(answer)
+        assert said.status == got.status == "completed"
+        assert said.action.commands == ["echo out; echo err >&2; exit 3"]
+        assert said.action.timeout_ms == 5000
+        assert said.environment is not None
+        assert said.environment.type == "container_reference"
+        (output,) = got.output
+        assert (output.stdout, output.stderr) == ("out\n", "err\n")
+        assert output.outcome == OutputOutcomeExit(type="exit", exit_code=3)
+        assert outputs(stage) == ["out\n[errors]\nerr\n[exit code 3]"]
+        assert client.responses.retrieve(answer.id).output == answer.output
+        tool = answer.tools[0]
+        assert tool.type == "shell"
+        workspace = stage.request("GET", f"/workspaces/{said.environment.container_id}")
+        assert workspace.status_code == 200
+
+
+def test_a_command_has_the_same_items_in_a_stream(tmp_path: Path) -> None:
+    with staged(tmp_path, calling(("shell", {"command": "echo out"}))) as stage:
+        events = list(stage.client().responses.create(model="m", input="Go.", tools=[SHELL], stream=True))
+        ended = [event.item.type for event in events if event.type == "response.output_item.done"]
+        assert ended == ["shell_call", "shell_call_output", "message"]
+        assert events[-1].type == "response.completed"
+        said, got = items(events[-1].response)
+        assert said.action.commands == ["echo out"]
+        assert got.output[0].stdout == "out\n"
+    with staged(tmp_path, calling(("shell", {"command": "echo out"}))) as stage:
+        stage.stream(model="m", input="Go.", tools=[SHELL])
+
+
+def test_a_command_that_takes_too_long_has_its_outcome(tmp_path: Path) -> None:
+    with staged(tmp_path, calling(("shell", {"command": "echo begun; sleep 60", "timeout_ms": 1000}))) as stage:
+        _, got = items(stage.client().responses.create(model="m", input="Go.", tools=[SHELL]))
+    assert got.output[0].outcome == OutputOutcomeTimeout(type="timeout")
+    assert got.output[0].stdout == "begun\n"
+
+
+def test_a_command_that_cannot_be_made_is_incomplete(tmp_path: Path) -> None:
+    steps = [turn(calls=[call("shell", command="")]), turn("Done.")]
+    with staged(tmp_path, steps) as stage:
+        answer = stage.client().responses.create(model="m", input="Go.", tools=[SHELL])
+        assert [item.type for item in answer.output] == ["shell_call", "message"]
+        said = answer.output[0]
+        assert isinstance(said, ResponseFunctionShellToolCall)
+        assert said.status == "incomplete"
+
+
+def test_a_container_is_named_to_go_on_in_it(tmp_path: Path) -> None:
+    steps = [*calling(("shell", {"command": "echo mine > a"})), *calling(("shell", {"command": "cat a"})) * 2]
+    with staged(tmp_path, steps) as stage:
+        client = stage.client()
+        said, _ = items(client.responses.create(model="m", input="Go.", tools=[SHELL]))
+        assert said.environment is not None
+        assert said.environment.type == "container_reference"
+        tool: Any = {"type": "shell", "environment": said.environment.model_dump()}
+        _, got = items(client.responses.create(model="m", input="Go.", tools=[tool]))
+        assert got.output[0].stdout == "mine\n"
+        tool["environment"]["container_id"] = "resp_nobodys"
+        client.responses.create(model="m", input="Go.", tools=[tool])
+        assert outputs(stage) == ["There is no workspace with the id 'resp_nobodys'."]
+
+
+def test_long_output_is_cut_in_the_item(tmp_path: Path) -> None:
+    with staged(tmp_path, calling(("shell", {"command": "seq 1 100000"}))) as stage:
+        _, got = items(stage.client().responses.create(model="m", input="Go.", tools=[SHELL]))
+    assert len(got.output[0].stdout) < 101_000
+    assert got.output[0].stdout.endswith("100000\n")
+    assert "characters …]" in got.output[0].stdout
+
+
+def test_a_request_that_does_not_name_the_tool_has_a_function_without_items(tmp_path: Path) -> None:
+    with staged(tmp_path, calling(("shell", {"command": "echo out"}))) as stage:
+        answer = stage.client().responses.create(model="m", input="Go.")
+    assert [item.type for item in answer.output] == ["message"]
+
+
+@pytest.mark.parametrize(
+    ("environment", "param"),
+    [
+        ({"type": "elsewhere"}, "tools[0].environment.type"),
+        ({"type": "container_reference"}, "tools[0].environment.container_id"),
+        ({"type": "container_auto", "file_ids": ["file_1"]}, "tools[0].environment.file_ids"),
+        ({"type": "container_auto", "memory_limit": "2g"}, "tools[0].environment.memory_limit"),
+        (
+            {"type": "container_auto", "network_policy": {"type": "allowlist", "allowed_domains": ["a.org"]}},
+            "tools[0].environment.network_policy",
+        ),
+    ],
+)
+def test_what_is_not_served_is_refused(tmp_path: Path, environment: Any, param: str) -> None:
+    with staged(tmp_path) as stage, pytest.raises(BadRequestError) as refused:
+        stage.client().responses.create(model="m", input="Go.", tools=[{"type": "shell", "environment": environment}])
+    assert refused.value.param == param
+
+
+@pytest.mark.parametrize(
+    "environment",
+    [
+        {"type": "container_auto", "memory_limit": "1g"},
+        {"type": "container_auto", "network_policy": {"type": "disabled"}, "file_ids": [], "skills": None},
+    ],
+)
+def test_what_is_served_is_taken(tmp_path: Path, environment: Any) -> None:
+    with staged(tmp_path, ["Hi."]) as stage:
+        tool: Any = {"type": "shell", "environment": environment}
+        assert stage.client().responses.create(model="m", input="Go.", tools=[tool]).output_text == "Hi."
+
+
+async def test_the_agents_sdk_uses_it(tmp_path: Path) -> None:
+    with staged(tmp_path, calling(("shell", {"command": "echo out"}), answer="It says out.")) as stage:
+        async with stage.async_client() as client:
+            agent = Agent(
+                name="worker",
+                model=OpenAIResponsesModel("m", client),
+                tools=[ShellTool(environment={"type": "container_auto"})],
+            )
+            run = await Runner.run(agent, "Go.", run_config=RunConfig(tracing_disabled=True))
+    assert run.final_output == "It says out."
+    assert [item.type for item in run.new_items] == ["tool_call_item", "tool_call_output_item", "message_output_item"]
