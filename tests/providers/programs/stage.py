@@ -53,11 +53,11 @@ def program(code: str, call_id: str | None = None) -> Turn:
 def served_programs(
     tmp_path: Path, steps: Iterable[Turn | str], shop: Shop | None = None, **options: Any
 ) -> Iterator[Served]:
-    """Serve an app with the provider; `settings` are its own, `section` other entries beside it."""
+    """Serve an app with the provider; `settings` are its own, `section` other entries, `more` functions beside it."""
     own = {"enabled": True, "settings": options.pop("settings", {})}
     section = {"programs": own, "variables": {"enabled": True}, **options.pop("section", {})}
     database = {"url": f"sqlite:///{tmp_path / 'antwort.db'}"}
-    functions = (shop or Shop()).specs
+    functions = [*(shop or Shop()).specs, *options.pop("more", ())]
     with served(tmp_path, steps, section=section, functions=functions, **{"storage": database, **options}) as stage:
         yield stage
 

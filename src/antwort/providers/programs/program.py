@@ -122,7 +122,9 @@ class Program:
 
     async def _end(self, output: str, *, failed: bool) -> Outcome:
         """Keep what the program has defined, for the next one."""
-        dumped = b"" if self._session is None else await self._session.dump()
+        if self._session is None or not self._states.are_kept:
+            return Outcome(output, failed)
+        dumped = await self._session.dump()
         if len(dumped) > self._settings.max_snapshot:
             return Outcome(f"{output}\n(The names hold too much. {_LOST})", failed)
         await self._states.keep_session(State(dumped, self._ctx.call_id or "", output, failed))
@@ -146,10 +148,7 @@ class Program:
         """Take note of a call; it is made when the program waits for it."""
         name = str(pause.function_name)
         if pause.is_os_function:
-            if name not in _SLEEPS:
-                return await pause.resume_not_handled()
-            await asyncio.sleep(min(float(pause.args[0]), _LONGEST_SLEEP))
-            return await pause.resume({"return_value": None})
+            return await self._answer_system(pause, name)
         if name not in self._functions and name not in self._variables:
             hint = did_you_mean(name, self._functions)
             return await pause.resume({"exc_type": "NameError", "message": f"name '{name}' is not defined{hint}"})
@@ -163,6 +162,13 @@ class Program:
             return await pause.resume({"exc_type": "TypeError", "message": f"{name}: {error}"})
         self._noted[pause.call_id] = Pending(name, arguments)
         return await pause.resume({"future": ...})
+
+    async def _answer_system(self, pause: "AsyncFunctionSnapshot", name: str) -> "Pause":
+        """Let a program sleep for a while; there is nothing else of a system."""
+        if name not in _SLEEPS:
+            return await pause.resume_not_handled()
+        await asyncio.sleep(min(float(pause.args[0]), _LONGEST_SLEEP))
+        return await pause.resume({"return_value": None})
 
     async def _wait(self, pause: "AsyncFutureSnapshot") -> "Pause":
         """Make the calls that the program waits for, and go on with the results that are there first."""
@@ -191,7 +197,8 @@ class Program:
                 if kept is None and await self._keep(pause) is None:
                     raise FunctionError("The program holds too much to wait for somebody. Let it hold less.")
                 raise SuspendedError(Suspension("calls"))
-            if kept is None and self._is_time_to_keep():
+            if kept is None and self._is_late:
+                self._kept_at = asyncio.get_running_loop().time()
                 kept = await self._keep(pause)
                 if kept is not None:
                     await self._release()
@@ -240,12 +247,10 @@ class Program:
 
     # --- what is kept ------------------------------------------------------------------------------------------------
 
-    def _is_time_to_keep(self) -> bool:
-        now = asyncio.get_running_loop().time()
-        if now - self._kept_at < _BETWEEN:
-            return False
-        self._kept_at = now
-        return True
+    @property
+    def _is_late(self) -> bool:
+        """Tell whether the state should be kept when the program waits next."""
+        return asyncio.get_running_loop().time() - self._kept_at >= _BETWEEN
 
     async def _keep(self, pause: "AsyncFutureSnapshot") -> State | None:
         """Keep where the program stands; None if that is too much."""

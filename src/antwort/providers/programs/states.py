@@ -37,7 +37,7 @@ class State(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class States:
-    """The states of the programs of one agent."""
+    """The states of the programs of one agent, for one program: each is looked for once."""
 
     def __init__(self, services: Services, ctx: Context) -> None:
         self._values: Values | None = services.values
@@ -46,7 +46,10 @@ class States:
         agent = ctx.agent_id or ""
         self._purpose = f"program {ctx.run_id} {agent}"
         self._place = Place(ctx.tenant, "agent", f"{agent}.program", ctx.run_id, ctx.conversation_id)
-        self._is_kept = bool(agent) and self._values is not None and self._signer is not None
+        self.are_kept = bool(agent) and self._values is not None and self._signer is not None
+        """Whether anything is kept: outside of a run there is no next program."""
+        self._kept: dict[str, list[Variable]] = {}
+        """What is known to be kept, by key, the newest first."""
 
     async def session(self) -> State | None:
         """Return the session after the last program; None if there was none."""
@@ -59,7 +62,7 @@ class States:
     async def keep_session(self, state: State) -> None:
         """Keep a session after a program; how far that one had come is not needed any more."""
         await self._keep(_SESSION, state)
-        for old in await self._found(state.call_id):
+        for old in self._kept.pop(state.call_id, ()):
             await self._delete(old)
 
     async def keep_snapshot(self, state: State) -> None:
@@ -67,35 +70,31 @@ class States:
         await self._keep(state.call_id, state)
 
     async def _keep(self, key: str, state: State) -> None:
-        if not self._is_kept or self._values is None or self._signer is None:
+        if not self.are_kept or self._values is None or self._signer is None:
             return
-        before = await self._found(key)
         signed = self._signer.sign(self._purpose, self._tenant, msgspec.msgpack.encode(state))
         try:
-            await self._values.write(self._place, key, _pieces(signed))
+            made = await self._values.write(self._place, key, _pieces(signed))
         except APIError as error:
             raise FunctionError(f"The names of the program cannot be kept: {error.message}") from error
+        before, self._kept[key] = self._kept.get(key, []), [made]
         for old in before:
             await self._delete(old)
 
     async def _load(self, key: str) -> State | None:
-        if self._values is None or self._signer is None:
+        if not self.are_kept or self._values is None or self._signer is None:
             return None
-        for found in await self._found(key):
-            signed = b"".join([piece async for piece in self._values.read(found)])
-            try:
-                data = self._signer.verify(self._purpose, self._tenant, signed)
-            except ValueError:
-                raise FunctionError("What was kept of earlier programs was altered; it is not used.") from None
-            return msgspec.msgpack.decode(data, type=State)
-        return None
-
-    async def _found(self, key: str) -> list[Variable]:
-        """Return what is kept under a key, the newest first."""
-        if not self._is_kept or self._values is None:
-            return []
         where = {"scope": self._place.scope, "scope_id": self._place.scope_id, "key": key}
-        return [*await self._values.list(self._tenant, where=where, all_versions=True, newest_first=True)]
+        found = await self._values.list(self._tenant, where=where, all_versions=True, newest_first=True)
+        self._kept[key] = [*found]
+        if not found:
+            return None
+        signed = b"".join([piece async for piece in self._values.read(found[0])])
+        try:
+            data = self._signer.verify(self._purpose, self._tenant, signed)
+        except ValueError:
+            raise FunctionError("What was kept of earlier programs was altered; it is not used.") from None
+        return msgspec.msgpack.decode(data, type=State)
 
     async def _delete(self, variable: Variable) -> None:
         if self._values is not None:
