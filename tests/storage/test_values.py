@@ -470,3 +470,15 @@ async def test_the_server_sweeps_values_now_and_then(store: Store) -> None:
     settings = StorageConfig()
     assert await Sweeper(store, settings.keep, settings.sweep, metrics).sweep() == {"values": 1}
     assert b'antwort_pruned_total{kind="values"} 1.0' in metrics.render(None)[0]
+
+
+async def test_a_quota_holds_for_values_that_come_at_the_same_time(store: Store) -> None:
+    values = StoredValues(store.values, ValueLimits(tenant=100_000))
+
+    async def chunks(number: int) -> AsyncIterator[bytes]:
+        yield bytes([number]) * 40_000
+
+    written = [values.write(Place("t"), f"key {number}", chunks(number)) for number in range(8)]
+    results = await asyncio.gather(*written, return_exceptions=True)
+    assert sum(isinstance(result, RateLimitError) for result in results) == 6
+    assert await store.values.usage("t") == 80_000

@@ -1,12 +1,13 @@
 """Variables of all tenants: written and read in a stream, within quotas, without ever holding a whole value."""
 
+import asyncio
 import contextlib
 import hashlib
 import time
 from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from typing import TypeVar
 
-from msgspec import Struct
+from msgspec import Struct, field
 from typing_extensions import override
 
 from antwort.concurrency.large_work import LargeWork
@@ -39,6 +40,22 @@ class ValueLimits(Struct, frozen=True):
     """Bytes of all values of a tenant."""
 
 
+class _Used(Struct):
+    """How many bytes a tenant has."""
+
+    bytes: int = 0
+    until: float = 0.0
+    """When to count again."""
+    under_way: int = 0
+    """Bytes that are about to be stored."""
+    alone: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+    @property
+    def most(self) -> int:
+        """Bytes that it has at most, as far as this process knows."""
+        return self.bytes + self.under_way
+
+
 class StoredValues(Values):
     """Keeps variables in the database. A value that a tenant has already is not stored again."""
 
@@ -54,8 +71,7 @@ class StoredValues(Values):
         self._limits = limits or ValueLimits()
         self._check_room = check_room
         self._clock = clock
-        self._used: dict[str, tuple[int, float]] = {}
-        """Bytes that a tenant has at most, and until when that is believed."""
+        self._used: dict[str, _Used] = {}
         self.work = LargeWork()
 
     def close(self) -> None:
@@ -144,13 +160,18 @@ class StoredValues(Values):
         quota = self._limits.tenant
         if quota is None:
             return await end(None)
-        used, until = self._used.get(tenant, (0, 0.0))
-        now = self._clock()
-        if now >= until or used + size > _NEAR * quota:
-            used, until = await self._tables.usage(tenant), now + _REMEMBERED
-        self._used[tenant] = used + size, until
+        used = self._used.setdefault(tenant, _Used())
+        used.under_way += size
         try:
-            return await end(quota if used + size > _NEAR * quota else None)
+            now = self._clock()
+            if now >= used.until or used.most > _NEAR * quota:
+                used.bytes, used.until = await self._tables.usage(tenant), now + _REMEMBERED
+            if used.most <= _NEAR * quota:
+                made = await end(None)
+            else:
+                async with used.alone:  # one would not see what the other is about to store
+                    made = await end(quota)
+            used.bytes += size
         except QuotaExceededError:
             raise RateLimitError(
                 f"The variables of this tenant would take more than {quota:,} bytes "
@@ -158,6 +179,9 @@ class StoredValues(Values):
                 retry_after=None,
                 code="storage_quota_exceeded",
             ) from None
+        finally:
+            used.under_way -= size
+        return made
 
     # --- reading and deleting ----------------------------------------------------------------------------------------
 
