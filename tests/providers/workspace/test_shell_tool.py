@@ -50,6 +50,10 @@ def test_a_command_has_the_same_items_in_a_stream(tmp_path: Path) -> None:
         events = list(stage.client().responses.create(model="m", input="Go.", tools=[SHELL], stream=True))
         ended = [event.item.type for event in events if event.type == "response.output_item.done"]
         assert ended == ["shell_call", "shell_call_output", "message"]
+        commands = [event for event in events if event.type.startswith("response.shell_call_command.")]
+        assert [event.type.rpartition(".")[2] for event in commands] == ["added", "delta", "done"]
+        assert commands[-1].type == "response.shell_call_command.done"
+        assert commands[-1].command == "echo out"
         assert events[-1].type == "response.completed"
         said, got = items(events[-1].response)
         assert said.action.commands == ["echo out"]
