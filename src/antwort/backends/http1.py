@@ -246,6 +246,10 @@ class _Connection(asyncio.Protocol):
         """Whether the answer has ended, and all of it was read."""
         return self.complete and not self._body
 
+    def whole(self, most: int) -> bytes | None:
+        """Return what was not read yet, if it has ended, is at most so many bytes, and need not be unpacked."""
+        return self._taken() if self.complete and self._unpacker is None and self._size <= most else None
+
     async def chunk(self) -> bytes:
         """Return what arrived since the last call, or wait for it; empty at the end."""
         while True:
@@ -324,13 +328,14 @@ class _Connection(asyncio.Protocol):
 class DirectReply:
     """An answer whose head has arrived. Whoever got it reads it to the end or aborts it."""
 
-    __slots__ = ("_connection", "_left", "chunk", "headers", "limit_silence", "status")
+    __slots__ = ("_connection", "_left", "chunk", "headers", "limit_silence", "status", "whole")
 
     def __init__(self, connection: _Connection) -> None:
         self._connection = connection
         self._left = False
         self.status = connection.status
         self.headers: Mapping[str, str] = connection.headers
+        self.whole = connection.whole
         self.chunk = connection.chunk
         self.limit_silence = connection.limit_silence
 

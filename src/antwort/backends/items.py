@@ -9,6 +9,9 @@ from antwort.backends.base import EncodedTools, ToolDefinitions
 from antwort.errors import BadRequestError
 from antwort.types import JSON
 
+check_object = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+"""Fails unless a text is a JSON object."""
+
 
 def json_arguments(arguments: Any) -> str:
     """Return arguments that are JSON for certain: servers parse those of earlier turns and fail at others."""
@@ -17,7 +20,7 @@ def json_arguments(arguments: Any) -> str:
     if not arguments.strip():
         return "{}"
     try:
-        msgspec.json.decode(arguments, type=dict[str, msgspec.Raw])
+        check_object(arguments)
     except (msgspec.MsgspecError, UnicodeError, RecursionError):
         return _encoded({"invalid_arguments": arguments})
     return arguments

@@ -26,6 +26,10 @@ class ProxiedReply:
         """Whether it has ended, and all of it was read."""
         return (self._unpacker is None or not self._unpacker.rest) and self._response.content.at_eof()
 
+    def whole(self, most: int) -> bytes | None:  # noqa: ARG002 - it is read in pieces
+        """Return nothing, as nobody knows."""
+        return None
+
     async def chunk(self) -> bytes:
         """Return what arrived since the last call, or wait for it; empty at the end."""
         unpacker = self._unpacker

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from typing_extensions import override
 
 from antwort.backends.base import ModelBackend, ModelInfo, ModelRequest, TurnSink
-from antwort.backends.breaker import CircuitBreaker, CircuitState
+from antwort.backends.breaker import CircuitBreaker
 from antwort.backends.errors import (
     BUSY,
     DEADLINE,
@@ -267,7 +267,7 @@ class Guarded(BackendWrapper):
     @override
     async def run(self, request: ModelRequest, sink: TurnSink) -> None:
         breaker = self.breaker
-        if breaker.state is CircuitState.OPEN:
+        if breaker.is_open:
             raise ServiceUnavailableError(
                 f"The backend '{self.name}' cannot be reached at the moment; it is being tried again.",
                 code=UNAVAILABLE,
@@ -288,7 +288,7 @@ class Guarded(BackendWrapper):
 
     @override
     async def count_tokens(self, request: ModelRequest) -> int | None:
-        return None if self.breaker.state is CircuitState.OPEN else await self.backend.count_tokens(request)
+        return None if self.breaker.is_open else await self.backend.count_tokens(request)
 
     @override
     async def close(self) -> None:

@@ -70,6 +70,9 @@ class RawReply(Protocol):
     def is_read(self) -> bool:
         """Whether it has ended, and all of it was read."""
 
+    def whole(self, most: int) -> bytes | None:
+        """Return what was not read yet, if it has ended and that is at most so many bytes; None if not, or not sure."""
+
     async def chunk(self) -> bytes:
         """Return what arrived since the last call, or wait for it; empty at the end."""
 
@@ -97,6 +100,9 @@ class Reply:
 
     async def read(self, limit: int | None = None) -> bytes:
         """Read the answer to its end; a longer one than the limit is a BadGatewayError."""
+        whole = self._exchange.whole(self._left if limit is None else min(limit, self._left))
+        if whole is not None:
+            return whole
         parts: list[bytes] = []
         size = 0
         while not self._exchange.is_read and (part := await self.chunk()):

@@ -23,7 +23,7 @@ from antwort.engine.plan import Plan
 from antwort.engine.tool_choice import Choice
 from antwort.engine.tools import Target
 from antwort.engine.totals import Totals
-from antwort.functions import Effect, Hosted, ToolResult
+from antwort.functions import Hosted, ToolResult
 from antwort.storage.base import JournalEntry
 from antwort.suspension import Suspension
 from antwort.types import JSON
@@ -74,7 +74,7 @@ class ServerCall(msgspec.Struct, frozen=True):
     def ends_agent(self) -> bool:
         """Tell whether the agent is done with a call that succeeds."""
         spec = None if self.target is None else self.target.spec
-        return spec is not None and spec.effect in {Effect.END_AGENT, Effect.END_RUN}
+        return spec is not None and spec.ends_agent
 
     @property
     def goes_on(self) -> bool:

@@ -128,7 +128,9 @@ class Engine(msgspec.Struct, frozen=True):
 
     def respond(self, plan: Plan, sink: EventSink | None = None) -> Coroutine[Any, Any, ResponseObject]:
         """Make a response in the foreground; without a sink, errors of the model server are raised."""
-        return self.loop(plan, self.journal(plan), sink).run()
+        journal = self.journal(plan)
+        journal.is_read = plan.stored or plan.conversation is not None
+        return self.loop(plan, journal, sink).run()
 
     def loop(
         self,

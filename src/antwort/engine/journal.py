@@ -46,6 +46,8 @@ class Journal:
         self.store = store
         self.record = record
         self.entries = list(entries)
+        self.is_read = True
+        """Whether anybody reads what is noted last: whoever stores it, or remembers it for the next response."""
         self._created = created
         self._saved = len(self.entries) if created else 0
         self._changed = False

@@ -267,7 +267,8 @@ class Loop:
         else:
             said = self.response.output[self._noted :]
             self._budget.count_unreported(self.response.model, await self._model.estimated(self._request(), said))
-        self._note_output()
+        if calls or self.journal.is_read:
+            self._note_output()
         # What the turn has said leaves before anything takes time; else together with the end. Items of background
         # responses are stored before they are told, together with what follows.
         if (calls or self.plan.stored) and not self.response.background:

@@ -26,7 +26,7 @@ from antwort.engine.journal import Journal
 from antwort.engine.plan import Plan
 from antwort.engine.tools import Target
 from antwort.errors import FunctionError, did_you_mean
-from antwort.functions import Effect, ToolResult
+from antwort.functions import ToolResult
 from antwort.functions.output import NOTHING
 from antwort.run_services import CallableFunction, CallResult
 from antwort.storage.base import JournalEntry
@@ -314,7 +314,7 @@ def _is_callable(target: Target) -> bool:
     spec = target.spec
     if not target.is_programmatic or target.tool is not None:
         return False
-    return spec is None or not (spec.calls_functions or spec.effect in {Effect.END_AGENT, Effect.END_RUN})
+    return spec is None or not (spec.calls_functions or spec.ends_agent)
 
 
 def _parameters(target: Target) -> Mapping[str, Any]:

@@ -26,6 +26,8 @@ LONGEST_TEXT = 100_000
 _MARGIN = 10_000
 """Characters before a cut that are left out: half of a secret is not known for one."""
 
+_PLAIN = (str, int, float)
+_CONTAINERS = (Mapping, list, tuple, set, frozenset)
 _DEEPEST_VALUE = 8
 """Values nested deeper, circular ones among them, are cut."""
 
@@ -136,7 +138,7 @@ class Redactor:
             return f"<{type(value).__qualname__} that raised {type(error).__qualname__}>"
 
     def _value(self, value: object, depth: int) -> JSONValue:
-        if not isinstance(value, Mapping | list | tuple | set | frozenset):
+        if isinstance(value, _PLAIN) or not isinstance(value, _CONTAINERS):
             return self._scalar(value)
         if not depth:
             return "..."

@@ -8,6 +8,7 @@ import msgspec
 from antwort.backends.base import TurnSink
 from antwort.backends.chat.chunk import CallDelta, FunctionDelta
 from antwort.backends.errors import BROKEN
+from antwort.backends.items import check_object
 from antwort.backends.limits import AnswerLimits
 from antwort.errors import BadGatewayError
 
@@ -33,7 +34,7 @@ class _PiecedCall:
         if self._looks < 0:
             return False
         try:
-            msgspec.json.decode("".join(self.arguments), type=dict[str, msgspec.Raw])
+            check_object("".join(self.arguments))
         except (msgspec.MsgspecError, UnicodeError):
             return False
         return True

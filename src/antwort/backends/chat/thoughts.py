@@ -17,6 +17,10 @@ class _Place(Enum):
     ANSWER = auto()
 
 
+# To look up a member of an enum takes some hundred nanoseconds in Python 3.11.
+_START, _THOUGHTS, _BETWEEN, _ANSWER = _Place
+
+
 class ThinkTags:
     """Parts `<think>…</think>` at the very start of an answer from the answer itself, however it was split.
 
@@ -26,52 +30,52 @@ class ThinkTags:
     __slots__ = ("_held", "_place", "_thought")
 
     def __init__(self) -> None:
-        self._place = _Place.START
+        self._place = _START
         self._held = ""
         self._thought = False
 
     @property
     def passed(self) -> bool:
         """Tell that the answer itself has begun: the rest of it need not be looked at."""
-        return self._place is _Place.ANSWER
+        return self._place is _ANSWER
 
     @property
     def undecided(self) -> bool:
         """Tell that it is not clear yet whether there will be a tag."""
-        return self._place is _Place.START
+        return self._place is _START
 
     def take(self, text: str) -> tuple[str, str]:
         """Take a piece and return what it adds to the thoughts and to the answer."""
         text, self._held = self._held + text, ""
         thought = ""
-        if self._place is _Place.START:
+        if self._place is _START:
             bare = text.lstrip()
             if bare != OPEN and OPEN.startswith(bare) and len(text) <= MOST_BLANKS:
                 self._held = text
                 return "", ""
             if not bare.startswith(OPEN):
-                self._place = _Place.ANSWER
+                self._place = _ANSWER
                 return "", text
-            self._place = _Place.THOUGHTS
+            self._place = _THOUGHTS
             text = bare[len(OPEN) :]
-        if self._place is _Place.THOUGHTS:
+        if self._place is _THOUGHTS:
             thought, text = self._think(text if self._thought else text.lstrip())
-        if self._place is _Place.BETWEEN:
+        if self._place is _BETWEEN:
             text = text.lstrip()
             if text:
-                self._place = _Place.ANSWER
+                self._place = _ANSWER
         return thought, text
 
     def end(self) -> tuple[str, str]:
         """Return what was held back: it did not become a tag."""
         held, self._held = self._held, ""
-        return (held, "") if self._place is _Place.THOUGHTS else ("", held)
+        return (held, "") if self._place is _THOUGHTS else ("", held)
 
     def _think(self, text: str) -> tuple[str, str]:
         """Return the thoughts up to the closing tag, and what follows it."""
         thought, closed, rest = text.partition(CLOSE)
         if closed:
-            self._place = _Place.BETWEEN
+            self._place = _BETWEEN
             return thought, rest
         keep = next((size for size in range(len(CLOSE) - 1, 0, -1) if text.endswith(CLOSE[:size])), 0)
         if keep:
