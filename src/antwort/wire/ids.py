@@ -24,8 +24,6 @@ def random_digits() -> str:
     try:
         return _unused.pop()
     except IndexError:
-        drawn, size = os.urandom(_BYTES * _DRAWN).hex(), 2 * _BYTES
-        new = [drawn[start : start + size] for start in range(0, len(drawn), size)]
-        first = new.pop()
-        _unused.extend(new)
+        first, *others = os.urandom(_BYTES * _DRAWN).hex("-", _BYTES).split("-")
+        _unused.extend(others)
         return first
