@@ -1,5 +1,6 @@
 """Users that nobody else is: a server that runs as root gives each folder one of its own."""
 
+import fcntl
 import os
 import pwd
 import secrets
@@ -15,9 +16,16 @@ def own_user(folder: Path) -> int:
     owner = folder.stat().st_uid
     if owner != 0:
         return owner
-    user = unused_user()
-    os.chown(folder, user, user)
-    return user
+    opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        fcntl.flock(opened, fcntl.LOCK_EX)  # somebody else may be about to do the same; nobody is in it yet
+        owner = os.fstat(opened).st_uid
+        if owner == 0:
+            owner = unused_user()
+            os.fchown(opened, owner, owner)
+    finally:
+        os.close(opened)
+    return owner
 
 
 def unused_user() -> int:
