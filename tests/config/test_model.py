@@ -93,6 +93,8 @@ def test_the_defaults_are_those_the_documentation_promises() -> None:
         "engine": {
             "max_turns": 50,
             "max_tools": 1_000,
+            "unavailable_tools": "refuse",
+            "thoughts_as_summary": True,
             "run": {
                 "max_depth": 5,
                 "max_agents": 1000,
