@@ -22,6 +22,8 @@ from benchmarks.http_libraries import http_rows
 from benchmarks.measure import BenchmarkError, Row
 from benchmarks.programs import METHOD as PROGRAMS_METHOD
 from benchmarks.programs import programs_rows
+from benchmarks.sandboxes import METHOD as SANDBOXES_METHOD
+from benchmarks.sandboxes import sandboxes_rows
 from benchmarks.sub_agents import METHOD as AGENTS_METHOD
 from benchmarks.sub_agents import agents_rows
 from benchmarks.workloads import METHOD, gateway_rows, rounds_of
@@ -55,6 +57,7 @@ PARTS = {
     "file_search": Part(lambda options: file_search_rows(full=options.full)),
     "agents": Part(lambda _: agents_rows(), AGENTS_METHOD, slow=True),
     "programs": Part(lambda _: programs_rows(), PROGRAMS_METHOD, slow=True),
+    "sandboxes": Part(lambda _: sandboxes_rows(), SANDBOXES_METHOD, slow=True),
     "growth": Part(lambda options: growth_rows(rounds=options.rounds, folder=options.plot), GROWTH_METHOD, slow=True),
     "endurance": Part(lambda options: endurance_rows(seconds=options.seconds), ENDURANCE_METHOD, slow=True),
     "attacks": Part(lambda options: attacks_rows(full=options.full), slow=True),

@@ -52,7 +52,7 @@ async def _rows(folder: Path, rounds: int) -> list[Row]:
                 "one": lambda: app.run("Go!"),
                 "many": lambda: app.run("Go!"),
             }
-            cpu, clock = await _medians(works, rounds)
+            cpu, clock = await medians(works, rounds)
     return [
         Row("programs: one that computes, beyond a plain call", cpu["program"] - cpu["call"], "ms", BAR),
         Row("programs: each call of one", (cpu["many"] - cpu["one"]) / (CALLS - 1), "ms", BAR),
@@ -69,7 +69,7 @@ def _steps(rounds: int) -> Iterator[Turn | str]:
             yield "Done."
 
 
-async def _medians(works: Mapping[str, Work], rounds: int) -> tuple[dict[str, float], dict[str, float]]:
+async def medians(works: Mapping[str, Work], rounds: int) -> tuple[dict[str, float], dict[str, float]]:
     """Return the milliseconds of CPU, and of time, that each takes; a first round warms up."""
     taken: dict[str, list[tuple[float, float]]] = {name: [] for name in works}
     for _ in range(rounds + 1):
