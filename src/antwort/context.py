@@ -53,11 +53,13 @@ class Agent(Struct, frozen=True):
 
 
 class Source(Struct, frozen=True):
-    """Something a function found and an answer may cite: a page by its URL, or a file by its id."""
+    """Something a function found or made and an answer may cite: a page by its URL, or a file by its id."""
 
     title: str
     url: str | None = None
     file_id: str | None = None
+    container_id: str | None = None
+    """Where the file is, if code in a container has made it."""
 
 
 class _Numbers:
@@ -130,13 +132,13 @@ class Sources:
 
 def _storable(source: Source) -> Source:
     """Return a source of texts that can be encoded: it is kept with the call that noted it."""
-    url = None if source.url is None else _text(source.url)
-    return Source(_text(source.title), url, None if source.file_id is None else _text(source.file_id))
+    more = (source.url, source.file_id, source.container_id)
+    return Source(_text(source.title), *(None if value is None else _text(value) for value in more))
 
 
 def _text(value: object) -> str:
     if not isinstance(value, str):
-        raise TypeError(f"The title, the URL and the file id of a source are texts, not {type(value).__name__}.")
+        raise TypeError(f"The title, the URL and the ids of a source are texts, not {type(value).__name__}.")
     return value.encode(errors="replace").decode()  # a lone surrogate can neither be stored nor sent
 
 

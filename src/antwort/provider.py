@@ -93,6 +93,7 @@ from antwort.storage import Kept, Page, Question, Questions, Records
 from antwort.suspension import SuspendedError, Suspension
 from antwort.types import JSON
 from antwort.web.routes import Example, Route
+from antwort.web.uploads import Upload, open_upload
 
 __all__ = [
     "JSON",
@@ -171,6 +172,7 @@ __all__ = [
     "ToolCall",
     "ToolResult",
     "UnreachableError",
+    "Upload",
     "ValueKind",
     "Values",
     "Variable",
@@ -183,6 +185,7 @@ __all__ = [
     "fenced",
     "function",
     "one_line",
+    "open_upload",
     "parse_lines",
     "printable",
     "python_name",

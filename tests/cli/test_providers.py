@@ -64,9 +64,9 @@ def test_a_provider_that_was_turned_off_is_just_available(cli: Cli, config: Call
     assert rows["basics"]["state"] == "available"
 
 
-def test_a_provider_that_is_not_built_yet_is_not_called_available(cli: Cli) -> None:
+def test_providers_that_run_code_are_not_in_the_default_set(cli: Cli) -> None:
     rows = _rows(cli("providers", "list", "--json"))
-    assert rows["code_interpreter"]["state"] == "planned"
+    assert {rows[name]["state"] for name in ("code_interpreter", "workspace")} == {"available"}
 
 
 def test_the_table_has_a_line_for_each(cli: Cli) -> None:

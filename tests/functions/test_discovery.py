@@ -160,9 +160,3 @@ def test_a_provider_enabled_in_the_file_is_offered_always_unless_it_says_otherwi
     assert Antwort(load_config(file, environ={})).registry.registrations()[0].offer == "on_request"
     file.write_text("providers:\n  basics:\n    enabled: true\n")
     assert Antwort(load_config(file, environ={})).registry.registrations()[0].offer == "always"
-
-
-@pytest.mark.parametrize("name", ["code_interpreter"])
-def test_a_provider_that_is_not_built_yet_says_so_when_it_is_enabled(name: str) -> None:
-    with pytest.raises(ConfigError, match=rf"providers\.{name}: .* is not part of this release; set enabled: false"):
-        Antwort(configured(**{name: ProviderConfig(enabled=True)}))

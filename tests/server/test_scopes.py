@@ -167,7 +167,7 @@ def test_routes_of_the_providers_that_are_shipped_declare_theirs(tmp_path: Path)
     shipped = [
         point.name
         for point in importlib.metadata.entry_points(group="antwort.providers")
-        if point.dist is not None and point.dist.name == "antwort" and not getattr(point.load(), "planned", False)
+        if point.dist is not None and point.dist.name == "antwort"
     ]
     providers = {name: ProviderConfig(enabled=True, settings=SETTINGS.get(name, {})) for name in shipped}
     app = Antwort(Config(data_dir=tmp_path, providers=providers))
@@ -175,6 +175,8 @@ def test_routes_of_the_providers_that_are_shipped_declare_theirs(tmp_path: Path)
     assert "GET /v1/vector_stores" in found
     assert all(found.values()), found
     assert {scope for scope in found.values() if scope} == {
+        "containers:read",
+        "containers:write",
         "ingest",
         "questions:read",
         "questions:write",
@@ -182,6 +184,8 @@ def test_routes_of_the_providers_that_are_shipped_declare_theirs(tmp_path: Path)
         "variables:write",
         "vector_stores:read",
         "vector_stores:write",
+        "workspace:read",
+        "workspace:write",
     }
 
 

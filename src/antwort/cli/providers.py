@@ -24,7 +24,7 @@ class ProviderRow:
 
     name: str
     state: str
-    """`enabled` by the configuration, enabled by `default`, just `available`, or `planned` for a later release."""
+    """`enabled` by the configuration, enabled by `default`, or just `available`."""
     origin: str
     functions: tuple[str, ...] = ()
     routes: tuple[str, ...] = ()
@@ -62,5 +62,4 @@ def _rows(app: Antwort) -> Iterator[ProviderRow]:
         )
     for found in catalogue:
         if found.name not in enabled:
-            planned = found.own and getattr(found.load(), "planned", False)
-            yield ProviderRow(found.name, "planned" if planned else "available", found.origin)
+            yield ProviderRow(found.name, "available", found.origin)

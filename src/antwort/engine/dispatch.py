@@ -15,7 +15,6 @@ from antwort.engine.approvals import ApprovedCall, ResumedCall, approval_body, a
 from antwort.engine.call_items import OWN, call_item, found_fields, output_item
 from antwort.engine.call_state import FOR_OTHERS, expiry, interrupt, is_under_way, waited_for
 from antwort.engine.emitter import Emitter, ModelCall
-from antwort.engine.events import tell_commands
 from antwort.engine.history import ASKED, FOR_CLIENTS, QUESTION_ID, SAID_BEFORE, TOLD, WAITING
 from antwort.engine.journal import Journal
 from antwort.engine.nested_calls import NESTED, NestedCalls, NestedServices, goes_on, nested_questions
@@ -265,11 +264,9 @@ class Dispatch:
             call.entry.visible = True
         if not call.entry.visible:
             return call
-        index = self._emitter.add(item)
-        if face is not None and item["type"] == face.item:
-            tell_commands(item, index, self._emitter.events)
-            for phase in face.phases:
-                self._emitter.phase(index, item["type"], phase)
+        if face is None or item["type"] != face.item:
+            return replace(call, output_index=self._emitter.add(item))
+        index = self._emitter.hosted_call(item, face.phases, face.streamed_field)
         return replace(call, output_index=index)
 
     def _approved(self, call: ServerCall) -> ServerCall:

@@ -9,7 +9,7 @@ import msgspec
 from msgspec import UNSET
 
 from antwort.context import Sources
-from antwort.engine.events import Events, EventSink, replay_item
+from antwort.engine.events import Events, EventSink, replay_item, tell_commands
 from antwort.engine.window import compaction_item
 from antwort.engine.writers import ReasoningWriter, RefusalWriter, TextWriter, Writer, annotations
 from antwort.types import JSON
@@ -286,6 +286,28 @@ class Emitter:
                 output[position] = item
                 return index
         return -1
+
+    def hosted_call(self, item: JSON, phases: Sequence[str], field: str | None) -> int:
+        """Begin the item of a call that the server executes, and tell of its phases; a `field` is told on its own."""
+        text = None if field is None else item.get(field)
+        if field is None or not isinstance(text, str):
+            index = self.add(item)
+            tell_commands(item, index, self.events)
+            for phase in phases:
+                self.phase(index, item["type"], phase)
+            return index
+        item[field] = ""  # it begins without what is about to be told
+        index = self.add(item)
+        item[field] = text
+        for phase in phases[:1]:
+            self.phase(index, item["type"], phase)
+        at = {"item_id": item["id"], "output_index": index}
+        if text:
+            self.events.emit(f"response.{item['type']}_{field}.delta", **at, delta=text)
+        self.events.emit(f"response.{item['type']}_{field}.done", **at, **{field: text})
+        for phase in phases[1:]:
+            self.phase(index, item["type"], phase)
+        return index
 
     def client_call(self, call_id: str, name: str, arguments: str, caller: JSON | None = None) -> JSON:
         """Write a call that the client can answer, as a whole, and return its item; `caller` is who has made it."""

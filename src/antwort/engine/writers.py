@@ -213,12 +213,12 @@ class ReasoningWriter(Writer):
 
 
 _MARKER = re.compile(r"\[(\d{1,4}(?:, ?\d{1,4})*)\]|【(\d{1,4})[^】]*】")
-_URL = re.compile(r"https?://[^\s<>\"'\])}]+")
+_URL = re.compile(r"(?:https?://|sandbox:/)[^\s<>\"'\])}]+")
 
 
 def annotations(text: str, sources: Mapping[int, Source]) -> list[JSON]:
     """Return an annotation for each `[n]`, or number of `[n, m]`, and URL that stands for a source, in order."""
-    if not sources or ("[" not in text and "【" not in text and "://" not in text):
+    if not sources or ("[" not in text and "【" not in text and ":/" not in text):
         return []
     found: list[tuple[int, int, Source]] = []
     for match in _MARKER.finditer(text):
@@ -236,6 +236,15 @@ def annotations(text: str, sources: Mapping[int, Source]) -> list[JSON]:
 
 
 def _annotation(start: int, end: int, source: Source) -> JSON:
+    if source.file_id is not None and source.container_id is not None:
+        return {
+            "type": "container_file_citation",
+            "container_id": source.container_id,
+            "file_id": source.file_id,
+            "filename": source.title,
+            "start_index": start,
+            "end_index": end,
+        }
     if source.file_id is not None:
         return {"type": "file_citation", "file_id": source.file_id, "filename": source.title, "index": start}
     return {

@@ -87,6 +87,8 @@ class Hosted(msgspec.Struct, frozen=True):
     """Makes the item's own fields out of the arguments, for the moment the call starts."""
     phases: tuple[str, ...] = ()
     """The events `response.<item>.<phase>` before the call runs, in order; `completed` follows by itself."""
+    streamed_field: str | None = None
+    """A text of the item that is told on its own, after the first phase: `response.<item>_<field>.delta`, `.done`."""
     includes: Mapping[str, str] = msgspec.field(default_factory=dict)
     """Fields of the item that only a request sees that asks for them: the value in `include`, and the field."""
     tool_defaults: Mapping[str, Any] = msgspec.field(default_factory=dict)

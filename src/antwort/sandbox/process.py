@@ -8,13 +8,14 @@ import os
 import signal
 import time
 from asyncio.subprocess import Process
+from collections.abc import Collection
 from typing import BinaryIO
 
 from typing_extensions import override
 
 from antwort.sandbox.control_groups import ControlGroup
 from antwort.sandbox.limits import Ending, SandboxLimits
-from antwort.sandbox.usage import Room, descendants, memory_usage
+from antwort.sandbox.usage import Room, descendants, is_stopped, memory_usage
 
 logger = logging.getLogger(__name__)
 
@@ -23,6 +24,8 @@ _SOON, _LATE = 0.05, 0.5
 _SHARE = 10
 """How many times as long as a look takes the pause after it is at least."""
 _PIECE = 1 << 16
+_ROUNDS = 200
+"""How often processes are looked at that are to stop: on another processor one may go on for a moment."""
 _PATIENCE = 5.0
 """Seconds that the kernel has to end what was killed."""
 
@@ -50,6 +53,7 @@ class SandboxProcess:
         self._first: int | None = None
         self._first_handle: int | None = None
         self._active = asyncio.Event()
+        self._paused = False
         self._tasks: list[asyncio.Task[None]] = []
         self._status: asyncio.BaseTransport | None = None
         self._ending: Ending | None = None
@@ -90,10 +94,34 @@ class SandboxProcess:
 
     def interrupt(self) -> None:
         """Send what Ctrl-C sends to all processes in the sandbox: Python raises KeyboardInterrupt."""
-        if self._first is not None:
-            for one in list(descendants(self._first))[1:]:  # the first is the sandbox's own
-                with contextlib.suppress(ProcessLookupError, PermissionError):
-                    os.kill(one, signal.SIGINT)
+        self._signal_all(signal.SIGINT)
+
+    def pause(self) -> None:
+        """Stop all processes in the sandbox where they are, until `resume`: nothing goes on behind one's back."""
+        stopped: set[int] = set()
+        for _ in range(_ROUNDS):
+            nobody_works = all(map(is_stopped, stopped))
+            new = self._signal_all(signal.SIGSTOP, stopped)  # those that started meanwhile, too
+            if nobody_works and not new:
+                break
+            stopped |= new
+        self._paused = True
+
+    def resume(self) -> None:
+        """Let all processes go on."""
+        self._paused = False
+        self._active.set()
+        self._signal_all(signal.SIGCONT)
+
+    def _signal_all(self, which: signal.Signals, known: Collection[int] = ()) -> set[int]:
+        """Send a signal to all processes but those that are known; return to which."""
+        if self._first is None:
+            return set()
+        found = set(list(descendants(self._first))[1:]) - set(known)  # the first is the sandbox's own
+        for one in found:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(one, which)
+        return found
 
     def kill(self, why: Ending = "killed") -> None:
         """End the process and all that it has started; `wait` says when they are gone."""
@@ -161,7 +189,7 @@ class SandboxProcess:
         pause = _SOON
         while self._process.returncode is None:
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(pause):
+                async with asyncio.timeout(None if self._paused else pause):  # who is stopped uses no more
                     await self._active.wait()
                     pause = _SOON
             self._active.clear()

@@ -62,6 +62,15 @@ def descendants(process: int) -> Iterator[int]:
                 waiting += map(int, Path(task.path, "children").read_text().split())
 
 
+def is_stopped(process: int) -> bool:
+    """Tell whether a process does nothing: it was stopped, or it is gone."""
+    try:
+        state = Path("/proc", str(process), "stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return True
+    return state in "TtZX"
+
+
 def memory_usage(process: int) -> int:
     """Return the bytes of memory that a process and all that it has started hold, files that they read aside."""
     total = 0

@@ -1,0 +1,142 @@
+"""The provider: Python code, in a session for each conversation or container."""
+
+import asyncio
+import contextlib
+import math
+import time
+from collections.abc import AsyncIterator, Iterator
+from typing import Annotated
+
+from typing_extensions import override
+
+from antwort.provider import (
+    APIError,
+    ConfigError,
+    Context,
+    Counter,
+    Field,
+    FunctionError,
+    FunctionUnavailableError,
+    Gauge,
+    Histogram,
+    ToolResult,
+    function,
+)
+from antwort.providers.code_interpreter.containers import Container, Containers
+from antwort.providers.code_interpreter.routes import ContainerRoutes
+from antwort.providers.code_interpreter.session import Interpreter, Outcome, Session, examined
+from antwort.providers.code_interpreter.sessions import Sessions
+from antwort.providers.code_interpreter.tool import (
+    FACE,
+    MEMORY,
+    asked_container,
+    asked_memory,
+    item_fields,
+    report,
+)
+
+_ALONE = "default"
+"""The conversation of calls that belong to no response."""
+_LONGEST = 1_000_000
+"""Characters of code."""
+
+
+class CodeInterpreter(ContainerRoutes):
+    """Execute Python that a model wrote, in a sandbox."""
+
+    calls = Counter("calls_total", "Calls, by how they ended.", ["ending"])
+    duration = Histogram("duration_seconds", "Seconds that a call took.")
+    open_sessions = Gauge("sessions", "Sessions that are kept.")
+
+    @property
+    @override
+    def one_process(self) -> str | None:
+        return "sessions live in one process, and others could not go on with them; set server.workers to 1"
+
+    @override
+    async def lifespan(self) -> AsyncIterator[None]:
+        own, sandbox = self.settings, self.services.sandbox
+        await sandbox.prepare()
+        try:
+            self._interpreter: Interpreter = await examined(sandbox, own.python)
+        except FunctionUnavailableError as error:
+            raise ConfigError(f"{error} Install Python there, or set `python` to the path of another one.") from error
+        place = await asyncio.to_thread(lambda: self.services.folder)
+        self.containers = Containers(place, sandbox, keep=own.keep, most=own.max_containers, most_files=own.max_files)
+        self.sessions = Sessions(self._start_session, idle=own.idle, most=own.max_sessions)
+        self._slots = asyncio.Semaphore(own.concurrency)
+        sweeping = [
+            asyncio.create_task(self.containers.sweep_regularly()),
+            asyncio.create_task(self.sessions.sweep_regularly()),
+        ]
+        try:
+            yield
+        finally:
+            for task in sweeping:
+                task.cancel()
+            await asyncio.wait(sweeping)
+            await self.sessions.close_all()
+
+    @function(timeout=math.inf, hosted=FACE)
+    async def code_interpreter(
+        self, ctx: Context, code: Annotated[str, Field(description="Python code.", max_length=_LONGEST)]
+    ) -> ToolResult:
+        """Execute Python; returns what it prints. Variables stay for later calls; the value of the last line is shown.
+
+        Work with files in the current folder, by relative paths; plots are saved there as pictures. No network.
+        """
+        try:
+            code.encode()
+        except UnicodeEncodeError:
+            raise FunctionError("The code is no text that can be written in UTF-8.") from None
+        container = await self._container(ctx)
+        files = self.containers.files(container)
+        before = set(await asyncio.to_thread(files.all))
+        started = time.perf_counter()
+        async with self._slots:
+            outcome, is_new = await self.sessions.execute(container, lambda session: self._execute(session, code))
+        self.duration.observe(time.perf_counter() - started)
+        self.calls.labels(outcome.ending or outcome.stopped or "success").inc()
+        self.open_sessions.set(self.sessions.count)
+        renewed = is_new and container.about.begun
+        container = await asyncio.to_thread(self._note_use, container)
+        if outcome.ending == "disk":  # no session could begin where there is so much
+            await asyncio.to_thread(files.delete_all_but, {file.path for file in before})
+        made = [file for file in await asyncio.to_thread(files.all) if file not in before]
+        text = report(ctx, container.id, outcome, made, self.settings, renewed=renewed)
+        return ToolResult(text, item=item_fields(container.id, outcome, made))
+
+    async def _execute(self, session: Session, code: str) -> Outcome:
+        own = self.settings
+        return await session.execute(code, seconds=own.max_time, most=own.max_output)
+
+    async def _start_session(self, container: Container) -> Session:
+        memory = MEMORY.get(container.about.memory_limit or "")
+        limits = self.settings.limits(memory)
+        return await Session.start(self.services.sandbox, self._interpreter, container.folder, limits)
+
+    async def _container(self, ctx: Context) -> Container:
+        """Return the container that a call is for."""
+        with _told():
+            if (named := asked_container(ctx)) is not None:
+                return await asyncio.to_thread(self.containers.use, ctx.tenant, named)
+            conversation = ctx.conversation_id or ctx.run_id or _ALONE
+            return await asyncio.to_thread(self.containers.of_conversation, ctx.tenant, conversation, asked_memory(ctx))
+
+    def _note_use(self, container: Container) -> Container:
+        """Note that a container was in use until now, and that there was a session."""
+        with _told():
+            container = self.containers.use(container.tenant, container.id)
+            if not container.about.begun:
+                container.about.begun = True
+                self.containers.change(container)
+        return container
+
+
+@contextlib.contextmanager
+def _told() -> Iterator[None]:
+    """Tell the model what is a refusal for clients."""
+    try:
+        yield
+    except APIError as error:
+        raise FunctionError(error.message) from error

@@ -1,0 +1,211 @@
+"""`/v1/containers`: what sessions work on, for clients: to give them files, and to fetch what they have made."""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from typing import Annotated, Any, BinaryIO, Literal, TypeVar
+
+from starlette.responses import StreamingResponse
+
+from antwort.provider import (
+    BadRequestError,
+    ConflictError,
+    Context,
+    Field,
+    PayloadTooLargeError,
+    Provider,
+    Request,
+    Response,
+    disk_usage,
+    open_upload,
+    route,
+)
+from antwort.providers.code_interpreter.containers import Container, Containers
+from antwort.providers.code_interpreter.files import File
+from antwort.providers.code_interpreter.sessions import Sessions
+from antwort.providers.code_interpreter.settings import CodeInterpreterSettings
+from antwort.providers.code_interpreter.tool import check_wishes
+from antwort.providers.code_interpreter.wire import (
+    ContainerFile,
+    ContainerFileList,
+    ContainerList,
+    ContainerObject,
+    CreateContainer,
+    DeletedContainer,
+    DeletedFile,
+    container_object,
+    file_object,
+)
+
+_ALL, _ONE = "/v1/containers", "/v1/containers/{container_id}"
+_FILES, _FILE = f"{_ONE}/files", f"{_ONE}/files/{{file_id}}"
+_READ, _WRITE = "containers:read", "containers:write"
+_PIECE = 1 << 18
+_UPLOAD = {
+    "type": "object",
+    "properties": {"file": {"type": "string", "format": "binary"}},
+    "required": ["file"],
+}
+
+Limit = Annotated[int, Field(ge=1, le=100, description="How many at most.")]
+After = Annotated[str | None, Field(description="The last id of the page before.")]
+Order = Annotated[Literal["asc", "desc"], Field(description="By time of creation.")]
+T = TypeVar("T", ContainerObject, ContainerFile)
+
+
+class ContainerRoutes(Provider[CodeInterpreterSettings]):
+    """The management routes of containers."""
+
+    containers: Containers
+    sessions: Sessions
+
+    @route("POST", _ALL, scope=_WRITE, errors=[ConflictError])
+    async def create_container(self, ctx: Context, body: CreateContainer) -> ContainerObject:
+        """Create a container."""
+        check_wishes(body.model_dump())
+        most = max(1, int(self.settings.keep // 60))
+        minutes = None if body.expires_after is None else min(body.expires_after.minutes, most)
+        made = await asyncio.to_thread(
+            lambda: self.containers.create(ctx.tenant, body.name, minutes=minutes, memory_limit=body.memory_limit)
+        )
+        return self._shown(made)
+
+    @route("GET", _ALL, scope=_READ)
+    async def list_containers(
+        self,
+        ctx: Context,
+        *,
+        limit: Limit = 20,
+        after: After = None,
+        order: Order = "desc",
+        name: Annotated[str | None, Field(description="Only those of this name.")] = None,
+    ) -> ContainerList:
+        """List the containers, the newest first."""
+        found = await asyncio.to_thread(self.containers.all, ctx.tenant)
+        shown = [self._shown(one) for one in found if name is None or one.about.name == name]
+        data, more = _page(shown if order == "desc" else shown[::-1], limit, after)
+        return ContainerList(data=data, first_id=_first(data), last_id=_last(data), has_more=more)
+
+    @route("GET", _ONE, scope=_READ)
+    async def retrieve_container(self, ctx: Context, container_id: str) -> ContainerObject:
+        """Return a container."""
+        return self._shown(await self._find(ctx, container_id))
+
+    @route("DELETE", _ONE, scope=_WRITE)
+    async def delete_container(self, ctx: Context, container_id: str) -> DeletedContainer:
+        """Delete a container with its session and all its files."""
+        container = await self._find(ctx, container_id)
+        await self.sessions.close(container)
+        await asyncio.to_thread(self.containers.delete, container)
+        return DeletedContainer(id=container.id)
+
+    @route("GET", _FILES, scope=_READ)
+    async def list_container_files(
+        self, ctx: Context, container_id: str, *, limit: Limit = 20, after: After = None, order: Order = "desc"
+    ) -> ContainerFileList:
+        """List the files of a container, those written last first."""
+        container = await self._find(ctx, container_id)
+        found = await asyncio.to_thread(self.containers.files(container).all)
+        found.sort(key=lambda file: (file.changed, file.path), reverse=order == "desc")
+        data, more = _page([file_object(container, file) for file in found], limit, after)
+        return ContainerFileList(data=data, first_id=_first(data), last_id=_last(data), has_more=more)
+
+    @route("POST", _FILES, scope=_WRITE, streams_body=True, errors=[PayloadTooLargeError], body=_UPLOAD)
+    async def create_container_file(self, ctx: Context, request: Request, container_id: str) -> ContainerFile:
+        """Store a file that is uploaded as a form, in its field `file`."""
+        container = await asyncio.to_thread(self.containers.use, ctx.tenant, container_id)
+        upload = await open_upload(request, "file")
+        name = upload.filename.replace("\\", "/").rpartition("/")[2]
+        await self._store(container, name, upload.chunks)
+        await asyncio.to_thread(self._note_upload, container, name)
+        files = self.containers.files(container)
+        file = await asyncio.to_thread(files.find, files.id_of(name))
+        return file_object(container, file)
+
+    @route("GET", _FILE, scope=_READ)
+    async def retrieve_container_file(self, ctx: Context, container_id: str, file_id: str) -> ContainerFile:
+        """Return what a file is."""
+        container, file = await self._file(ctx, container_id, file_id)
+        return file_object(container, file)
+
+    @route(
+        "GET",
+        f"{_FILE}/content",
+        scope=_READ,
+        media_type="application/octet-stream",
+        returns={"type": "string", "format": "binary"},
+    )
+    async def retrieve_container_file_content(self, ctx: Context, container_id: str, file_id: str) -> Response:
+        """Return the content of a file."""
+        container, file = await self._file(ctx, container_id, file_id)
+        opened = await asyncio.to_thread(self.containers.files(container).open, file)
+        headers = {"x-content-type-options": "nosniff", "content-disposition": "attachment"}
+        return StreamingResponse(_content(opened), headers=headers, media_type="application/octet-stream")
+
+    @route("DELETE", _FILE, scope=_WRITE)
+    async def delete_container_file(self, ctx: Context, container_id: str, file_id: str) -> DeletedFile:
+        """Delete a file."""
+        container, file = await self._file(ctx, container_id, file_id)
+        await asyncio.to_thread(self.containers.files(container).delete, file)
+        return DeletedFile(id=file.id)
+
+    async def _find(self, ctx: Context, container_id: str) -> Container:
+        return await asyncio.to_thread(self.containers.find, ctx.tenant, container_id)
+
+    async def _file(self, ctx: Context, container_id: str, file_id: str) -> tuple[Container, File]:
+        container = await self._find(ctx, container_id)
+        return container, await asyncio.to_thread(self.containers.files(container).find, file_id)
+
+    def _shown(self, container: Container) -> ContainerObject:
+        return container_object(container, self.settings.keep)
+
+    def _note_upload(self, container: Container, name: str) -> None:
+        if name not in container.about.uploads:
+            container.about.uploads.append(name)
+            self.containers.change(container)
+
+    async def _store(self, container: Container, name: str, chunks: AsyncIterator[bytes]) -> None:
+        """Write a file as its content comes, within the limits."""
+        own = self.settings
+        used = await asyncio.to_thread(disk_usage, container.folder, own.max_files)
+        if used.files >= own.max_files:
+            raise PayloadTooLargeError(f"The container has {own.max_files:,} files, which is the limit; delete some.")
+        room = min(own.max_file_bytes, own.max_bytes - used.size)
+        file = await asyncio.to_thread(self.containers.files(container).create, name)
+        size = 0
+        try:
+            async for chunk in chunks:
+                size += len(chunk)
+                if size > room:
+                    raise PayloadTooLargeError(  # noqa: TRY301 - what was written has to go, whatever happened
+                        f"There is room for {max(room, 0):,} more bytes in the container; a file may have "
+                        f"{own.max_file_bytes:,}, all of them {own.max_bytes:,}."
+                    )
+                await asyncio.to_thread(file.write, chunk)
+            await asyncio.to_thread(file.keep)
+        except BaseException:
+            file.drop()
+            raise
+
+
+def _page(found: Sequence[T], limit: int, after: str | None) -> tuple[list[T], bool]:
+    """Return a page of a list, and whether there is more; BadRequestError if the cursor is unknown."""
+    start = 0
+    if after is not None:
+        start = next((number for number, one in enumerate(found, 1) if one.id == after), 0)
+        if not start:
+            raise BadRequestError(f"There is nothing with the id '{after[:80]}'.", param="after", code="invalid_value")
+    return list(found[start : start + limit]), len(found) > start + limit
+
+
+def _first(data: Sequence[Any]) -> str | None:
+    return data[0].id if data else None
+
+
+def _last(data: Sequence[Any]) -> str | None:
+    return data[-1].id if data else None
+
+
+async def _content(file: BinaryIO) -> AsyncIterator[bytes]:
+    with file:
+        while piece := await asyncio.to_thread(file.read, _PIECE):
+            yield piece

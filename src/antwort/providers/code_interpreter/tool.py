@@ -1,0 +1,140 @@
+"""OpenAI's `code_interpreter` tool: what a request may ask of it, and how a call shows itself."""
+
+import mimetypes
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from antwort.provider import JSON, BadRequestError, Context, Hosted, Source, one_line
+from antwort.providers.code_interpreter.files import File
+from antwort.providers.code_interpreter.session import Outcome
+from antwort.providers.code_interpreter.settings import CodeInterpreterSettings
+
+MEMORY = {"1g": 1 << 30, "4g": 4 << 30, "16g": 16 << 30, "64g": 64 << 30}
+_SHOWN = 100_000
+"""Characters of the logs that an item shows."""
+_FILES = 50
+"""Files that a call tells of at most."""
+_ENDINGS = {
+    "time": "it took longer than {0.max_time:g} seconds and did not stop",
+    "memory": "it used more than {0.max_memory:,} bytes of memory",
+    "disk": "there are more than {0.max_bytes:,} bytes or {0.max_files:,} files",
+    "exit": "the interpreter has ended",
+    "killed": "it did not stop when it was told to",
+}
+_STOPS = {
+    "time": "it took longer than {0.max_time:g} seconds",
+    "output": "it printed more than {0.max_output:,} bytes; write long output to a file",
+}
+RENEWED = "[A new session has begun: variables of earlier calls are gone, files are still there.]"
+
+
+def check_tool(tool: Mapping[str, Any]) -> None:
+    """Refuse a tool that cannot be served; BadRequestError names what is wrong."""
+    container = tool.get("container")
+    if isinstance(container, str):
+        return
+    if not isinstance(container, Mapping) or container.get("type") != "auto":
+        raise BadRequestError("'container' must be the id of a container, or have the type 'auto'.", param="container")
+    check_wishes(container, "container.")
+
+
+def check_wishes(wishes: Mapping[str, Any], where: str = "") -> None:
+    """Refuse what a container cannot have."""
+    for name in ("file_ids", "skills"):
+        if wishes.get(name):
+            raise BadRequestError(
+                f"'{where}{name}' is not served; upload files to a container.",
+                param=f"{where}{name}",
+                code="unsupported_parameter",
+            )
+    memory = wishes.get("memory_limit")
+    if memory is not None and memory not in list(MEMORY):
+        raise BadRequestError(
+            f"'{where}memory_limit' must be one of {', '.join(MEMORY)}.", param=f"{where}memory_limit"
+        )
+    policy = wishes.get("network_policy")
+    if policy is not None and (not isinstance(policy, Mapping) or policy.get("type") != "disabled"):
+        raise BadRequestError(f"'{where}network_policy' can only be 'disabled'.", param=f"{where}network_policy")
+
+
+def asked_container(ctx: Context) -> str | None:
+    """Return the container that the request names."""
+    container = ctx.options.get("container")
+    return container if isinstance(container, str) else None
+
+
+def asked_memory(ctx: Context) -> str | None:
+    """Return the limit of memory that the request names."""
+    container = ctx.options.get("container")
+    return container.get("memory_limit") if isinstance(container, Mapping) else None
+
+
+def _begun(arguments: Mapping[str, Any]) -> JSON:
+    code = arguments.get("code")
+    return {"code": code if isinstance(code, str) else "", "container_id": "", "outputs": None}
+
+
+FACE = Hosted(
+    types=("code_interpreter",),
+    item="code_interpreter_call",
+    describe=_begun,
+    phases=("in_progress", "interpreting"),
+    streamed_field="code",
+    includes={"code_interpreter_call.outputs": "outputs"},
+    check=check_tool,
+)
+
+
+def item_fields(container_id: str, outcome: Outcome, made: Sequence[File]) -> JSON:
+    """Return what the item tells of a call that has ended."""
+    outputs: list[JSON] = []
+    if outcome.logs:
+        outputs.append({"type": "logs", "logs": _cut(outcome.logs)})
+    for file in made[:_FILES]:
+        if _is_picture(file):
+            url = f"/v1/containers/{container_id}/files/{file.id}/content"
+            outputs.append({"type": "image", "url": url})
+    return {"container_id": container_id, "outputs": outputs}
+
+
+def report(
+    ctx: Context,
+    container_id: str,
+    outcome: Outcome,
+    made: Sequence[File],
+    settings: CodeInterpreterSettings,
+    *,
+    renewed: bool,
+) -> str:
+    """Return what the model reads of a call that has ended; files are sources that it can cite."""
+    parts = [RENEWED] if renewed else []
+    parts.append(outcome.logs.rstrip("\n"))
+    if outcome.stopped is not None:
+        parts.append(f"[Stopped: {_STOPS[outcome.stopped].format(settings)}.]")
+    if outcome.ending is not None:
+        why = _ENDINGS.get(outcome.ending, outcome.ending).format(settings)
+        parts.append(f"[The session has ended: {why}. The next call begins a new one; files stay, variables do not.]")
+    if outcome.ending == "disk":
+        parts.append("[Files that this call has written were deleted.]")
+    lines = [_line(ctx, container_id, file) for file in made[:_FILES]]
+    if len(made) > _FILES:
+        lines.append(f"… and {len(made) - _FILES} more")
+    if lines:
+        parts.append("Files written (cite one by its number, as in [1]):\n" + "\n".join(lines))
+    return "\n".join(part for part in parts if part) or "[no output]"
+
+
+def _line(ctx: Context, container_id: str, file: File) -> str:
+    source = Source(file.path, url=f"sandbox:{file.full_path}", file_id=file.id, container_id=container_id)
+    return f"[{ctx.sources.add(source)}] {one_line(file.path)} ({file.size:,} bytes)"
+
+
+def _is_picture(file: File) -> bool:
+    return (mimetypes.guess_type(file.path)[0] or "").startswith("image/")
+
+
+def _cut(text: str) -> str:
+    if len(text) <= _SHOWN:
+        return text
+    half = _SHOWN // 2
+    return f"{text[:half]}\n[… {len(text) - 2 * half:,} characters …]\n{text[-half:]}"

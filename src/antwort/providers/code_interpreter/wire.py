@@ -1,0 +1,118 @@
+"""The shapes of `/v1/containers`, as OpenAI's clients read them."""
+
+from typing import Any, Literal
+
+from antwort.provider import BaseModel, Field
+from antwort.providers.code_interpreter.containers import Container
+from antwort.providers.code_interpreter.files import File
+
+
+class ExpiresAfter(BaseModel):
+    """How long a container is kept."""
+
+    anchor: Literal["last_active_at"] = "last_active_at"
+    minutes: int = Field(ge=1, le=525_600, description="Minutes after its last use.")
+
+
+class CreateContainer(BaseModel):
+    """A container to be made."""
+
+    name: str = Field(min_length=1, max_length=256)
+    expires_after: ExpiresAfter | None = None
+    memory_limit: str | None = Field(default=None, description="`1g`, `4g`, `16g`, `64g`; the operator's limit holds.")
+    file_ids: list[str] | None = Field(default=None, description="Not served; upload files instead.")
+    network_policy: dict[str, Any] | None = Field(default=None, description="Only `disabled`.")
+    skills: list[dict[str, Any]] | None = Field(default=None, description="Not served.")
+
+
+class NetworkPolicy(BaseModel):
+    """What code can reach."""
+
+    type: Literal["disabled"] = "disabled"
+
+
+class ContainerObject(BaseModel):
+    """A container."""
+
+    id: str
+    object: Literal["container"] = "container"
+    name: str
+    created_at: int
+    last_active_at: int
+    status: Literal["active"] = "active"
+    expires_after: ExpiresAfter
+    memory_limit: str | None = None
+    network_policy: NetworkPolicy = NetworkPolicy()
+
+
+class ContainerList(BaseModel):
+    """A page of containers."""
+
+    object: Literal["list"] = "list"
+    data: list[ContainerObject]
+    first_id: str | None
+    last_id: str | None
+    has_more: bool
+
+
+class DeletedContainer(BaseModel):
+    """What is left of a container."""
+
+    id: str
+    object: Literal["container.deleted"] = "container.deleted"
+    deleted: bool = True
+
+
+class ContainerFile(BaseModel):
+    """A file of a container."""
+
+    id: str
+    object: Literal["container.file"] = "container.file"
+    container_id: str
+    path: str = Field(description="Where code sees it.")
+    bytes: int
+    created_at: int
+    source: Literal["user", "assistant"] = Field(description="Who has written it.")
+
+
+class ContainerFileList(BaseModel):
+    """A page of files."""
+
+    object: Literal["list"] = "list"
+    data: list[ContainerFile]
+    first_id: str | None
+    last_id: str | None
+    has_more: bool
+
+
+class DeletedFile(BaseModel):
+    """What is left of a file."""
+
+    id: str
+    object: Literal["container.file.deleted"] = "container.file.deleted"
+    deleted: bool = True
+
+
+def container_object(container: Container, keep: float) -> ContainerObject:
+    """Return a container as clients see it."""
+    about = container.about
+    return ContainerObject(
+        id=container.id,
+        name=about.name,
+        created_at=about.created_at,
+        last_active_at=container.last_active_at,
+        expires_after=ExpiresAfter(minutes=about.minutes or max(1, int(keep // 60))),
+        memory_limit=about.memory_limit,
+    )
+
+
+def file_object(container: Container, file: File) -> ContainerFile:
+    """Return a file as clients see it."""
+    return ContainerFile(
+        id=file.id,
+        container_id=container.id,
+        path=file.full_path,
+        bytes=file.size,
+        created_at=file.changed // 1_000_000_000,
+        source="user" if file.path in container.about.uploads else "assistant",
+    )

@@ -1,0 +1,133 @@
+"""Files that come in forms, read as they come."""
+
+from collections import deque
+from collections.abc import AsyncIterator
+
+from msgspec import Struct
+from python_multipart.exceptions import MultipartParseError
+from python_multipart.multipart import MultipartParser, parse_options_header
+from starlette.requests import Request
+
+from antwort.errors import BadRequestError, UnsupportedMediaTypeError
+
+_HEADER_BYTES = 16 * 1024
+"""Bytes of the headers of one part."""
+_OTHER_BYTES = 64 * 1024
+"""Bytes of all fields before the file."""
+
+
+class Upload(Struct, frozen=True):
+    """A file that is being uploaded."""
+
+    filename: str
+    """What the client calls it; nobody has checked it."""
+    chunks: AsyncIterator[bytes]
+    """Its content, as it comes; whoever reads it limits it."""
+
+
+async def open_upload(request: Request, field: str) -> Upload:
+    """Return the file in a field of a form; BadRequestError if the form is none, or does not have it.
+
+    Fields that stand behind the file are not looked at. Forms of web pages need credentials in a header: browsers let
+    a page of any site send a form to any server.
+    """
+    kind, options = parse_options_header(request.headers.get("content-type"))
+    boundary = options.get(b"boundary")
+    if kind != b"multipart/form-data" or not boundary:
+        raise UnsupportedMediaTypeError("Send the file as a form (content-type: multipart/form-data).")
+    if "origin" in request.headers and "authorization" not in request.headers:
+        raise UnsupportedMediaTypeError("Web pages must send credentials in the header Authorization to upload files.")
+    form = _Form(boundary, field)
+    pieces = request.stream()
+    before = 0
+    async for piece in pieces:
+        form.read(piece)
+        if form.filename is not None:
+            return Upload(form.filename, _content(form, pieces))
+        before += len(piece)
+        if before > _OTHER_BYTES:
+            break
+    raise BadRequestError(f"The form has no file in its field '{field}'.", param=field)
+
+
+async def _content(form: "_Form", pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    while True:
+        while form.content:
+            yield form.content.popleft()
+        if form.is_whole:
+            break
+        piece = await anext(pieces, b"")
+        if not piece:
+            raise BadRequestError("The form has no end.")
+        form.read(piece)
+    async for _ in pieces:  # the answer comes when the body has come
+        pass
+
+
+class _Form:
+    """A form, as far as it has come."""
+
+    def __init__(self, boundary: bytes, field: str) -> None:
+        self._wanted = field.encode()
+        self._name = b""
+        self._value = b""
+        self._headers: dict[bytes, bytes] = {}
+        self._size = 0
+        self._within = False
+        self.filename: str | None = None
+        self.content: deque[bytes] = deque()
+        self.is_whole = False
+        self._parser = MultipartParser(
+            boundary,
+            {
+                "on_part_begin": self._begin,
+                "on_header_field": self._header_name,
+                "on_header_value": self._header_value,
+                "on_header_end": self._header_end,
+                "on_headers_finished": self._headers_end,
+                "on_part_data": self._data,
+                "on_part_end": self._end,
+            },
+        )
+
+    def read(self, piece: bytes) -> None:
+        """Take a piece."""
+        try:
+            self._parser.write(piece)
+        except MultipartParseError as error:
+            raise BadRequestError(f"The form cannot be read: {error}") from error
+
+    def _begin(self) -> None:
+        self._headers, self._size = {}, 0
+
+    def _header_name(self, data: bytes, start: int, end: int) -> None:
+        self._name += self._counted(data[start:end])
+
+    def _header_value(self, data: bytes, start: int, end: int) -> None:
+        self._value += self._counted(data[start:end])
+
+    def _counted(self, data: bytes) -> bytes:
+        self._size += len(data)
+        if self._size > _HEADER_BYTES:
+            raise BadRequestError("A part of the form has too many headers.")
+        return data
+
+    def _header_end(self) -> None:
+        self._headers[self._name.lower()] = self._value
+        self._name = self._value = b""
+
+    def _headers_end(self) -> None:
+        _, options = parse_options_header(self._headers.get(b"content-disposition", b""))
+        name = options.get(b"filename")
+        if self.filename is None and options.get(b"name") == self._wanted and name is not None:
+            self.filename = name.decode(errors="replace")
+            self._within = True
+
+    def _data(self, data: bytes, start: int, end: int) -> None:
+        if self._within:
+            self.content.append(data[start:end])
+
+    def _end(self) -> None:
+        if self._within:
+            self._within = False
+            self.is_whole = True

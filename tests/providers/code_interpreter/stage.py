@@ -1,0 +1,55 @@
+"""The shipped app with a code interpreter, a scripted model behind it, and the SDK before it."""
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from openai.types.responses import Response, ResponseCodeInterpreterToolCall
+from tests.http.sdk import Served
+
+from antwort import Antwort
+from antwort.config import Config
+from antwort.testing import ScriptedBackend, Turn, call, running, turn
+
+TOOL: Any = {"type": "code_interpreter", "container": {"type": "auto"}}
+"""OpenAI's tool, as requests name it."""
+OUTPUTS: Any = ["code_interpreter_call.outputs"]
+"""What a request includes to see what came of a call."""
+
+
+def running_code(*codes: str, answer: str = "Done.") -> list[Turn]:
+    """Return the script of a model that executes code, call by call, and then answers."""
+    return [*(turn(calls=[call("code_interpreter", code=code)]) for code in codes), turn(answer)]
+
+
+@contextlib.contextmanager
+def staged(tmp_path: Path, steps: Sequence[Turn | str] = (), **settings: Any) -> Iterator[Served]:
+    """Serve the app; lint every answer its clients have read."""
+    sections = settings.pop("sections", {})
+    providers = {"code_interpreter": {"enabled": True, "settings": settings}}
+    with ScriptedBackend(steps) as model:
+        app = Antwort(Config(data_dir=tmp_path / "data", **{"providers": providers, **sections}), backend=model)
+        with running(app) as server, contextlib.ExitStack() as closing:
+            stage = Served(server, model, closing)
+            yield stage
+        for tape in stage.tapes:
+            tape.lint()
+
+
+def outputs(stage: Served) -> list[str]:
+    """Return what the model has read of its calls, in the last request."""
+    return [str(item["output"]) for item in stage.requests[-1].items if item.get("type") == "function_call_output"]
+
+
+def executed(tmp_path: Path, *codes: str, **settings: Any) -> list[str]:
+    """Let a model execute code, and return what it read of it."""
+    with staged(tmp_path, running_code(*codes), **settings) as stage:
+        answer = stage.client().responses.create(model="m", input="Go.", tools=[TOOL])
+        assert answer.output_text == "Done."
+        return outputs(stage)
+
+
+def calls(response: Response) -> list[ResponseCodeInterpreterToolCall]:
+    """Return the calls that a response shows."""
+    return [item for item in response.output if isinstance(item, ResponseCodeInterpreterToolCall)]

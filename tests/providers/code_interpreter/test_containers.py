@@ -1,0 +1,197 @@
+"""`/v1/containers`, by the SDK: what there is, what is refused, and who may."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from openai import APIStatusError, NotFoundError, PermissionDeniedError
+from tests.providers.code_interpreter.stage import TOOL, calls, outputs, running_code, staged
+
+from antwort.providers.code_interpreter.containers import Containers
+from antwort.sandbox import Sandbox
+
+KEYS = {"a": "key-of-a-0123456789", "b": "key-of-b-0123456789"}
+
+
+def test_containers_are_created_listed_retrieved_and_deleted(tmp_path: Path) -> None:
+    with staged(tmp_path) as stage:
+        client = stage.client()
+        first = client.containers.create(name="one", memory_limit="4g")
+        assert (first.object, first.name, first.status, first.memory_limit) == ("container", "one", "active", "4g")
+        second = client.containers.create(name="two", expires_after={"anchor": "last_active_at", "minutes": 5})
+        assert second.expires_after is not None
+        assert second.expires_after.minutes == 5
+        assert second.network_policy is not None
+        assert second.network_policy.type == "disabled"
+        assert {one.id for one in client.containers.list()} == {first.id, second.id}
+        assert [one.id for one in client.containers.list(name="two")] == [second.id]
+        assert len(client.containers.list(limit=1).data) == 1
+        assert len(list(client.containers.list(limit=1, order="asc"))) == 2
+        assert client.containers.retrieve(first.id).name == "one"
+        client.containers.delete(first.id)
+        with pytest.raises(NotFoundError):
+            client.containers.retrieve(first.id)
+        with pytest.raises(NotFoundError):
+            client.containers.delete(first.id)
+
+
+def test_files_are_uploaded_listed_retrieved_downloaded_and_deleted(tmp_path: Path) -> None:
+    with staged(tmp_path) as stage:
+        client = stage.client()
+        container = client.containers.create(name="one").id
+        files = client.containers.files
+        made = files.create(container, file=("data.csv", b"a,b\n1,2\n"))
+        assert (made.path, made.bytes, made.source) == ("/workspace/data.csv", 8, "user")
+        assert files.retrieve(made.id, container_id=container).path == made.path
+        assert files.content.retrieve(made.id, container_id=container).read() == b"a,b\n1,2\n"
+        again = files.create(container, file=("data.csv", b"new"))
+        assert (again.id, again.bytes) == (made.id, 3)
+        other = files.create(container, file=("b.csv", b""))
+        assert {file.id for file in files.list(container)} == {made.id, other.id}
+        assert len(list(files.list(container, limit=1))) == 2
+        files.delete(made.id, container_id=container)
+        for ask in (files.retrieve, files.content.retrieve, files.delete):
+            with pytest.raises(NotFoundError):
+                ask(made.id, container_id=container)
+
+
+def test_large_files_come_and_go_in_a_stream(tmp_path: Path) -> None:
+    data = os.urandom(3_000_000)
+    with staged(tmp_path) as stage:
+        client = stage.client()
+        container = client.containers.create(name="one").id
+        made = client.containers.files.create(container, file=("x.bin", data))
+        assert made.bytes == len(data)
+        assert client.containers.files.content.retrieve(made.id, container_id=container).read() == data
+
+
+def test_code_and_clients_share_files_in_both_directions(tmp_path: Path) -> None:
+    code = "open('data.csv', 'a').write('3,4\\n')\nimport os\nos.mkdir('out')\nopen('out/sum.txt', 'w').write('10')"
+    with staged(tmp_path, running_code(code)) as stage:
+        client = stage.client()
+        container = client.containers.create(name="one").id
+        files = client.containers.files
+        files.create(container, file=("data.csv", b"a,b\n1,2\n"))
+        tool: Any = {"type": "code_interpreter", "container": container}
+        client.responses.create(model="m", input="Go.", tools=[tool])
+        found = {file.path: file for file in files.list(container)}
+        assert {path: file.source for path, file in found.items()} == {
+            "/workspace/data.csv": "user",
+            "/workspace/out/sum.txt": "assistant",
+        }
+        content = files.content.retrieve(found["/workspace/out/sum.txt"].id, container_id=container)
+        assert content.read() == b"10"
+
+
+def test_a_deleted_container_ends_its_session(tmp_path: Path) -> None:
+    with staged(tmp_path, [*running_code("x = 1"), *running_code("x")]) as stage:
+        client = stage.client()
+        conversation = client.conversations.create().id
+        create: Any = {"model": "m", "input": "Go.", "tools": [TOOL], "conversation": conversation}
+        container = calls(client.responses.create(**create))[0].container_id
+        client.containers.delete(container)
+        client.responses.create(**create)
+        assert "NameError" in outputs(stage)[-1]
+
+
+@pytest.mark.parametrize(
+    ("body", "param"),
+    [
+        ({}, "name"),
+        ({"name": ""}, "name"),
+        ({"name": "x", "file_ids": ["file-1"]}, "file_ids"),
+        ({"name": "x", "skills": [{}]}, "skills"),
+        ({"name": "x", "memory_limit": "2g"}, "memory_limit"),
+        ({"name": "x", "expires_after": {"anchor": "created_at", "minutes": 1}}, "expires_after.anchor"),
+        ({"name": "x", "expires_after": {"anchor": "last_active_at", "minutes": 0}}, "expires_after.minutes"),
+        ({"name": "x", "network_policy": {"type": "allowlist"}}, "network_policy"),
+    ],
+)
+def test_a_wrong_container_is_refused(tmp_path: Path, body: Any, param: str) -> None:
+    with staged(tmp_path) as stage:
+        refused = stage.request("POST", "/containers", json=body)
+        assert refused.status_code == 400
+        assert refused.json()["error"]["param"] == param
+
+
+def test_wrong_uploads_are_refused(tmp_path: Path) -> None:
+    with staged(tmp_path, max_file_bytes=1000) as stage:
+        client = stage.client()
+        path = f"/containers/{client.containers.create(name='one').id}/files"
+
+        def status(**request: Any) -> int:
+            return stage.request("POST", path, **request).status_code
+
+        assert status(json={"file_id": "file-1"}) == 415
+        assert status(files={"other": ("a.txt", b"x")}) == 400
+        assert status(data={"file": "x"}) == 415
+        assert status(files={"file": ("a.txt", b"x" * 1001)}) == 413
+        assert status(files={"file": (".hidden", b"x")}) == 400
+        assert status(files={"file": ("..", b"x")}) == 400
+        form = {"content-type": "multipart/form-data; boundary=x"}
+        assert status(content=b"--x\r\nnonsense", headers=form) == 400
+        begun = b'--x\r\ncontent-disposition: form-data; name="file"; filename="a"\r\n\r\nhalf'
+        assert status(content=begun, headers=form) == 400
+        assert status(files={"file": ("a", b"x")}, headers={"origin": "https://evil.example"}) == 415
+        assert client.containers.files.list(path.split("/")[2]).data == []
+        assert status(files={"file": ("../../../up.txt", b"x")}) == 200
+        assert [file.path for file in client.containers.files.list(path.split("/")[2])] == ["/workspace/up.txt"]
+
+
+def test_there_are_only_so_many_containers(tmp_path: Path) -> None:
+    with staged(tmp_path, max_containers=2) as stage:
+        client = stage.client()
+        for name in ("a", "b"):
+            client.containers.create(name=name)
+        with pytest.raises(APIStatusError, match="2 containers, which is the limit") as refused:
+            client.containers.create(name="c")
+        assert refused.value.status_code == 409
+
+
+def test_tenants_do_not_see_each_other(tmp_path: Path) -> None:
+    auth = {"api_keys": [{"id": name, "key": key, "tenant": name} for name, key in KEYS.items()]}
+    with staged(tmp_path, running_code("1"), sections={"auth": auth}) as stage:
+        ours, theirs = (stage.client(key) for key in KEYS.values())
+        container = theirs.containers.create(name="theirs").id
+        file = theirs.containers.files.create(container, file=("secret.txt", b"secret")).id
+        assert ours.containers.list().data == []
+        attempts: list[Any] = [
+            lambda: ours.containers.retrieve(container),
+            lambda: ours.containers.delete(container),
+            lambda: ours.containers.files.list(container),
+            lambda: ours.containers.files.create(container, file=("x", b"x")),
+            lambda: ours.containers.files.retrieve(file, container_id=container),
+            lambda: ours.containers.files.content.retrieve(file, container_id=container),
+            lambda: ours.containers.files.delete(file, container_id=container),
+        ]
+        for attempt in attempts:
+            with pytest.raises(NotFoundError):
+                attempt()
+        tool: Any = {"type": "code_interpreter", "container": container}
+        (item,) = calls(ours.responses.create(model="m", input="Go.", tools=[tool]))
+        assert item.status == "failed"
+        own = ours.containers.create(name="ours").id
+        with pytest.raises(NotFoundError):
+            ours.containers.files.retrieve(file, container_id=own)
+
+
+def test_credentials_need_the_scopes(tmp_path: Path) -> None:
+    key = {"id": "a", "key": KEYS["a"], "tenant": "a", "scopes": ["containers:read"]}
+    with staged(tmp_path, sections={"auth": {"api_keys": [key]}}) as stage:
+        client = stage.client(KEYS["a"])
+        assert client.containers.list().data == []
+        with pytest.raises(PermissionDeniedError, match="containers:write"):
+            client.containers.create(name="x")
+
+
+def test_containers_that_nobody_uses_expire(tmp_path: Path) -> None:
+    containers = Containers(tmp_path, Sandbox(), keep=3600.0, most=10, most_files=100)
+    late = containers.create("t", "late", minutes=1)
+    kept = containers.create("t", "kept")
+    path = late.folder.with_name(f"{late.folder.name}.json")
+    os.utime(path, (0, path.stat().st_mtime - 120))
+    assert [one.id for one in containers.all("t")] == [kept.id]
+    assert containers.sweep() == 1
+    assert not late.folder.exists()
+    assert kept.folder.exists()

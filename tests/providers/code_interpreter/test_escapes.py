@@ -1,0 +1,160 @@
+"""Ways out of a session, each code that says `ESCAPED` if it got out: all are contained, and the next call works."""
+
+import contextlib
+import json
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from antwort.sandbox import delete_tree
+
+SECRET = "the-secret-of-others"
+KINDS = ("root", "ordinary") if os.geteuid() == 0 else ("ordinary",)
+
+
+@dataclass
+class Machine:
+    """A server's function, and what lies outside of its sessions."""
+
+    folder: Path
+    port: int
+    runner: "subprocess.Popen[str]"
+    count: int = 0
+
+    def execute(self, code: str, conversation: str, tenant: str = "t") -> str:
+        """Execute code; return what the model reads."""
+        names = {"@outside@": str(self.folder / "outside"), "@data@": str(self.folder / "data")}
+        names |= {"@port@": str(self.port), "@pid@": str(self.runner.pid)}
+        for name, value in names.items():
+            code = code.replace(name, value)
+        assert self.runner.stdin is not None
+        assert self.runner.stdout is not None
+        asked = {"code": code, "conversation": conversation, "tenant": tenant}
+        self.runner.stdin.write(json.dumps(asked) + "\n")
+        self.runner.stdin.flush()
+        return str(json.loads(self.runner.stdout.readline()))
+
+
+@pytest.fixture(scope="module", params=KINDS)
+def machine(request: pytest.FixtureRequest) -> Iterator[Machine]:
+    folder = Path(tempfile.mkdtemp(prefix="antwort-interpreter-"))
+    folder.chmod(0o711)
+    with contextlib.ExitStack() as stack:
+        stack.callback(delete_tree, folder)
+        outside = folder / "outside"
+        outside.mkdir(mode=0o777)
+        (outside / "secret.txt").write_text(SECRET)
+        for path in (outside, outside / "secret.txt"):
+            path.chmod(0o777)
+        data = folder / "data"
+        data.mkdir()
+        listening = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
+        runner = subprocess.Popen(
+            [sys.executable, str(Path(__file__).with_name("runner.py")), request.param, str(data)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        stack.callback(runner.communicate)
+        stack.callback(runner.kill)
+        assert runner.stdout is not None
+        assert runner.stdout.readline() == "ready\n"
+        found = Machine(folder, listening.getsockname()[1], runner)
+        found.execute(f"open('theirs.txt', 'w').write('{SECRET}')", "theirs", "other")
+        yield found
+
+
+class Attempt(NamedTuple):
+    """What somebody tries, and what the model has to read of it, if it matters."""
+
+    name: str
+    code: str
+    told: str = ""
+
+
+def tried(name: str, statement: str) -> Attempt:
+    """Return an attempt that raises OSError unless it is an escape."""
+    code = f"import os, socket\ntry:\n    {statement}\n    print('ESCAPED')\nexcept OSError: print('no')"
+    return Attempt(name, code, "no")
+
+
+ATTEMPTS = [
+    tried("read a file of the host", "open('@outside@/secret.txt').read()"),
+    tried("write a file of the host", "open('@outside@/evil', 'w')"),
+    tried("read the server's data", "os.listdir('@data@')"),
+    tried("read through a link", "os.symlink('@outside@/secret.txt', 'link'); open('link').read()"),
+    tried("write to the system", "open('/usr/evil', 'w')"),
+    tried("connect to this machine", "socket.create_connection(('127.0.0.1', @port@), 2)"),
+    tried("connect to the world", "socket.create_connection(('192.0.2.1', 80), 2)"),
+    tried("signal the server", "os.kill(@pid@, 0)"),
+    tried("become root", "os.setuid(0)"),
+    tried("give a file away", "open('f', 'w'); os.chown('f', 0, 0)"),
+    tried("make a device", "os.mknod('disk', 0o60666, os.makedev(8, 0)); open('disk').read()"),
+    Attempt(
+        "find files of other containers",
+        "import os\nprint('ESCAPED' if any('theirs.txt' in names for _, _, names in os.walk('/')) else 'no')",
+        "no",
+    ),
+    Attempt("read secrets of the environment", "import os\nprint(dict(os.environ), open('/proc/1/environ').read())"),
+    Attempt(
+        "see processes of others",
+        "import os\nprint([open(f'/proc/{p}/cmdline').read() for p in os.listdir('/proc') if p.isdigit()])",
+    ),
+    Attempt("fork bomb", "import os\nwhile True:\n    try: os.fork()\n    except OSError: pass", "5 seconds"),
+    Attempt("memory bomb", "a = []\nwhile True: a.append(b'x' * (8 << 20))", "bytes of memory"),
+    Attempt(
+        "disk bomb",
+        "n = 0\nwhile True:\n    n += 1\n    open(f'f{n}', 'wb').write(b'x' * (4 << 20))",
+        "Files that this call has written were deleted",
+    ),
+    Attempt(
+        "bomb of files",
+        "n = 0\nwhile True:\n    n += 1\n    open(f'f{n}', 'wb').close()",
+        "Files that this call has written were deleted",
+    ),
+    Attempt("endless output", "import sys\nwhile True: sys.stdout.write('x' * 10_000)", "printed more than"),
+    Attempt("endless output of a child", "import os\n_ = os.system('yes')", "[Stopped: it printed more than"),
+    Attempt(
+        "time bomb that ignores signals", "import signal\nsignal.signal(2, lambda *a: 0)\nwhile True: pass", "5 sec"
+    ),
+    Attempt("forge the end of a call", "import os\nos.write(1, b'\\0' + b'0' * 32 + b'\\0')\nprint('after')", "after"),
+    Attempt("close the pipes", "import os\nos.closerange(0, 100)", ""),
+]
+
+
+@pytest.mark.parametrize("attempt", ATTEMPTS, ids=[one.name for one in ATTEMPTS])
+def test_an_attempt_is_contained(machine: Machine, attempt: Attempt) -> None:
+    machine.count += 1
+    conversation = f"own{machine.count}"
+    read = machine.execute(attempt.code, conversation)
+    assert attempt.told in read, read
+    assert "ESCAPED" not in read
+    assert "secret" not in read
+    assert len(read) < 200_000
+    assert sorted(path.name for path in (machine.folder / "outside").iterdir()) == ["secret.txt"]
+    assert machine.execute("6 * 7", conversation).endswith("42")
+
+
+def test_a_time_bomb_does_not_go_off_after_the_end_of_its_call(machine: Machine) -> None:
+    planted = (
+        "import os, subprocess, threading, time\n"
+        "def late():\n    while True: open('ticks', 'a').write('x')\n"
+        "threading.Thread(target=late, daemon=True).start()\n"
+        "if os.fork() == 0:\n    os.setsid()\n    late()\n"
+        "while not os.path.exists('ticks'): time.sleep(0.01)"
+    )
+    machine.execute(planted, "late")
+    (ticks,) = machine.folder.glob("data/**/ticks")
+    machine.execute("1", "first")  # what was being written when it was stopped is there now
+    size = ticks.stat().st_size
+    for number in range(3):  # the server does other things meanwhile
+        machine.execute("sum(range(1_000_000))", f"meanwhile{number}")
+    assert ticks.stat().st_size == size

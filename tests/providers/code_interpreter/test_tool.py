@@ -1,0 +1,139 @@
+"""OpenAI's `code_interpreter` tool, through the SDK and the Agents SDK, on any model."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from agents import Agent, CodeInterpreterTool, RunConfig, Runner
+from agents.models.openai_responses import OpenAIResponsesModel
+from openai import BadRequestError
+from openai.types.responses import ResponseOutputMessage, ResponseOutputText
+from openai.types.responses.response_code_interpreter_tool_call import OutputImage, OutputLogs
+from tests.providers.code_interpreter.stage import OUTPUTS, TOOL, calls, outputs, running_code, staged
+
+from antwort.testing import call, turn
+
+PICTURE = "open('dot.svg', 'w').write('<svg xmlns=\"http://www.w3.org/2000/svg\"/>');"
+
+
+def test_a_call_has_openai_s_item(tmp_path: Path) -> None:
+    with staged(tmp_path, running_code("print(6 * 7)")) as stage:
+        client = stage.client()
+        answer = client.responses.create(model="m", input="Go.", tools=[TOOL], include=OUTPUTS)
+        (item,) = calls(answer)
+        assert (item.code, item.status) == ("print(6 * 7)", "completed")
+        assert item.container_id.startswith("cntr_")
+        assert item.id.startswith("ci_")
+        assert item.outputs == [OutputLogs(type="logs", logs="42\n")]
+        assert client.responses.retrieve(answer.id).output == answer.output
+        assert answer.tools[0].type == "code_interpreter"
+        assert client.containers.retrieve(item.container_id).status == "active"
+
+
+def test_outputs_are_shown_only_to_who_asks(tmp_path: Path) -> None:
+    with staged(tmp_path, running_code("print(6 * 7)")) as stage:
+        (item,) = calls(stage.client().responses.create(model="m", input="Go.", tools=[TOOL]))
+        assert item.outputs is None
+
+
+def test_a_stream_has_openai_s_events_in_order(tmp_path: Path) -> None:
+    with staged(tmp_path, running_code("print(6 * 7)")) as stage:
+        events = list(
+            stage.client().responses.create(model="m", input="Go.", tools=[TOOL], include=OUTPUTS, stream=True)
+        )
+        told: list[Any] = [event for event in events if getattr(event, "output_index", None) == 0]
+        call_events = "response.code_interpreter_call"
+        assert [event.type for event in told] == [
+            "response.output_item.added",
+            f"{call_events}.in_progress",
+            f"{call_events}_code.delta",
+            f"{call_events}_code.done",
+            f"{call_events}.interpreting",
+            f"{call_events}.completed",
+            "response.output_item.done",
+        ]
+        assert told[0].item.code == ""
+        assert told[2].delta == told[3].code == told[6].item.code == "print(6 * 7)"
+        assert told[6].item.outputs == [OutputLogs(type="logs", logs="42\n")]
+        assert {event.item_id for event in told[1:6]} == {told[0].item.id}
+
+
+def test_a_picture_is_a_file_an_output_and_can_be_cited(tmp_path: Path) -> None:
+    answers = "Here: [1], or [the dot](sandbox:/workspace/dot.svg)."
+    with staged(tmp_path, running_code(PICTURE, answer=answers)) as stage:
+        client = stage.client()
+        answer = client.responses.create(model="m", input="Draw.", tools=[TOOL], include=OUTPUTS)
+        (item,) = calls(answer)
+        (file,) = client.containers.files.list(item.container_id).data
+        assert (file.path, file.source, file.object) == ("/workspace/dot.svg", "assistant", "container.file")
+        path = f"/containers/{item.container_id}/files/{file.id}/content"
+        assert item.outputs is not None
+        assert item.outputs[-1] == OutputImage(type="image", url=f"/v1{path}")
+        assert stage.request("GET", path).text.startswith("<svg")
+        assert outputs(stage)[-1].endswith(f"[1] dot.svg ({file.bytes} bytes)")
+        message = answer.output[-1]
+        assert isinstance(message, ResponseOutputMessage)
+        text = message.content[0]
+        assert isinstance(text, ResponseOutputText)
+        first, second = text.annotations
+        assert first.type == second.type == "container_file_citation"
+        assert (first.file_id, first.container_id, first.filename) == (file.id, item.container_id, "dot.svg")
+        assert text.text[first.start_index : first.end_index] == "[1]"
+        assert text.text[second.start_index : second.end_index] == "sandbox:/workspace/dot.svg"
+
+
+def test_a_request_can_name_a_container(tmp_path: Path) -> None:
+    with staged(tmp_path, [*running_code("x = len(open('data.csv').read())"), *running_code("x")]) as stage:
+        client = stage.client()
+        made = client.containers.create(name="mine")
+        client.containers.files.create(made.id, file=("data.csv", b"a,b\n1,2\n"))
+        tool: Any = {"type": "code_interpreter", "container": made.id}
+        for _ in range(2):  # two conversations, and one session
+            (item,) = calls(client.responses.create(model="m", input="Go.", tools=[tool]))
+            assert item.container_id == made.id
+        assert outputs(stage)[-1] == "8"
+
+
+def test_a_container_that_there_is_not_is_told_to_the_model(tmp_path: Path) -> None:
+    with staged(tmp_path, running_code("1")) as stage:
+        tool: Any = {"type": "code_interpreter", "container": "cntr_" + 48 * "0"}
+        (item,) = calls(stage.client().responses.create(model="m", input="Go.", tools=[tool]))
+        assert item.status == "failed"
+        assert "There is no container with the id" in outputs(stage)[-1]
+
+
+@pytest.mark.parametrize(
+    ("container", "param"),
+    [
+        (None, "container"),
+        ({"type": "other"}, "container"),
+        ({"type": "auto", "file_ids": ["file-1"]}, "container.file_ids"),
+        ({"type": "auto", "memory_limit": "3g"}, "container.memory_limit"),
+        ({"type": "auto", "memory_limit": ["1g"]}, "container.memory_limit"),
+        (
+            {"type": "auto", "network_policy": {"type": "allowlist"}},
+            "container.network_policy",
+        ),
+    ],
+)
+def test_a_tool_that_cannot_be_served_is_refused(tmp_path: Path, container: Any, param: str) -> None:
+    with staged(tmp_path) as stage, pytest.raises(BadRequestError) as refused:
+        tool: Any = {"type": "code_interpreter", "container": container}
+        stage.client().responses.create(model="m", input="Go.", tools=[tool])
+    assert str(refused.value.param).endswith(param)
+
+
+async def test_the_agents_sdk_s_tool_works(tmp_path: Path) -> None:
+    with staged(tmp_path, running_code("print(6 * 7)", answer="It is 42.")) as stage:
+        async with stage.async_client() as client:
+            tool = CodeInterpreterTool(tool_config=TOOL)
+            agent = Agent(name="Analyst", model=OpenAIResponsesModel("m", client), tools=[tool])
+            result = await Runner.run(agent, "What is six times seven?", run_config=RunConfig(tracing_disabled=True))
+        assert result.final_output == "It is 42."
+        assert outputs(stage) == ["42"]
+
+
+def test_code_that_is_no_text_is_told_to_the_model(tmp_path: Path) -> None:
+    with staged(tmp_path, [turn(calls=[call("code_interpreter", code=7)]), turn("Done.")]) as stage:
+        answer = stage.client().responses.create(model="m", input="Go.", tools=[TOOL])
+        assert [item.status for item in calls(answer)] == ["failed"]
