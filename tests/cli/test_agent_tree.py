@@ -1,6 +1,7 @@
 """The agents of a run, drawn in the terminal."""
 
 import io
+from collections.abc import Callable
 from pathlib import Path
 
 from tests.runs.embedded import embedded
@@ -54,7 +55,7 @@ def test_of_many_agents_only_some_are_drawn() -> None:
 
 def test_a_drawing_takes_the_place_of_the_one_before_until_the_answer_begins() -> None:
     out, now = io.StringIO(), 0.0
-    tree = AgentTree(out, clock=lambda: now)
+    tree = AgentTree(out, clock=lambda: now, later=lambda seconds, work: None)
     tree.take(agent("resp_aaaaaa"))
     tree.take(agent("resp_bbbbbb"))  # too soon
     assert out.getvalue() == "└─ … reader aaaaaa\n"
@@ -65,6 +66,24 @@ def test_a_drawing_takes_the_place_of_the_one_before_until_the_answer_begins() -
     told = out.getvalue()
     tree.take(agent("resp_cccccc"))
     tree.end()
+    assert out.getvalue() == told
+
+
+def test_what_came_too_soon_is_drawn_later() -> None:
+    out, later = io.StringIO(), list[tuple[float, Callable[[], None]]]()
+    tree = AgentTree(out, clock=lambda: 0.0, later=lambda seconds, work: later.append((seconds, work)))
+    for name in ("resp_aaaaaa", "resp_bbbbbb", "resp_cccccc"):
+        tree.take(agent(name))
+    assert out.getvalue() == "└─ … reader aaaaaa\n"
+    [(seconds, catch_up)] = later
+    catch_up()
+    assert seconds > 0
+    assert out.getvalue().endswith("├─ … reader aaaaaa\n├─ … reader bbbbbb\n└─ … reader cccccc\n")
+    tree.take(agent("resp_dddddd"))
+    tree.end()
+    told = out.getvalue()
+    later[-1][1]()
+    assert len(later) == 2
     assert out.getvalue() == told
 
 

@@ -1,5 +1,6 @@
 """What the model asks is asked in the terminal, and printed where there is none."""
 
+import json
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
@@ -65,4 +66,22 @@ def test_without_a_terminal_it_is_printed(cli: Callable[..., Result], config: Ca
     with ScriptServer([QUESTION]) as model:
         result = cli("run", "Buy it!", "--function", "ask_user", "--store", "--backend", model.url)
     assert (result.exit_code, result.stdout) == (3, "")
-    assert result.stderr.startswith("antwort: the model asks: Which one? (answer in a terminal, or with a response")
+    asked, _, answer = result.stderr.strip().removesuffix(")").partition("POST /v1/responses ")
+    assert asked == "antwort: the model asks: Which one? (answer in a terminal, or with "
+    continued = json.loads(answer)
+    assert continued["previous_response_id"].startswith("resp_")
+    [output] = continued["input"]
+    assert (output["type"], output["output"]) == ("function_call_output", "…")
+    assert output["call_id"]
+
+
+def test_without_a_terminal_a_call_to_approve_is_printed(
+    cli: Callable[..., Result], config: Callable[[str], Path]
+) -> None:
+    config(CONFIG)
+    with ScriptServer([SUM]) as model:
+        result = cli("run", "Count!", "--function", "calculate", "--store", "--backend", model.url)
+    assert (result.exit_code, result.stdout) == (3, "")
+    [answer] = json.loads(result.stderr.strip().removesuffix(")").partition("POST /v1/responses ")[2])["input"]
+    assert (answer["type"], answer["approve"]) == ("mcp_approval_response", True)
+    assert answer["approval_request_id"].startswith("mcpr_")

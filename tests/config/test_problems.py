@@ -99,6 +99,10 @@ def test_a_long_value_is_cut(key: str, model: type[BaseModel]) -> None:
     assert len(line) < 200
 
 
+def test_the_length_of_a_secret_is_told_in_characters() -> None:
+    assert _problems({"token": "short"}) == ["token: must have at least 8 characters"]
+
+
 def test_a_value_with_newlines_stays_on_one_line() -> None:
     [line] = _problems({"max_results": "a\nb"})
 

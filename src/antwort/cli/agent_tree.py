@@ -1,5 +1,6 @@
 """The agents of a run as a tree in the terminal, drawn again as they get on."""
 
+import asyncio
 import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import TextIO
@@ -17,25 +18,44 @@ _MARKS = {"completed": "✓", "failed": "✗", "cancelled": "✗", "incomplete":
 class AgentTree:
     """Draws agents until the answer begins: from then on the terminal is the answer's."""
 
-    def __init__(self, out: TextIO, *, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        out: TextIO,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        later: Callable[[float, Callable[[], None]], object] | None = None,
+    ) -> None:
         self._out = out
         self._clock = clock
+        self._later = later or _call_later
+        self._is_due = False
         self._agents: dict[str, AgentInfo] = {}
         self._height = 0
         self._next = 0.0
         self._is_over = False
 
     def take(self, agent: AgentInfo) -> None:
-        """Take an agent that has begun, or has got on."""
+        """Take an agent that has begun, or has got on. It is drawn at once, or when the pause is over."""
         self._agents[agent.response_id] = agent
-        if not self._is_over and self._clock() >= self._next:
+        if self._is_over:
+            return
+        pause = self._next - self._clock()
+        if pause <= 0:
             self._draw()
+        elif not self._is_due:  # nothing more may happen for long
+            self._is_due = True
+            self._later(pause, self._catch_up)
 
     def end(self) -> None:
         """Draw for the last time."""
         if self._agents and not self._is_over:
             self._draw()
         self._is_over = True
+
+    def _catch_up(self) -> None:
+        self._is_due = False
+        if not self._is_over:
+            self._draw()
 
     def _draw(self) -> None:
         lines = list(drawn(list(self._agents.values())))
@@ -44,6 +64,10 @@ class AgentTree:
         self._out.flush()
         self._height = len(lines)
         self._next = self._clock() + _PAUSE
+
+
+def _call_later(seconds: float, work: Callable[[], None]) -> None:
+    asyncio.get_running_loop().call_later(seconds, work)
 
 
 def drawn(agents: Sequence[AgentInfo]) -> Iterator[str]:

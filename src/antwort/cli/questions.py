@@ -86,5 +86,13 @@ def _approval(item: JSON) -> str:
 
 def _how_to_answer(response: JSON, waiting: Sequence[JSON]) -> str:
     asked = [(_asked(item) or {}).get("question") or _approval(item) for item in waiting]
-    cure = f"answer in a terminal, or with a response that continues {response.get('id')}, if that is stored"
-    return f"the model asks: {' / '.join(map(harmless, asked))} ({cure})"
+    continued = {"previous_response_id": response.get("id"), "input": [_blank(item) for item in waiting]}
+    cure = f"answer in a terminal, or with POST /v1/responses {json.dumps(continued, ensure_ascii=False)}"
+    return f"the model asks: {' / '.join(map(harmless, asked))} ({harmless(cure)})"
+
+
+def _blank(item: JSON) -> JSON:
+    """Return the input that answers an item, with the answer left open."""
+    if _asked(item) is None:
+        return {"type": "mcp_approval_response", "approval_request_id": item["id"], "approve": True}
+    return {"type": "function_call_output", "call_id": item["call_id"], "output": "…"}

@@ -111,7 +111,10 @@ def _message(
     if kind == "extra_forbidden":
         known = [*known_keys(types_at(model, path[:-1])), *(also_known if len(path) == 1 else ())]
         return _PLAIN[kind] + did_you_mean(str(path[-1]), known)
-    if kind in ("value_error", "assertion_error"):
+    if kind == "too_short" and isinstance(value, str):  # pydantic counts a secret like a list
+        least = details.get("ctx", {}).get("min_length", 1)
+        text = f"must have at least {least} character{'s' if least != 1 else ''}"
+    elif kind in ("value_error", "assertion_error"):
         text = str(details.get("ctx", {}).get("error", details["msg"]))
     else:
         plain = _PLAIN.get(kind) or _PLAIN_PATTERNS.get(details.get("ctx", {}).get("pattern", ""))

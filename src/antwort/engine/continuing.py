@@ -70,9 +70,13 @@ async def answer_waiting(
     ended = [question for question in ended if question.status in {"expired", "cancelled"}]
     if answers and not response.store:
         raise BadRequestError("A question can only be answered in a response that is stored.", param="store")
-    for question_id, call_id in nested.items():
-        if question_id not in answers and not any(question.id == question_id for question in ended):
-            raise BadRequestError(f"No tool output found for function call {call_id}.", param="input")
+    over = {*answers, *(question.id for question in ended)}
+    for question_id, call_id in waiting.items():
+        is_approval = question_id in questions and questions[question_id].kind == "approval"
+        if question_id not in over and (is_approval or question_id in nested):
+            # The client of an approval has seen its request, and never the call.
+            cure = f" Its approval request '{question_id}' needs an `mcp_approval_response`." if is_approval else ""
+            raise BadRequestError(f"No tool output found for function call {call_id}.{cure}", param="input")
     answered = await store.questions.answer_all(ctx.tenant, answers, by=response.id) if answers else []
     if not answered and not ended:
         return Continued()

@@ -8,7 +8,8 @@ class WebhookSettings(Settings):
 
     url: str = Field(description="The URL that gets a POST for each new question.", pattern=r"^https?://")
     secret: SecretStr = Field(
-        min_length=16, description="What messages are signed with: `whsec_` and base64, or any other text."
+        min_length=16,
+        description="What messages are signed with: `whsec_` and base64, or another text of 16 characters or more.",
     )
     timeout: Duration = Field(default=10.0, description="Time it may take to answer.")
     retry: Duration = Field(
