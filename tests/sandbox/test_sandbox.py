@@ -142,6 +142,23 @@ while True:
         assert await process.stdout.readline() == b"waiting\n"
 
 
+async def test_a_process_that_is_paused_stands_still_with_all_that_it_has_started(folder: Path) -> None:
+    program = "(while :; do echo x >> ticks; done) & while read line; do echo $line; done"
+    async with Sandbox().open(["bash", "-c", program], folder) as process:
+        await process.write(b"one\n")
+        assert await process.stdout.readline() == b"one\n"
+        process.pause()
+        ticks = folder / "ticks"
+        before = ticks.stat().st_size if ticks.exists() else 0
+        await process.write(b"two\n")
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.2):
+                await process.stdout.readline()
+        assert before == (ticks.stat().st_size if ticks.exists() else 0)
+        process.resume()
+        assert await process.stdout.readline() == b"two\n"
+
+
 async def test_a_process_that_ends_by_itself_says_how(folder: Path) -> None:
     async with Sandbox().open(["sh", "-c", "read line; exit 3"], folder) as process:
         await process.write(b"go\n")

@@ -1,12 +1,14 @@
 """What code can do, and what its session keeps: through the served app."""
 
 import asyncio
-from collections.abc import Callable
+import subprocess
+import tempfile
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.providers.code_interpreter.stage import TOOL, calls, executed, outputs, running_code, staged
+from tests.providers.code_interpreter.stage import OUTPUTS, TOOL, calls, executed, outputs, running_code, staged
 
 from antwort import Antwort, Context
 from antwort.config import Config
@@ -81,6 +83,13 @@ def test_a_session_that_dies_is_begun_anew_and_the_model_is_told(tmp_path: Path,
     assert f"[The session has ended: {why}." in died
     assert after == f"{RENEWED}\n'kept'"
     assert "NameError" in gone
+
+
+def test_a_child_that_code_forks_takes_no_calls(tmp_path: Path) -> None:
+    forks = "import os\nchild = os.fork()\nprint('both', flush=True)\nif child: _ = os.wait()"
+    both, *after = executed(tmp_path, forks, *(f"os.getpid()  # {number}" for number in range(5)))
+    assert both == "both\nboth"
+    assert len(set(after)) == 1
 
 
 def test_what_is_left_running_stands_still_between_calls(tmp_path: Path) -> None:
@@ -199,6 +208,43 @@ async def test_an_interpreter_that_cannot_be_used_is_an_error_of_the_configurati
             with pytest.raises(ConfigError, match="python"):
                 async with _app(tmp_path, model, python=python):
                     pass
+
+
+PLOTS = """
+def get_fignums(): return [1, 2]
+def close(which): pass
+class figure:
+    def __init__(self, number): self.number = number
+    def savefig(self, name, **options): open(name, "w").write(f"figure {self.number}")
+"""
+
+
+@pytest.fixture
+def environment() -> Iterator[Path]:
+    """A virtual environment outside of the system, with a package that makes plots."""
+    with tempfile.TemporaryDirectory(dir="/var/tmp", prefix="antwort-python-") as folder:
+        Path(folder).chmod(0o755)
+        place = Path(folder, "environment")
+        subprocess.run(["/usr/bin/python3", "-m", "venv", "--without-pip", place], check=True)
+        (packages,) = place.glob("lib/python3*/site-packages")
+        (packages / "matplotlib").mkdir()
+        (packages / "matplotlib" / "__init__.py").touch()
+        (packages / "matplotlib" / "pyplot.py").write_text(PLOTS)
+        yield place
+
+
+def test_the_operator_s_interpreter_has_its_packages_and_open_figures_become_pictures(
+    tmp_path: Path, environment: Path
+) -> None:
+    python = str(environment / "bin" / "python")
+    with staged(tmp_path, running_code("import matplotlib.pyplot as plt"), python=python) as stage:
+        client = stage.client()
+        answer = client.responses.create(model="m", input="Go.", tools=[TOOL], include=OUTPUTS)
+        (item,) = calls(answer)
+        files = client.containers.files.list(item.container_id, order="asc").data
+        assert [file.path for file in files] == ["/workspace/figure-1-1.png", "/workspace/figure-1-2.png"]
+        assert item.outputs is not None
+        assert [output.type for output in item.outputs] == ["image", "image"]
 
 
 async def test_without_a_sandbox_the_provider_refuses_to_start(tmp_path: Path, monkeypatch: Any) -> None:

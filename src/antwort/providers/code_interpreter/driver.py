@@ -34,7 +34,7 @@ def serve() -> None:
     warnings.filterwarnings("ignore", message=".*is non-interactive.*")
     module = types.ModuleType("__main__")
     sys.modules["__main__"] = module
-    number = 0
+    number, own = 0, os.getpid()
     while True:
         with contextlib.suppress(KeyboardInterrupt):  # one that comes too late
             signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -45,10 +45,13 @@ def serve() -> None:
             number += 1
             execute(asked["code"], f"<call {number}>", module.__dict__)
             signal.signal(signal.SIGINT, signal.SIG_IGN)
-            save_plots(number)
+            if os.getpid() == own:
+                save_plots(number)
             for stream in (sys.stdout, sys.stderr):
                 with contextlib.suppress(Exception):  # code may have put anything there
                     stream.flush()
+            if os.getpid() != own:  # a child that code has forked is at its end: calls are not for it
+                os._exit(0)
             os.write(marks, b"\0%s\0" % asked["mark"].encode())
 
 
