@@ -13,7 +13,7 @@ from typing_extensions import override
 from antwort.app import Antwort
 from antwort.config import Config
 from antwort.context import ANONYMOUS_TENANT, Context
-from antwort.engine.plan import Plan
+from antwort.engine.plan import Plan, Shown
 from antwort.functions import FunctionSpec, Hosted
 from antwort.server.sse import DONE, frame
 from antwort.testing import LintedStream, ScriptedBackend, Turn, lint_response, lint_stream
@@ -50,7 +50,8 @@ class Embedded:
     async def plan(self, create: JSON, ctx: Context | None = None, *, show_calls: bool = False) -> Plan:
         """Read a request."""
         ctx = ctx or Context(TENANT, scopes=frozenset({"*"}))
-        return await self.app.engine.plan(decode_create(msgspec.json.encode(create)), ctx, show_calls=show_calls)
+        body = msgspec.json.encode(create)
+        return await self.app.engine.plan(decode_create(body), ctx, shown=Shown(calls=show_calls))
 
     async def read(self, response_id: str, *, after: int = -1) -> bytes:
         """Read a run's stream to its end."""

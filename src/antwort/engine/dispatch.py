@@ -19,6 +19,7 @@ from antwort.engine.history import ASKED, FOR_CLIENTS, QUESTION_ID, SAID_BEFORE,
 from antwort.engine.journal import Journal
 from antwort.engine.nested_calls import NESTED, NestedCalls, NestedServices, goes_on, nested_questions
 from antwort.engine.plan import Plan
+from antwort.engine.progress import CallProgress
 from antwort.engine.tool_choice import Choice
 from antwort.engine.tools import Target
 from antwort.engine.totals import Totals
@@ -204,6 +205,10 @@ class Dispatch:
         )
         nested = NestedCalls(self._nested, ctx, turn=self._totals.turns)
         ctx = ctx.with_(function_calls=nested)
+        progress = None
+        if self._plan.shown.progress and self._emitter.events.enabled:
+            progress = CallProgress(self._emitter, call.call_id, call.name)
+            ctx = ctx.with_(emit=progress.emit)
         name = target.spec.name
         try:
             result = ToolResult.of(await target.executor.execute(name, call.arguments, ctx))
@@ -212,6 +217,9 @@ class Dispatch:
         except BaseException:  # an executor may be anybody's
             logger.exception("the executor of function %s has failed", name)
             result = ToolResult.error(f"{name} failed.")
+        finally:
+            if progress is not None:
+                progress.close()
         if result.suspension is None:
             nested.close()
         self._progress()
@@ -259,7 +267,7 @@ class Dispatch:
         item, face = call.entry.item, call.face
         if item["type"] == OWN:
             # One that waits is shown when it does, so that a client can answer it.
-            call.entry.visible = self._plan.show_calls and not (call.target is not None and call.target.suspends)
+            call.entry.visible = self._plan.shown.calls and not (call.target is not None and call.target.suspends)
         else:
             call.entry.visible = True
         if not call.entry.visible:

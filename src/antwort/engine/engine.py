@@ -19,7 +19,7 @@ from antwort.engine.journal import Journal
 from antwort.engine.links import CheckUrl
 from antwort.engine.loop import Loop
 from antwort.engine.model_turn import model_request
-from antwort.engine.plan import Plan
+from antwort.engine.plan import AS_USUAL, Plan, Shown
 from antwort.engine.planner import Planner
 from antwort.engine.telemetry import TurnMetrics
 from antwort.engine.toolsets import ToolsetBuilder
@@ -84,10 +84,10 @@ class Engine(msgspec.Struct, frozen=True):
         return cls(models, store, settings, planner, TurnMetrics(metrics), tracer, work, Stragglers(), check_url)
 
     def plan(
-        self, create: CreateResponse, ctx: Context, *, show_calls: bool = False, recall: Recall | None = None
+        self, create: CreateResponse, ctx: Context, *, shown: Shown = AS_USUAL, recall: Recall | None = None
     ) -> Coroutine[Any, Any, Plan]:
         """Read a request, as `Planner.plan` does."""
-        return self.planner.plan(create, ctx, show_calls=show_calls, recall=recall)
+        return self.planner.plan(create, ctx, shown=shown, recall=recall)
 
     def journal(self, plan: Plan) -> Journal:
         """Return the journal of a new response; it is only kept in memory if the request wants it so."""

@@ -168,7 +168,7 @@ class NestedCalls:
             await self._store(record)  # it is known to have started before it starts
         sources = self._ctx.sources.noting()
         result = await self._run(record, target, sources, attached=attached)
-        return await self._end(record, result, sources.noted(), is_shown=self._plan.show_calls)
+        return await self._end(record, result, sources.noted(), is_shown=self._plan.shown.calls)
 
     async def _run(self, record: JSON, target: Target, sources: Sources, *, attached: bool) -> ToolResult:
         executor, name = target.executor, "" if target.spec is None else target.spec.name

@@ -75,6 +75,18 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
         return self.response.id if self.parent is None else self.parent.root_id
 
 
+class Shown(msgspec.Struct, frozen=True):
+    """What the client wants to see beside what the API has."""
+
+    calls: bool = False
+    """Calls of functions that have no item of their own."""
+    progress: bool = False
+    """How far functions are."""
+
+
+AS_USUAL = Shown()
+
+
 class Plan(Decision, frozen=True, kw_only=True):
     """A request, read and decided, with all that the model is to read."""
 
@@ -86,7 +98,7 @@ class Plan(Decision, frozen=True, kw_only=True):
     """History and input as the model reads them."""
     compact_only: bool
     """The request wants its window compacted, and no answer."""
-    show_calls: bool
+    shown: Shown
 
     @property
     def stored(self) -> bool:

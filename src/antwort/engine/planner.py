@@ -35,7 +35,7 @@ from antwort.engine.parameters import (
     run_limits,
 )
 from antwort.engine.past import History, PastResponses, past_window
-from antwort.engine.plan import ChildWork, Decision, Plan, child_request
+from antwort.engine.plan import AS_USUAL, ChildWork, Decision, Plan, Shown, child_request
 from antwort.engine.tool_choice import read_choice
 from antwort.engine.tools import Target, Toolset
 from antwort.engine.toolsets import ToolsetBuilder
@@ -85,18 +85,19 @@ class Planner:
         self._prices = {name: Price(price.input, price.output) for name, price in settings.prices.items()}
 
     async def plan(
-        self, create: CreateResponse, ctx: Context, *, show_calls: bool = False, recall: Recall | None = None
+        self, create: CreateResponse, ctx: Context, *, shown: Shown = AS_USUAL, recall: Recall | None = None
     ) -> Plan:
         """Read a request; BadRequestError names the parameter that cannot be served.
 
         `recall` has responses that are stored nowhere and can be continued all the same, by id.
         """
         decision = self._decide(create, ctx, new_id("resp"))
-        show_calls = show_calls or self._settings.show_calls
+        if self._settings.show_calls:
+            shown = replace(shown, calls=True)
         if _stands_alone(create) and decision.max_input is None:
             (item,) = read_input(create.input)
             await self._name_model(decision.response)
-            return _planned(decision, [JournalEntry("input", item)], [item], show_calls=show_calls)
+            return _planned(decision, [JournalEntry("input", item)], [item], shown=shown)
         large = isinstance(create.input, list) and is_large(create.input)
         items = await self._large_work.run(read_input, create.input) if large else read_input(create.input)
         history = await self._history(decision, recall)
@@ -116,7 +117,7 @@ class Planner:
         carried: list[JournalEntry] = []
         if response.store and recall is not None and create.previous_response_id in recall:
             carried, history = history, carried
-        return _planned(decision, entries, window, history, carried, compact_only=compact_only, show_calls=show_calls)
+        return _planned(decision, entries, window, history, carried, compact_only=compact_only, shown=shown)
 
     async def _name_model(self, response: ResponseObject) -> None:
         """Name the model that answers; one that cannot be anywhere is a NotFoundError."""
@@ -173,7 +174,7 @@ class Planner:
         response = decision.response
         await self._name_model(response)
         window = read_window(history, entries, self.seals(parent.ctx, response), False)
-        return _planned(decision, entries, window, history, show_calls=parent.show_calls)
+        return _planned(decision, entries, window, history, shown=parent.shown)
 
     async def plan_again(
         self,
@@ -218,7 +219,7 @@ class Planner:
             _window(history, new, self.seals(ctx, response), decision),
             history,
             compact_only=bool(record.extra.get("compact_only")),
-            show_calls=bool(record.extra.get("show_calls")),
+            shown=msgspec.convert(record.extra.get("shown", {}), Shown),
         )
 
     def seals(self, ctx: Context, response: ResponseObject) -> Seals:
@@ -349,7 +350,7 @@ def _planned(
     carried: list[JournalEntry] | None = None,
     *,
     compact_only: bool = False,
-    show_calls: bool,
+    shown: Shown,
 ) -> Plan:
     """Return what was decided as a plan, with what the model is to read."""
     return Plan(
@@ -359,7 +360,7 @@ def _planned(
         carried=carried or [],
         window=window,
         compact_only=compact_only,
-        show_calls=show_calls,
+        shown=shown,
     )
 
 

@@ -112,7 +112,7 @@ class LocalRuns:
         record = self.engine.record(plan)
         record.extra = {
             "scopes": sorted(plan.ctx.scopes),
-            "show_calls": plan.show_calls,
+            "shown": msgspec.to_builtins(plan.shown),
             "profile": plan.profile,
             "compact_only": plan.compact_only,
         }

@@ -14,7 +14,7 @@ from antwort.context import Context
 from antwort.engine.engine import Engine, not_found, shown
 from antwort.engine.events import Events, replay_response
 from antwort.engine.loop import Loop
-from antwort.engine.plan import Plan
+from antwort.engine.plan import AS_USUAL, Plan, Shown
 from antwort.errors import APIError, BadRequestError, ServiceUnavailableError
 from antwort.runs.local import LocalRuns
 from antwort.scopes import RESPONSES_READ, RESPONSES_WRITE
@@ -40,6 +40,7 @@ from antwort.wire.responses import CompactedResponse, ResponseObject
 T = TypeVar("T")
 
 _SHOW_CALLS = b"antwort-show-calls"
+_SHOW_PROGRESS = b"antwort-show-progress"
 
 
 class ResponseEndpoints:
@@ -155,7 +156,7 @@ class ResponseEndpoints:
         ctx: Context = scope[CONTEXT]
         if create.multi_agent is not None:
             check_beta(scope)
-        plan = await self._engine.plan(create, ctx, show_calls=wants_calls(scope))
+        plan = await self._engine.plan(create, ctx, shown=shown_beside(scope))
         limits = self._runs.limits
         if limits.counts_bytes and (plan.stored or plan.conversation is not None):
             await limits.check_room(ctx.tenant)
@@ -320,9 +321,13 @@ def check_beta(scope: Scope) -> None:
         raise BadRequestError(message, param="multi_agent", code="missing_beta")
 
 
-def wants_calls(scope: Scope) -> bool:
-    """Tell whether a request wants to see all calls."""
-    return _is_on(dict(scope["headers"]).get(_SHOW_CALLS, b""))
+def shown_beside(scope: Scope) -> Shown:
+    """Return what a request wants to see beside what the API has."""
+    headers = dict(scope["headers"])
+    calls, progress = headers.get(_SHOW_CALLS), headers.get(_SHOW_PROGRESS)
+    if calls is None and progress is None:
+        return AS_USUAL
+    return Shown(calls=_is_on(calls or b""), progress=_is_on(progress or b""))
 
 
 def _is_on(value: bytes) -> bool:

@@ -16,6 +16,7 @@ from antwort.context import Context, Principal
 from antwort.engine.ending import end_unanswered
 from antwort.engine.engine import Engine
 from antwort.engine.events import Events, replay_response
+from antwort.engine.plan import Shown
 from antwort.errors import APIError, BadRequestError, PermissionDeniedError, RateLimitError
 from antwort.observability import bind_log_context
 from antwort.runs.limits import TenantLimits
@@ -36,7 +37,7 @@ class Caller(msgspec.Struct, frozen=True):
     """Whose connection it is."""
 
     request_id: str
-    show_calls: bool
+    shown: Shown
     admit: Callable[[], Awaitable[Principal]]
     """Check the credentials again and count a request; APIError if they are not good any more, or it is too many."""
     denied: Callable[[APIError, Principal], None]
@@ -173,7 +174,7 @@ class Connection:
         assert create is not None, "a frame without an error has a request"  # noqa: S101 - for the type checker
         ctx = Context.of(principal, request_id=request_id)
         try:
-            plan = await engine.plan(create, ctx, show_calls=self._caller.show_calls, recall=memory.recall())
+            plan = await engine.plan(create, ctx, shown=self._caller.shown, recall=memory.recall())
         except PermissionDeniedError as error:
             self._caller.denied(error, principal)
             raise

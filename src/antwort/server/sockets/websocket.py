@@ -19,7 +19,7 @@ from antwort.server.hosts import AllowedHosts
 from antwort.server.observation import HEADER, request_id_of
 from antwort.server.readiness import ServerState
 from antwort.server.refusals import Refusals
-from antwort.server.responses import wants_calls
+from antwort.server.responses import shown_beside
 from antwort.server.sockets.connection import Caller, Connection, Served
 from antwort.server.sockets.extension import TEXTS
 from antwort.server.sse import Heartbeats
@@ -156,7 +156,8 @@ class WebSockets:
             with bind_log_context(tenant=principal.tenant):
                 self._guards.refusals.record(scope, error, request_id, subject=principal.subject)
 
-        caller = Caller(request_id, wants_calls(scope), lambda: self._admit_request(headers, scope, request_id), denied)
+        shown = shown_beside(scope)
+        caller = Caller(request_id, shown, lambda: self._admit_request(headers, scope, request_id), denied)
         connection = Connection(self._served, caller, receive, send, together=TEXTS in scope.get("extensions", {}))
         self._open.add(connection)
         self._connections.inc()
