@@ -418,6 +418,7 @@ def test_a_file_may_be_a_bare_list(tmp_path: Path) -> None:
         ("- calls: [{nmae: add}]", "step 1: calls[0].nmae: unknown key; did you mean 'name'? (and 1 more)"),
         ("- calls: [{name: add, x: {}}]", "step 1: calls[0].x: unknown key (known: name, arguments, id)"),
         ("- usage: {inputs: 3}", "step 1: usage.inputs: unknown key; did you mean 'input'?"),
+        ("- usage: [3, 4]", "step 1: usage: should be a mapping of input, output, cached, reasoning"),
         ("- burst: 0", "step 1: burst: input should be greater than or equal to 1"),
         ("- error: {status: 200}", "step 1: error.status: input should be greater than or equal to 400"),
         ("- expect: {modle: x}", "step 1: expect: a request has no 'modle'; did you mean 'model'?"),

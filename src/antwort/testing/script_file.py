@@ -221,4 +221,6 @@ def _told(problem: Mapping[str, Any]) -> str:
         model = next((_KEYS[part] for part in reversed(above) if part in _KEYS), _YamlStep if step else _YamlFile)
         hint = did_you_mean(str(name), model.model_fields)
         return f"{step}{key}: unknown key{hint or ' (known: ' + ', '.join(model.model_fields) + ')'}"
+    if problem["type"] == "model_type" and keys and keys[-1] in _KEYS:
+        return f"{step}{key}: should be a mapping of {', '.join(_KEYS[keys[-1]].model_fields)}"
     return f"{step}{key}: {problem['msg'][:1].lower()}{problem['msg'][1:]}".replace(": : ", ": ")
