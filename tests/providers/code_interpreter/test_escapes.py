@@ -140,7 +140,7 @@ def test_an_attempt_is_contained(machine: Machine, attempt: Attempt) -> None:
     assert "secret" not in read
     assert len(read) < 200_000
     assert sorted(path.name for path in (machine.folder / "outside").iterdir()) == ["secret.txt"]
-    assert machine.execute("6 * 7", conversation).endswith("42")
+    assert "42" in machine.execute("6 * 7", conversation).splitlines()  # what was left running may say something, too
 
 
 def test_a_time_bomb_does_not_go_off_after_the_end_of_its_call(machine: Machine) -> None:
