@@ -46,6 +46,8 @@ SCOPES = {
     "GET /v1/responses/{response_id}/agents": {"responses:read"},
     "GET /v1/responses/{response_id}/input_items": {"responses:read"},
     "GET /v1/shelf": {"shelf"},
+    "GET /v1/questions": {"questions:read"},
+    "GET /v1/questions/{question_id}": {"questions:read"},
     "GET /v1/variables": {"variables:read"},
     "GET /v1/variables/{variable_id}": {"variables:read"},
     "GET /v1/variables/{variable_id}/content": {"variables:read"},
@@ -59,6 +61,8 @@ SCOPES = {
     "POST /v1/responses/input_tokens": {"responses:write"},
     "POST /v1/responses/{response_id}/cancel": {"responses:read", "responses:write"},
     "POST /v1/shelf": {"shelf:write"},
+    "POST /v1/questions/{question_id}/answer": {"questions:write"},
+    "POST /v1/questions/{question_id}/cancel": {"questions:write"},
     "PUT /v1/variables": {"variables:write"},
 }
 SETTINGS: dict[str, dict[str, Any]] = {"web_search": {"url": "http://localhost:1"}}
