@@ -82,6 +82,45 @@ except RuntimeError:
     os.write(1, b"contained")
 os._exit(0)
 """
+_MAPPED = """
+import ctypes, os, time
+libc = ctypes.CDLL(None)
+libc.mmap.restype = ctypes.c_void_p
+libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long]
+while True:
+    file = os.open("x", os.O_RDWR | os.O_CREAT)
+    os.ftruncate(file, 1 << 20)
+    place = libc.mmap(None, 1 << 20, 3, 1, file, 0)
+    os.close(file)
+    os.unlink("x")
+    ctypes.memset(place, 120, 1 << 20)
+    time.sleep(0.01)
+"""
+_SENT = """
+import os, socket, time
+pairs = []
+while True:
+    file = os.open("x", os.O_RDWR | os.O_CREAT)
+    os.unlink("x")
+    os.write(file, bytes(1 << 20))
+    pairs.append(socket.socketpair())
+    socket.send_fds(pairs[-1][0], [b"x"], [file])
+    os.close(file)
+    time.sleep(0.01)
+"""
+_AFTER_THE_FIRST_THREAD = """
+import ctypes, os, platform, threading, time
+def work():
+    time.sleep(0.1)
+    WORK
+threading.Thread(target=work).start()
+ctypes.CDLL(None).syscall(93 if platform.machine() == "aarch64" else 60, 0)
+"""
+_NAMELESS = """file = os.open("x", os.O_RDWR | os.O_CREAT)
+    os.unlink("x")
+    while os.write(file, bytes(1 << 20)): time.sleep(0.01)"""
+_GREEDY = """kept = []
+    while True: kept.append(b"x" * 10**7); time.sleep(0.01)"""
 
 _PATHS = [
     shell("read the database of the server", "cat @database@"),
@@ -177,6 +216,9 @@ _NETWORK = [
     python("read the network", "socket.socket(socket.AF_PACKET, socket.SOCK_RAW)"),
     python("talk to the kernel about the network", "socket.socket(socket.AF_NETLINK, socket.SOCK_RAW)"),
     python("talk to the host of a virtual machine", "socket.socket(socket.AF_VSOCK)"),
+    python("make a pair of sockets of a cluster", "call(53, 199, 30, 1, 0, (ctypes.c_int * 2)())")._replace(
+        says="contained [Errno 97]"
+    ),
     python("use the ciphers of the kernel", "socket.socket(socket.AF_ALG, socket.SOCK_SEQPACKET)"),
     python("reach a socket by its path", "connected(socket.AF_UNIX, '@socket@')"),
     python("reach a socket that has no path", "connected(socket.AF_UNIX, chr(0) + '@abstract@')"),
@@ -195,6 +237,8 @@ _MEMORY_WITHOUT_OWNER = [
         limits={"file_bytes": 4 * MB},
     ),
 ]
+_FILL = "while true; do i=$((i+1)); head -c 1M /dev/zero > $i; sleep 0.01; done"
+_FULL = {"seconds": 20.0, "disk_bytes": 8 * MB}
 BOMBS = [
     Attempt("start processes without end", ["python3", "-c", _FORKS], limits={"processes": 16}),
     Attempt("start threads without end", ["python3", "-c", _THREADS], limits={"processes": 16}),
@@ -223,6 +267,34 @@ BOMBS = [
         "disk",
         "exec 9> x; rm x; while true; do head -c 1M /dev/zero >&9; sleep 0.01; done",
         disk_bytes=8 * MB,
+    ),
+    ended(
+        "fill the disk below a folder that is closed",
+        "disk",
+        f"mkdir -p a/b; cd a/b; chmod 0 /workspace/a; {_FILL}",
+        disk_bytes=8 * MB,
+    ),
+    ended(
+        "fill the disk in a folder whose names can be read but not used",
+        "disk",
+        f"mkdir -p a/b; cd a/b; chmod 400 /workspace/a; {_FILL}",
+        disk_bytes=8 * MB,
+    ),
+    Attempt("fill the disk by mapped files", ["python3", "-c", _MAPPED], "disk", {**_FULL, "file_bytes": 2 * MB}, ""),
+    Attempt("fill the disk by files that are on their way", ["python3", "-c", _SENT], "disk", _FULL, ""),
+    Attempt(
+        "fill the disk when the first thread is gone",
+        ["python3", "-c", _AFTER_THE_FIRST_THREAD.replace("WORK", _NAMELESS)],
+        "disk",
+        _FULL,
+        "",
+    ),
+    Attempt(
+        "take memory when the first thread is gone",
+        ["python3", "-c", _AFTER_THE_FIRST_THREAD.replace("WORK", _GREEDY)],
+        "memory",
+        {"seconds": 20.0, "memory": 64 * MB},
+        "",
     ),
     ended("make files without end", "disk", "i=0; while true; do i=$((i+1)); : > f$i; done", disk_files=200),
     ended(

@@ -84,7 +84,9 @@ _UNKNOWN: Final[dict[str, tuple[int | None, int | None]]] = {
     "msgget": (68, 186),
     "shmget": (29, 194),
 }
-_CLONE, _IOCTL, _SOCKET = (56, 220), (16, 29), (41, 198)
+_CLONE, _IOCTL = (56, 220), (16, 29)
+_SOCKETS = ((41, 198), (53, 199))
+"""`socket` and `socketpair`, which takes a family, too."""
 _NAMESPACES = 0x7E020000
 """The flags of `clone` for all new namespaces."""
 _TERMINAL_INPUT = (0x5412, 0x541C)
@@ -138,5 +140,6 @@ def filter_program(*, network: bool, machine: str | None = None) -> bytes | None
     program += _when(_IOCTL[column], [_argument(1), *typing, allow, _refuse(errno.EPERM)])
     families = _FAMILIES[network]
     known = [(_EQUAL, len(families) - place, 0, family) for place, family in enumerate(families)]
-    program += _when(_SOCKET[column], [_argument(0), *known, _refuse(errno.EAFNOSUPPORT), allow])
+    for socket in _SOCKETS:
+        program += _when(socket[column], [_argument(0), *known, _refuse(errno.EAFNOSUPPORT), allow])
     return b"".join(struct.pack("=HBBI", *instruction) for instruction in [*program, allow])

@@ -15,6 +15,7 @@ def delete_tree(folder: Path) -> None:
     Folders within folders are moved up before they are emptied: there may be any number of levels.
     """
     try:
+        make_accessible(str(folder), folder)
         top = os.open(folder, _FOLDER)
     except FileNotFoundError:
         return
@@ -54,12 +55,19 @@ def _emptied(folder: int, top: int) -> list[str]:
     return moved
 
 
-def _make_accessible(name: str, parent: int) -> None:
+def make_accessible(place: str, top: Path) -> None:
+    """Open a folder that its owner has closed to himself, if it is that or lies in `top`: links may lead elsewhere."""
+    _make_accessible(place, None, within=top)
+
+
+def _make_accessible(name: str, parent: int | None, within: Path | None = None) -> None:
     """Open a folder that its owner has closed to himself."""
     found = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=parent)
     try:
-        mode = os.fstat(found).st_mode
+        mode, own = os.fstat(found).st_mode, Path(f"/proc/self/fd/{found}")
+        if within is not None and not own.readlink().is_relative_to(within.resolve()):
+            return
         if stat.S_ISDIR(mode) and mode & stat.S_IRWXU != stat.S_IRWXU:
-            Path(f"/proc/self/fd/{found}").chmod(stat.S_IRWXU)
+            own.chmod(stat.S_IRWXU)
     finally:
         os.close(found)

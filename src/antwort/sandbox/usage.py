@@ -9,12 +9,15 @@ from pathlib import Path
 from msgspec import Struct
 
 from antwort.sandbox.limits import MEBIBYTE, SandboxLimits
+from antwort.sandbox.trees import make_accessible
 
 _BLOCK = 512
 _RESERVE = 64 * MEBIBYTE
 """Bytes of the disk that nobody gets, whatever the limit."""
 _LENIENCE = 2
 """How many times its limit a folder may have that was found too full: enough to be cleaned up."""
+_MEMORY = ("/dev/zero", "/dev/shm/", "/memfd:", "/SYSV", "/tmp/")  # noqa: S108 - the sandbox's own
+"""How the names of mapped files begin that are not on the disk."""
 
 
 class DiskUsage(Struct, frozen=True):
@@ -30,25 +33,47 @@ def disk_usage(folder: Path, most_files: int) -> DiskUsage:
     """Count what is in a folder, links as links; stop when it is clear that there is too much.
 
     It may change meanwhile: what is gone counts nothing. What lies too deep to be looked at counts as too much.
+    A folder that its owner has closed to himself is opened: he may be at work in a folder within it.
     """
     size = files = 0
     waiting = [str(folder)]
     while waiting and files <= most_files:
+        place = waiting.pop()
         try:
-            with os.scandir(waiting.pop()) as entries:
-                for entry in entries:
-                    files += 1
-                    about = entry.stat(follow_symlinks=False)
-                    size += about.st_blocks * _BLOCK
-                    if stat.S_ISDIR(about.st_mode):
-                        waiting.append(entry.path)
-                    if files > most_files:
-                        break
-        except (FileNotFoundError, NotADirectoryError, PermissionError):
-            continue  # it is gone, or closed by its owner, so that nobody can write into it either
+            try:
+                found = _counted(place, most_files - files)
+            except PermissionError:
+                make_accessible(place, folder)
+                found = _counted(place, most_files - files)
+        except (FileNotFoundError, NotADirectoryError):
+            continue
         except OSError:
             return DiskUsage(size, most_files + 1)
+        size, files = size + found.size, files + found.files
+        waiting += found.folders
     return DiskUsage(size, files)
+
+
+class _Folder(DiskUsage, frozen=True):
+    """What is in a folder, but for that which is in folders in it."""
+
+    folders: list[str] = []
+
+
+def _counted(place: str, most_files: int) -> _Folder:
+    size = files = 0
+    folders = []
+    with os.scandir(place) as entries:
+        for entry in entries:
+            files += 1
+            with contextlib.suppress(FileNotFoundError):  # the others are still there
+                about = entry.stat(follow_symlinks=False)
+                size += about.st_blocks * _BLOCK
+                if stat.S_ISDIR(about.st_mode):
+                    folders.append(entry.path)
+            if files > most_files:
+                break
+    return _Folder(size, files, folders)
 
 
 def descendants(process: int) -> Iterator[int]:
@@ -73,26 +98,62 @@ def is_stopped(process: int) -> bool:
 
 def memory_usage(process: int) -> int:
     """Return the bytes of memory that a process and all that it has started hold, files that they read aside."""
-    total = 0
-    for one in descendants(process):
-        with contextlib.suppress(OSError):
-            for line in Path("/proc", str(one), "status").read_text().splitlines():
-                if line.startswith(("RssAnon:", "RssShmem:")):
-                    total += int(line.split()[1]) * 1024
-    return total
+    return sum(map(_memory, descendants(process)))
 
 
-def _unlinked_bytes(process: int, device: int) -> int:
-    """Return the bytes on a disk of files that processes hold open although they have no name any more."""
-    held: dict[int, int] = {}
-    for one in descendants(process):
+def _memory(process: int) -> int:
+    """Return what one process holds; any of its threads tells, but not one that has ended, as the first may have."""
+    for thread in _threads(process):
         with contextlib.suppress(OSError):
-            for file in os.scandir(f"/proc/{one}/fd"):
-                with contextlib.suppress(OSError):
-                    about = file.stat()
-                    if about.st_nlink == 0 and about.st_dev == device and stat.S_ISREG(about.st_mode):
-                        held[about.st_ino] = about.st_blocks * _BLOCK
-    return sum(held.values())
+            lines = (thread / "status").read_text().splitlines()
+            held = [int(line.split()[1]) for line in lines if line.startswith(("RssAnon:", "RssShmem:"))]
+            if held:
+                return sum(held) * 1024
+    return 0
+
+
+def _threads(process: int) -> list[Path]:
+    try:
+        return [Path(entry.path) for entry in os.scandir(f"/proc/{process}/task")]
+    except OSError:
+        return []
+
+
+class _Nameless(Struct):
+    """Files that processes hold although they have no name any more."""
+
+    sizes: dict[int, int] = {}
+    """Bytes on the disk of those that are open, by their numbers."""
+    unseen: int = 0
+    """How many may be held in other ways, so that nobody can see how large they are."""
+
+    def look_at(self, process: int, device: int) -> None:
+        """Add those of a process. Each thread may have open files of its own, and outlive the first."""
+        threads = _threads(process)
+        for thread in threads:
+            with contextlib.suppress(OSError):
+                for file in os.scandir(thread / "fd"):
+                    with contextlib.suppress(OSError):
+                        self._add(file.stat(), thread / "fdinfo" / file.name, device)
+        mapped = next(filter(None, map(_mapped, threads)), [])
+        nameless = {line[4] for line in mapped if line[-1].endswith(" (deleted)") and not line[5].startswith(_MEMORY)}
+        self.unseen += len(nameless - {str(number) for number in self.sizes})
+
+    def _add(self, about: os.stat_result, details: Path, device: int) -> None:
+        if stat.S_ISSOCK(about.st_mode):
+            for line in details.read_text().splitlines():
+                if line.startswith("scm_fds:"):
+                    self.unseen += int(line.split()[1])
+        elif stat.S_ISREG(about.st_mode) and about.st_nlink == 0 and about.st_dev == device:
+            self.sizes[about.st_ino] = about.st_blocks * _BLOCK
+
+
+def _mapped(thread: Path) -> list[list[str]]:
+    """Return what is in the memory of a thread: lines of parts, the fifth a file's number and the sixth its name."""
+    try:
+        return [line.split(maxsplit=5) for line in (thread / "maps").read_text(errors="replace").splitlines()]
+    except OSError:
+        return []
 
 
 class Room(Struct, frozen=True):
@@ -101,20 +162,37 @@ class Room(Struct, frozen=True):
     folder: Path
     size: int
     files: int
+    file_size: int
+    """Bytes that one file may have."""
+    free: int
+    """Bytes that were free on the disk, and that were used in the folder, before it started."""
+    used: int
 
     @classmethod
     def of(cls, folder: Path, limits: SandboxLimits) -> "Room":
         """Return the limits, or what is there already if that is more: whoever cleans up must be able to."""
         used = disk_usage(folder, _LENIENCE * limits.disk_files)
         size = min(max(limits.disk_bytes, used.size), _LENIENCE * limits.disk_bytes)
-        return cls(folder, size, min(max(limits.disk_files, used.files), _LENIENCE * limits.disk_files))
+        files = min(max(limits.disk_files, used.files), _LENIENCE * limits.disk_files)
+        return cls(folder, size, files, limits.file_bytes, _free(folder), used.size)
 
     def is_exceeded(self, process: int) -> bool:
-        """Tell whether there is more, with files that have no name any more but are held open by the processes."""
+        """Tell whether there is more, with files that have no name any more but are held by the processes."""
         used = disk_usage(self.folder, self.files)
         if used.files > self.files or used.size > self.size:
             return True
-        disk = os.statvfs(self.folder)
-        if disk.f_bavail * disk.f_frsize < _RESERVE:
+        free = _free(self.folder)
+        if free < _RESERVE:
             return True
-        return used.size + _unlinked_bytes(process, self.folder.stat().st_dev) > self.size
+        nameless, device = _Nameless(), self.folder.stat().st_dev
+        for one in descendants(process):
+            nameless.look_at(one, device)
+        known = used.size + sum(nameless.sizes.values())
+        # Nobody knows how large the unseen are: at most as large as files may be, and as what the disk has lost since.
+        lost = max(0, self.free - free - (known - self.used))
+        return known + min(nameless.unseen * self.file_size, lost) > self.size
+
+
+def _free(folder: Path) -> int:
+    disk = os.statvfs(folder)
+    return disk.f_bavail * disk.f_frsize

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from antwort.providers.workspace.files import FileProblemError, Files, MissingFileError
-from antwort.sandbox import delete_tree
+from antwort.sandbox import delete_tree, disk_usage
 
 ROUNDS = 300
 
@@ -96,10 +96,32 @@ def test_a_tree_is_deleted_without_what_its_links_point_to(own: Path) -> None:
 @pytest.mark.parametrize("closed", [0o000, 0o500, 0o300])
 def test_a_tree_with_closed_folders_is_deleted(own: Path, closed: int) -> None:
     (own / "a" / "b" / "c").mkdir(parents=True)
-    for folder in ("a/b/c", "a/b", "a"):
+    for folder in ("a/b/c", "a/b", "a", "."):
         (own / folder).chmod(closed)
     delete_tree(own)
     assert not own.exists()
+
+
+def test_a_file_that_goes_does_not_hide_the_others(own: Path) -> None:
+    """Somebody makes and deletes files all the time while they are counted."""
+    for number in range(50):
+        (own / f"kept{number}").write_text("x")
+    stop = threading.Event()
+
+    def churn() -> None:
+        while not stop.is_set():
+            for number in range(20):
+                (own / f"gone{number}").touch()
+            for number in range(20):
+                (own / f"gone{number}").unlink()
+
+    thread = threading.Thread(target=churn)
+    thread.start()
+    try:
+        assert min(disk_usage(own, 1000).files for _ in range(ROUNDS)) >= 50
+    finally:
+        stop.set()
+        thread.join()
 
 
 def test_paths_are_relative_to_the_workspace(own: Path) -> None:
