@@ -20,6 +20,8 @@ _ARCH = {"aarch64": "arm64", "x86_64": "x64"}[platform.machine()]
 CODEX = next((FOLDER / "node_modules" / "@openai" / f"codex-linux-{_ARCH}").glob("vendor/*/bin/codex"))
 IGNORE = {"unavailable_tools": "ignore"}
 """Codex always declares a web search."""
+STORES = ["sqlite", "postgresql"] if os.environ.get("ANTWORT_TEST_FULL") else ["sqlite"]
+pytestmark = pytest.mark.parametrize("database_url", STORES, indirect=True)
 OVER = pytest.mark.parametrize("websocket", [False, True], ids=["http", "websocket"])
 
 

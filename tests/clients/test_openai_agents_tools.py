@@ -13,6 +13,7 @@ from tests.http.sdk import Served
 
 from antwort.testing import call, turn
 
+pytestmark = pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
 BOTH_WAYS = pytest.mark.parametrize("stream", [False, True], ids=["json", "stream"])
 
 
