@@ -218,8 +218,22 @@ async def test_a_machine_that_forbids_it_is_told_why(tmp_path: Path, monkeypatch
 
 
 async def test_a_folder_that_is_gone_is_no_crash(tmp_path: Path) -> None:
-    with pytest.raises(FunctionUnavailableError, match="cannot be started"):
+    with pytest.raises(FunctionUnavailableError, match="cannot be started: No such file") as caught:
         await Sandbox().run(["true"], tmp_path / "gone")
+    assert str(tmp_path) not in str(caught.value)
+
+
+async def test_why_it_cannot_be_started_says_nothing_about_this_machine(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("unshare", "bwrap"):
+        (folder.parent / name).write_text(f"#!/bin/sh\necho 'no source path {folder}' >&2\nexit 1\n")
+        (folder.parent / name).chmod(0o755)
+    box = Sandbox()
+    box._groups = ControlGroups({})
+    monkeypatch.setattr(sandbox, "_PATH", f"{folder.parent}:{sandbox._PATH}")
+    with pytest.raises(FunctionUnavailableError, match="cannot be started: no source path /workspace"):
+        await box.run(["true"], folder)
 
 
 async def test_the_bare_host_is_no_sandbox_but_has_limits(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -105,7 +105,7 @@ class Sandbox:
                 alarm.cancel()
             stdout, stderr = (bytes(output.data) for output in outputs)
             if process.exit_code is None and ending == "exit":
-                raise _failure(stderr)
+                raise _failure(stderr.decode(errors="replace"))
             code = process.exit_code if ending in {"exit", "memory"} else None
             return Finished(ending, code, stdout, stderr, time.monotonic() - started)
 
@@ -141,7 +141,7 @@ class Sandbox:
             await asyncio.to_thread((await arranging).undo)
             raise
         except OSError as error:
-            raise FunctionUnavailableError(f"The sandbox cannot be started: {error}.") from error
+            raise _failure(str(error.strerror)) from error
         try:
             process = SandboxProcess(
                 await _spawn(arranged.arguments, arranged.openings.files),
@@ -153,18 +153,18 @@ class Sandbox:
         except BaseException as error:
             await asyncio.to_thread(arranged.undo)
             if isinstance(error, OSError | ValueError):  # what is too long for a command line, or none
-                raise FunctionUnavailableError(f"The sandbox cannot be started: {error}.") from error
+                raise _failure(str(getattr(error, "strerror", error))) from error
             raise
         arranged.openings.close()
         try:
             is_followed = await process.follow(arranged.status)
-            complaint = b"" if is_followed else await process.stderr.read(_PIECE)
+            complaint = "" if is_followed else (await process.stderr.read(_PIECE)).decode(errors="replace")
         except BaseException:
             await process.close()
             raise
         if not is_followed:
             await process.close()
-            raise _failure(complaint)
+            raise _failure(complaint if seen.folder is None else complaint.replace(str(seen.folder), WORKSPACE))
         return process
 
     def _arranged(self, command: Sequence[str], seen: Surroundings, limits: SandboxLimits) -> "_Arranged":
@@ -284,6 +284,7 @@ async def _spawn(
     )
 
 
-def _failure(complaint: bytes) -> FunctionUnavailableError:
-    lines = complaint.decode(errors="replace").strip().splitlines() or ["it said nothing"]
+def _failure(complaint: str) -> FunctionUnavailableError:
+    """Return the error that a model reads: it says why, and nothing about the places of this machine."""
+    lines = complaint.strip().splitlines() or ["it said nothing"]
     return FunctionUnavailableError(f"The sandbox cannot be started: {lines[0][:_LONGEST_CAUSE]}.")

@@ -136,7 +136,7 @@ def test_paths_are_relative_to_the_workspace(own: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "path", ["", "/", ".", "..", "a/../b", "/etc/passwd", "/workspace2/x", "a\0b", "\ud800", "x" * 5000]
+    "path", ["", "/", ".", "..", "a/../b", "/etc/passwd", "/workspace2/x", "a\0b", "\ud800", "x" * 300, "x" * 5000]
 )
 def test_what_is_no_path_is_refused(own: Path, path: str) -> None:
     files = Files(own, ("/workspace",))
@@ -164,4 +164,26 @@ def test_a_file_that_is_dropped_leaves_what_was_there(own: Path) -> None:
     new.write(b"after")
     new.drop()
     assert (own / "x").read_text() == "before"
+    assert [path.name for path in own.iterdir()] == ["x"]
+
+
+def test_a_file_is_kept_or_dropped_once(own: Path) -> None:
+    """Whoever is cancelled drops what a thread may just have kept: what is open elsewhere by then is not closed."""
+    dropped, kept = Files(own).create("dropped"), Files(own).create("kept")
+    dropped.drop()
+    kept.keep()
+    with (own / "kept").open() as other, (own / "kept").open() as another:
+        for new in (dropped, kept):
+            new.keep()
+            new.drop()
+        assert other.read() + another.read() == ""
+    assert [path.name for path in own.iterdir()] == ["kept"]
+
+
+def test_a_file_whose_place_was_taken_is_told(own: Path) -> None:
+    new = Files(own).create("x")
+    (own / "x").mkdir()
+    with pytest.raises(FileProblemError, match="is a folder"):
+        new.keep()
+    new.drop()
     assert [path.name for path in own.iterdir()] == ["x"]

@@ -1,5 +1,8 @@
 """What a model can do with a workspace, through the shipped server."""
 
+import difflib
+import io
+import random
 from pathlib import Path
 from typing import Any
 
@@ -8,8 +11,8 @@ from tests.providers.workspace.stage import calling, outputs, staged, used
 
 from antwort import Antwort
 from antwort.config import Config
-from antwort.errors import ConfigError
-from antwort.providers.workspace.texts import Edit, difference, edited
+from antwort.errors import ConfigError, FunctionError
+from antwort.providers.workspace.texts import Edit, difference, edited, read_whole
 from antwort.testing import call, turn
 
 LONG = "\n".join(f"line {number}" for number in range(1, 101)) + "\n"
@@ -191,6 +194,48 @@ def test_a_difference_tells_of_a_missing_newline() -> None:
         "+c",
         "\\ No newline at end of file",
     ]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_difference_is_that_of_the_library(seed: int) -> None:
+    chance = random.Random(seed)
+    old = [f"{chance.randrange(9)}\n" for _ in range(chance.randrange(40))]
+    new = [line for line in old if chance.random() < 0.9]
+    new.insert(chance.randrange(len(new) + 1), "new\n")
+    expected = "".join(difflib.unified_diff(old, new, "a/x", "b/x"))
+    told = difference("x", "".join(old), "".join(new))
+    assert told == expected or apply(old, told) == new
+
+
+def apply(old: list[str], told: str) -> list[str]:
+    """Return lines with a difference applied."""
+    lines, place = [], 0
+    for line in told.splitlines(keepends=True)[2:]:
+        if line.startswith("@@"):
+            start, count = (int(part) for part in (*line.split()[1][1:].split(","), "1")[:2])
+            until = start - 1 if count else start
+            lines += old[place:until]
+            place = until
+        elif line[0] in " -":
+            assert old[place] == line[1:]
+            place += 1
+        if line[0] in " +":
+            lines.append(line[1:])
+    return lines + old[place:]
+
+
+def test_texts_that_take_long_to_compare_are_shown_one_after_the_other() -> None:
+    """A library that looks for the best difference would look for minutes."""
+    count = 12_000
+    old, new = ([f"{sign * number % 130}\n" for number in range(count)] for sign in (1, -1))
+    told = difference("x", "".join(["a\n", *old, "b\n"]), "".join(["a\n", *new, "b\n"])).splitlines(keepends=True)
+    assert told[2] == f"@@ -1,{count + 2} +1,{count + 2} @@\n"
+    assert apply(["a\n", *old, "b\n"], "".join(told)) == ["a\n", *new, "b\n"]
+
+
+def test_a_file_that_is_too_large_is_not_edited() -> None:
+    with pytest.raises(FunctionError, match="'x' has more than 8,388,608 bytes: edit it with a command"):
+        read_whole(io.BytesIO(bytes((8 << 20) + 1)), "x")
 
 
 def test_files_of_a_workspace_have_limits(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """The files of workspaces, for clients."""
 
+import errno
 import os
 import time
 from pathlib import Path
@@ -8,6 +9,7 @@ from typing import Any
 import pytest
 from tests.providers.workspace.stage import calling, outputs, staged
 
+from antwort.providers.workspace import folders
 from antwort.providers.workspace.folders import Folders
 from antwort.sandbox import BareHost
 
@@ -213,3 +215,29 @@ def test_workspaces_outlive_the_server(tmp_path: Path) -> None:
         stage.request("PUT", FILES, params={"path": "x"}, content=b"kept")
     with staged(tmp_path) as stage:
         assert stage.request("GET", f"{FILES}/content", params={"path": "x"}).text == "kept"
+
+
+def test_a_workspace_is_deleted_while_a_command_still_writes_to_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = Folders(tmp_path, BareHost(), keep=60, most=9)
+    (own.use("tenant", "w") / "file").write_text("x")
+
+    def refuse(folder: Path) -> None:
+        raise OSError(errno.ENOTEMPTY, "Directory not empty", str(folder))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(folders, "delete_tree", refuse)
+        own.delete("tenant", "w")
+        assert own.sweep() == 0
+    assert own.all("tenant") == []
+    assert len(list(tmp_path.glob("*/.trash-*"))) == 1
+    own.sweep()
+    assert list(tmp_path.glob("*/*")) == []
+
+
+def test_a_name_that_is_too_long_is_refused(tmp_path: Path) -> None:
+    with staged(tmp_path) as stage:
+        refused = stage.request("PUT", FILES, params={"path": "x" * 300}, content=b"x")
+        assert (refused.status_code, refused.json()["error"]["param"]) == (400, "path")
+        assert "File name too long" in refused.json()["error"]["message"]

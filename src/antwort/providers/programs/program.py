@@ -124,7 +124,10 @@ class Program:
         """Keep what the program has defined, for the next one."""
         if self._session is None or not self._states.are_kept:
             return Outcome(output, failed)
-        dumped = await self._session.dump()
+        try:
+            dumped = await self._session.dump()
+        except RuntimeError:  # its process has ended: there was no memory left
+            return Outcome(f"{output}\n{_LOST}", failed)
         if len(dumped) > self._settings.max_snapshot:
             return Outcome(f"{output}\n(The names hold too much. {_LOST})", failed)
         await self._states.keep_session(State(dumped, self._ctx.call_id or "", output, failed))

@@ -8,6 +8,7 @@ import errno
 import os
 import secrets
 import stat
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
@@ -61,10 +62,10 @@ class Files:
         """Begin to write a file, in the place of one that may be there; folders on the way are made."""
         *folders, name = self._parts(path)
         with self._walk(folders, path, make=True) as parent:
-            with contextlib.suppress(FileNotFoundError):
-                if stat.S_ISDIR(os.stat(name, dir_fd=parent, follow_symlinks=False).st_mode):
-                    raise FileProblemError(f"'{path}' is a folder.")
             try:
+                with contextlib.suppress(FileNotFoundError):
+                    if stat.S_ISDIR(os.stat(name, dir_fd=parent, follow_symlinks=False).st_mode):
+                        raise FileProblemError(f"'{path[:200]}' is a folder.")
                 return NewFile(parent, name, self._owner())
             except OSError as error:
                 raise _problem(path, error) from error
@@ -141,22 +142,42 @@ class NewFile:
         if os.geteuid() == 0:
             os.fchown(file, owner, owner)
         self._file = os.fdopen(file, "wb")
+        self._ending = threading.Lock()
+        """Whoever is cancelled drops a file that a thread is about to put in its place."""
+        self._is_over = False
 
     def write(self, data: bytes) -> None:
-        """Add some content."""
-        self._file.write(data)
+        """Add some content; FileProblemError if there is no room for it."""
+        try:
+            self._file.write(data)
+        except OSError as error:
+            raise _problem(self._name, error) from error
 
     def keep(self) -> None:
-        """Put the file in its place."""
-        self._file.close()
-        os.replace(self._own_name, self._name, src_dir_fd=self._parent, dst_dir_fd=self._parent)
-        os.close(self._parent)
+        """Put the file in its place, unless it was dropped; FileProblemError if that cannot be done."""
+        with self._ending:
+            if self._is_over:
+                return
+            try:
+                self._file.close()
+                os.replace(self._own_name, self._name, src_dir_fd=self._parent, dst_dir_fd=self._parent)
+            except OSError as error:
+                raise _problem(self._name, error) from error
+            self._end()
 
     def drop(self) -> None:
-        """Forget the file."""
-        self._file.close()
-        with contextlib.suppress(OSError):
-            os.unlink(self._own_name, dir_fd=self._parent)
+        """Forget the file, unless it is in its place."""
+        with self._ending:
+            if self._is_over:
+                return
+            with contextlib.suppress(OSError):  # what is not written yet need not be
+                self._file.close()
+            with contextlib.suppress(OSError):
+                os.unlink(self._own_name, dir_fd=self._parent)
+            self._end()
+
+    def _end(self) -> None:
+        self._is_over = True
         os.close(self._parent)
 
 

@@ -90,7 +90,7 @@ class Folders:
         count = 0
         for tenant in [path for path in self._place.iterdir() if path.is_dir()] if self._place.is_dir() else []:
             for trash in tenant.glob(f"{_TRASH}*"):  # of a process that ended meanwhile
-                delete_tree(trash)
+                self._empty(trash)
             for mark in self._marks(tenant):
                 if mark.stat().st_mtime < time.time() - self._keep:
                     self._delete(mark.with_suffix(""))
@@ -112,7 +112,15 @@ class Folders:
         with contextlib.suppress(FileNotFoundError):
             folder.rename(trash)
         self._mark(folder).unlink(missing_ok=True)
-        delete_tree(trash)
+        self._empty(trash)
+
+    @staticmethod
+    def _empty(trash: Path) -> None:
+        """Delete what nobody can find any more; what a command still writes to goes with the next sweep."""
+        try:
+            delete_tree(trash)
+        except OSError as error:
+            logger.info("a deleted workspace is still in use: %s", error.strerror)
 
     def _of(self, tenant: str) -> Path:
         return self._place / hashlib.sha256(tenant.encode()).hexdigest()[:32]

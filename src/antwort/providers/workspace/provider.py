@@ -24,7 +24,7 @@ from antwort.provider import (
 from antwort.providers.workspace.folders import Folders
 from antwort.providers.workspace.routes import WorkspaceRoutes
 from antwort.providers.workspace.shell import FACE, asked_memory, asked_workspace, check_command, item_fields, report
-from antwort.providers.workspace.texts import Edit, difference, edited, read_lines
+from antwort.providers.workspace.texts import Edit, difference, edited, read_lines, read_whole
 
 logger = logging.getLogger(__name__)
 
@@ -119,10 +119,7 @@ class Workspace(WorkspaceRoutes):
 
         def read() -> str:
             with self.folders.files(folder).open(path) as file:
-                try:
-                    return file.read().decode()
-                except UnicodeDecodeError:
-                    raise FunctionError(f"'{path}' is no text in UTF-8: it cannot be edited.") from None
+                return read_whole(file, path)
 
         before = await asyncio.to_thread(read)
         after = await asyncio.to_thread(edited, before, edits)
