@@ -2,7 +2,10 @@
 
 import errno
 import os
+import threading
 import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -241,3 +244,22 @@ def test_a_name_that_is_too_long_is_refused(tmp_path: Path) -> None:
         refused = stage.request("PUT", FILES, params={"path": "x" * 300}, content=b"x")
         assert (refused.status_code, refused.json()["error"]["param"]) == (400, "path")
         assert "File name too long" in refused.json()["error"]["message"]
+
+
+def test_uploads_at_the_same_time_share_the_room(tmp_path: Path) -> None:
+    with staged(tmp_path, max_bytes=1_000_000) as stage:
+        everybody = threading.Barrier(3)
+
+        def content() -> Iterator[bytes]:
+            yield bytes(300_000)
+            everybody.wait()
+            yield bytes(300_000)
+
+        def upload(name: str) -> int:
+            return stage.request("PUT", FILES, params={"path": name}, content=content()).status_code
+
+        with ThreadPoolExecutor() as threads:
+            codes = list(threads.map(upload, "abc"))
+        assert set(codes) <= {200, 413}
+        assert codes.count(200) <= 1
+        assert stage.request("GET", "/workspaces/conv-1").json()["bytes"] <= 1_000_000

@@ -29,6 +29,8 @@ from antwort.providers.workspace.settings import WorkspaceSettings
 _ALL, _ONE, _FILES = "/v1/workspaces", "/v1/workspaces/{workspace_id}", "/v1/workspaces/{workspace_id}/files"
 _READ, _WRITE = "workspace:read", "workspace:write"
 _PIECE = 1 << 18
+_COUNTED = 8 << 20
+"""Bytes of an upload after which what is in the workspace is counted again."""
 
 
 class DeletedWorkspace(BaseModel):
@@ -208,26 +210,41 @@ class WorkspaceRoutes(Provider[WorkspaceSettings]):
     async def store(self, folder: Path, path: str, chunks: AsyncIterator[bytes]) -> int:
         """Write a file as its content comes, within the limits; PayloadTooLargeError if it does not fit."""
         own = self.settings
-        used = await asyncio.to_thread(disk_usage, folder, own.max_files)
-        if used.files >= own.max_files:
-            raise PayloadTooLargeError(f"The workspace has {own.max_files:,} files, which is the limit; delete some.")
-        room = min(own.max_file_bytes, own.max_bytes - used.size)
+        room = min(own.max_file_bytes, await self._room(folder, more=1))
         file = await asyncio.to_thread(self.folders.files(folder).create, path)
-        size = 0
+        size = counted = 0
         try:
             async for chunk in chunks:
                 size += len(chunk)
                 if size > room:
-                    raise PayloadTooLargeError(  # noqa: TRY301 - what was written has to go, whatever happened
-                        f"There is room for {max(room, 0):,} more bytes in the workspace; a file may have "
-                        f"{own.max_file_bytes:,}, all of them {own.max_bytes:,}."
-                    )
+                    raise self._no_room(room)  # noqa: TRY301 - what was written has to go, whatever happened
                 await asyncio.to_thread(file.write, chunk)
+                if size - counted >= _COUNTED:
+                    counted = size
+                    await self._room(folder)
+            await self._room(folder)  # others may have written at the same time
             await asyncio.to_thread(file.keep)
         except BaseException:
             file.drop()
             raise
         return size
+
+    async def _room(self, folder: Path, more: int = 0) -> int:
+        """Return how many bytes fit into a workspace; PayloadTooLargeError if it is too full for `more` files."""
+        own = self.settings
+        used = await asyncio.to_thread(disk_usage, folder, own.max_files)
+        if used.files + more > own.max_files:
+            raise PayloadTooLargeError(f"The workspace has {own.max_files:,} files, which is the limit; delete some.")
+        if used.size > own.max_bytes:
+            raise self._no_room(0)
+        return own.max_bytes - used.size
+
+    def _no_room(self, room: int) -> PayloadTooLargeError:
+        own = self.settings
+        return PayloadTooLargeError(
+            f"There is room for {room:,} more bytes in the workspace; a file may have {own.max_file_bytes:,}, "
+            f"all of them {own.max_bytes:,}."
+        )
 
 
 async def _content(file: BinaryIO) -> AsyncIterator[bytes]:
