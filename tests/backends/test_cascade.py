@@ -141,7 +141,7 @@ def test_thoughts_go_through_with_their_sealed_form(tmp_path: Path, stream: bool
     with cascade(tmp_path, [turn("Four.", reasoning=["Two and ", "two."])]) as stage:
         first = stage.ask(stream, input="2+2?", reasoning={"effort": "low"}, include=["reasoning.encrypted_content"])
     thought, said = first["output"]
-    assert thought["content"][0]["text"] == "Two and two."
+    assert thought["summary"][0]["text"] == "Two and two."  # which is what a server behind is asked for
     assert thought["encrypted_content"]
     assert said["content"][0]["text"] == "Four."
     assert stage.model.requests[0].effort == "low"

@@ -205,14 +205,17 @@ def _said(text: str) -> JSON:
 
 def _record(items: Sequence[JSON]) -> Iterator[str]:
     """Write a conversation down as plain text: models refuse calls of functions they are not offered."""
-    for item in map(as_function, items):
+    for item in items:
         match item.get("type") or "message":
             case "message":
                 yield f"{str(item.get('role')).upper()}: {_cut(_text(item.get('content')))}"
-            case "function_call":
-                yield f"CALL {item.get('name')}({_cut(str(item.get('arguments')))})"
-            case "function_call_output":
-                yield f"RESULT: {_cut(_text(item.get('output')))}"
+            case "custom_tool_call":
+                yield f"CALL {item.get('name')}({_cut(str(item.get('input')))})"
+            case kind if kind in CALLS:
+                call = as_function(item)
+                yield f"CALL {call.get('name')}({_cut(str(call.get('arguments')))})"
+            case kind if kind in OUTPUTS:
+                yield f"RESULT: {_cut(_text(as_function(item).get('output')))}"
 
 
 def _own_words(items: Sequence[JSON], room: int) -> str:

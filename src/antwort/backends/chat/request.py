@@ -255,7 +255,10 @@ def _call(item: JSON) -> JSON:
 
 
 def _thoughts(item: JSON) -> str:
-    return text_of(item.get("content")) or text_of(item.get("summary"))
+    thoughts = text_of(item.get("content"))
+    if thoughts or item.get("encrypted_content"):  # what is still sealed is another server's, and so is its summary
+        return thoughts
+    return text_of(item.get("summary"))
 
 
 # --- content ---------------------------------------------------------------------------------------------------------
