@@ -4,6 +4,7 @@ import asyncio
 import itertools
 import json
 import os
+import re
 import socket
 import threading
 from collections.abc import AsyncIterator, Iterable, Iterator
@@ -405,7 +406,8 @@ def test_an_address_may_have_only_so_many_idle_connections_and_the_oldest_go(
         assert closed(idle[15:]) == 0
         assert busy.recv(10)
         assert httpx.get(f"{site.url}/healthz").status_code == 200
-    assert "closed 15 idle connections of addresses with too many" in caplog.text
+    told = re.findall(r"closed (\d+) idle connections of addresses with too many", caplog.text)
+    assert sum(map(int, told)) == 15  # in one line, or in two if a second has passed between them
 
 
 def test_when_all_connections_are_taken_an_idle_one_makes_room(caplog: pytest.LogCaptureFixture) -> None:

@@ -82,8 +82,8 @@ def descendants(process: int) -> Iterator[int]:
     while waiting:
         one = waiting.pop()
         yield one
-        with contextlib.suppress(OSError):
-            for task in os.scandir(f"/proc/{one}/task"):
+        with contextlib.suppress(OSError), os.scandir(f"/proc/{one}/task") as tasks:
+            for task in tasks:
                 waiting += map(int, Path(task.path, "children").read_text().split())
 
 
@@ -114,7 +114,8 @@ def _memory(process: int) -> int:
 
 def _threads(process: int) -> list[Path]:
     try:
-        return [Path(entry.path) for entry in os.scandir(f"/proc/{process}/task")]
+        with os.scandir(f"/proc/{process}/task") as tasks:
+            return [Path(task.path) for task in tasks]
     except OSError:
         return []
 
@@ -131,8 +132,8 @@ class _Nameless(Struct):
         """Add those of a process. Each thread may have open files of its own, and outlive the first."""
         threads = _threads(process)
         for thread in threads:
-            with contextlib.suppress(OSError):
-                for file in os.scandir(thread / "fd"):
+            with contextlib.suppress(OSError), os.scandir(thread / "fd") as files:
+                for file in files:
                     with contextlib.suppress(OSError):
                         self._add(file.stat(), thread / "fdinfo" / file.name, device)
         mapped = next(filter(None, map(_mapped, threads)), [])
