@@ -230,3 +230,10 @@ def test_client_metadata_is_taken(tmp_path: Path) -> None:
             input="Go", model="scripted", extra_body={"client_metadata": {"a": "b"}}
         )
     assert response.output_text == "Hi."
+
+
+def test_a_call_that_was_cut_off_can_be_sent_back(tmp_path: Path) -> None:
+    cut: Any = {"type": "shell_call", "id": "sh_1", "call_id": "call_1", "status": "incomplete", "action": {}}
+    with served(tmp_path, ["Hi."], over_http=True) as stage:
+        create(stage, False, input=[{"role": "user", "content": "Go"}, cut], tools=[SHELL])
+    assert [message["role"] for message in stage.bodies[0]["messages"]] == ["user"]

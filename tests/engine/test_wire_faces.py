@@ -135,3 +135,27 @@ def test_a_check_that_fails_refuses_the_request_and_is_logged(
 def test_a_face_that_cannot_be_shown_is_refused_when_it_is_made(options: dict[str, Any]) -> None:
     with pytest.raises(DefinitionError, match=r"^Hosted"):
         Hosted(**options)
+
+
+def test_fields_of_an_output_need_those_of_an_error() -> None:
+    with pytest.raises(DefinitionError, match="`output_fields` needs `output_of_error`"):
+        Hosted(types=("look",), item="look_call", output_item="look_call_output", output_fields=("output",))
+
+
+def test_an_output_of_an_error_that_cannot_be_made_is_left_out() -> None:
+    def broken(_text: str) -> dict[str, Any]:
+        raise KeyError("oops")
+
+    face = Hosted(
+        types=("look",),
+        item="look_call",
+        output_item="look_call_output",
+        output_fields=("output",),
+        output_of_error=broken,
+    )
+    model = ScriptedBackend([turn(calls=[call("look", wrong=1)]), turn("Done.")])
+    with model, running(app_of(face, None, model)) as server:
+        body = {"model": "m", "input": "Go.", "tools": [{"type": "look"}]}
+        answer = httpx.post(f"{server.url}/v1/responses", json=body, timeout=30).json()
+    assert [item["type"] for item in answer["output"]] == ["look_call", "look_call_output", "message"]
+    assert answer["status"] == "completed"

@@ -35,7 +35,7 @@ def output_item(call_id: str, name: str, arguments: str, face: Hosted, result: T
     """Return the item that shows the result of a call."""
     item: JSON = {"id": new_id("item"), "type": face.output_item, "status": "completed", "call_id": call_id}
     if face.output_fields:
-        fields = _fields(name, result.item)
+        fields = _failed(name, face, result.output) if result.is_error else _fields(name, result.item)
         return {**item, **{key: value for key, value in fields.items() if key in face.output_fields}}
     if face.output_field is not None:
         return {**item, "status": "incomplete" if result.is_error else "completed", face.output_field: result.output}
@@ -62,6 +62,17 @@ def _described(function: str, arguments: str, face: Hosted) -> JSON:
         return _fields(function, face.describe(_decoded(arguments)))
     except BaseException:  # a provider's own code, and no reason for a response to fail
         logger.exception("function %s: `describe` has failed; the item has no fields of its own", function)
+        return {}
+
+
+def _failed(function: str, face: Hosted, text: str) -> JSON:
+    """Return what a function shows of a call that has failed."""
+    if face.output_of_error is None:
+        return {}
+    try:
+        return _fields(function, face.output_of_error(text))
+    except BaseException:  # a provider's own code, and no reason for a response to fail
+        logger.exception("function %s: `output_of_error` has failed; the item has no fields of its own", function)
         return {}
 
 

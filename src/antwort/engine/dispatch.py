@@ -122,7 +122,7 @@ class Dispatch:
         await self._journal.save()  # a call is known to have started before it starts
         await self._emitter.flush()
         ready = [call for call in begun if waited_for(call.entry) is None]
-        await _for_each(_grouped(ready), self._execute_group, limit=self._parallel)
+        await self._execute_all(_grouped(ready))
         self._totals.repetition.note_turn(call.entry.call for call in begun if call.entry.call and not call.attaches)
 
     async def finish_started(self) -> None:
@@ -152,7 +152,7 @@ class Dispatch:
             self._keep()
             await self._journal.save_at(position)
         await self._journal.save()  # what was approved is known to have started before it starts
-        await _for_each(again, self._execute_group, limit=self._parallel)
+        await self._execute_all(again)
         await self._emitter.flush()
 
     @property
@@ -172,6 +172,14 @@ class Dispatch:
             if "answer" in call:
                 return str(call["answer"])
         return None
+
+    async def _execute_all(self, groups: Iterable[list[ServerCall]]) -> None:
+        await _for_each(_lanes(groups), self._execute_lane, limit=self._parallel)
+
+    async def _execute_lane(self, lane: Sequence[list[ServerCall]]) -> None:
+        """Execute calls one after the other."""
+        for group in lane:
+            await self._execute_group(group)
 
     async def _execute_group(self, group: Sequence[ServerCall]) -> None:
         """Execute equal calls once, and end them all."""
@@ -298,7 +306,7 @@ class Dispatch:
             begun.append([replace(call, attached=True)])
         self._keep()
         await self._journal.save()
-        await _for_each(begun, self._execute_group, limit=self._parallel)
+        await self._execute_all(begun)
 
     async def execute_approved(self, calls: Iterable[ApprovedCall]) -> None:
         """Make the calls, or do not, that were waiting in the response before for somebody to say so."""
@@ -328,7 +336,7 @@ class Dispatch:
         self._keep()
         await self._journal.save()
         await self._emitter.flush()
-        await _for_each(begun, self._execute_group, limit=self._parallel)
+        await self._execute_all(begun)
 
     def _begun_before(self, entry: JournalEntry, position: int) -> ServerCall:
         """Return a call that another process has begun."""
@@ -367,14 +375,15 @@ class Dispatch:
         else:
             if face is not None and face.item == item["type"]:
                 item.update(found_fields(call.name, face, result, self._plan.include))
-            whole = face is not None and face.output_field is not None  # what came of it is said by the second item
+            # What came of it is said by the second item, if there is one.
+            whole = face is not None and (face.output_field is not None or bool(face.output_fields))
             failed = result.is_error and not whole
             item["status"] = failed_status(str(item["type"])) if failed else "completed"
         if call.output_index >= 0 and TOLD not in record:
             if face is not None and face.output_item is None and not result.is_error:
                 self._emitter.phase(call.output_index, str(item["type"]), "completed")
             self._emitter.done(call.output_index)
-        if face is None or face.output_item is None or (face.output_fields and result.is_error):
+        if face is None or face.output_item is None:
             return
         if call.output_index >= 0 or TOLD in record:
             self._show_output(call, face, result)
@@ -421,21 +430,38 @@ def _grouped(calls: Iterable[ServerCall]) -> list[list[ServerCall]]:
     return groups
 
 
-async def _for_each(
-    groups: Sequence[list[ServerCall]], work: Callable[[list[ServerCall]], Awaitable[None]], *, limit: int
-) -> None:
+_Lane = list[list[ServerCall]]
+
+
+def _lanes(groups: Iterable[list[ServerCall]]) -> list[_Lane]:
+    """Put those behind each other that are executed in order; all others may be executed at the same time."""
+    lanes: list[_Lane] = []
+    ordered: dict[str, _Lane] = {}
+    for group in groups:
+        target = group[0].target
+        if target is None or target.spec is None or not target.spec.in_order:
+            lanes.append([group])
+            continue
+        lane = ordered.setdefault(provider_of(target), [])
+        if not lane:
+            lanes.append(lane)
+        lane.append(group)
+    return lanes
+
+
+async def _for_each(lanes: Sequence[_Lane], work: Callable[[_Lane], Awaitable[None]], *, limit: int) -> None:
     """Work on all, at most `limit` at a time."""
-    if limit == 1 or len(groups) == 1:
-        for group in groups:
-            await work(group)
+    if limit == 1 or len(lanes) == 1:
+        for lane in lanes:
+            await work(lane)
         return
     slots = asyncio.Semaphore(limit)
 
-    async def one(group: list[ServerCall]) -> None:
+    async def one(lane: _Lane) -> None:
         async with slots:
-            await work(group)
+            await work(lane)
 
-    tasks = [asyncio.ensure_future(one(group)) for group in groups]
+    tasks = [asyncio.ensure_future(one(lane)) for lane in lanes]
     try:
         await asyncio.gather(*tasks)
     except BaseException:

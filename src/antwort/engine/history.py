@@ -96,11 +96,20 @@ def read_window(
 
 def input_items(entries: Iterable[JournalEntry]) -> list[JSON]:
     """Return an input as the model reads it."""
-    return [
+    items = [
         entry.item
         for entry in entries
         if entry.item["type"] not in {APPROVAL_REQUEST, APPROVAL_RESPONSE} and not (entry.call or {}).get(FOR_CLIENTS)
     ]
+    if not any(_was_cut_off(item) for item in items):
+        return items
+    answered = {item.get("call_id") for item in items if item["type"] in OUTPUTS}
+    return [item for item in items if not _was_cut_off(item) or item.get("call_id") in answered]
+
+
+def _was_cut_off(item: JSON) -> bool:
+    """Tell whether an item is a call that nobody can answer, since it has not come to its end."""
+    return item.get("status") == "incomplete" and item.get("type") in CALLS
 
 
 def model_items(entries: Iterable[JournalEntry]) -> list[JSON]:
@@ -116,8 +125,8 @@ def model_items(entries: Iterable[JournalEntry]) -> list[JSON]:
         if call is None or "name" not in call:
             if entry.item.get("type") in {APPROVAL_REQUEST, APPROVAL_RESPONSE}:
                 continue
-            if entry.item.get("type") in CALLS and entry.item.get("status") == "incomplete":
-                continue  # it was cut off: nobody can answer it
+            if _was_cut_off(entry.item):
+                continue
             # Outputs stand behind all calls of their turn: model servers want parallel calls in one message.
             items += outputs
             outputs = []

@@ -108,6 +108,8 @@ class Hosted(msgspec.Struct, frozen=True):
     """
     output_fields: tuple[str, ...] = ()
     """Fields of a result's item that the second item has, in the place of the text; the first has no arguments then."""
+    output_of_error: Callable[[str], Mapping[str, Any]] | None = None
+    """Makes those fields for a call that has failed, of what the model reads about it."""
 
     def __post_init__(self) -> None:
         if not self.types or not _are_texts(self.types):
@@ -115,6 +117,8 @@ class Hosted(msgspec.Struct, frozen=True):
         for name in ("phases", "companions", "output_fields"):
             if not _are_texts(getattr(self, name)):
                 raise DefinitionError(f"Hosted: `{name}` is a tuple of texts")
+        if self.output_fields and self.output_of_error is None:
+            raise DefinitionError("Hosted: `output_fields` needs `output_of_error`: calls may fail")
         if self.item is not None and not _ITEM.fullmatch(str(self.item)):
             raise DefinitionError(f"Hosted: '{self.item}' is no type of an item, such as 'web_search_call'")
         includes: object = self.includes
@@ -141,6 +145,7 @@ class FunctionOptions(TypedDict, total=False):
     concurrency: int
     idempotent: bool
     attach: bool
+    in_order: bool
     effect: Effect | str
     hosted: Hosted
     agents: Iterable[str]
@@ -191,6 +196,11 @@ class FunctionSpec:
     """It may be executed again after a crash, or once for several equal calls."""
     attach: bool = False
     """It is executed again after a crash, with `ctx.attached`: it finds what it has begun, and goes on with it."""
+    in_order: bool = False
+    """Calls of one turn that say so are executed one after the other, as the model has made them, for each provider.
+
+    It is for functions that work on the same things, of which the model expects to find what it has just done.
+    """
     effect: Effect = Effect.NONE
     hosted: Hosted | None = None
     agents: frozenset[str] | None = None
@@ -256,6 +266,7 @@ class FunctionSpec:
             scope=_member(Scope, options.get("scope", Scope.CUSTOM), name),
             idempotent=options.get("idempotent", False),
             attach=options.get("attach", False),
+            in_order=options.get("in_order", False),
             effect=_member(Effect, options.get("effect", Effect.NONE), name),
             hosted=options.get("hosted"),
             agents=frozenset(options["agents"]) if "agents" in options else None,

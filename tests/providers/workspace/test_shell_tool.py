@@ -69,14 +69,36 @@ def test_a_command_that_takes_too_long_has_its_outcome(tmp_path: Path) -> None:
     assert got.output[0].stdout == "begun\n"
 
 
-def test_a_command_that_cannot_be_made_is_incomplete(tmp_path: Path) -> None:
-    steps = [turn(calls=[call("shell", command="")]), turn("Done.")]
+def test_a_command_that_cannot_be_made_has_an_output_that_says_why_and_can_be_sent_back(tmp_path: Path) -> None:
+    steps = [turn(calls=[call("shell", command="")]), turn("Done."), turn("Still done.")]
     with staged(tmp_path, steps) as stage:
-        answer = stage.client().responses.create(model="m", input="Go.", tools=[SHELL])
-        assert [item.type for item in answer.output] == ["shell_call", "message"]
-        said = answer.output[0]
-        assert isinstance(said, ResponseFunctionShellToolCall)
-        assert said.status == "incomplete"
+        client = stage.client()
+        answer = client.responses.create(model="m", input="Go.", tools=[SHELL])
+        said, got = items(answer)
+        assert said.status == "completed"
+        assert got.output[0].outcome == OutputOutcomeExit(type="exit", exit_code=1)
+        assert "command" in got.output[0].stderr
+        carried: Any = [item.to_dict() for item in answer.output]
+        history: Any = [{"role": "user", "content": "Go."}, *carried, {"role": "user", "content": "Sure?"}]
+        again = client.responses.create(model="m", input=history, tools=[SHELL], store=False)
+        assert again.output_text == "Still done."
+
+
+def test_calls_of_one_turn_are_executed_in_order(tmp_path: Path) -> None:
+    calls = [
+        call("shell", command="sleep 0.2; echo hi > f"),
+        call("shell", command="cat f"),
+        call("write_file", path="f", content="new"),
+        call("read_file", path="f"),
+        call("write_file", path="f", content="newer"),
+        call("read_file", path="f"),
+    ]
+    with staged(tmp_path, [turn(calls=calls), turn("Done.")]) as stage:
+        stage.client().responses.create(model="m", input="Go.", tools=[SHELL])
+        _, shown, _, first, _, second = outputs(stage)
+    assert shown == "hi"
+    assert "newer" not in first
+    assert "newer" in second
 
 
 def test_a_container_is_named_to_go_on_in_it(tmp_path: Path) -> None:

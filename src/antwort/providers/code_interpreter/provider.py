@@ -77,7 +77,7 @@ class CodeInterpreter(ContainerRoutes):
             await asyncio.wait(sweeping)
             await self.sessions.close_all()
 
-    @function(timeout=math.inf, hosted=FACE)
+    @function(timeout=math.inf, hosted=FACE, in_order=True)
     async def code_interpreter(
         self, ctx: Context, code: Annotated[str, Field(description="Python code.", max_length=_LONGEST)]
     ) -> ToolResult:

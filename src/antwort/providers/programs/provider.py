@@ -66,7 +66,7 @@ class Programs(Provider[ProgramsSettings]):
             await self._interpreter.close()
             self._work.close()
 
-    @function(attach=True, timeout=math.inf, calls_functions=True, hosted=_FACE)
+    @function(attach=True, in_order=True, timeout=math.inf, calls_functions=True, hosted=_FACE)
     async def run_program(
         self, ctx: Context, code: Annotated[str, Field(min_length=1, description="The program, in Python.")]
     ) -> ToolResult:

@@ -77,7 +77,7 @@ class Variables(VariableRoutes):
         finally:
             self._work.close()
 
-    @function(references=True, spill=False)
+    @function(references=True, spill=False, in_order=True)
     async def store_set(
         self,
         ctx: Context,
@@ -96,7 +96,7 @@ class Variables(VariableRoutes):
             made = await ctx.variables.set(key, value, scope=scope, expires_in=expires_in)
         return {**made.reference, "version": made.version, "size": made.size}
 
-    @function(references=True, reads_references=True, spill=False, attach=True)
+    @function(references=True, reads_references=True, spill=False, attach=True, in_order=True)
     async def store_get(
         self,
         ctx: Context,
@@ -126,13 +126,13 @@ class Variables(VariableRoutes):
             return await self._json_path(ctx, variable, json_path, most)
         return await self._part(ctx, variable, offset or 0, most)
 
-    @function(references=True, spill=False, attach=True)
+    @function(references=True, spill=False, attach=True, in_order=True)
     async def store_ref(self, ctx: Context, key: Key) -> dict[str, Any]:
         """Get a reference handle to a variable as it is now. Give it to functions and agents in place of the value."""
         variable = await ctx.variables.find(key)
         return {**variable.reference, "key": variable.key, "kind": variable.kind, "size": variable.size}
 
-    @function(references=True, spill=False, attach=True)
+    @function(references=True, spill=False, attach=True, in_order=True)
     async def store_list(
         self,
         ctx: Context,

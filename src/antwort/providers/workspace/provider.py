@@ -57,7 +57,7 @@ class Workspace(WorkspaceRoutes):
             sweeping.cancel()
             await asyncio.wait([sweeping])
 
-    @function(timeout=math.inf, hosted=FACE)
+    @function(timeout=math.inf, hosted=FACE, in_order=True)
     async def shell(
         self,
         ctx: Context,
@@ -81,7 +81,7 @@ class Workspace(WorkspaceRoutes):
         self.commands.labels(done.ending).inc()
         return ToolResult(report(done, limits), item=item_fields(workspace_id, done))
 
-    @function(idempotent=True)
+    @function(attach=True, in_order=True)
     async def read_file(
         self,
         ctx: Context,
@@ -98,7 +98,7 @@ class Workspace(WorkspaceRoutes):
 
         return await asyncio.to_thread(read)
 
-    @function(idempotent=True, spill=False)
+    @function(attach=True, in_order=True, spill=False)
     async def write_file(
         self, ctx: Context, path: FilePath, content: Annotated[str, Field(description="All of it.")]
     ) -> str:
@@ -107,7 +107,7 @@ class Workspace(WorkspaceRoutes):
         size = await self._write(folder, path, content)
         return f"Wrote {size:,} bytes to {path}."
 
-    @function
+    @function(in_order=True)
     async def edit_file(
         self,
         ctx: Context,

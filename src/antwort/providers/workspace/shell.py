@@ -78,11 +78,17 @@ def _begun(arguments: Mapping[str, Any]) -> JSON:
     }
 
 
+def _failed(text: str) -> JSON:
+    outcome = {"type": "exit", "exit_code": 1}
+    return {"max_output_length": _SHOWN, "output": [{"stdout": "", "stderr": _cut(text), "outcome": outcome}]}
+
+
 FACE = Hosted(
     types=("shell",),
     item="shell_call",
     output_item="shell_call_output",
     output_fields=("output", "max_output_length"),
+    output_of_error=_failed,
     describe=_begun,
     check=check_tool,
     only_named=True,
