@@ -1,6 +1,5 @@
 """The audit log: who did what, one JSON object per line."""
 
-import json
 import logging
 import os
 import time
@@ -8,7 +7,7 @@ from pathlib import Path
 from typing import Self
 
 from antwort.errors import ConfigError
-from antwort.observability.logs import FIELDS, log_clean, log_context, merge, timestamp
+from antwort.observability.logs import FIELDS, json_line, log_clean, log_context, merge, timestamp
 from antwort.observability.redaction import Redactor
 from antwort.types import JSONValue
 
@@ -60,13 +59,14 @@ class AuditLog:
         if not self._enabled or (self.path is None and not audit_logger.isEnabledFor(logging.INFO)):
             return
         bound = log_context()
-        who = {
+        fields = {
             "tenant": tenant or bound.get("tenant"),
             "subject": subject,
             "request_id": request_id or bound.get("request_id"),
+            **fields,
         }
         clean = self._redactor.field
-        details = {name: clean(name, value) for name, value in (who | fields).items() if value is not None}
+        details = {name: clean(name, value) for name, value in fields.items() if value is not None}
         if self.path is None:
             log_clean(audit_logger, event, details)
         else:
@@ -80,7 +80,7 @@ class AuditLog:
 
     def _append(self, line: dict[str, JSONValue]) -> None:
         try:
-            self._write(json.dumps(line).encode() + b"\n")
+            self._write(json_line(line).encode() + b"\n")
         except OSError as error:
             # The event goes with the error, so that it is not lost; a traceback would say nothing.
             logger.error(  # noqa: TRY400

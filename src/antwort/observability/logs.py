@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from types import TracebackType
 from typing import Literal, TextIO, TypeAlias
 
+import msgspec
 from typing_extensions import override
 
 from antwort.errors import ConfigError, did_you_mean
@@ -155,7 +156,7 @@ class JSONFormatter(_Formatter):
             "logger": logger,
             "message": self.redactor.excerpt(event),
         }
-        return json.dumps(merge(line, self._beside(fields, {**self._process, **log_context()})))
+        return json_line(merge(line, self._beside(fields, {**self._process, **log_context()})))
 
 
 class ConsoleFormatter(_Formatter):
@@ -190,6 +191,15 @@ def merge(line: dict[str, JSONValue], fields: Mapping[str, JSONValue]) -> dict[s
     if line.keys().isdisjoint(fields):
         return {**line, **fields}
     return line | {f"{name}_" if name in line else name: value for name, value in fields.items()}
+
+
+def json_line(line: dict[str, JSONValue]) -> str:
+    """Return a line as JSON in ASCII, which no terminal and no encoding can spoil."""
+    try:
+        data = msgspec.json.encode(line)  # a seventh of what `json` takes
+    except (OverflowError, ValueError):  # integers of more than 64 bits, halves of characters
+        return json.dumps(line)
+    return data.decode() if data.isascii() else json.dumps(line)
 
 
 def _shown(value: JSONValue) -> str:
