@@ -178,7 +178,7 @@ def test_a_large_body_is_read_as_a_small_one_is() -> None:
     [
         ({"model": 7, "input": ITEMS * 2}, "model"),
         ({"input": [*ITEMS, *ITEMS, "x"]}, "input[20000]"),
-        ({"input": ITEMS * 2, "nonsense": 1}, "nonsense"),
+        ({"input": ITEMS * 2, "text": {"nonsense": 1}}, "text.nonsense"),
         ({"input": 7, "user": "x" * MUCH}, "input"),
     ],
 )

@@ -94,7 +94,7 @@ class ModelRequest(msgspec.Struct):
     deadline: float | None = None
     """When the answer must be complete, on the clock of `time.monotonic()`."""
     extra: JSON = {}
-    """Further fields for the model server, from the operator's configuration."""
+    """Fields of the request for the model server, beyond the API; its backend takes them."""
     headers: Mapping[str, str] = {}
     """Headers beside those of the configuration: by them the model server's spans belong to the turn's."""
 

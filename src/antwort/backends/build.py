@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from antwort.backends.base import ModelBackend
 from antwort.backends.breaker import CircuitBreaker
 from antwort.backends.chat import ChatBackend
+from antwort.backends.parameters import taken_parameters
 from antwort.backends.remote import RemoteBackend
 from antwort.backends.resilience import Fallback, Guarded, Retrying
 from antwort.backends.responses import ResponsesBackend
@@ -29,6 +30,7 @@ def build_routes(configs: Mapping[str, BackendConfig]) -> list[ModelRoute]:
             tuple(config.models),
             config.aliases,
             servers[name].transport,
+            taken_parameters(config),
         )
         for name, config in configs.items()
     ]
@@ -57,4 +59,5 @@ def _with_fallbacks(
     model = config.fallback_model
     if model is not None:
         model = configs[other].aliases.get(model, model)
-    return Fallback(guarded[name], _with_fallbacks(other, configs, guarded, (*above, name)), model)
+    behind = _with_fallbacks(other, configs, guarded, (*above, name))
+    return Fallback(guarded[name], behind, model, taken_parameters(configs[other]))

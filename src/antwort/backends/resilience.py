@@ -303,12 +303,22 @@ class Guarded(BackendWrapper):
 
 
 class Fallback(BackendWrapper):
-    """Asks another backend when one fails before its answer began. If that fails too, the first failure counts."""
+    """Asks another backend when one fails before its answer began. If that fails too, the first failure counts.
 
-    def __init__(self, backend: ModelBackend, other: ModelBackend, model: str | None = None) -> None:
+    Of the fields beyond the API the other gets those that it takes, its `parameters`.
+    """
+
+    def __init__(
+        self,
+        backend: ModelBackend,
+        other: ModelBackend,
+        model: str | None = None,
+        parameters: frozenset[str] = frozenset(),
+    ) -> None:
         super().__init__(backend)
         self._other = other
         self._model = model
+        self._parameters = parameters
 
     @override
     async def run(self, request: ModelRequest, sink: TurnSink) -> None:
@@ -323,7 +333,8 @@ class Fallback(BackendWrapper):
             return
         logger.warning("%s Asking the backend '%s' instead.", first.message, self._other.name)
         try:
-            await self._other.run(replace(request, model=self._model or request.model), watch)
+            extra = {name: value for name, value in request.extra.items() if name in self._parameters}
+            await self._other.run(replace(request, model=self._model or request.model, extra=extra), watch)
         except APIError as error:
             if watch.raised(error) or watch.begun:
                 raise

@@ -27,6 +27,8 @@ class ModelRoute(Struct, frozen=True):
     aliases: Mapping[str, str] = field(default_factory=dict)
     transport: Transport | None = None
     """The way to the server itself, for requests that are passed through as they are."""
+    parameters: frozenset[str] = frozenset()
+    """Fields of a request beyond the API that it takes."""
 
 
 class ModelTarget(Struct, frozen=True):
@@ -73,6 +75,8 @@ class ModelRouter:
             for route in self._routes
             if not route.models
         }
+        self.parameters = frozenset[str]().union(*(route.parameters for route in self._routes))
+        """Fields of a request beyond the API that some backend takes."""
         self._open = [route for route in self._routes if not route.models]
         self._resolved: dict[str, ModelTarget] = {}
         """Where models are that stay there, whatever backends say they have."""

@@ -11,6 +11,15 @@ from antwort.config.settings import Settings
 
 _HOST = re.compile(r"(?:\[[0-9a-fA-F:.]+\]|[\w.-]+)(?::(?P<port>\d{1,5}))?")
 
+_WRITTEN = frozenset(
+    {
+        *("functions", "function_call", "input", "logprobs", "max_completion_tokens", "max_tokens", "messages"),
+        *("model", "n", "prompt", "reasoning_effort", "response_format", "stream", "stream_options"),
+        *("tool_choice", "tools"),
+    }
+)
+"""Fields of requests to model servers that no request sets by their names there."""
+
 
 class BackendConfig(Settings):
     """A model server."""
@@ -66,6 +75,18 @@ class BackendConfig(Settings):
     max_models: PositiveInt = Field(default=10_000, description="Models taken from its list.")
     pdf: bool = Field(default=False, description="Whether it takes PDF files as they are.")
     extra_body: dict[str, Any] = Field(default={}, description="Further fields for every request.")
+    parameters: list[str] = Field(
+        default=[],
+        description="Fields of its own that requests may have: their names, or vllm or llama.cpp for all of theirs.",
+    )
+
+    @field_validator("parameters")
+    @classmethod
+    def _are_not_ours(cls, names: list[str]) -> list[str]:
+        for name in names:
+            if name in _WRITTEN:
+                raise ValueError(f"'{name}' is written by the server itself, from what a request says in the API")
+        return names
 
 
 Approval = Literal["always", "never"]

@@ -32,6 +32,8 @@ _BYTES = 4
 _UNKNOWN_WINDOW = 100_000
 """The window at which compaction begins, if neither the request nor the model server tells."""
 
+_NOTHING: JSON = {}
+
 
 def model_request(
     plan: Plan, items: Sequence[JSON], choice: Choice, totals: Totals, *, stream: bool = False
@@ -68,6 +70,7 @@ def model_request(
         service_tier=create.service_tier,
         prompt_cache_key=create.prompt_cache_key,
         tenant=plan.ctx.tenant,
+        extra=create.extra_body or _NOTHING,
     )
 
 

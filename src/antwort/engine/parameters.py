@@ -1,14 +1,14 @@
 """The parameters of a request: those that are refused, what the others mean, and how the response repeats them."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from antwort.budget import RunLimits
 from antwort.config import AgentConfig, RunConfig
 from antwort.engine.tools import Toolset
 from antwort.errors import BadRequestError
 from antwort.types import JSON
-from antwort.wire.requests import CreateResponse, read_type
+from antwort.wire.requests import CreateResponse, read_type, unknown_parameter
 from antwort.wire.responses import ResponseObject
 
 NOTHING_INCLUDED: frozenset[str] = frozenset()
@@ -31,8 +31,23 @@ NO_PROFILE = AgentConfig()
 """What answers if no agent was asked for."""
 
 
-def check_parameters(create: CreateResponse, *, most_tools: int) -> None:
-    """Refuse what is not served, or does not fit together; BadRequestError names the parameter."""
+def check_beyond(create: CreateResponse, taken: Collection[str], backend: str = "its backend") -> None:
+    """Refuse fields beyond the API that no model server takes, as unknown ones."""
+    for name in create.extra_body or ():
+        if name not in taken:
+            raise unknown_parameter(
+                name,
+                CreateResponse.__struct_fields__,
+                f"One of the model server's own is passed on if `parameters` of {backend} names it.",
+            )
+
+
+def check_parameters(create: CreateResponse, *, most_tools: int, beyond: Collection[str] = ()) -> None:
+    """Refuse what is not served, or does not fit together; BadRequestError names the parameter.
+
+    `beyond` are the fields beyond the API that some model server takes.
+    """
+    check_beyond(create, beyond)
     for name in _REFUSED:
         if getattr(create, name) is not None:
             raise BadRequestError(

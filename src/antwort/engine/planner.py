@@ -26,6 +26,7 @@ from antwort.engine.links import CheckUrl, check_links, item_links
 from antwort.engine.long_input import LongInput
 from antwort.engine.parameters import (
     NO_PROFILE,
+    check_beyond,
     check_parameters,
     compact_threshold,
     joined,
@@ -96,7 +97,7 @@ class Planner:
             shown = replace(shown, calls=True)
         if _stands_alone(create) and decision.max_input is None:
             (item,) = read_input(create.input)
-            await self._name_model(decision.response)
+            await self._name_model(create, decision.response)
             return _planned(decision, [JournalEntry("input", item)], [item], shown=shown)
         large = isinstance(create.input, list) and is_large(create.input)
         items = await self._large_work.run(read_input, create.input) if large else read_input(create.input)
@@ -110,7 +111,7 @@ class Planner:
         await self._check_links(create, entries, history, large=large)
         restore_sources([*_noting(history), *entries], decision.ctx.sources)
         response = decision.response
-        await self._name_model(response)
+        await self._name_model(create, response)
         entries, compact_only = without_trigger(entries)
         seals = self.seals(ctx, response)
         window = await self._large_work.run_if(large, _window, history, entries, seals, decision)
@@ -119,12 +120,16 @@ class Planner:
             carried, history = history, carried
         return _planned(decision, entries, window, history, carried, compact_only=compact_only, shown=shown)
 
-    async def _name_model(self, response: ResponseObject) -> None:
-        """Name the model that answers; one that cannot be anywhere is a NotFoundError."""
-        if response.model and self._models.is_known(response.model):
+    async def _name_model(self, create: CreateResponse, response: ResponseObject) -> None:
+        """Name the model that answers; one that cannot be anywhere is a NotFoundError.
+
+        Fields beyond the API that its backend does not take are a BadRequestError.
+        """
+        if response.model and not create.extra_body and self._models.is_known(response.model):
             return
         resolved = await self._models.resolve(response.model or None)
         response.model = response.model or resolved.model
+        check_beyond(create, resolved.route.parameters, f"backends.{resolved.backend.name}")
 
     async def _continuing(
         self, decision: Decision, history: Sequence[JournalEntry], entries: Sequence[JournalEntry]
@@ -172,7 +177,7 @@ class Planner:
                 history = await self._past.history(parent.ctx.tenant, previous)
         entries = [JournalEntry("input", item) for item in read_input(create.input)]
         response = decision.response
-        await self._name_model(response)
+        await self._name_model(create, response)
         window = read_window(history, entries, self.seals(parent.ctx, response), False)
         return _planned(decision, entries, window, history, shown=parent.shown)
 
@@ -245,7 +250,7 @@ class Planner:
     def _decide(
         self, create: CreateResponse, ctx: Context, response_id: str, work: ChildWork | None = None
     ) -> Decision:
-        check_parameters(create, most_tools=self._settings.max_tools)
+        check_parameters(create, most_tools=self._settings.max_tools, beyond=self._models.parameters)
         name, profile = self._profile(create)
         response = new_response(create, profile, response_id)
         if name is not None:

@@ -2,7 +2,7 @@
 
 import contextlib
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Annotated, Any, Literal, TypeVar
 
 import msgspec
@@ -14,6 +14,8 @@ from antwort.types import JSON
 from antwort.wire.items import AnyTool, InputItem
 
 S = TypeVar("S", bound=Struct)
+UNKNOWN_PARAMETER = "unknown_parameter"
+"""The code of an error about a field that no request has."""
 Key = Annotated[str, Meta(max_length=64)]
 
 _MODEL = Meta(description="The model to ask; the default model if it is left out.")
@@ -155,6 +157,13 @@ class CreateResponse(Struct, kw_only=True, forbid_unknown_fields=True):
         MultiAgent | None,
         Meta(description="Sub-agents as in OpenAI's beta; needs the header `openai-beta: responses_multi_agent=v1`."),
     ] = None
+    extra_body: Annotated[
+        JSON | None,
+        Meta(
+            description="Fields of the model server's own, such as `top_k`, if its backend takes them; not part of the"
+            " OpenAI API. They may stand beside the other fields as well."
+        ),
+    ] = None
     # Known, and refused by name where they would change what the request means.
     prompt: Annotated[JSON | None, _REFUSED] = None
     moderation: Annotated[JSON | None, _REFUSED] = None
@@ -208,14 +217,48 @@ _compact_decoder = msgspec.json.Decoder(CompactRequest)
 _fields_decoder = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _items_decoder = msgspec.json.Decoder(list[msgspec.Raw])
 _item_decoder = msgspec.json.Decoder(JSON)
+_value_decoder = msgspec.json.Decoder()
+_CREATE_FIELDS = frozenset(CreateResponse.__struct_fields__)
 _PARAM = re.compile(r" - at `\$?\.?(.*)`$")
 _MISSING = re.compile(r"missing required field `(.*?)`")
 _UNKNOWN = re.compile(r"unknown field `(.*?)`")
 
 
 def decode_create(body: bytes | bytearray | str) -> CreateResponse:
-    """Read a request; what does not fit is a BadRequestError that names the parameter."""
-    return _decoded(_create_decoder, body)
+    """Read a request; what does not fit is a BadRequestError that names the parameter.
+
+    Fields beyond the API are put into its `extra_body`: whether a model server takes them is not known here.
+    """
+    try:
+        return _decoded(_create_decoder, body)
+    except BadRequestError as error:
+        if error.code != UNKNOWN_PARAMETER:
+            raise
+        known, beyond = _parted(body)
+        if not beyond:
+            raise
+    create = _decoded(_create_decoder, known)
+    create.extra_body = {**(create.extra_body or {}), **beyond}
+    return create
+
+
+def _parted(body: bytes | bytearray | str) -> tuple[bytes, JSON]:
+    """Return a request without the fields beyond the API, and these."""
+    try:
+        fields = _fields_decoder.decode(body)
+        beyond = [name for name in fields if name not in _CREATE_FIELDS]
+        values = {name: _value_decoder.decode(fields.pop(name)) for name in beyond}
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise _no_json(error) from None
+    return msgspec.json.encode(fields), values
+
+
+def unknown_parameter(param: str, known: Iterable[str], cure: str = "") -> BadRequestError:
+    """Return the error for a field that a request cannot have: with the one that was meant, and a cure."""
+    hint = did_you_mean(param.rpartition(".")[2], known) or "."
+    return BadRequestError(
+        f"Unknown parameter: '{param}'{hint}{cure and f' {cure}'}", param=param, code=UNKNOWN_PARAMETER
+    )
 
 
 def decode_compact(body: bytes | bytearray | str) -> CompactRequest:
@@ -232,7 +275,11 @@ def _decoded(decoder: msgspec.json.Decoder[S], body: bytes | bytearray | str) ->
     except msgspec.ValidationError as error:
         raise _invalid(str(error), decoder.type) from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise BadRequestError(f"The body is not valid JSON: {error}.", code="invalid_json") from None
+        raise _no_json(error) from None
+
+
+def _no_json(error: Exception) -> BadRequestError:
+    return BadRequestError(f"The body is not valid JSON: {error}.", code="invalid_json")
 
 
 def _in_pieces(decoder: msgspec.json.Decoder[S], body: bytes | bytearray | str) -> S:
@@ -252,8 +299,7 @@ def _invalid(message: str, kind: type[S]) -> BadRequestError:
     if unknown is not None:
         name = unknown.group(1)
         param = f"{param}.{name}" if param else name
-        hint = did_you_mean(name, kind.__struct_fields__)
-        return BadRequestError(f"Unknown parameter: '{param}'{hint or '.'}", param=param, code="unknown_parameter")
+        return unknown_parameter(param, kind.__struct_fields__)
     missing = _MISSING.search(message)
     if missing is not None:
         param = f"{param}.{missing.group(1)}" if param else missing.group(1)
