@@ -7,13 +7,18 @@ import types
 import typing
 from collections.abc import Callable
 from enum import Enum
-from typing import Annotated, Any, get_args, get_origin
+from typing import TYPE_CHECKING, Annotated, Any, get_args, get_origin
 
-import docstring_parser
 import typing_extensions
 
 from antwort.context import Context
 from antwort.errors import DefinitionError
+from antwort.lazy_imports import imported_on_use
+
+if TYPE_CHECKING:
+    import docstring_parser
+else:
+    docstring_parser = imported_on_use("docstring_parser")
 
 
 class HandlerKind(Enum):
@@ -76,10 +81,19 @@ def read_docstring(handler: Callable[..., Any]) -> tuple[str, dict[str, str]]:
         text = inspect.getdoc(type(handler).__call__) or inspect.getdoc(handler)
     if not text:
         return "", {}
+    if not any(map(_begins_section, text.splitlines())):  # as most are: the parser need not try its four styles
+        short, _, rest = text.partition("\n")
+        return "\n".join(part for part in (short, rest.strip()) if part).strip(), {}
     parsed = docstring_parser.parse(text)
     description = "\n".join(part for part in (parsed.short_description, parsed.long_description) if part)
     documented = {found.arg_name: " ".join((found.description or "").split()) for found in parsed.params}
     return description.strip() or text.strip(), documented
+
+
+def _begins_section(line: str) -> bool:
+    """Tell whether a line may begin what is said of a parameter, in any of the styles."""
+    line = line.strip()
+    return line.endswith(":") or line.startswith((":", "@", "---", "==="))
 
 
 def modern(hint: Any) -> Any:
