@@ -27,6 +27,7 @@ LAYERS = (
     ("web",),
     ("storage",),
     ("outbound",),
+    ("ingestion",),
     ("sandbox",),
     ("observability",),
     ("config",),

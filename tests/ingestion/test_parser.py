@@ -1,0 +1,81 @@
+"""Files are read in a process apart: whatever a file does to it, the next one is read."""
+
+import logging
+
+import pytest
+from tests.ingestion import samples
+from typing_extensions import override
+
+from antwort.errors import ConfigError
+from antwort.ingestion.document import UnreadableError
+from antwort.ingestion.parser import DocumentParser, ParsingLimits
+from antwort.sandbox import Sandbox
+
+BOMB = samples.docx(samples.paragraph("a" * 50_000_000))
+
+BAD = {
+    "truncated.pdf": (samples.pdf("The first page", "The second page")[:150], "damaged, or cut off"),
+    "encrypted.pdf": (samples.pdf("secret", encrypted=True), "needs a password"),
+    "bomb.docx": (BOMB, "too large when it is unpacked"),
+    "laughs.docx": (samples.docx("<w:p/>", before=samples.LAUGHS), "declares entities"),
+    "truncated.docx": (samples.docx(samples.paragraph("text"))[:-40], "damaged, or cut off"),
+    "empty.txt": (b"", "empty"),
+    "picture.txt": (b"\x89PNG\r\n\x1a\n" + bytes(100), "an image"),
+    "nested.html": (b"<html><body>" + b"<div>" * 5_000 + b"deep", "nested too deeply"),
+    "nested.json": (b"[" * 100_000, "nested too deeply"),
+    "one-line.txt": (b"all work and no play " * 2_500_000, "too long"),
+}
+READ = {
+    "no-xref.pdf": (samples.pdf("found all the same", with_table=False), "found all the same"),
+    "laughs.xml": (f"{samples.LAUGHS}<lolz>&lol9;</lolz>".encode(), "&lol9;"),
+    "pdf.txt": (samples.pdf("wrong ending"), "wrong ending"),
+    "polyglot.pdf": (samples.pdf("of two kinds") + samples.docx(samples.paragraph("the other")), "of two kinds"),
+    "polyglot.html": (b"%PDF-not <html><body>only a page</body></html>", "only a page"),
+}
+
+
+@pytest.fixture(scope="module")
+def parser() -> DocumentParser:
+    return DocumentParser()
+
+
+@pytest.mark.parametrize("name", BAD)
+async def test_a_bad_file_ends_with_a_reason(name: str, parser: DocumentParser) -> None:
+    data, reason = BAD[name]
+    with pytest.raises(UnreadableError, match=reason):
+        await parser.parse(data, name)
+
+
+@pytest.mark.parametrize("name", READ)
+async def test_an_odd_file_is_read(name: str, parser: DocumentParser) -> None:
+    data, text = READ[name]
+    assert text in (await parser.parse(data, name)).text
+
+
+async def test_reading_ends_in_time_and_the_next_file_is_read() -> None:
+    hurried = DocumentParser(limits=ParsingLimits(seconds=0.01))
+    with pytest.raises(UnreadableError, match="took too long"):
+        await hurried.parse(b"text", "a.txt")
+    assert (await DocumentParser().parse(b"text", "a.txt")).text == "text\n\n"
+
+
+async def test_reading_may_not_use_all_memory() -> None:
+    parser = DocumentParser(limits=ParsingLimits(memory=64 << 20))
+    with pytest.raises(UnreadableError, match=r"more memory|broke off"):
+        await parser.parse(b"word " * 6_000_000, "a.txt")
+
+
+class NoSandbox(Sandbox):
+    @override
+    async def prepare(self) -> None:
+        raise ConfigError("there is none here")
+
+
+async def test_without_a_sandbox_files_are_read_with_a_warning(caplog: pytest.LogCaptureFixture) -> None:
+    parser = DocumentParser(NoSandbox())
+    with caplog.at_level(logging.WARNING):
+        for _ in range(2):
+            assert (await parser.parse(b"text", "a.txt")).text == "text\n\n"
+    assert [record.getMessage() for record in caplog.records] == [
+        "documents are read without a sandbox, in a process with limits: there is none here"
+    ]
