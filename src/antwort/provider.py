@@ -81,17 +81,25 @@ from antwort.run_services import (
 from antwort.run_services import Variables as VariableView
 from antwort.sandbox import (
     BareHost,
+    ConfinedFiles,
     DiskUsage,
+    FileProblemError,
     Finished,
+    FolderInUse,
+    FoundFile,
+    MissingFileError,
     Sandbox,
     SandboxLimits,
     SandboxProcess,
+    TenantFolders,
     delete_tree,
     disk_usage,
+    store_file,
 )
 from antwort.storage import Kept, Page, Question, Questions, Records
 from antwort.suspension import SuspendedError, Suspension
 from antwort.types import JSON
+from antwort.web.downloads import file_response, media_type
 from antwort.web.routes import Example, Route
 from antwort.web.uploads import Upload, open_upload
 
@@ -111,6 +119,7 @@ __all__ = [
     "CallResult",
     "CallableFunction",
     "ConfigError",
+    "ConfinedFiles",
     "ConflictError",
     "Context",
     "Counter",
@@ -119,7 +128,10 @@ __all__ = [
     "Effect",
     "Example",
     "Field",
+    "FileProblemError",
     "Finished",
+    "FolderInUse",
+    "FoundFile",
     "FunctionCalls",
     "FunctionError",
     "FunctionProvider",
@@ -136,6 +148,7 @@ __all__ = [
     "Limits",
     "LineCounter",
     "LineScanner",
+    "MissingFileError",
     "NotFoundError",
     "OutboundError",
     "OutboundTimeoutError",
@@ -168,6 +181,7 @@ __all__ = [
     "SubAgents",
     "SuspendedError",
     "Suspension",
+    "TenantFolders",
     "TooLargeError",
     "ToolCall",
     "ToolResult",
@@ -183,7 +197,9 @@ __all__ = [
     "did_you_mean",
     "disk_usage",
     "fenced",
+    "file_response",
     "function",
+    "media_type",
     "one_line",
     "open_upload",
     "parse_lines",
@@ -193,6 +209,7 @@ __all__ = [
     "retry_after",
     "route",
     "scan",
+    "store_file",
     "text_of",
     "whole_characters",
 ]

@@ -30,7 +30,18 @@ from antwort.testing import (
 )
 from antwort.types import JSON
 
-__all__ = ["CLIENT_TOOL", "DATABASE", "AsyncRecording", "Recording", "Served", "create", "done", "served"]
+__all__ = [
+    "CLIENT_TOOL",
+    "DATABASE",
+    "AsyncRecording",
+    "Recording",
+    "Served",
+    "create",
+    "done",
+    "outputs",
+    "served",
+    "served_provider",
+]
 
 CLIENT_TOOL: Any = {
     "type": "function",
@@ -147,6 +158,20 @@ def served(
             yield stage
         for tape in stage.tapes:
             tape.lint()
+
+
+def served_provider(
+    tmp_path: Path, name: str, steps: Iterable[Turn | str], settings: JSON
+) -> contextlib.AbstractContextManager[Served]:
+    """Serve an app with one provider and its settings; among them, `sections` are others of the configuration."""
+    sections = {**settings.pop("sections", {})}
+    section = sections.pop("providers", {name: {"enabled": True, "settings": settings}})
+    return served(tmp_path / "data", steps, section=section, **sections)
+
+
+def outputs(stage: Served) -> list[str]:
+    """Return what the model has read of its calls, in the last request."""
+    return [str(item["output"]) for item in stage.requests[-1].items if item.get("type") == "function_call_output"]
 
 
 def create(stage: Served, stream: bool, **fields: Any) -> Response:

@@ -196,6 +196,8 @@ class SandboxProcess:
             started = time.monotonic()
             try:
                 excess = await asyncio.to_thread(self._excess)
+            except FileNotFoundError:  # its folder was deleted
+                excess = "killed"
             except Exception:
                 logger.exception("what a process in the sandbox uses cannot be told; it is ended")
                 excess = "killed"

@@ -1,16 +1,16 @@
 """The shipped app with a code interpreter, a scripted model behind it, and the SDK before it."""
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from openai.types.responses import Response, ResponseCodeInterpreterToolCall
-from tests.http.sdk import Served
+from tests.http.sdk import Served, outputs, served_provider
 
-from antwort import Antwort
-from antwort.config import Config
-from antwort.testing import ScriptedBackend, Turn, call, running, turn
+from antwort.testing import Turn, call, turn
+
+__all__ = ["OUTPUTS", "TOOL", "calls", "executed", "outputs", "running_code", "staged"]
 
 TOOL: Any = {"type": "code_interpreter", "container": {"type": "auto"}}
 """OpenAI's tool, as requests name it."""
@@ -23,23 +23,11 @@ def running_code(*codes: str, answer: str = "Done.") -> list[Turn]:
     return [*(turn(calls=[call("code_interpreter", code=code)]) for code in codes), turn(answer)]
 
 
-@contextlib.contextmanager
-def staged(tmp_path: Path, steps: Sequence[Turn | str] = (), **settings: Any) -> Iterator[Served]:
+def staged(
+    tmp_path: Path, steps: Sequence[Turn | str] = (), **settings: Any
+) -> contextlib.AbstractContextManager[Served]:
     """Serve the app; lint every answer its clients have read."""
-    sections = settings.pop("sections", {})
-    providers = {"code_interpreter": {"enabled": True, "settings": settings}}
-    with ScriptedBackend(steps) as model:
-        app = Antwort(Config(data_dir=tmp_path / "data", **{"providers": providers, **sections}), backend=model)
-        with running(app) as server, contextlib.ExitStack() as closing:
-            stage = Served(server, model, closing)
-            yield stage
-        for tape in stage.tapes:
-            tape.lint()
-
-
-def outputs(stage: Served) -> list[str]:
-    """Return what the model has read of its calls, in the last request."""
-    return [str(item["output"]) for item in stage.requests[-1].items if item.get("type") == "function_call_output"]
+    return served_provider(tmp_path, "code_interpreter", steps, settings)
 
 
 def executed(tmp_path: Path, *codes: str, **settings: Any) -> list[str]:

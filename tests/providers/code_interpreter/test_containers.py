@@ -1,13 +1,18 @@
 """`/v1/containers`, by the SDK: what there is, what is refused, and who may."""
 
 import os
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
 from openai import APIStatusError, NotFoundError, PermissionDeniedError
-from tests.providers.code_interpreter.stage import TOOL, calls, outputs, running_code, staged
+from openai.types.responses.response_code_interpreter_tool_call import OutputLogs
+from tests.providers.code_interpreter.stage import OUTPUTS, TOOL, calls, outputs, running_code, staged
 
+from antwort.errors import ConflictError
 from antwort.providers.code_interpreter.containers import Containers
 from antwort.sandbox import Sandbox
 
@@ -17,8 +22,8 @@ KEYS = {"a": "key-of-a-0123456789", "b": "key-of-b-0123456789"}
 def test_containers_are_created_listed_retrieved_and_deleted(tmp_path: Path) -> None:
     with staged(tmp_path) as stage:
         client = stage.client()
-        first = client.containers.create(name="one", memory_limit="4g")
-        assert (first.object, first.name, first.status, first.memory_limit) == ("container", "one", "active", "4g")
+        first = client.containers.create(name="one", memory_limit="1g")
+        assert (first.object, first.name, first.status, first.memory_limit) == ("container", "one", "active", "1g")
         second = client.containers.create(name="two", expires_after={"anchor": "last_active_at", "minutes": 5})
         assert second.expires_after is not None
         assert second.expires_after.minutes == 5
@@ -147,6 +152,155 @@ def test_there_are_only_so_many_containers(tmp_path: Path) -> None:
         with pytest.raises(APIStatusError, match="2 containers, which is the limit") as refused:
             client.containers.create(name="c")
         assert refused.value.status_code == 409
+
+
+def form(content: Iterator[bytes], name: str = "x") -> Any:
+    """Return a request that uploads a file as its content comes."""
+
+    def body() -> Iterator[bytes]:
+        yield f'--x\r\ncontent-disposition: form-data; name="file"; filename="{name}"\r\n\r\n'.encode()
+        yield from content
+        yield b"\r\n--x--\r\n"
+
+    return {"content": body(), "headers": {"content-type": "multipart/form-data; boundary=x"}}
+
+
+def test_uploads_at_the_same_time_share_the_room_and_are_all_noted(tmp_path: Path) -> None:
+    with staged(tmp_path, max_bytes=1_000_000) as stage:
+        client = stage.client()
+        container = client.containers.create(name="one").id
+        everybody = threading.Barrier(3)
+
+        def content(size: int) -> Iterator[bytes]:
+            yield bytes(size)
+            everybody.wait()
+            yield bytes(size)
+
+        def upload(name: str, size: int) -> int:
+            return stage.request("POST", f"/containers/{container}/files", **form(content(size), name)).status_code
+
+        with ThreadPoolExecutor() as threads:
+            assert list(threads.map(upload, "abc", [1000] * 3)) == [200, 200, 200]
+            assert {file.source for file in client.containers.files.list(container)} == {"user"}
+            codes = list(threads.map(upload, "def", [300_000] * 3))
+        assert set(codes) <= {200, 413}
+        assert codes.count(200) <= 1
+        assert sum(file.bytes for file in client.containers.files.list(container)) <= 1_000_000
+
+
+def test_a_container_that_is_deleted_during_an_upload_is_missed(tmp_path: Path) -> None:
+    with staged(tmp_path) as stage:
+        client = stage.client()
+        container = client.containers.create(name="one").id
+
+        def content() -> Iterator[bytes]:
+            yield bytes(300_000)
+            client.containers.delete(container)
+            yield bytes(300_000)
+
+        missed = stage.request("POST", f"/containers/{container}/files", **form(content()))
+        assert missed.status_code == 404
+        assert "The container is not there any more" in missed.json()["error"]["message"]
+        assert client.containers.list().data == []
+    assert [path.name for path in tmp_path.glob("data/providers/code_interpreter/*/*")] == []
+
+
+def test_a_container_that_is_deleted_while_its_code_writes_ends_it_and_the_model_is_told(tmp_path: Path) -> None:
+    code = "print('begun')\nn = 0\nwhile True:\n    n += 1\n    open(f'f{n % 50}', 'w').write('x')"
+    with staged(tmp_path, running_code(code)) as stage:
+        client = stage.client()
+        container = client.containers.create(name="one").id
+        tool = {"type": "code_interpreter", "container": container}
+        create: Any = {"model": "m", "input": "Go.", "tools": [tool], "include": OUTPUTS}
+        with ThreadPoolExecutor() as threads:
+            running = threads.submit(lambda: client.responses.create(**create))
+            while not client.containers.files.list(container).data:
+                pass
+            client.containers.delete(container)
+            (item,) = calls(running.result())
+        (told,) = outputs(stage)
+        assert (
+            told
+            == "begun\n[The container was deleted while the code ran: the session has ended, and the files are gone.]"
+        )
+        assert item.outputs == [OutputLogs(type="logs", logs=told)]
+    assert [path.name for path in tmp_path.glob("data/providers/code_interpreter/*/*")] == []
+
+
+def test_containers_of_conversations_make_room_and_those_of_clients_do_not(tmp_path: Path) -> None:
+    with staged(tmp_path, running_code("1") * 4, max_containers=2) as stage:
+        client = stage.client()
+        mine = client.containers.create(name="mine").id
+        made = [calls(client.responses.create(model="m", input="Go.", tools=[TOOL]))[0] for _ in range(3)]
+        assert [item.status for item in made] == ["completed"] * 3
+        last = made[-1].container_id
+        assert {one.id for one in client.containers.list()} == {mine, last}
+        client.containers.files.create(last, file=("data.csv", b"x"))
+        client.responses.create(model="m", input="Go.", tools=[TOOL])
+        assert "2 containers, which is the limit" in outputs(stage)[0]
+
+
+def test_a_container_in_use_does_not_make_room(tmp_path: Path) -> None:
+    containers = Containers(tmp_path, Sandbox(), keep=3600.0, most=1, most_files=100)
+    first = containers.of_conversation("t", "first", None)
+    with containers.in_use(first.folder) as used:
+        with pytest.raises(ConflictError):
+            containers.of_conversation("t", "second", None)
+        assert not used.is_deleted
+    second = containers.of_conversation("t", "second", None)
+    assert [one.id for one in containers.all("t")] == [second.id]
+    again = containers.of_conversation("t", "first", None)
+    assert again.id == first.id
+    assert again.about.birth != first.about.birth
+
+
+def test_a_session_does_not_outlive_its_container(tmp_path: Path) -> None:
+    """One that was made anew under the same id, since another one took its place, has a session of its own."""
+    steps = [*running_code("x = 1"), *running_code("2"), *running_code("open('f', 'w').write('x')\nx")]
+    with staged(tmp_path, steps, max_containers=1) as stage:
+        client = stage.client()
+        conversation = client.conversations.create().id
+        create: Any = {"model": "m", "input": "Go.", "tools": [TOOL]}
+        client.responses.create(**create, conversation=conversation)
+        client.responses.create(**create)
+        (item,) = calls(client.responses.create(**create, conversation=conversation))
+        assert "NameError" in outputs(stage)[-1]
+        assert [file.path for file in client.containers.files.list(item.container_id)] == ["/workspace/f"]
+
+
+def test_a_container_tells_the_memory_that_it_has(tmp_path: Path) -> None:
+    with staged(tmp_path, max_memory=8 << 30) as stage:
+        client = stage.client()
+        told = [client.containers.create(name="x", memory_limit=one).memory_limit for one in ("1g", "4g", "64g")]
+        assert [*told, client.containers.create(name="x").memory_limit] == ["1g", "4g", "4g", "4g"]
+
+
+def test_names_that_are_no_text_are_shown_and_can_be_used(tmp_path: Path) -> None:
+    with staged(tmp_path, running_code("_ = open(b'bad\\xff.txt', 'w').write('x')")) as stage:
+        client = stage.client()
+        (item,) = calls(client.responses.create(model="m", input="Go.", tools=[TOOL]))
+        (file,) = client.containers.files.list(item.container_id)
+        assert file.path == "/workspace/bad\\xff.txt"
+        content = client.containers.files.content.retrieve(file.id, container_id=item.container_id)
+        assert (content.read(), content.response.headers["content-type"]) == (b"x", "text/plain")
+        client.containers.files.delete(file.id, container_id=item.container_id)
+        assert client.containers.files.list(item.container_id).data == []
+
+
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        (".hidden", "may not begin with a dot"),
+        ("folder/", "is missing"),
+        ("x" * 300, "may have at most 255 bytes, and has 300"),
+    ],
+)
+def test_a_name_that_no_file_can_have_is_refused_with_the_reason(tmp_path: Path, name: str, why: str) -> None:
+    with staged(tmp_path) as stage:
+        container = stage.client().containers.create(name="one").id
+        refused = stage.request("POST", f"/containers/{container}/files", **form(iter([b"x"]), name))
+        assert refused.status_code == 400
+        assert refused.json()["error"]["message"] == f"The name of the file {why}; use one such as 'data.csv'."
 
 
 def test_tenants_do_not_see_each_other(tmp_path: Path) -> None:

@@ -1,74 +1,36 @@
 """Ways out of a session, each code that says `ESCAPED` if it got out: all are contained, and the next call works."""
 
-import contextlib
-import json
-import os
 import socket
-import subprocess
-import sys
-import tempfile
 from collections.abc import Iterator
-from dataclasses import dataclass
-from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+from tests.support.function_machine import KINDS, SECRET, FunctionMachine, function_machine
 
-from antwort.sandbox import delete_tree
+SETTINGS = {
+    "max_time": "5s",
+    "max_memory": 100 << 20,
+    "max_bytes": 20 << 20,
+    "max_files": 200,
+    "max_output": 100_000,
+    "max_processes": 20,
+}
 
-SECRET = "the-secret-of-others"
-KINDS = ("root", "ordinary") if os.geteuid() == 0 else ("ordinary",)
 
-
-@dataclass
-class Machine:
-    """A server's function, and what lies outside of its sessions."""
-
-    folder: Path
-    port: int
-    runner: "subprocess.Popen[str]"
-    count: int = 0
-
-    def execute(self, code: str, conversation: str, tenant: str = "t") -> str:
-        """Execute code; return what the model reads."""
-        names = {"@outside@": str(self.folder / "outside"), "@data@": str(self.folder / "data")}
-        names |= {"@port@": str(self.port), "@pid@": str(self.runner.pid)}
-        for name, value in names.items():
-            code = code.replace(name, value)
-        assert self.runner.stdin is not None
-        assert self.runner.stdout is not None
-        asked = {"code": code, "conversation": conversation, "tenant": tenant}
-        self.runner.stdin.write(json.dumps(asked) + "\n")
-        self.runner.stdin.flush()
-        return str(json.loads(self.runner.stdout.readline()))
+def execute(machine: FunctionMachine, code: str, conversation: str, tenant: str = "t") -> str:
+    """Execute code; return what the model reads."""
+    return machine.call("code_interpreter", conversation, tenant, code=code)[0]
 
 
 @pytest.fixture(scope="module", params=KINDS)
-def machine(request: pytest.FixtureRequest) -> Iterator[Machine]:
-    folder = Path(tempfile.mkdtemp(prefix="antwort-interpreter-"))
-    folder.chmod(0o711)
-    with contextlib.ExitStack() as stack:
-        stack.callback(delete_tree, folder)
-        outside = folder / "outside"
-        outside.mkdir(mode=0o777)
-        (outside / "secret.txt").write_text(SECRET)
-        for path in (outside, outside / "secret.txt"):
-            path.chmod(0o777)
-        data = folder / "data"
-        data.mkdir()
-        listening = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
-        runner = subprocess.Popen(
-            [sys.executable, str(Path(__file__).with_name("runner.py")), request.param, str(data)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        stack.callback(runner.communicate)
-        stack.callback(runner.kill)
-        assert runner.stdout is not None
-        assert runner.stdout.readline() == "ready\n"
-        found = Machine(folder, listening.getsockname()[1], runner)
-        found.execute(f"open('theirs.txt', 'w').write('{SECRET}')", "theirs", "other")
+def machine(request: pytest.FixtureRequest) -> Iterator[FunctionMachine]:
+    own = {"enabled": True, "settings": SETTINGS}
+    with (
+        socket.create_server(("127.0.0.1", 0)) as listening,
+        function_machine(request.param, {"code_interpreter": own}) as found,
+    ):
+        found.names["port"] = str(listening.getsockname()[1])
+        execute(found, f"open('theirs.txt', 'w').write('{SECRET}')", "theirs", "other")
         yield found
 
 
@@ -131,19 +93,19 @@ ATTEMPTS = [
 
 
 @pytest.mark.parametrize("attempt", ATTEMPTS, ids=[one.name for one in ATTEMPTS])
-def test_an_attempt_is_contained(machine: Machine, attempt: Attempt) -> None:
+def test_an_attempt_is_contained(machine: FunctionMachine, attempt: Attempt) -> None:
     machine.count += 1
     conversation = f"own{machine.count}"
-    read = machine.execute(attempt.code, conversation)
+    read = execute(machine, attempt.code, conversation)
     assert attempt.told in read, read
     assert "ESCAPED" not in read
-    assert "secret" not in read
+    assert SECRET not in read
     assert len(read) < 200_000
-    assert sorted(path.name for path in (machine.folder / "outside").iterdir()) == ["secret.txt"]
-    assert "42" in machine.execute("6 * 7", conversation).splitlines()  # what was left running may say something, too
+    machine.check_unharmed()
+    assert "42" in execute(machine, "6 * 7", conversation).splitlines()  # what was left running may say something, too
 
 
-def test_a_time_bomb_does_not_go_off_after_the_end_of_its_call(machine: Machine) -> None:
+def test_a_time_bomb_does_not_go_off_after_the_end_of_its_call(machine: FunctionMachine) -> None:
     planted = (
         "import os, subprocess, threading, time\n"
         "def late():\n    while True: open('ticks', 'a').write('x')\n"
@@ -151,10 +113,10 @@ def test_a_time_bomb_does_not_go_off_after_the_end_of_its_call(machine: Machine)
         "if os.fork() == 0:\n    os.setsid()\n    late()\n"
         "while not os.path.exists('ticks'): time.sleep(0.01)"
     )
-    machine.execute(planted, "late")
+    execute(machine, planted, "late")
     (ticks,) = machine.folder.glob("data/**/ticks")
-    machine.execute("1", "first")  # what was being written when it was stopped is there now
+    execute(machine, "1", "first")  # what was being written when it was stopped is there now
     size = ticks.stat().st_size
     for number in range(3):  # the server does other things meanwhile
-        machine.execute("sum(range(1_000_000))", f"meanwhile{number}")
+        execute(machine, "sum(range(1_000_000))", f"meanwhile{number}")
     assert ticks.stat().st_size == size

@@ -82,6 +82,15 @@ def test_a_picture_is_a_file_an_output_and_can_be_cited(tmp_path: Path) -> None:
         assert text.text[second.start_index : second.end_index] == "sandbox:/workspace/dot.svg"
 
 
+def test_why_a_session_has_ended_is_in_the_logs(tmp_path: Path) -> None:
+    code = "print('before', flush=True)\nimport os; os._exit(3)"
+    with staged(tmp_path, running_code(code)) as stage:
+        (item,) = calls(stage.client().responses.create(model="m", input="Go.", tools=[TOOL], include=OUTPUTS))
+        (output,) = item.outputs or []
+        assert isinstance(output, OutputLogs)
+        assert output.logs.startswith("before\n[The session has ended: the interpreter has ended.")
+
+
 def test_a_request_can_name_a_container(tmp_path: Path) -> None:
     with staged(tmp_path, [*running_code("x = len(open('data.csv').read())"), *running_code("x")]) as stage:
         client = stage.client()

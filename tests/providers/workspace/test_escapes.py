@@ -1,76 +1,18 @@
 """No path, link or other trick of a command leads the functions for files out of a workspace."""
 
-import contextlib
-import json
-import os
-import subprocess
-import sys
-import tempfile
 from collections.abc import Iterator
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
 
 import pytest
+from tests.support.function_machine import KINDS, SECRET, FunctionMachine, function_machine
 
-from antwort.sandbox import delete_tree
 from antwort.types import JSON
-
-SECRET = "the-secret-outside-of-all-workspaces"
-KINDS = ("root", "ordinary") if os.geteuid() == 0 else ("ordinary",)
-
-
-@dataclass
-class Machine:
-    """A server's functions, and what lies outside of its workspaces."""
-
-    outside: Path
-    runner: "subprocess.Popen[str]"
-    count: int = 0
-
-    def call(self, name: str, workspace: str = "own", tenant: str = "t", **arguments: Any) -> tuple[str, str]:
-        """Make a call; return its output and its status."""
-        asked = {"name": name, "arguments": self.filled(arguments), "tenant": tenant, "workspace": workspace}
-        assert self.runner.stdin is not None
-        assert self.runner.stdout is not None
-        self.runner.stdin.write(json.dumps(asked) + "\n")
-        self.runner.stdin.flush()
-        told = json.loads(self.runner.stdout.readline())
-        return told["output"], told["status"]
-
-    def filled(self, value: Any) -> Any:
-        """Put the folder outside in its place."""
-        return json.loads(json.dumps(value).replace("@outside@", str(self.outside)))
-
-    def check_unharmed(self) -> None:
-        assert (self.outside / "secret.txt").read_text() == SECRET
-        assert sorted(path.name for path in self.outside.iterdir()) == ["secret.txt"]
 
 
 @pytest.fixture(scope="module", params=KINDS)
-def machine(request: pytest.FixtureRequest) -> Iterator[Machine]:
-    folder = Path(tempfile.mkdtemp(prefix="antwort-workspace-"))
-    folder.chmod(0o711)
-    with contextlib.ExitStack() as stack:
-        stack.callback(delete_tree, folder)
-        outside = folder / "outside"
-        outside.mkdir(mode=0o777)
-        (outside / "secret.txt").write_text(SECRET)
-        for path in (outside, outside / "secret.txt"):
-            path.chmod(0o777)
-        data = folder / "data"
-        data.mkdir()
-        runner = subprocess.Popen(
-            [sys.executable, str(Path(__file__).with_name("runner.py")), request.param, str(data)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        stack.callback(runner.communicate)
-        stack.callback(runner.kill)
-        assert runner.stdout is not None
-        assert runner.stdout.readline() == "ready\n"
-        yield Machine(outside, runner)
+def machine(request: pytest.FixtureRequest) -> Iterator[FunctionMachine]:
+    own = {"enabled": True, "settings": {"max_time": "10s"}}
+    with function_machine(request.param, {"workspace": own}) as found:
+        yield found
 
 
 READ, WRITE, EDIT = "read_file", "write_file", "edit_file"
@@ -107,7 +49,7 @@ ATTEMPTS: list[tuple[str, str, str, JSON]] = [
 
 
 @pytest.mark.parametrize(("what", "planted", "name", "arguments"), ATTEMPTS, ids=[one[0] for one in ATTEMPTS])
-def test_an_attempt_is_refused(machine: Machine, what: str, planted: str, name: str, arguments: JSON) -> None:
+def test_an_attempt_is_refused(machine: FunctionMachine, what: str, planted: str, name: str, arguments: JSON) -> None:
     machine.count += 1
     workspace = f"own{machine.count}"
     machine.call("shell", workspace, command=planted)
@@ -117,21 +59,21 @@ def test_an_attempt_is_refused(machine: Machine, what: str, planted: str, name: 
     machine.check_unharmed()
 
 
-def test_writing_over_a_link_replaces_the_link(machine: Machine) -> None:
+def test_writing_over_a_link_replaces_the_link(machine: FunctionMachine) -> None:
     machine.call("shell", "over", command="ln -s @outside@/secret.txt link")
     assert machine.call("write_file", "over", path="link", content="mine")[1] == "success"
     assert machine.call("read_file", "over", path="link")[0] == "mine"
     machine.check_unharmed()
 
 
-def test_a_hard_link_within_the_workspace_is_a_file_like_any_other(machine: Machine) -> None:
+def test_a_hard_link_within_the_workspace_is_a_file_like_any_other(machine: FunctionMachine) -> None:
     machine.call("shell", "hard", command="echo one > a; ln a b; echo two > c; ln -f c a")
     assert machine.call("read_file", "hard", path="b")[0] == "one\n"
     machine.call("write_file", "hard", path="a", content="three")
     assert machine.call("read_file", "hard", path="c")[0] == "two\n"
 
 
-def test_workspaces_of_others_are_out_of_reach(machine: Machine) -> None:
+def test_workspaces_of_others_are_out_of_reach(machine: FunctionMachine) -> None:
     machine.call("write_file", "theirs", "other", path="notes.txt", content=SECRET)
     attempts = [("theirs", "notes.txt"), ("own", "../theirs/notes.txt"), ("own", "/workspace/../theirs/notes.txt")]
     for workspace, path in attempts:
@@ -145,13 +87,13 @@ def test_workspaces_of_others_are_out_of_reach(machine: Machine) -> None:
 
 
 @pytest.mark.parametrize("workspace", ["../t", "a/b", ".", "..", "a.used", "", "x" * 200, "-a", "a\0"])
-def test_an_id_that_is_a_path_is_no_workspace(machine: Machine, workspace: str) -> None:
+def test_an_id_that_is_a_path_is_no_workspace(machine: FunctionMachine, workspace: str) -> None:
     output, status = machine.call("write_file", workspace or " ", path="x", content="evil")
     assert status == "error", output
     machine.check_unharmed()
 
 
-def test_what_a_command_leaves_behind_does_not_reach_the_next_one(machine: Machine) -> None:
+def test_what_a_command_leaves_behind_does_not_reach_the_next_one(machine: FunctionMachine) -> None:
     machine.call("shell", "late", command="echo 'echo evil' > /tmp/x; export A=1; (sleep 600; touch late) & true")
     output, _ = machine.call("shell", "late", command="ls /tmp; echo $A; ps -e 2>/dev/null | grep -c sleep; true")
     assert output.split() in ([], ["0"])

@@ -3,6 +3,7 @@
 import difflib
 import io
 import random
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -253,13 +254,38 @@ def test_files_of_a_workspace_have_limits(tmp_path: Path) -> None:
     assert outputs[3] == "The workspace has 5 files, which is the limit; delete some."
 
 
-def test_a_tenant_has_so_many_workspaces(tmp_path: Path) -> None:
-    steps = calling(("write_file", {"path": "a", "content": "x"})) * 2
-    with staged(tmp_path, steps, max_workspaces=1) as stage:
+def test_a_full_tenant_loses_the_workspace_that_calls_have_used_least_lately(tmp_path: Path) -> None:
+    steps = calling(("write_file", {"path": "a", "content": "x"})) * 3
+    with staged(tmp_path, steps, max_workspaces=2) as stage:
         client = stage.client()
-        client.responses.create(model="m", input="Go.")
-        client.responses.create(model="m", input="Go.")
+        stage.request("PUT", "/workspaces/mine/files", params={"path": "x"}, content=b"x")
+        answers = [client.responses.create(model="m", input="Go.") for _ in range(3)]
+        assert outputs(stage) == ["Wrote 1 bytes to a."]
+        assert {one["id"] for one in stage.request("GET", "/workspaces").json()["data"]} == {"mine", answers[-1].id}
+
+
+def test_workspaces_of_clients_are_never_taken_away(tmp_path: Path) -> None:
+    with staged(tmp_path, calling(("write_file", {"path": "a", "content": "x"})), max_workspaces=1) as stage:
+        stage.request("PUT", "/workspaces/mine/files", params={"path": "x"}, content=b"x")
+        stage.client().responses.create(model="m", input="Go.")
         assert outputs(stage) == ["There are 1 workspaces, which is the limit; delete some."]
+
+
+def test_a_workspace_that_is_deleted_while_a_command_runs_is_told(tmp_path: Path) -> None:
+    command = "echo begun; touch file; while :; do sleep 0.05; done"
+    with staged(tmp_path, calling(("shell", {"command": command}), ("shell", {"command": "ls -A"}))) as stage:
+        client = stage.client()
+        conversation = client.conversations.create().id
+        with ThreadPoolExecutor() as threads:
+            running = threads.submit(client.responses.create, model="m", input="Go.", conversation=conversation)
+            while stage.request("GET", f"/workspaces/{conversation}").json().get("files") != 1:
+                pass
+            assert stage.request("DELETE", f"/workspaces/{conversation}").status_code == 200
+            running.result()
+        deleted, after = outputs(stage)
+        told = "The workspace was deleted while the command ran: the command was ended, and the files are gone."
+        assert deleted == f"begun\n[{told}]"
+        assert after == "[no output]"
 
 
 def test_a_long_output_becomes_a_variable(tmp_path: Path) -> None:

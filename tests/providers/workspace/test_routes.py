@@ -12,9 +12,8 @@ from typing import Any
 import pytest
 from tests.providers.workspace.stage import calling, outputs, staged
 
-from antwort.providers.workspace import folders
 from antwort.providers.workspace.folders import Folders
-from antwort.sandbox import BareHost
+from antwort.sandbox import BareHost, folders
 
 FILES = "/workspaces/conv-1/files"
 
@@ -39,7 +38,7 @@ def test_files_are_uploaded_listed_downloaded_and_deleted(tmp_path: Path) -> Non
         }
         found = stage.request("GET", f"{FILES}/content", params={"path": "in/data.csv"})
         assert found.content == b"a,b\n1,2\n"
-        assert found.headers["content-type"] == "application/octet-stream"
+        assert found.headers["content-type"] == "text/csv"
         assert found.headers["content-disposition"] == "attachment"
         about = stage.request("GET", "/workspaces/conv-1").json()
         assert (about["id"], about["files"]) == ("conv-1", 2)
@@ -263,3 +262,47 @@ def test_uploads_at_the_same_time_share_the_room(tmp_path: Path) -> None:
         assert set(codes) <= {200, 413}
         assert codes.count(200) <= 1
         assert stage.request("GET", "/workspaces/conv-1").json()["bytes"] <= 1_000_000
+
+
+def test_a_workspace_that_is_deleted_during_an_upload_is_missed(tmp_path: Path) -> None:
+    with staged(tmp_path) as stage:
+
+        def content() -> Iterator[bytes]:
+            yield bytes(300_000)
+            assert stage.request("DELETE", "/workspaces/conv-1").status_code == 200
+            yield bytes(300_000)
+
+        missed = stage.request("PUT", FILES, params={"path": "x"}, content=content())
+        assert missed.status_code == 404
+        assert "The workspace is not there any more" in missed.json()["error"]["message"]
+        assert stage.request("GET", "/workspaces").json()["data"] == []
+
+
+def test_names_that_are_no_text_are_shown(tmp_path: Path) -> None:
+    with staged(tmp_path, calling(("shell", {"command": "touch $'bad\\xff.txt'"}))) as stage:
+        answer = stage.client().responses.create(model="m", input="Go.")
+        found = stage.request("GET", f"/workspaces/{answer.id}/files").json()["data"]
+        assert [file["path"] for file in found] == ["bad\\xff.txt"]
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("a.png", "image/png"),
+        ("page.html", "text/html"),
+        ("drawing.svg", "image/svg+xml"),
+        ("archive.csv.gz", "application/octet-stream"),
+        ("data:text/html,x", "application/octet-stream"),
+        ("nothing", "application/octet-stream"),
+    ],
+)
+def test_a_download_has_the_media_type_of_its_name_and_does_nothing_in_a_browser(
+    tmp_path: Path, name: str, kind: str
+) -> None:
+    with staged(tmp_path) as stage:
+        stage.request("PUT", FILES, params={"path": name}, content=b"<script>alert(1)</script>")
+        found = stage.request("GET", f"{FILES}/content", params={"path": name})
+        assert found.headers["content-type"] == kind
+        assert found.headers["content-disposition"] == "attachment"
+        assert found.headers["content-security-policy"] == "sandbox"
+        assert found.headers["x-content-type-options"] == "nosniff"

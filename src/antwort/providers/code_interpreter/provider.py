@@ -4,9 +4,10 @@ import asyncio
 import contextlib
 import math
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from typing import Annotated
 
+import msgspec
 from typing_extensions import override
 
 from antwort.provider import (
@@ -19,16 +20,19 @@ from antwort.provider import (
     FunctionUnavailableError,
     Gauge,
     Histogram,
+    SandboxLimits,
     ToolResult,
     function,
 )
-from antwort.providers.code_interpreter.containers import Container, Containers
+from antwort.providers.code_interpreter.containers import About, Container, Containers
+from antwort.providers.code_interpreter.files import File, Files
+from antwort.providers.code_interpreter.memory import memory_bytes
 from antwort.providers.code_interpreter.routes import ContainerRoutes
 from antwort.providers.code_interpreter.session import Interpreter, Outcome, Session, examined
 from antwort.providers.code_interpreter.sessions import Sessions
 from antwort.providers.code_interpreter.tool import (
+    DELETED,
     FACE,
-    MEMORY,
     asked_container,
     asked_memory,
     item_fields,
@@ -90,30 +94,40 @@ class CodeInterpreter(ContainerRoutes):
         except UnicodeEncodeError:
             raise FunctionError("The code is no text that can be written in UTF-8.") from None
         container = await self._container(ctx)
-        files = self.containers.files(container)
-        before = set(await asyncio.to_thread(files.all))
-        started = time.perf_counter()
-        async with self._slots:
-            outcome, is_new = await self.sessions.execute(container, lambda session: self._execute(session, code))
-        self.duration.observe(time.perf_counter() - started)
+        with self.containers.in_use(container.folder) as used:
+            files = self.containers.files(container)
+            before = await asyncio.to_thread(files.all)
+            started = time.perf_counter()
+            try:
+                async with self._slots:
+                    outcome, is_new = await self.sessions.execute(container, lambda one: self._execute(one, code))
+            except FunctionUnavailableError as error:
+                if await asyncio.to_thread(lambda: used.is_deleted):
+                    raise FunctionError(DELETED) from error
+                raise
+            self.duration.observe(time.perf_counter() - started)
+            if await asyncio.to_thread(lambda: used.is_deleted):
+                outcome = msgspec.structs.replace(outcome, ending="deleted")
+            else:
+                await asyncio.to_thread(self._note_use, container)
+            made = await asyncio.to_thread(_changed, files, before, outcome)
         self.calls.labels(outcome.ending or outcome.stopped or "success").inc()
         self.open_sessions.set(self.sessions.count)
+        limits = self._limits(container)
         renewed = is_new and container.about.begun
-        container = await asyncio.to_thread(self._note_use, container)
-        if outcome.ending == "disk":  # no session could begin where there is so much
-            await asyncio.to_thread(files.delete_all_but, {file.path for file in before})
-        made = [file for file in await asyncio.to_thread(files.all) if file not in before]
-        text = report(ctx, container.id, outcome, made, self.settings, renewed=renewed)
-        return ToolResult(text, item=item_fields(container.id, outcome, made))
+        text = report(ctx, container.id, outcome, made, limits, renewed=renewed)
+        return ToolResult(text, item=item_fields(container.id, outcome, made, limits))
 
     async def _execute(self, session: Session, code: str) -> Outcome:
         own = self.settings
         return await session.execute(code, seconds=own.max_time, most=own.max_output)
 
     async def _start_session(self, container: Container) -> Session:
-        memory = MEMORY.get(container.about.memory_limit or "")
-        limits = self.settings.limits(memory)
+        limits = self._limits(container)
         return await Session.start(self.services.sandbox, self._interpreter, container.folder, limits)
+
+    def _limits(self, container: Container) -> SandboxLimits:
+        return self.settings.limits(memory_bytes(container.about.memory_limit))
 
     async def _container(self, ctx: Context) -> Container:
         """Return the container that a call is for."""
@@ -123,14 +137,24 @@ class CodeInterpreter(ContainerRoutes):
             conversation = ctx.conversation_id or ctx.run_id or _ALONE
             return await asyncio.to_thread(self.containers.of_conversation, ctx.tenant, conversation, asked_memory(ctx))
 
-    def _note_use(self, container: Container) -> Container:
+    def _note_use(self, container: Container) -> None:
         """Note that a container was in use until now, and that there was a session."""
-        with _told():
-            container = self.containers.use(container.tenant, container.id)
-            if not container.about.begun:
-                container.about.begun = True
-                self.containers.change(container)
-        return container
+        if not container.about.begun:
+            self.containers.change(container, _begin)
+        self.containers.touch(container.folder)
+
+
+def _begin(about: About) -> None:
+    about.begun = True
+
+
+def _changed(files: Files, before: Sequence[File], outcome: Outcome) -> list[File]:
+    """Return the files that a call has written, unless they are deleted."""
+    if outcome.ending == "deleted":
+        return []
+    if outcome.ending == "disk":  # no session could begin where there is so much
+        files.delete_all_but(before)
+    return [file for file in files.all() if file not in set(before)]
 
 
 @contextlib.contextmanager

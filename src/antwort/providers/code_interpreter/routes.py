@@ -1,26 +1,28 @@
 """`/v1/containers`: what sessions work on, for clients: to give them files, and to fetch what they have made."""
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
-from typing import Annotated, Any, BinaryIO, Literal, TypeVar
-
-from starlette.responses import StreamingResponse
+from collections.abc import Sequence
+from typing import Annotated, Any, Literal, TypeVar
 
 from antwort.provider import (
     BadRequestError,
     ConflictError,
     Context,
     Field,
+    FileProblemError,
+    MissingFileError,
+    NotFoundError,
     PayloadTooLargeError,
     Provider,
     Request,
     Response,
-    disk_usage,
+    file_response,
     open_upload,
     route,
+    store_file,
 )
-from antwort.providers.code_interpreter.containers import Container, Containers
-from antwort.providers.code_interpreter.files import File
+from antwort.providers.code_interpreter.containers import About, Container, Containers
+from antwort.providers.code_interpreter.files import File, upload_name
 from antwort.providers.code_interpreter.sessions import Sessions
 from antwort.providers.code_interpreter.settings import CodeInterpreterSettings
 from antwort.providers.code_interpreter.tool import check_wishes
@@ -39,7 +41,6 @@ from antwort.providers.code_interpreter.wire import (
 _ALL, _ONE = "/v1/containers", "/v1/containers/{container_id}"
 _FILES, _FILE = f"{_ONE}/files", f"{_ONE}/files/{{file_id}}"
 _READ, _WRITE = "containers:read", "containers:write"
-_PIECE = 1 << 18
 _UPLOAD = {
     "type": "object",
     "properties": {"file": {"type": "string", "format": "binary"}},
@@ -94,8 +95,11 @@ class ContainerRoutes(Provider[CodeInterpreterSettings]):
     async def delete_container(self, ctx: Context, container_id: str) -> DeletedContainer:
         """Delete a container with its session and all its files."""
         container = await self._find(ctx, container_id)
+        await asyncio.to_thread(
+            self.containers.discard, container.folder
+        )  # so code that still runs is told why it ends
         await self.sessions.close(container)
-        await asyncio.to_thread(self.containers.delete, container)
+        await asyncio.to_thread(self.containers.empty_discarded)
         return DeletedContainer(id=container.id)
 
     @route("GET", _FILES, scope=_READ)
@@ -105,7 +109,7 @@ class ContainerRoutes(Provider[CodeInterpreterSettings]):
         """List the files of a container, those written last first."""
         container = await self._find(ctx, container_id)
         found = await asyncio.to_thread(self.containers.files(container).all)
-        found.sort(key=lambda file: (file.changed, file.path), reverse=order == "desc")
+        found.sort(key=lambda file: (file.found.changed, file.path), reverse=order == "desc")
         data, more = _page([file_object(container, file) for file in found], limit, after)
         return ContainerFileList(data=data, first_id=_first(data), last_id=_last(data), has_more=more)
 
@@ -114,10 +118,16 @@ class ContainerRoutes(Provider[CodeInterpreterSettings]):
         """Store a file that is uploaded as a form, in its field `file`."""
         container = await asyncio.to_thread(self.containers.use, ctx.tenant, container_id)
         upload = await open_upload(request, "file")
-        name = upload.filename.replace("\\", "/").rpartition("/")[2]
-        await self._store(container, name, upload.chunks)
-        await asyncio.to_thread(self._note_upload, container, name)
+        name = upload_name(upload.filename)
         files = self.containers.files(container)
+        try:
+            with self.containers.in_use(container.folder):
+                await store_file(files.confined, name, upload.chunks, self.settings.limits())
+                await asyncio.to_thread(self._note_upload, container, name)
+        except MissingFileError as error:
+            raise NotFoundError(str(error), param="container_id") from error
+        except FileProblemError as error:
+            raise BadRequestError(str(error), param="file") from error
         file = await asyncio.to_thread(files.find, files.id_of(name))
         return file_object(container, file)
 
@@ -138,8 +148,7 @@ class ContainerRoutes(Provider[CodeInterpreterSettings]):
         """Return the content of a file."""
         container, file = await self._file(ctx, container_id, file_id)
         opened = await asyncio.to_thread(self.containers.files(container).open, file)
-        headers = {"x-content-type-options": "nosniff", "content-disposition": "attachment"}
-        return StreamingResponse(_content(opened), headers=headers, media_type="application/octet-stream")
+        return file_response(opened, file.path)
 
     @route("DELETE", _FILE, scope=_WRITE)
     async def delete_container_file(self, ctx: Context, container_id: str, file_id: str) -> DeletedFile:
@@ -156,35 +165,15 @@ class ContainerRoutes(Provider[CodeInterpreterSettings]):
         return container, await asyncio.to_thread(self.containers.files(container).find, file_id)
 
     def _shown(self, container: Container) -> ContainerObject:
-        return container_object(container, self.settings.keep)
+        return container_object(container, self.settings)
 
     def _note_upload(self, container: Container, name: str) -> None:
-        if name not in container.about.uploads:
-            container.about.uploads.append(name)
-            self.containers.change(container)
+        def note(about: About) -> None:
+            if name not in about.uploads:
+                about.uploads.append(name)
 
-    async def _store(self, container: Container, name: str, chunks: AsyncIterator[bytes]) -> None:
-        """Write a file as its content comes, within the limits."""
-        own = self.settings
-        used = await asyncio.to_thread(disk_usage, container.folder, own.max_files)
-        if used.files >= own.max_files:
-            raise PayloadTooLargeError(f"The container has {own.max_files:,} files, which is the limit; delete some.")
-        room = min(own.max_file_bytes, own.max_bytes - used.size)
-        file = await asyncio.to_thread(self.containers.files(container).create, name)
-        size = 0
-        try:
-            async for chunk in chunks:
-                size += len(chunk)
-                if size > room:
-                    raise PayloadTooLargeError(  # noqa: TRY301 - what was written has to go, whatever happened
-                        f"There is room for {max(room, 0):,} more bytes in the container; a file may have "
-                        f"{own.max_file_bytes:,}, all of them {own.max_bytes:,}."
-                    )
-                await asyncio.to_thread(file.write, chunk)
-            await asyncio.to_thread(file.keep)
-        except BaseException:
-            file.drop()
-            raise
+        note(container.about)
+        self.containers.change(container, note)
 
 
 def _page(found: Sequence[T], limit: int, after: str | None) -> tuple[list[T], bool]:
@@ -203,9 +192,3 @@ def _first(data: Sequence[Any]) -> str | None:
 
 def _last(data: Sequence[Any]) -> str | None:
     return data[-1].id if data else None
-
-
-async def _content(file: BinaryIO) -> AsyncIterator[bytes]:
-    with file:
-        while piece := await asyncio.to_thread(file.read, _PIECE):
-            yield piece

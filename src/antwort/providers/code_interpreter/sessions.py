@@ -23,6 +23,8 @@ class _Place:
         self.waiting = 0
         """Calls that have it, or want it."""
         self.session: Session | None = None
+        self.birth = ""
+        """Which container the session is for, as one that was deleted may have had the same id."""
         self.is_starting = False
         self.used = time.monotonic()
 
@@ -45,7 +47,8 @@ class Sessions:
         place.waiting += 1
         try:
             async with place.lock:
-                is_new = place.session is None or not place.session.is_alive
+                is_same = place.birth == container.about.birth
+                is_new = place.session is None or not place.session.is_alive or not is_same
                 if is_new:
                     await self._begin(place, container)
                 assert place.session is not None  # noqa: S101 - it was just begun
@@ -107,6 +110,7 @@ class Sessions:
             if oldest is not None:
                 await self._close(oldest)
             place.session = await self._start(container)
+            place.birth = container.about.birth
         finally:
             place.is_starting = False
 

@@ -41,4 +41,5 @@ class CodeInterpreterSettings(Settings):
             file_bytes=self.max_file_bytes,
             disk_bytes=self.max_bytes,
             disk_files=self.max_files,
+            output_bytes=self.max_output,
         )

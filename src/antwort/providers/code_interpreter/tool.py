@@ -1,30 +1,30 @@
 """OpenAI's `code_interpreter` tool: what a request may ask of it, and how a call shows itself."""
 
-import mimetypes
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from antwort.provider import JSON, BadRequestError, Context, Hosted, Source, one_line
+from antwort.provider import JSON, BadRequestError, Context, Hosted, SandboxLimits, Source, media_type, one_line
 from antwort.providers.code_interpreter.files import File
+from antwort.providers.code_interpreter.memory import MEMORY_LIMITS
 from antwort.providers.code_interpreter.session import Outcome
-from antwort.providers.code_interpreter.settings import CodeInterpreterSettings
 
-MEMORY = {"1g": 1 << 30, "4g": 4 << 30, "16g": 16 << 30, "64g": 64 << 30}
 _SHOWN = 100_000
 """Characters of the logs that an item shows."""
+_LINE = "\n"
 _FILES = 50
 """Files that a call tells of at most."""
 _ENDINGS = {
-    "time": "it took longer than {0.max_time:g} seconds and did not stop",
-    "memory": "it used more than {0.max_memory:,} bytes of memory",
-    "disk": "there are more than {0.max_bytes:,} bytes or {0.max_files:,} files",
+    "time": "it took longer than {0.seconds:g} seconds and did not stop",
+    "memory": "it used more than {0.memory:,} bytes of memory",
+    "disk": "there are more than {0.disk_bytes:,} bytes or {0.disk_files:,} files",
     "exit": "the interpreter has ended",
     "killed": "it did not stop when it was told to",
 }
 _STOPS = {
-    "time": "it took longer than {0.max_time:g} seconds",
-    "output": "it printed more than {0.max_output:,} bytes; write long output to a file",
+    "time": "it took longer than {0.seconds:g} seconds",
+    "output": "it printed more than {0.output_bytes:,} bytes; write long output to a file",
 }
+DELETED = "The container was deleted while the code ran: the session has ended, and the files are gone."
 RENEWED = "[A new session has begun: variables of earlier calls are gone, files are still there.]"
 
 
@@ -48,9 +48,9 @@ def check_wishes(wishes: Mapping[str, Any], where: str = "") -> None:
                 code="unsupported_parameter",
             )
     memory = wishes.get("memory_limit")
-    if memory is not None and memory not in list(MEMORY):
+    if memory is not None and memory not in MEMORY_LIMITS:
         raise BadRequestError(
-            f"'{where}memory_limit' must be one of {', '.join(MEMORY)}.", param=f"{where}memory_limit"
+            f"'{where}memory_limit' must be one of {', '.join(MEMORY_LIMITS)}.", param=f"{where}memory_limit"
         )
     policy = wishes.get("network_policy")
     if policy is not None and (not isinstance(policy, Mapping) or policy.get("type") != "disabled"):
@@ -85,11 +85,15 @@ FACE = Hosted(
 )
 
 
-def item_fields(container_id: str, outcome: Outcome, made: Sequence[File]) -> JSON:
+def item_fields(container_id: str, outcome: Outcome, made: Sequence[File], limits: SandboxLimits) -> JSON:
     """Return what the item tells of a call that has ended."""
     outputs: list[JSON] = []
-    if outcome.logs:
-        outputs.append({"type": "logs", "logs": _cut(outcome.logs)})
+    notes = "\n".join(_notes(outcome, limits))
+    logs = _cut(outcome.logs)
+    if notes:
+        logs = f"{logs}{'' if not logs or logs.endswith(_LINE) else _LINE}{notes}"
+    if logs:
+        outputs.append({"type": "logs", "logs": logs})
     for file in made[:_FILES]:
         if _is_picture(file):
             url = f"/v1/containers/{container_id}/files/{file.id}/content"
@@ -102,20 +106,13 @@ def report(
     container_id: str,
     outcome: Outcome,
     made: Sequence[File],
-    settings: CodeInterpreterSettings,
+    limits: SandboxLimits,
     *,
     renewed: bool,
 ) -> str:
     """Return what the model reads of a call that has ended; files are sources that it can cite."""
     parts = [RENEWED] if renewed else []
-    parts.append(outcome.logs.rstrip("\n"))
-    if outcome.stopped is not None:
-        parts.append(f"[Stopped: {_STOPS[outcome.stopped].format(settings)}.]")
-    if outcome.ending is not None:
-        why = _ENDINGS.get(outcome.ending, outcome.ending).format(settings)
-        parts.append(f"[The session has ended: {why}. The next call begins a new one; files stay, variables do not.]")
-    if outcome.ending == "disk":
-        parts.append("[Files that this call has written were deleted.]")
+    parts += [outcome.logs.rstrip("\n"), *_notes(outcome, limits)]
     lines = [_line(ctx, container_id, file) for file in made[:_FILES]]
     if len(made) > _FILES:
         lines.append(f"… and {len(made) - _FILES} more")
@@ -124,13 +121,28 @@ def report(
     return "\n".join(part for part in parts if part) or "[no output]"
 
 
+def _notes(outcome: Outcome, limits: SandboxLimits) -> list[str]:
+    """Return what came between a call and its end."""
+    if outcome.ending == "deleted":
+        return [f"[{DELETED}]"]
+    notes = []
+    if outcome.stopped is not None:
+        notes.append(f"[Stopped: {_STOPS[outcome.stopped].format(limits)}.]")
+    if outcome.ending is not None:
+        why = _ENDINGS.get(outcome.ending, outcome.ending).format(limits)
+        notes.append(f"[The session has ended: {why}. The next call begins a new one; files stay, variables do not.]")
+    if outcome.ending == "disk":
+        notes.append("[Files that this call has written were deleted.]")
+    return notes
+
+
 def _line(ctx: Context, container_id: str, file: File) -> str:
     source = Source(file.path, url=f"sandbox:{file.full_path}", file_id=file.id, container_id=container_id)
-    return f"[{ctx.sources.add(source)}] {one_line(file.path)} ({file.size:,} bytes)"
+    return f"[{ctx.sources.add(source)}] {one_line(file.path)} ({file.found.size:,} bytes)"
 
 
 def _is_picture(file: File) -> bool:
-    return (mimetypes.guess_type(file.path)[0] or "").startswith("image/")
+    return media_type(file.path).startswith("image/")
 
 
 def _cut(text: str) -> str:

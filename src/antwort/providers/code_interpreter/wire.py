@@ -5,6 +5,8 @@ from typing import Any, Literal
 from antwort.provider import BaseModel, Field
 from antwort.providers.code_interpreter.containers import Container
 from antwort.providers.code_interpreter.files import File
+from antwort.providers.code_interpreter.memory import MemoryLimit, memory_bytes, memory_name
+from antwort.providers.code_interpreter.settings import CodeInterpreterSettings
 
 
 class ExpiresAfter(BaseModel):
@@ -19,7 +21,7 @@ class CreateContainer(BaseModel):
 
     name: str = Field(min_length=1, max_length=256)
     expires_after: ExpiresAfter | None = None
-    memory_limit: str | None = Field(default=None, description="`1g`, `4g`, `16g`, `64g`; the operator's limit holds.")
+    memory_limit: MemoryLimit | None = Field(default=None, description="The operator's limit holds.")
     file_ids: list[str] | None = Field(default=None, description="Not served; upload files instead.")
     network_policy: dict[str, Any] | None = Field(default=None, description="Only `disabled`.")
     skills: list[dict[str, Any]] | None = Field(default=None, description="Not served.")
@@ -41,7 +43,7 @@ class ContainerObject(BaseModel):
     last_active_at: int
     status: Literal["active"] = "active"
     expires_after: ExpiresAfter
-    memory_limit: str | None = None
+    memory_limit: MemoryLimit
     network_policy: NetworkPolicy = NetworkPolicy()
 
 
@@ -93,16 +95,16 @@ class DeletedFile(BaseModel):
     deleted: bool = True
 
 
-def container_object(container: Container, keep: float) -> ContainerObject:
-    """Return a container as clients see it."""
+def container_object(container: Container, settings: CodeInterpreterSettings) -> ContainerObject:
+    """Return a container as clients see it, with the memory that it has, in steps."""
     about = container.about
     return ContainerObject(
         id=container.id,
         name=about.name,
         created_at=about.created_at,
         last_active_at=container.last_active_at,
-        expires_after=ExpiresAfter(minutes=about.minutes or max(1, int(keep // 60))),
-        memory_limit=about.memory_limit,
+        expires_after=ExpiresAfter(minutes=about.minutes or max(1, int(settings.keep // 60))),
+        memory_limit=memory_name(settings.limits(memory_bytes(about.memory_limit)).memory),
     )
 
 
@@ -112,7 +114,7 @@ def file_object(container: Container, file: File) -> ContainerFile:
         id=file.id,
         container_id=container.id,
         path=file.full_path,
-        bytes=file.size,
-        created_at=file.changed // 1_000_000_000,
-        source="user" if file.path in container.about.uploads else "assistant",
+        bytes=file.found.size,
+        created_at=file.found.changed // 1_000_000_000,
+        source="user" if file.found.path in container.about.uploads else "assistant",
     )

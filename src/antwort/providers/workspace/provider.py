@@ -16,14 +16,25 @@ from antwort.provider import (
     Context,
     Counter,
     Field,
+    FolderInUse,
     FunctionError,
+    FunctionUnavailableError,
     Sandbox,
     ToolResult,
     function,
+    store_file,
 )
 from antwort.providers.workspace.folders import Folders
 from antwort.providers.workspace.routes import WorkspaceRoutes
-from antwort.providers.workspace.shell import FACE, asked_memory, asked_workspace, check_command, item_fields, report
+from antwort.providers.workspace.shell import (
+    DELETED,
+    FACE,
+    asked_memory,
+    asked_workspace,
+    check_command,
+    item_fields,
+    report,
+)
 from antwort.providers.workspace.texts import Edit, difference, edited, read_lines, read_whole
 
 logger = logging.getLogger(__name__)
@@ -71,15 +82,15 @@ class Workspace(WorkspaceRoutes):
             workspace_id = named
             with _told():
                 await asyncio.to_thread(self.folders.find, ctx.tenant, named)
-        folder = await self._folder(ctx, workspace_id)
         limits = self.settings.limits(None if timeout_ms is None else timeout_ms / 1000, asked_memory(ctx))
-        async with self._slots:
-            done = await self._sandbox.run(
-                ["bash", "-c", command], folder, limits=limits, network=self.settings.network
-            )
-        await self._folder(ctx, workspace_id)  # it was in use until now
+        async with self._folder(ctx, workspace_id) as used:
+            async with self._slots:
+                done = await self._sandbox.run(
+                    ["bash", "-c", command], used.folder, limits=limits, network=self.settings.network
+                )
+            is_deleted = await asyncio.to_thread(lambda: used.is_deleted)
         self.commands.labels(done.ending).inc()
-        return ToolResult(report(done, limits), item=item_fields(workspace_id, done))
+        return ToolResult(report(done, limits, is_deleted=is_deleted), item=item_fields(workspace_id, done))
 
     @function(attach=True, in_order=True)
     async def read_file(
@@ -90,21 +101,22 @@ class Workspace(WorkspaceRoutes):
         limit: Annotated[int | None, Field(ge=1, description="Lines to return.")] = None,
     ) -> str:
         """Read a file of the workspace, or some lines of it."""
-        folder = await self._folder(ctx)
+        async with self._folder(ctx) as used:
+            files = self.folders.files(used.folder)
 
-        def read() -> str:
-            with self.folders.files(folder).open(path) as file:
-                return read_lines(file, path, offset, limit, self.settings.max_read)
+            def read() -> str:
+                with files.open(path) as file:
+                    return read_lines(file, path, offset, limit, self.settings.max_read)
 
-        return await asyncio.to_thread(read)
+            return await asyncio.to_thread(read)
 
     @function(attach=True, in_order=True, spill=False)
     async def write_file(
         self, ctx: Context, path: FilePath, content: Annotated[str, Field(description="All of it.")]
     ) -> str:
         """Write a file of the workspace; folders on the way are made."""
-        folder = await self._folder(ctx)
-        size = await self._write(folder, path, content)
+        async with self._folder(ctx) as used:
+            size = await self._write(used.folder, path, content)
         return f"Wrote {size:,} bytes to {path}."
 
     @function(in_order=True)
@@ -115,15 +127,16 @@ class Workspace(WorkspaceRoutes):
         edits: Annotated[list[Edit], Field(min_length=1, description="Made in order, all or none.")],
     ) -> str:
         """Edit a file of the workspace: replace texts, each of which stands in it exactly once. Returns the diff."""
-        folder = await self._folder(ctx)
+        async with self._folder(ctx) as used:
+            files = self.folders.files(used.folder)
 
-        def read() -> str:
-            with self.folders.files(folder).open(path) as file:
-                return read_whole(file, path)
+            def read() -> str:
+                with files.open(path) as file:
+                    return read_whole(file, path)
 
-        before = await asyncio.to_thread(read)
-        after = await asyncio.to_thread(edited, before, edits)
-        await self._write(folder, path, after)
+            before = await asyncio.to_thread(read)
+            after = await asyncio.to_thread(edited, before, edits)
+            await self._write(used.folder, path, after)
         return await asyncio.to_thread(difference, path, before, after) or "Nothing has changed."
 
     async def _write(self, folder: Path, path: str, text: str) -> int:
@@ -131,11 +144,22 @@ class Workspace(WorkspaceRoutes):
             yield text.encode(errors="replace")
 
         with _told():
-            return await self.store(folder, path, chunks())
+            return await store_file(self.folders.files(folder), path, chunks(), self.settings.limits())
 
-    async def _folder(self, ctx: Context, workspace_id: str | None = None) -> Path:
+    @contextlib.asynccontextmanager
+    async def _folder(self, ctx: Context, workspace_id: str | None = None) -> AsyncIterator[FolderInUse]:
+        """Use the workspace of a call, which is made if it is not there."""
+        workspace_id = workspace_id or self._id(ctx)
         with _told():
-            return await asyncio.to_thread(self.folders.use, ctx.tenant, workspace_id or self._id(ctx))
+            folder = await asyncio.to_thread(self.folders.use, ctx.tenant, workspace_id)
+        with self.folders.in_use(folder) as used:
+            try:
+                yield used
+            except FunctionUnavailableError as error:
+                if await asyncio.to_thread(lambda: used.is_deleted):
+                    raise FunctionError(DELETED) from error
+                raise
+            await asyncio.to_thread(self.folders.touch, folder)  # it was in use until now
 
     def _id(self, ctx: Context) -> str:
         own = ctx.run_id if self.settings.per == "run" else ctx.conversation_id

@@ -1,11 +1,9 @@
 """`/v1/workspaces`: the files of agents, for clients: to give them some, and to fetch what they have made."""
 
 import asyncio
-from collections.abc import AsyncIterator
-from pathlib import Path
-from typing import Annotated, BinaryIO
-
-from starlette.responses import StreamingResponse
+import contextlib
+from collections.abc import Iterator
+from typing import Annotated
 
 from antwort.provider import (
     BadRequestError,
@@ -14,23 +12,32 @@ from antwort.provider import (
     Context,
     Example,
     Field,
+    FileProblemError,
+    FoundFile,
+    MissingFileError,
     NotFoundError,
     PayloadTooLargeError,
     Provider,
     Request,
     Response,
-    disk_usage,
+    file_response,
     route,
+    store_file,
 )
-from antwort.providers.workspace.files import FileObject, FileProblemError, MissingFileError
 from antwort.providers.workspace.folders import Folders, WorkspaceObject
 from antwort.providers.workspace.settings import WorkspaceSettings
 
 _ALL, _ONE, _FILES = "/v1/workspaces", "/v1/workspaces/{workspace_id}", "/v1/workspaces/{workspace_id}/files"
 _READ, _WRITE = "workspace:read", "workspace:write"
-_PIECE = 1 << 18
-_COUNTED = 8 << 20
-"""Bytes of an upload after which what is in the workspace is counted again."""
+
+
+class FileObject(BaseModel):
+    """A file of a workspace."""
+
+    object: str = "workspace.file"
+    path: str = Field(description="Relative to the workspace; bytes that are no UTF-8 are shown as in `\\xff`.")
+    bytes: int
+    modified_at: int = Field(description="Seconds since 1970.")
 
 
 class DeletedWorkspace(BaseModel):
@@ -144,7 +151,9 @@ class WorkspaceRoutes(Provider[WorkspaceSettings]):
     ) -> FileList:
         """List the files of a workspace by their paths."""
         folder = await asyncio.to_thread(self.folders.find, ctx.tenant, workspace_id)
-        found = await asyncio.to_thread(self.folders.files(folder).all)
+        with _refusing():
+            listed = await asyncio.to_thread(self.folders.files(folder).all)
+        found = sorted(map(_shown, listed), key=lambda file: file.path)
         rest = [file for file in found if after is None or file.path > after]
         data = rest[:limit]
         return FileList(
@@ -166,13 +175,13 @@ class WorkspaceRoutes(Provider[WorkspaceSettings]):
         self, ctx: Context, request: Request, workspace_id: str, path: FilePath
     ) -> FileObject:
         """Store the body as a file; the workspace, and folders on the way, are made if they are not there."""
-        folder = await asyncio.to_thread(self.folders.use, ctx.tenant, workspace_id)
-        try:
-            size = await self.store(folder, path, request.stream())
-            file = await asyncio.to_thread(self.folders.files(folder).about, path)
-        except FileProblemError as error:
-            raise _refusal(error) from error
-        return file.model_copy(update={"bytes": size})
+        folder = await asyncio.to_thread(lambda: self.folders.use(ctx.tenant, workspace_id, for_client=True))
+        files = self.folders.files(folder)
+        with _refusing():
+            with self.folders.in_use(folder):
+                size = await store_file(files, path, request.stream(), self.settings.limits())
+            file = await asyncio.to_thread(files.about, path)
+        return _shown(file).model_copy(update={"bytes": size})
 
     @route(
         "GET",
@@ -185,12 +194,9 @@ class WorkspaceRoutes(Provider[WorkspaceSettings]):
     async def download_workspace_file(self, ctx: Context, workspace_id: str, path: FilePath) -> Response:
         """Return the content of a file."""
         folder = await asyncio.to_thread(self.folders.find, ctx.tenant, workspace_id)
-        try:
+        with _refusing():
             file = await asyncio.to_thread(self.folders.files(folder).open, path)
-        except FileProblemError as error:
-            raise _refusal(error) from error
-        headers = {"x-content-type-options": "nosniff", "content-disposition": "attachment"}
-        return StreamingResponse(_content(file), headers=headers, media_type="application/octet-stream")
+        return file_response(file, path)
 
     @route(
         "DELETE",
@@ -201,58 +207,20 @@ class WorkspaceRoutes(Provider[WorkspaceSettings]):
     async def delete_workspace_file(self, ctx: Context, workspace_id: str, path: FilePath) -> DeletedFile:
         """Delete a file."""
         folder = await asyncio.to_thread(self.folders.find, ctx.tenant, workspace_id)
-        try:
+        with _refusing():
             await asyncio.to_thread(self.folders.files(folder).delete, path)
-        except FileProblemError as error:
-            raise _refusal(error) from error
         return DeletedFile(path=path)
 
-    async def store(self, folder: Path, path: str, chunks: AsyncIterator[bytes]) -> int:
-        """Write a file as its content comes, within the limits; PayloadTooLargeError if it does not fit."""
-        own = self.settings
-        room = min(own.max_file_bytes, await self._room(folder, more=1))
-        file = await asyncio.to_thread(self.folders.files(folder).create, path)
-        size = counted = 0
-        try:
-            async for chunk in chunks:
-                size += len(chunk)
-                if size > room:
-                    raise self._no_room(room)  # noqa: TRY301 - what was written has to go, whatever happened
-                await asyncio.to_thread(file.write, chunk)
-                if size - counted >= _COUNTED:
-                    counted = size
-                    await self._room(folder)
-            await self._room(folder)  # others may have written at the same time
-            await asyncio.to_thread(file.keep)
-        except BaseException:
-            file.drop()
-            raise
-        return size
 
-    async def _room(self, folder: Path, more: int = 0) -> int:
-        """Return how many bytes fit into a workspace; PayloadTooLargeError if it is too full for `more` files."""
-        own = self.settings
-        used = await asyncio.to_thread(disk_usage, folder, own.max_files)
-        if used.files + more > own.max_files:
-            raise PayloadTooLargeError(f"The workspace has {own.max_files:,} files, which is the limit; delete some.")
-        if used.size > own.max_bytes:
-            raise self._no_room(0)
-        return own.max_bytes - used.size
-
-    def _no_room(self, room: int) -> PayloadTooLargeError:
-        own = self.settings
-        return PayloadTooLargeError(
-            f"There is room for {room:,} more bytes in the workspace; a file may have {own.max_file_bytes:,}, "
-            f"all of them {own.max_bytes:,}."
-        )
+def _shown(file: FoundFile) -> FileObject:
+    return FileObject(path=file.shown_path, bytes=file.size, modified_at=file.changed // 1_000_000_000)
 
 
-async def _content(file: BinaryIO) -> AsyncIterator[bytes]:
-    with file:
-        while piece := await asyncio.to_thread(file.read, _PIECE):
-            yield piece
-
-
-def _refusal(error: FileProblemError) -> NotFoundError | BadRequestError:
-    kind = NotFoundError if isinstance(error, MissingFileError) else BadRequestError
-    return kind(str(error), param="path")
+@contextlib.contextmanager
+def _refusing() -> Iterator[None]:
+    """Refuse, for clients, what would be told to a model."""
+    try:
+        yield
+    except FileProblemError as error:
+        kind = NotFoundError if isinstance(error, MissingFileError) else BadRequestError
+        raise kind(str(error), param="path") from error

@@ -14,6 +14,7 @@ _ENDINGS = {
     "output": "it wrote more than {0.output_bytes:,} bytes; send long output to a file",
     "killed": "it was stopped",
 }
+DELETED = "The workspace was deleted while the command ran: the command was ended, and the files are gone."
 _LONGEST = 100_000
 """Bytes of a command; the kernel takes a little more."""
 _SHOWN = 100_000
@@ -107,12 +108,14 @@ def item_fields(workspace_id: str, done: Finished) -> JSON:
     }
 
 
-def report(done: Finished, limits: SandboxLimits) -> str:
+def report(done: Finished, limits: SandboxLimits, *, is_deleted: bool = False) -> str:
     """Return what the model reads of a command that has ended."""
     parts = [_text(done.stdout)]
     if done.stderr:
         parts.append(f"[errors]\n{_text(done.stderr)}")
-    if done.ending != "exit":
+    if is_deleted:
+        parts.append(f"[{DELETED}]")
+    elif done.ending != "exit":
         parts.append(f"[ended: {_ENDINGS[done.ending].format(limits)}]")
     elif done.exit_code:
         parts.append(f"[exit code {done.exit_code}]")

@@ -1,4 +1,4 @@
-"""Files of a workspace, while somebody changes what is on the way to them."""
+"""Files of a folder, while somebody changes what is on the way to them."""
 
 import contextlib
 import itertools
@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from antwort.providers.workspace.files import FileProblemError, Files, MissingFileError
-from antwort.sandbox import delete_tree, disk_usage
+from antwort.sandbox import ConfinedFiles, FileProblemError, MissingFileError, delete_tree, disk_usage
 
 ROUNDS = 300
 
@@ -51,7 +50,7 @@ def swapping(own: Path) -> Iterator[None]:
 def test_what_is_read_is_never_from_outside(own: Path) -> None:
     with swapping(own):
         for _ in range(ROUNDS):
-            with contextlib.suppress(FileProblemError), Files(own).open("x/file.txt") as file:
+            with contextlib.suppress(FileProblemError), ConfinedFiles(own).open("x/file.txt") as file:
                 assert file.read() == b"mine"
 
 
@@ -59,7 +58,7 @@ def test_what_is_written_is_never_outside(own: Path) -> None:
     with swapping(own):
         for _ in range(ROUNDS):
             with contextlib.suppress(FileProblemError, OSError):
-                new = Files(own).create("x/evil.txt")
+                new = ConfinedFiles(own).create("x/evil.txt")
                 new.write(b"evil")
                 new.keep()
     assert [path.name for path in (own.parent / "outside").iterdir()] == ["file.txt"]
@@ -69,7 +68,7 @@ def test_what_is_deleted_is_never_outside(own: Path) -> None:
     with swapping(own):
         for _ in range(ROUNDS):
             with contextlib.suppress(FileProblemError):
-                Files(own).delete("x/file.txt")
+                ConfinedFiles(own).delete("x/file.txt")
     assert (own.parent / "outside" / "file.txt").read_text() == "secret"
 
 
@@ -77,7 +76,7 @@ def test_what_is_listed_is_never_outside(own: Path) -> None:
     (own.parent / "outside" / "theirs.txt").write_text("secret")
     with swapping(own):
         for _ in range(ROUNDS):
-            assert all("theirs" not in file.path for file in Files(own).all())
+            assert all("theirs" not in file.path for file in ConfinedFiles(own).all())
 
 
 def test_a_tree_is_deleted_without_what_its_links_point_to(own: Path) -> None:
@@ -124,8 +123,8 @@ def test_a_file_that_goes_does_not_hide_the_others(own: Path) -> None:
         thread.join()
 
 
-def test_paths_are_relative_to_the_workspace(own: Path) -> None:
-    files = Files(own, ("/workspace",))
+def test_paths_are_relative_to_the_folder(own: Path) -> None:
+    files = ConfinedFiles(own, ("/workspace",))
     for path in ("a.txt", "./a.txt", "/workspace/a.txt", "/workspace//a.txt", ".//./a.txt"):
         new = files.create(path)
         new.write(path.encode())
@@ -139,7 +138,7 @@ def test_paths_are_relative_to_the_workspace(own: Path) -> None:
     "path", ["", "/", ".", "..", "a/../b", "/etc/passwd", "/workspace2/x", "a\0b", "\ud800", "x" * 300, "x" * 5000]
 )
 def test_what_is_no_path_is_refused(own: Path, path: str) -> None:
-    files = Files(own, ("/workspace",))
+    files = ConfinedFiles(own, ("/workspace",))
     use: Callable[[str], object]
     for use in (files.open, files.create, files.delete, files.about):
         with pytest.raises(FileProblemError):
@@ -151,16 +150,16 @@ def test_a_file_that_is_not_there_is_told_from_one_that_cannot_be_used(own: Path
     (own / "folder").mkdir()
     for path in ("x", "folder/x", "y/x"):
         with pytest.raises(MissingFileError):
-            Files(own).open(path)
+            ConfinedFiles(own).open(path)
     with pytest.raises(FileProblemError, match="is no file"):
-        Files(own).open("folder")
+        ConfinedFiles(own).open("folder")
     with pytest.raises(FileProblemError, match="is a folder"):
-        Files(own).create("folder")
+        ConfinedFiles(own).create("folder")
 
 
 def test_a_file_that_is_dropped_leaves_what_was_there(own: Path) -> None:
     (own / "x").write_text("before")
-    new = Files(own).create("x")
+    new = ConfinedFiles(own).create("x")
     new.write(b"after")
     new.drop()
     assert (own / "x").read_text() == "before"
@@ -169,7 +168,7 @@ def test_a_file_that_is_dropped_leaves_what_was_there(own: Path) -> None:
 
 def test_a_file_is_kept_or_dropped_once(own: Path) -> None:
     """Whoever is cancelled drops what a thread may just have kept: what is open elsewhere by then is not closed."""
-    dropped, kept = Files(own).create("dropped"), Files(own).create("kept")
+    dropped, kept = ConfinedFiles(own).create("dropped"), ConfinedFiles(own).create("kept")
     dropped.drop()
     kept.keep()
     with (own / "kept").open() as other, (own / "kept").open() as another:
@@ -181,7 +180,7 @@ def test_a_file_is_kept_or_dropped_once(own: Path) -> None:
 
 
 def test_a_file_whose_place_was_taken_is_told(own: Path) -> None:
-    new = Files(own).create("x")
+    new = ConfinedFiles(own).create("x")
     (own / "x").mkdir()
     with pytest.raises(FileProblemError, match="is a folder"):
         new.keep()

@@ -1,7 +1,7 @@
-"""A program that makes calls of the provider as whoever it is told to be: calls and results are lines of JSON.
+"""A program that makes calls of a provider as whoever it is told to be: calls and results are lines of JSON.
 
-`python runner.py root|ordinary FOLDER`. The app starts before it becomes an ordinary user, who may not be able to read
-what it imports.
+`python function_runner.py root|ordinary FOLDER PROVIDERS`, the last as the section of a configuration in JSON. The app
+starts before it becomes an ordinary user, who may not be able to read what it imports.
 """
 
 import asyncio
@@ -16,14 +16,6 @@ from antwort.config import Config
 from antwort.testing import ScriptedBackend
 
 NOBODY = 65534
-SETTINGS = {
-    "max_time": "5s",
-    "max_memory": 100 << 20,
-    "max_bytes": 20 << 20,
-    "max_files": 200,
-    "max_output": 100_000,
-    "max_processes": 20,
-}
 
 
 def tell(line: str) -> None:
@@ -31,10 +23,8 @@ def tell(line: str) -> None:
     sys.stdout.flush()
 
 
-async def main(kind: str, folder: Path) -> None:
-    os.environ["ANTWORT_TEST_SECRET"] = "the-secret-of-the-environment"
-    settings: Any = {"code_interpreter": {"enabled": True, "settings": SETTINGS}}
-    config = Config(data_dir=folder, providers=settings)
+async def main(kind: str, folder: Path, providers: Any) -> None:
+    config = Config(data_dir=folder, providers=providers)
     with ScriptedBackend([]) as model:
         async with Antwort(config, backend=model) as app:
             if kind == "ordinary" and os.geteuid() == 0:
@@ -49,9 +39,9 @@ async def main(kind: str, folder: Path) -> None:
             while line := await loop.run_in_executor(None, sys.stdin.readline):
                 asked = json.loads(line)
                 ctx = Context(asked["tenant"], conversation_id=asked["conversation"])
-                done = await app.registry.execute("code_interpreter", {"code": asked["code"]}, ctx)
-                tell(json.dumps(done.output))
+                done = await app.registry.execute(asked["name"], asked["arguments"], ctx)
+                tell(json.dumps({"output": done.output, "status": done.status}))
 
 
 if __name__ == "__main__":
-    asyncio.run(main(sys.argv[1], Path(sys.argv[2])))
+    asyncio.run(main(sys.argv[1], Path(sys.argv[2]), json.loads(sys.argv[3])))

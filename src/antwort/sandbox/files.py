@@ -1,4 +1,4 @@
-"""Files of a workspace, reached without ever following a link: commands may have put one anywhere.
+"""Files in a folder that somebody fills whom nobody trusts, reached without ever following a link.
 
 Each folder on the way is opened from the one before; whatever is swapped meanwhile is not what was opened.
 """
@@ -13,11 +13,16 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
-from antwort.provider import BaseModel, Field, FunctionError
+from msgspec import Struct
+
+from antwort.errors import FunctionError
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC  # who opens a pipe would wait for a writer
+_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _DEEPEST = 64
 _LONGEST = 4096
+_SHOWN = 200
 
 
 class FileProblemError(FunctionError):
@@ -25,38 +30,44 @@ class FileProblemError(FunctionError):
 
 
 class MissingFileError(FileProblemError):
-    """There is no such file."""
+    """There is no such file, or the whole folder is gone."""
 
 
-class FileObject(BaseModel):
-    """A file of a workspace."""
+class FoundFile(Struct, frozen=True):
+    """A file that is there."""
 
-    object: str = "workspace.file"
-    path: str = Field(description="Relative to the workspace.")
-    bytes: int
-    modified_at: int = Field(description="Seconds since 1970.")
+    path: str
+    """Relative to the folder; bytes of a name that are no UTF-8 are surrogates, as Python has them."""
+    size: int
+    changed: int
+    """When it was changed, in nanoseconds since 1970."""
+    number: int = 0
+    """Which file of the disk it is: one that replaces another has a new one."""
+
+    @property
+    def shown_path(self) -> str:
+        r"""The path as a text that can be sent: what is no UTF-8 in it is written as in `\xff`."""
+        return self.path.encode(errors="surrogateescape").decode(errors="backslashreplace")
 
 
-class Files:
-    """The files of one workspace. Paths are relative to it, or begin with one of `homes`."""
+class ConfinedFiles:
+    """The files of one folder. Paths are relative to it, or begin with one of `homes`.
 
-    def __init__(self, folder: Path, homes: tuple[str, ...] = ()) -> None:
-        self._folder = folder
+    `what` names the folder in what goes wrong, as in `workspace`.
+    """
+
+    def __init__(self, folder: Path, homes: tuple[str, ...] = (), what: str = "folder") -> None:
+        self.folder = folder
+        self.what = what
         self._homes = homes
 
     def open(self, path: str) -> BinaryIO:
         """Open a file to be read."""
-        *folders, name = self._parts(path)
-        with self._walk(folders, path) as parent:
-            try:
-                # Whoever opens a pipe without this waits until somebody writes to it.
-                file = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=parent)
-            except OSError as error:
-                raise _problem(path, error) from error
-        if not stat.S_ISREG(os.fstat(file).st_mode):
-            os.close(file)
-            raise FileProblemError(f"'{path}' is no file.")
-        return os.fdopen(file, "rb")
+        return self._open(path, self._parts(path))
+
+    def open_found(self, file: FoundFile) -> BinaryIO:
+        """Open a file that was listed, whatever its name is made of."""
+        return self._open(file.shown_path, file.path.split("/"))
 
     def create(self, path: str) -> "NewFile":
         """Begin to write a file, in the place of one that may be there; folders on the way are made."""
@@ -65,34 +76,59 @@ class Files:
             try:
                 with contextlib.suppress(FileNotFoundError):
                     if stat.S_ISDIR(os.stat(name, dir_fd=parent, follow_symlinks=False).st_mode):
-                        raise FileProblemError(f"'{path[:200]}' is a folder.")
-                return NewFile(parent, name, self._owner())
+                        raise FileProblemError(f"'{path[:_SHOWN]}' is a folder.")
+                return NewFile(parent, name, self._owner(), self.what)
             except OSError as error:
                 raise _problem(path, error) from error
 
     def delete(self, path: str) -> None:
         """Delete a file, or a link."""
-        *folders, name = self._parts(path)
+        self._delete(path, self._parts(path))
+
+    def delete_found(self, file: FoundFile) -> None:
+        """Delete a file that was listed, whatever its name is made of."""
+        self._delete(file.shown_path, file.path.split("/"))
+
+    def all(self, *, most: int | None = None, hidden: bool = True) -> list[FoundFile]:
+        """Return files by their paths: all, or so many; without `hidden` none below a name that begins with a dot.
+
+        Links, pipes and the like are none, nor is what lies in more than 64 folders.
+        """
+        found: list[FoundFile] = []
+        with self._walk([], ".") as top:
+            for file in _listed(top, "", 0, hidden=hidden):
+                found.append(file)
+                if len(found) == most:
+                    break
+        return sorted(found, key=lambda file: file.path)
+
+    def about(self, path: str) -> FoundFile:
+        """Return what a file is."""
+        with self.open(path) as file:
+            return _found("/".join(self._parts(path)), os.fstat(file.fileno()))
+
+    def _open(self, path: str, parts: list[str]) -> BinaryIO:
+        *folders, name = parts
+        with self._walk(folders, path) as parent:
+            try:
+                file = os.open(name, _FILE, dir_fd=parent)
+            except OSError as error:
+                raise _problem(path, error) from error
+        if not stat.S_ISREG(os.fstat(file).st_mode):
+            os.close(file)
+            raise FileProblemError(f"'{path[:_SHOWN]}' is no file.")
+        return os.fdopen(file, "rb")
+
+    def _delete(self, path: str, parts: list[str]) -> None:
+        *folders, name = parts
         with self._walk(folders, path) as parent:
             try:
                 os.unlink(name, dir_fd=parent)
             except OSError as error:
                 raise _problem(path, error) from error
 
-    def all(self) -> list[FileObject]:
-        """Return all files by their paths; links, pipes and the like are none, nor is what lies too deep."""
-        with self._walk([], ".") as top:
-            return sorted(_listed(top, "", 0), key=lambda file: file.path)
-
-    def about(self, path: str) -> FileObject:
-        """Return what a file is."""
-        with self.open(path) as file:
-            found = os.fstat(file.fileno())
-        relative = "/".join(self._parts(path))
-        return FileObject(path=relative, bytes=found.st_size, modified_at=int(found.st_mtime))
-
     def _owner(self) -> int:
-        return self._folder.stat().st_uid
+        return self.folder.stat().st_uid
 
     def _parts(self, path: str) -> list[str]:
         """Return the names on the way to a file."""
@@ -104,7 +140,7 @@ class Files:
         parts = [part for part in path.split("/") if part not in {"", "."}]
         if path.startswith("/") or ".." in parts or not parts:
             raise FileProblemError(
-                f"'{path[:200]}' is outside of the workspace; use a path relative to it, without '..'."
+                f"'{path[:_SHOWN]}' is outside of the {self.what}; use a path relative to it, without '..'."
             )
         return parts
 
@@ -112,7 +148,9 @@ class Files:
     def _walk(self, folders: list[str], path: str, *, make: bool = False) -> Iterator[int]:
         """Give the open folder that a file is in."""
         try:
-            current = os.open(self._folder, _FOLDER)
+            current = os.open(self.folder, _FOLDER)
+        except FileNotFoundError as error:
+            raise _gone(self.what) from error
         except OSError as error:
             raise _problem(path, error) from error
         try:
@@ -133,11 +171,11 @@ class Files:
 class NewFile:
     """A file that is being written, beside the one that it will replace."""
 
-    def __init__(self, parent: int, name: str, owner: int) -> None:
+    def __init__(self, parent: int, name: str, owner: int, what: str) -> None:
         self._name = name
+        self._what = what
         self._own_name = f".antwort-{secrets.token_hex(8)}"
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-        file = os.open(self._own_name, flags, 0o644, dir_fd=parent)
+        file = os.open(self._own_name, _NEW, 0o644, dir_fd=parent)
         self._parent = os.dup(parent)
         if os.geteuid() == 0:
             os.fchown(file, owner, owner)
@@ -161,6 +199,8 @@ class NewFile:
             try:
                 self._file.close()
                 os.replace(self._own_name, self._name, src_dir_fd=self._parent, dst_dir_fd=self._parent)
+            except FileNotFoundError as error:
+                raise _gone(self._what) from error
             except OSError as error:
                 raise _problem(self._name, error) from error
             self._end()
@@ -188,21 +228,25 @@ def _make_folder(name: str, parent: int, owner: int) -> None:
             os.chown(name, owner, owner, dir_fd=parent, follow_symlinks=False)
 
 
-def _listed(folder: int, above: str, depth: int) -> Iterator[FileObject]:
+def _listed(folder: int, above: str, depth: int, *, hidden: bool) -> Iterator[FoundFile]:
     with os.scandir(folder) as entries:
         for entry in entries:
-            with contextlib.suppress(OSError):
-                if not _is_text(entry.name):
-                    continue  # nobody could ask for it
+            if entry.name.startswith(".") and not hidden:
+                continue
+            with contextlib.suppress(OSError):  # it is gone, or closed
                 about = entry.stat(follow_symlinks=False)
                 if stat.S_ISREG(about.st_mode):
-                    yield FileObject(path=above + entry.name, bytes=about.st_size, modified_at=int(about.st_mtime))
+                    yield _found(above + entry.name, about)
                 elif stat.S_ISDIR(about.st_mode) and depth < _DEEPEST:
                     inner = os.open(entry.name, _FOLDER, dir_fd=folder)
                     try:
-                        yield from _listed(inner, f"{above}{entry.name}/", depth + 1)
+                        yield from _listed(inner, f"{above}{entry.name}/", depth + 1, hidden=hidden)
                     finally:
                         os.close(inner)
+
+
+def _found(path: str, about: os.stat_result) -> FoundFile:
+    return FoundFile(path, about.st_size, about.st_mtime_ns, about.st_ino)
 
 
 def _is_text(path: str) -> bool:
@@ -213,8 +257,12 @@ def _is_text(path: str) -> bool:
     return True
 
 
+def _gone(what: str) -> MissingFileError:
+    return MissingFileError(f"The {what} is not there any more: it was deleted.")
+
+
 def _problem(path: str, error: OSError) -> FileProblemError:
-    shown = f"'{path[:200]}'"
+    shown = f"'{path[:_SHOWN]}'"
     if isinstance(error, FileNotFoundError):
         return MissingFileError(f"There is no file {shown}.")
     if isinstance(error, IsADirectoryError):
