@@ -19,6 +19,7 @@ from antwort.config import BackendConfig, Config, LoadedConfig, ProviderConfig, 
 from antwort.context import ANONYMOUS_TENANT, Context
 from antwort.engine.engine import Engine
 from antwort.errors import ConfigError, ServiceUnavailableError, StateError, did_you_mean
+from antwort.files import DiskBlobs, FileLimits, Files, FileSweeper, StoredFiles
 from antwort.functions import Catalogue, FunctionProvider, FunctionRegistry, FunctionSpec, ToolExecutor
 from antwort.functions.discovery import doubt_about, given_at
 from antwort.functions.output import described
@@ -40,7 +41,7 @@ from antwort.server.refusals import Refusals
 from antwort.server.sockets.websocket import WebSockets
 from antwort.storage.base import Questions
 from antwort.storage.forwarding import LimitedRecords
-from antwort.storage.opening import ProviderStorage, open_configured, open_on_demand, open_temporary
+from antwort.storage.opening import ProviderStorage, Storage, open_configured, open_on_demand, open_temporary
 from antwort.storage.retention import Sweeper
 from antwort.storage.sql.store import Store
 from antwort.storage.urls import why_one_process
@@ -84,6 +85,7 @@ class Antwort:
         self._http: ASGIApp | None = None
         self._websockets: WebSockets | None = None
         self._sweeper: Sweeper | None = None
+        self._file_sweeper: FileSweeper | None = None
         self._started = False
         given = list(providers)
         configured = self._configured_providers(factories or {}, demo=backend is None and not self.config.backends)
@@ -214,9 +216,11 @@ class Antwort:
             limits = TenantLimits(self.config.limits.per_tenant, storage.store.retention)
             self.values = self._new_values(storage.store, limits)
             opened.callback(self.values.close)
+            self.files = self._new_files(storage, limits)
+            opened.push_async_callback(self.files.close)
             questions = RunQuestions(storage.store.questions)
             sealer = await asyncio.to_thread(self._sealer)
-            given = partial(self._services, values=self.values, questions=questions, signer=sealer)
+            given = partial(self._services, values=self.values, questions=questions, signer=sealer, files=self.files)
             await self.registry.start(lambda name: given(name, kept, limits))
             self.engine = Engine.build(
                 executors=[self.registry, *self._executors],
@@ -242,6 +246,8 @@ class Antwort:
                 settings = self.config.storage
                 self._sweeper = Sweeper(storage.store, settings.keep, settings.sweep, self.metrics)
                 self._sweeper.start()
+                self._file_sweeper = FileSweeper(self.files, settings.sweep)
+                self._file_sweeper.start()
         except BaseException:
             self._watchdog.close()
             await self.registry.close()
@@ -276,17 +282,25 @@ class Antwort:
         values: Values | None = None,
         questions: Questions | None = None,
         signer: Signer | None = None,
+        files: Files | None = None,
     ) -> Services:
         records = storage.records(provider)
         if limits is not None and limits.counts_bytes:
             records = LimitedRecords(records, limits.check_room)
-        return Services(self.outbound, records, storage.folder / provider, values, questions, self.sandbox, signer)
+        place = storage.folder / provider
+        return Services(self.outbound, records, place, values, questions, self.sandbox, signer, files)
 
     def _new_values(self, store: Store, limits: TenantLimits) -> StoredValues:
         settings = self.config.limits.per_tenant
         room = limits.check_room if limits.counts_bytes else None
         bounds = ValueLimits(settings.max_value_bytes, settings.max_variable_bytes)
         return StoredValues(store.values, bounds, check_room=room)
+
+    def _new_files(self, storage: Storage, limits: TenantLimits) -> StoredFiles:
+        settings = self.config.limits.per_tenant
+        room = limits.check_room if limits.counts_bytes else None
+        bounds = FileLimits(settings.max_file_bytes, settings.max_files_bytes)
+        return StoredFiles(storage.store.files, DiskBlobs(storage.blobs), bounds, check_room=room)
 
     def _sealer(self) -> Sealer:
         settings = self.config.encryption
@@ -337,8 +351,9 @@ class Antwort:
         started = self.state.phase == "running"
         self.state.phase = "stopping"
         if started:
-            if self._sweeper is not None:
-                await self._sweeper.close()
+            for sweeper in (self._sweeper, self._file_sweeper):
+                if sweeper is not None:
+                    await sweeper.close()
             await self.runs.close()
         await self.registry.close()
         for executor in self._executors:

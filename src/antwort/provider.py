@@ -28,6 +28,7 @@ from antwort.errors import (
     ServiceUnavailableError,
     did_you_mean,
 )
+from antwort.files.base import FileListener, Files
 from antwort.foreign_text import fenced, one_line, printable
 from antwort.functions import (
     Counter,
@@ -96,7 +97,7 @@ from antwort.sandbox import (
     disk_usage,
     store_file,
 )
-from antwort.storage import Kept, Page, Question, Questions, Records
+from antwort.storage import FileRecord, Kept, Page, Question, Questions, Records
 from antwort.suspension import SuspendedError, Suspension
 from antwort.types import JSON
 from antwort.web.downloads import file_response, media_type
@@ -128,7 +129,10 @@ __all__ = [
     "Effect",
     "Example",
     "Field",
+    "FileListener",
     "FileProblemError",
+    "FileRecord",
+    "Files",
     "Finished",
     "FolderInUse",
     "FoundFile",

@@ -25,6 +25,7 @@ LAYERS = (
     ("provider",),
     ("functions",),
     ("web",),
+    ("files",),
     ("storage",),
     ("outbound",),
     ("ingestion",),

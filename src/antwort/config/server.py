@@ -277,6 +277,12 @@ class TenantLimitsConfig(RateConfig):
     max_value_bytes: ByteSize = Field(
         default=ByteSize(100 * 1024**2), gt=0, description="Largest value of a variable, such as 100MiB."
     )
+    max_file_bytes: ByteSize = Field(
+        default=ByteSize(512 * 1024**2), gt=0, description="Largest file that is uploaded, such as 512MiB."
+    )
+    max_files_bytes: ByteSize | None = Field(
+        default=ByteSize(10 * 1024**3), gt=0, description="Most that all files take together; null for no limit."
+    )
 
 
 class LimitsConfig(Settings):

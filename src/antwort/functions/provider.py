@@ -28,6 +28,7 @@ from typing_extensions import TypeVar, Unpack, override
 from antwort.config import AgentConfig, LoadedConfig, Settings, validate_settings
 from antwort.context import Context
 from antwort.errors import APIError, ConfigError, DefinitionError, FunctionError
+from antwort.files.base import Files
 from antwort.functions.calls import ToolCall, ToolResult
 from antwort.functions.metrics import MetricDescriptor
 from antwort.functions.spec import FunctionOptions, FunctionSpec, check_options
@@ -65,6 +66,8 @@ class Services(Struct, frozen=True):
     """Where code runs that nobody trusts. Whoever needs it calls `prepare` in `lifespan`."""
     signer: Signer | None = None
     """Signs what a provider keeps where others could change it. None if no app runs."""
+    files: Files | None = None
+    """The files of all tenants; what is to be done when one is deleted is said in `lifespan`. None if no app runs."""
 
     @property
     def folder(self) -> Path:

@@ -3,6 +3,7 @@
 from antwort.storage.base import (
     ConversationRecord,
     FencedError,
+    FileRecord,
     JournalEntry,
     Kept,
     ListedResponse,
@@ -22,6 +23,7 @@ from antwort.storage.urls import database_url
 __all__ = [
     "ConversationRecord",
     "FencedError",
+    "FileRecord",
     "JournalEntry",
     "Kept",
     "ListedResponse",

@@ -246,6 +246,28 @@ class Records(Protocol):
         """Return what is kept of all tenants, oldest first, each with a number to go on from: for housekeeping."""
 
 
+FileState = Literal["writing", "uploaded", "deleting"]
+"""A file is there once it is `uploaded`. What is in another state waits for whoever writes or deletes it to end."""
+
+
+class FileRecord(Struct, frozen=True, kw_only=True):
+    """What is known of a file; its bytes are kept elsewhere, under its id."""
+
+    id: str
+    tenant: str
+    filename: str
+    """What its owner calls it: one name, without folders and control characters."""
+    purpose: str
+    bytes: int
+    sha256: str
+    """Of its content, in hexadecimal digits."""
+    created_at: int
+    expires_at: int | None = None
+    part_of: str = ""
+    """What it is a part of, such as an upload that is not complete: it is no file of its own then."""
+    status: FileState = "uploaded"
+
+
 class OldResponse(Struct, frozen=True):
     """A response as housekeeping sees it."""
 

@@ -37,15 +37,17 @@ class ProviderStorage(Struct, frozen=True):
 
 
 class Storage(ProviderStorage, frozen=True):
-    """A database that has all there is, and the folder beside it."""
+    """A database that has all there is, and the folders beside it."""
 
     store: Store
+    blobs: Path
+    """The folder for the bytes of files."""
 
 
 @contextlib.asynccontextmanager
 async def open_configured(config: Config) -> AsyncIterator[Storage]:
     """Open the configured storage; what is not there is created. What cannot be used is a ConfigError."""
-    async with _open(lambda: open_store(config), config.data_dir / "providers") as storage:
+    async with _open(lambda: open_store(config), config.data_dir) as storage:
         yield storage
 
 
@@ -62,7 +64,7 @@ async def open_temporary() -> AsyncIterator[Storage]:
 async def _open(opening: Callable[[], Store], folder: Path) -> AsyncIterator[Storage]:
     store = await asyncio.to_thread(opening)  # it takes some milliseconds, in which others go on
     try:
-        yield Storage(store.records, folder, store)
+        yield Storage(store.records, folder / "providers", store, folder / "blobs")
     finally:
         await store.close()
 

@@ -29,6 +29,8 @@ _OPEN = text("status = 'open'")
 _BY = text("answered_by IS NOT NULL")
 _KEPT = text("deleted_at IS NULL")
 _DELETED = text("deleted_at IS NOT NULL")
+_EXPIRES = text("expires_at IS NOT NULL")
+_NOT_THERE = text("status <> 'uploaded'")
 _MADE_IN_A_RUN = text("run_id IS NOT NULL")
 # The order of insertion. In SQLite it is the rowid.
 _NUMBER = BigInteger().with_variant(Integer, "sqlite")
@@ -253,4 +255,26 @@ questions = Table(
     Index("ix_questions_answered_by", "answered_by", sqlite_where=_BY, postgresql_where=_BY),
     Index("ix_questions_open", "expires_at", sqlite_where=_OPEN, postgresql_where=_OPEN),
     Index("ix_questions_untold", "tell_at", sqlite_where=_OPEN, postgresql_where=_OPEN),
+)
+
+stored_files = Table(
+    "stored_files",
+    metadata,
+    # It tells the order in which they came, and what the bytes are kept under.
+    Column("id", Text, primary_key=True),
+    Column("tenant", Text, nullable=False),
+    Column("filename", Text, nullable=False),
+    Column("purpose", Text, nullable=False),
+    Column("bytes", BigInteger, nullable=False),
+    Column("sha256", Text, nullable=False),
+    Column("created_at", BigInteger, nullable=False),
+    Column("expires_at", BigInteger),
+    Column("part_of", Text, nullable=False),
+    Column("status", Text, nullable=False),
+    Index("ix_stored_files_list", "tenant", "part_of", "id"),
+    Index("ix_stored_files_purpose", "tenant", "part_of", "purpose", "id"),
+    # With all that is needed to add up what a tenant has.
+    Index("ix_stored_files_size", "tenant", "part_of", "bytes"),
+    Index("ix_stored_files_expires", "expires_at", sqlite_where=_EXPIRES, postgresql_where=_EXPIRES),
+    Index("ix_stored_files_not_there", "id", sqlite_where=_NOT_THERE, postgresql_where=_NOT_THERE),
 )

@@ -42,6 +42,7 @@ _USAGE = [
     f"SELECT coalesce(sum({_octets('item', 'call')}), 0) FROM conversation_items WHERE tenant = ?",  # noqa: S608
     f"SELECT coalesce(sum({_octets('value')}), 0) FROM records WHERE tenant = ?",  # noqa: S608
     "SELECT coalesce(sum(size), 0) FROM blobs WHERE tenant = ?",
+    "SELECT coalesce(sum(bytes), 0) FROM stored_files WHERE tenant = ?",
 ]
 
 
@@ -91,5 +92,5 @@ class Retention(Transactions):
 
     @reads
     def usage(self, database: Database, tenant: str) -> int:
-        """Return how many bytes a tenant has stored: of responses, events, conversations, records and values."""
+        """Return how many bytes a tenant has stored: of responses, events, conversations, records, values, files."""
         return sum(int(database.execute(statement, (tenant,)).fetchone()[0]) for statement in _USAGE)

@@ -5,6 +5,7 @@ import time
 from antwort.storage.base import Records
 from antwort.storage.sql.conversations import ConversationStore
 from antwort.storage.sql.database import Database, ReadRunner, WriteRunner
+from antwort.storage.sql.files import SqlFiles
 from antwort.storage.sql.questions import QuestionStore
 from antwort.storage.sql.records import SqlRecords
 from antwort.storage.sql.responses import ResponseStore
@@ -23,7 +24,7 @@ _TRY_WRITE = f"""
 
 
 class Store(ResponseStore):
-    """All that is kept: responses, and beside them conversations, questions, variables and the records of providers.
+    """All that is kept: responses, conversations, questions, variables, what is known of files, records of providers.
 
     It may be used from several event loops, one after the other. Values are encoded before a call waits, so that a
     caller may change them meanwhile.
@@ -32,6 +33,7 @@ class Store(ResponseStore):
     def __init__(self, writer: WriteRunner, reader: ReadRunner) -> None:
         super().__init__(writer, reader)
         self.conversations = ConversationStore(writer, reader)
+        self.files = SqlFiles(writer, reader)
         self.questions = QuestionStore(writer, reader)
         self.retention = Retention(writer, reader)
         self.values = SqlValues(writer, reader)

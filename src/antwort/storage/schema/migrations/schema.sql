@@ -68,6 +68,24 @@ CREATE INDEX ix_responses_list ON responses (tenant, created_at, number) WHERE p
 CREATE INDEX ix_responses_previous ON responses (tenant, previous_response_id) WHERE previous_response_id IS NOT NULL;
 CREATE INDEX ix_responses_run ON responses (run_id) WHERE run_id IS NOT NULL;
 CREATE INDEX ix_responses_unfinished ON responses (created_at) WHERE background AND status IN ('queued', 'in_progress');
+CREATE TABLE stored_files (
+    id TEXT NOT NULL,
+    tenant TEXT NOT NULL,
+    filename TEXT NOT NULL,
+    purpose TEXT NOT NULL,
+    bytes BIGINT NOT NULL,
+    sha256 TEXT NOT NULL,
+    created_at BIGINT NOT NULL,
+    expires_at BIGINT,
+    part_of TEXT NOT NULL,
+    status TEXT NOT NULL,
+    CONSTRAINT pk_stored_files PRIMARY KEY (id)
+);
+CREATE INDEX ix_stored_files_expires ON stored_files (expires_at) WHERE expires_at IS NOT NULL;
+CREATE INDEX ix_stored_files_list ON stored_files (tenant, part_of, id);
+CREATE INDEX ix_stored_files_not_there ON stored_files (id) WHERE status <> 'uploaded';
+CREATE INDEX ix_stored_files_purpose ON stored_files (tenant, part_of, purpose, id);
+CREATE INDEX ix_stored_files_size ON stored_files (tenant, part_of, bytes);
 CREATE TABLE blob_chunks (
     blob_id TEXT NOT NULL,
     position INTEGER NOT NULL,

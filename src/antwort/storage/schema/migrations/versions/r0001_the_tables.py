@@ -13,6 +13,7 @@ def upgrade() -> None:
     _change_conversations()
     _change_records()
     _change_responses()
+    _change_stored_files()
     _change_blob_chunks()
     _change_conversation_items()
     _change_entries()
@@ -162,6 +163,42 @@ def _change_responses() -> None:
         sqlite_where=sa.text("background AND status IN ('queued', 'in_progress')"),
         postgresql_where=sa.text("background AND status IN ('queued', 'in_progress')"),
     )
+
+
+def _change_stored_files() -> None:
+    op.create_table(
+        "stored_files",
+        sa.Column("id", sa.Text(), nullable=False),
+        sa.Column("tenant", sa.Text(), nullable=False),
+        sa.Column("filename", sa.Text(), nullable=False),
+        sa.Column("purpose", sa.Text(), nullable=False),
+        sa.Column("bytes", sa.BigInteger(), nullable=False),
+        sa.Column("sha256", sa.Text(), nullable=False),
+        sa.Column("created_at", sa.BigInteger(), nullable=False),
+        sa.Column("expires_at", sa.BigInteger(), nullable=True),
+        sa.Column("part_of", sa.Text(), nullable=False),
+        sa.Column("status", sa.Text(), nullable=False),
+        sa.PrimaryKeyConstraint("id", name=op.f("pk_stored_files")),
+    )
+    op.create_index(
+        "ix_stored_files_expires",
+        "stored_files",
+        ["expires_at"],
+        unique=False,
+        sqlite_where=sa.text("expires_at IS NOT NULL"),
+        postgresql_where=sa.text("expires_at IS NOT NULL"),
+    )
+    op.create_index("ix_stored_files_list", "stored_files", ["tenant", "part_of", "id"], unique=False)
+    op.create_index(
+        "ix_stored_files_not_there",
+        "stored_files",
+        ["id"],
+        unique=False,
+        sqlite_where=sa.text("status <> 'uploaded'"),
+        postgresql_where=sa.text("status <> 'uploaded'"),
+    )
+    op.create_index("ix_stored_files_purpose", "stored_files", ["tenant", "part_of", "purpose", "id"], unique=False)
+    op.create_index("ix_stored_files_size", "stored_files", ["tenant", "part_of", "bytes"], unique=False)
 
 
 def _change_blob_chunks() -> None:

@@ -1,0 +1,85 @@
+"""What can be done with files, and what those must do who keep their bytes."""
+
+from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable
+from typing import Protocol
+
+from antwort.storage.base import FileRecord, Page
+
+FileListener = Callable[[FileRecord], Awaitable[None]]
+"""Is told that a file is being deleted. It may be told more than once, and files that it has never heard of."""
+
+
+class Files(Protocol):
+    """The files of all tenants. What cannot be done is an APIError.
+
+    `part_of` names what a file is a part of, such as an upload that is not complete yet. Parts count as much as files
+    do, and are found only by whoever names what they are part of.
+    """
+
+    async def create(
+        self,
+        tenant: str,
+        filename: str,
+        purpose: str,
+        chunks: AsyncIterable[bytes],
+        *,
+        expires_at: int | None = None,
+        part_of: str = "",
+        instead_of: str = "",
+    ) -> FileRecord:
+        """Keep a file; its content is read as it comes, and nothing is left of one that does not come to its end.
+
+        Folders and control characters are left out of the name. A PayloadTooLargeError if the file is too large, a
+        RateLimitError if the tenant has too much; what is part of `instead_of` does not count for that.
+        """
+
+    async def get(self, tenant: str, file_id: str, *, part_of: str = "") -> FileRecord:
+        """Return what is known of a file; a NotFoundError if it is not there."""
+
+    async def list(
+        self,
+        tenant: str,
+        *,
+        purpose: str | None = None,
+        limit: int = 100,
+        after: str | None = None,
+        order: str = "desc",
+        part_of: str = "",
+    ) -> Page:
+        """Return a page of files in the order of their making; `after` is an id, of a file that is gone, too."""
+
+    async def read(
+        self, tenant: str, file_id: str, *, offset: int = 0, length: int | None = None, part_of: str = ""
+    ) -> AsyncIterator[bytes]:
+        """Return the content, or some of it, as it is read; a NotFoundError if it is not there.
+
+        Whoever has begun to read a file on disk reads it to its end, though it is deleted meanwhile.
+        """
+
+    async def delete(self, tenant: str, file_id: str, *, part_of: str = "") -> None:
+        """Delete a file, and tell those who listen; a NotFoundError if it is not there.
+
+        It is gone for everybody at once. What cannot be done now, such as what a listener fails to do, is done later.
+        """
+
+    def on_delete(self, listener: FileListener) -> None:
+        """Have somebody told of each file that is deleted or expires, before it is forgotten.
+
+        If it raises an error it is told again later.
+        """
+
+
+class Blobs(Protocol):
+    """Keeps bytes under names. What it cannot do now is a ServiceUnavailableError."""
+
+    async def write(self, name: str, chunks: AsyncIterable[bytes]) -> None:
+        """Keep what comes, all of it or nothing: what was not written to its end cannot be read."""
+
+    def read(self, name: str, offset: int, length: int) -> AsyncIterator[bytes]:
+        """Yield some bytes; a NotFoundError if nothing is kept under the name."""
+
+    async def delete(self, name: str) -> None:
+        """Forget what is kept under a name, and what was not written to its end; nothing happens if there is none."""
+
+    async def close(self) -> None:
+        """Give everything back."""
