@@ -10,6 +10,7 @@ from antwort.backends.remote import RemoteBackend
 from antwort.backends.resilience import Fallback, Guarded, Retrying
 from antwort.backends.responses import ResponsesBackend
 from antwort.backends.router import ModelRoute, ModelRouter
+from antwort.backends.text_calls import with_tool_calls
 from antwort.config import BackendConfig, Config
 from antwort.errors import ConfigError, did_you_mean
 
@@ -41,7 +42,8 @@ def _server(name: str, config: BackendConfig) -> RemoteBackend:
 
 
 def _guarded(server: RemoteBackend, config: BackendConfig) -> ModelBackend:
-    return Guarded(Retrying(server, config.retries), CircuitBreaker(server.name, server.is_there))
+    retrying = Retrying(with_tool_calls(server, config), config.retries)
+    return Guarded(retrying, CircuitBreaker(server.name, server.is_there))
 
 
 def _with_fallbacks(

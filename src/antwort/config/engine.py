@@ -47,6 +47,11 @@ class BackendConfig(Settings):
     api: Literal["chat", "responses"] = Field(
         default="chat", description="What it speaks: Chat Completions, or the Responses API."
     )
+    tool_calls: Literal["auto", "native", "prompted"] = Field(
+        default="auto",
+        description="How its models call functions: as the server reads it, told in words and read from text, or as"
+        " it turns out.",
+    )
     context_window: PositiveInt | None = Field(
         default=None, description="Tokens its models take, for servers that do not tell."
     )

@@ -1,0 +1,127 @@
+"""A backend whose models call functions, whatever their server makes of it."""
+
+import logging
+import re
+from collections.abc import Coroutine
+from typing import Any
+
+from typing_extensions import override
+
+from antwort.backends.base import ModelBackend, ModelRequest, TurnSink
+from antwort.backends.limits import AnswerLimits
+from antwort.backends.remote import RemoteBackend
+from antwort.backends.resilience import BackendWrapper
+from antwort.backends.text_calls.prompt import forced_schema, prompted
+from antwort.backends.text_calls.reader import CallReader
+from antwort.backends.text_calls.sinks import NativeSink, PromptedSink
+from antwort.config import BackendConfig
+from antwort.errors import APIError, BadRequestError
+from antwort.lazy_imports import compiled_on_use
+
+logger = logging.getLogger(__name__)
+
+MOST_MODELS = 1000
+"""Models of which is remembered what they do not take: clients can invent any number."""
+TOO_LONG = "context_length_exceeded"
+
+_TOOLS = r"\b(?:tools?|tool_choice|tool[ -]use|tool[ -]call(?:ing|s)?|functions?|function[ -]call(?:ing|s)?)\b"
+_refusal_of_tools = compiled_on_use(
+    rf"(?:not|n't|un)\s?support\w*[^.]{{0,60}}{_TOOLS}"  # Ollama, LiteLLM
+    rf"|{_TOOLS}[^.]{{0,60}}(?:unsupported|not (?:yet )?(?:supported|permitted|allowed|available|enabled|implemented))"
+    rf"|(?:unrecogni[sz]ed|unknown|unexpected|extra|additional)\b[^.]{{0,60}}\b(?:tools|tool_choice)\b"
+    r"|tools: extra inputs"  # web frameworks
+    r"|support tool use"  # OpenRouter
+    r"|--enable-auto-tool-choice|--tool-call-parser|--jinja",  # vLLM, llama.cpp
+    re.IGNORECASE,
+)
+
+
+def with_tool_calls(server: RemoteBackend, config: BackendConfig) -> ModelBackend:
+    """Return a server whose models call functions as its configuration says."""
+    if config.tool_calls == "native":
+        return server
+    return TextCalls(server, server.limits, always=config.tool_calls == "prompted")
+
+
+class TextCalls(BackendWrapper):
+    """Reads calls that a server leaves in the text; tells models in words how to call where it takes no functions.
+
+    `always`: all models are told in words. Otherwise a server that refuses functions for a model is given none for it
+    from then on.
+    """
+
+    def __init__(self, backend: ModelBackend, limits: AnswerLimits, *, always: bool) -> None:
+        super().__init__(backend)
+        self._limits = limits
+        self._always = always
+        self._prompted: set[str] = set()
+        """Models whose server has refused functions."""
+        self._unguided: set[str] = set()
+        """Models whose server has refused a schema for a call that must be made."""
+
+    @override
+    def run(self, request: ModelRequest, sink: TurnSink) -> Coroutine[Any, Any, None]:
+        """Perform one turn."""
+        if self._is_prompted(request.model):
+            return self._run_prompted(request, sink)
+        return self._run_native(request, sink) if request.tools else self.backend.run(request, sink)
+
+    @override
+    async def count_tokens(self, request: ModelRequest) -> int | None:
+        if self._is_prompted(request.model):
+            request = prompted(request, guided=False)
+        return await self.backend.count_tokens(request)
+
+    def _is_prompted(self, model: str) -> bool:
+        return self._always or model in self._prompted
+
+    async def _run_native(self, request: ModelRequest, sink: TurnSink) -> None:
+        kind = None if request.text_format is None else request.text_format.get("type")
+        wants_json = kind in {"json_object", "json_schema"}  # so it is no call by mistake
+        reading = NativeSink(sink, _reader(request), self._limits, plain=wants_json)
+        try:
+            await self.backend.run(request, reading)
+        except APIError as error:
+            if reading.begun or not refuses_tools(error):
+                raise
+            logger.warning(
+                "The backend '%s' takes no functions for the model '%s', which is told about them in words from now on:"
+                " %s",
+                self.name,
+                request.model,
+                error.message,
+            )
+        else:
+            return
+        _remember(self._prompted, request.model)
+        await self._run_prompted(request, sink)
+
+    async def _run_prompted(self, request: ModelRequest, sink: TurnSink) -> None:
+        if not request.tools or request.tool_choice == "none":
+            await self.backend.run(prompted(request, guided=False), sink)
+            return
+        guided = request.model not in self._unguided and forced_schema(request) is not None
+        reading = PromptedSink(sink, _reader(request), self._limits)
+        try:
+            await self.backend.run(prompted(request, guided=guided), reading)
+        except BadRequestError as error:
+            if not guided or reading.begun or error.code == TOO_LONG:
+                raise
+        else:
+            return
+        await self.backend.run(prompted(request, guided=False), reading)
+        _remember(self._unguided, request.model)  # it was the schema
+
+
+def refuses_tools(error: APIError) -> bool:
+    """Tell whether a server says that it takes no functions, for this model or at all."""
+    return _refusal_of_tools.search(error.message) is not None
+
+
+def _reader(request: ModelRequest) -> CallReader:
+    return CallReader(request.tools, several=request.parallel_tool_calls is not False)
+
+
+def _remember(models: set[str], model: str) -> None:
+    if len(models) < MOST_MODELS:
+        models.add(model)

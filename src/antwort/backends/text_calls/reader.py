@@ -1,0 +1,131 @@
+"""Reads calls out of a text while it comes: what cannot be one flows on, what may become one is held back."""
+
+import re
+from collections.abc import Sequence
+
+from antwort.backends.text_calls.formats import BEGINNINGS, Offered, TextCall, read_block
+from antwort.lazy_imports import compiled_on_use
+from antwort.types import JSON
+
+Piece = str | TextCall
+
+RESPONSE = "<tool_response"
+"""What results begin with; a model that writes it itself makes results up."""
+
+_EAGER = 2048
+"""Characters held back up to which each new piece is looked at at once."""
+
+_blank = compiled_on_use(r"\s*")
+_between = compiled_on_use(r"[\s,;]*")
+_boundary = compiled_on_use(rf"[\s{re.escape(BEGINNINGS)}]")
+
+
+class CallReader:
+    """Parts the calls of some functions in a text from the text around them, however it was split.
+
+    Blanks around calls belong to nobody. What follows a call and pretends to be its result is left out, and so is
+    whatever follows the first call if there may not be `several`.
+    """
+
+    __slots__ = (
+        "_after_call",
+        "_called",
+        "_fresh",
+        "_held",
+        "_late",
+        "_offered",
+        "_several",
+        "_size",
+        "_stopped",
+        "_tools",
+    )
+
+    def __init__(self, tools: Sequence[JSON], *, several: bool = True) -> None:
+        self._tools = tools
+        self._offered: Offered | None = None
+        """The same by name; made when it is needed, as most texts have no calls and requests may have many tools."""
+        self._several = several
+        self._held = ""
+        self._late: list[str] = []
+        """Pieces behind what is held back, not looked at yet."""
+        self._size = 0
+        self._fresh = True
+        """Nothing was said on this line yet."""
+        self._after_call = False
+        self._called = False
+        self._stopped = False
+
+    def take(self, text: str) -> list[Piece]:
+        """Take a piece, and return what is decided by it, in order."""
+        self._late.append(text)
+        self._size += len(text)
+        # To look at all that is held with each new piece would take time by the square of its length.
+        if len(self._held) > _EAGER and self._size < len(self._held) // 8:
+            return []
+        return self._read(ended=False)
+
+    def end(self) -> list[Piece]:
+        """Return what was held back: nothing follows."""
+        return self._read(ended=True)
+
+    def _read(self, *, ended: bool) -> list[Piece]:
+        text = self._held + "".join(self._late)
+        self._late, self._size, self._held = [], 0, ""
+        pieces: list[Piece] = []
+        place = 0
+        while place < len(text) and not self._stopped:
+            end = self._step(text, place, pieces, ended=ended)
+            if end is None:
+                self._held = text[place:]
+                break
+            place = end
+        return _joined(pieces)
+
+    def _step(self, text: str, place: int, pieces: list[Piece], *, ended: bool) -> int | None:
+        """Read on from a place; return how far, None if it is not clear yet."""
+        found = (_between if self._after_call else _blank).match(text, place)
+        begin = place if found is None else found.end()
+        if begin == len(text):
+            return self._end_blank(text[place:], pieces) + place if ended else None
+        fresh = self._fresh or "\n" in text[place:begin]
+        end = begin + 1
+        if text[begin] in BEGINNINGS:
+            if self._called and (text.startswith(RESPONSE, begin) or (not ended and RESPONSE.startswith(text[begin:]))):
+                self._stopped = text.startswith(RESPONSE, begin)
+                return len(text) if self._stopped else None
+            if self._offered is None:
+                self._offered = {str(tool["name"]): tool.get("parameters") or {} for tool in self._tools}
+            block = read_block(text, begin, self._offered, fresh=fresh, ended=ended)
+            if block is None:
+                return None
+            end = block.end
+            if block.calls:
+                self._note_calls(block.calls, pieces)
+                return end
+        boundary = _boundary.search(text, end)
+        end = len(text) if boundary is None else boundary.start()
+        blank_before = self._after_call and not text[place:begin].strip()
+        pieces.append(text[begin if blank_before else place : end])
+        self._fresh = self._after_call = False
+        return end
+
+    def _end_blank(self, blank: str, pieces: list[Piece]) -> int:
+        if not self._after_call:
+            pieces.append(blank)
+        return len(blank)
+
+    def _note_calls(self, calls: tuple[TextCall, ...], pieces: list[Piece]) -> None:
+        self._called = self._after_call = self._fresh = True
+        self._stopped = not self._several
+        pieces += calls if self._several else calls[:1]
+
+
+def _joined(pieces: list[Piece]) -> list[Piece]:
+    """Put texts together that follow each other."""
+    joined: list[Piece] = []
+    for piece in pieces:
+        if joined and isinstance(piece, str) and isinstance(joined[-1], str):
+            joined[-1] += piece
+        else:
+            joined.append(piece)
+    return joined

@@ -1,0 +1,189 @@
+"""Sinks that read the text of a turn before it is passed on."""
+
+from collections.abc import Callable, Sequence
+
+from typing_extensions import override
+
+from antwort.backends.base import TurnSink
+from antwort.backends.limits import AnswerLimits
+from antwort.backends.text_calls.formats import TextCall
+from antwort.backends.text_calls.reader import CallReader, Piece
+from antwort.types import JSON
+from antwort.wire.responses import Usage
+
+
+class _ReadingSink:
+    """Passes a turn on, with calls of the model in their place; how its text is read is a subclass's business."""
+
+    def __init__(self, sink: TurnSink, reader: CallReader, limits: AnswerLimits) -> None:
+        self.begun = False
+        """Whether the server has said anything."""
+        self._sink = sink
+        self._reader = reader
+        self._limits = limits
+        self._calls: dict[object, int] = {}
+        """The indexes under which calls are passed on, by those of the server; our own have none there."""
+
+    def reasoning(self, delta: str) -> None:
+        """Pass it on."""
+        self._settle()
+        self._sink.reasoning(delta)
+
+    def summary(self, delta: str) -> None:
+        """Pass it on."""
+        self._settle()
+        self._sink.summary(delta)
+
+    def opaque(self, content: str) -> None:
+        """Pass it on."""
+        self._settle()
+        self._sink.opaque(content)
+
+    def refusal(self, delta: str) -> None:
+        """Pass it on."""
+        self._settle()
+        self._sink.refusal(delta)
+
+    def tool_call(
+        self, index: int, *, call_id: str | None = None, name: str | None = None, arguments: str = ""
+    ) -> None:
+        """Pass a call on that the server has read itself."""
+        self._settle()
+        index = self._calls.setdefault(index, len(self._calls))
+        self._sink.tool_call(index, call_id=call_id, name=name, arguments=arguments)
+
+    def usage(self, usage: Usage) -> None:
+        """Pass it on."""
+        self._settle()
+        self._sink.usage(usage)
+
+    def finish(self, reason: str) -> None:
+        """Pass it on; a turn with calls has stopped for them."""
+        self._settle()
+        self._sink.finish("tool_calls" if self._calls and reason == "stop" else reason)
+
+    async def flush(self) -> None:
+        """Pass on what was taken."""
+        await self._sink.flush()
+
+    def _settle(self) -> None:
+        """Pass on what was held back: something else follows, or nothing."""
+        self.begun = True
+
+    def _pass_call(self, call: TextCall) -> None:
+        if len(self._calls) >= self._limits.calls:
+            raise self._limits.excess(f"more than {self._limits.calls:,} calls in one turn", "max_calls")
+        index = self._calls.setdefault(object(), len(self._calls))
+        self._sink.tool_call(index, name=call.name, arguments=call.arguments)
+
+
+class PromptedSink(_ReadingSink):
+    """For turns of models that were told to write calls as text: calls are read wherever they stand."""
+
+    def __init__(self, sink: TurnSink, reader: CallReader, limits: AnswerLimits) -> None:
+        super().__init__(sink, reader, limits)
+        self._logprobs: list[JSON] = []
+
+    def text(self, delta: str, logprobs: list[JSON] | None = None) -> None:
+        """Take a piece of text; log probabilities go with the text that is passed on next."""
+        self.begun = True
+        self._logprobs += logprobs or ()
+        self._pass_on(self._reader.take(delta))
+
+    def text_burst(self, deltas: Sequence[str]) -> None:
+        """Take pieces of text that came together."""
+        self.begun = True
+        pieces = [piece for delta in deltas for piece in self._reader.take(delta)]
+        if all(isinstance(piece, str) for piece in pieces):
+            if pieces:
+                self._sink.text_burst([piece for piece in pieces if isinstance(piece, str)])
+        else:
+            self._pass_on(pieces)
+
+    @override
+    def _settle(self) -> None:
+        super()._settle()
+        self._pass_on(self._reader.end())
+
+    def _pass_on(self, pieces: Sequence[Piece]) -> None:
+        for piece in pieces:
+            if isinstance(piece, TextCall):
+                self._pass_call(piece)
+                self._logprobs = []
+            else:
+                logprobs, self._logprobs = self._logprobs, []
+                self._sink.text(piece, logprobs or None)
+
+
+class NativeSink(_ReadingSink):
+    """For turns of models whose calls their server should read: a text is read as calls if it is nothing else.
+
+    As soon as it is clear that it is more, the rest is passed on without a look; if it is `plain`, from the beginning.
+    """
+
+    text_burst: Callable[[Sequence[str]], None]
+
+    def __init__(self, sink: TurnSink, reader: CallReader, limits: AnswerLimits, *, plain: bool = False) -> None:
+        super().__init__(sink, reader, limits)
+        self._plain = plain
+        self._said: list[str] = []
+        """The text so far, while it may be calls and nothing else."""
+        self._read: list[TextCall] = []
+        self.text_burst = sink.text_burst if plain else self._take_burst
+
+    def text(self, delta: str, logprobs: list[JSON] | None = None) -> None:
+        """Take a piece of text; one with log probabilities is text."""
+        if logprobs is not None:
+            self._pass_text()
+        if self._plain:
+            self._sink.text(delta, logprobs)
+        else:
+            self._take(delta)
+
+    @override
+    def tool_call(
+        self, index: int, *, call_id: str | None = None, name: str | None = None, arguments: str = ""
+    ) -> None:
+        self._pass_text()  # the server reads calls, so this was none
+        super().tool_call(index, call_id=call_id, name=name, arguments=arguments)
+
+    def _take_burst(self, deltas: Sequence[str]) -> None:
+        for index, delta in enumerate(deltas):
+            if self._plain:
+                self._sink.text_burst(deltas[index:])
+                return
+            self._take(delta)
+
+    def _take(self, delta: str) -> None:
+        self.begun = True
+        self._said.append(delta)
+        self._judge(self._reader.take(delta))
+
+    def _judge(self, pieces: Sequence[Piece]) -> None:
+        for piece in pieces:
+            if isinstance(piece, TextCall):
+                self._read.append(piece)
+            elif piece.strip():
+                self._pass_text()
+                return
+
+    @override
+    def _settle(self) -> None:
+        super()._settle()
+        if not self._said:
+            return
+        self._judge(self._reader.end())
+        calls, self._read = self._read, []
+        if calls:
+            self._said = []
+        self._pass_text()
+        for call in calls:
+            self._pass_call(call)
+
+    def _pass_text(self) -> None:
+        """Take all the text for text, what is to come included."""
+        self.begun = self._plain = True
+        self.text_burst = self._sink.text_burst
+        said, self._said, self._read = self._said, [], []
+        if said:
+            self._sink.text_burst(said)
