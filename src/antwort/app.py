@@ -5,6 +5,7 @@ import contextlib
 import logging
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from functools import partial
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
@@ -44,7 +45,7 @@ from antwort.storage.forwarding import LimitedRecords
 from antwort.storage.opening import ProviderStorage, Storage, open_configured, open_on_demand, open_temporary
 from antwort.storage.retention import Sweeper
 from antwort.storage.sql.store import Store
-from antwort.storage.urls import why_one_process
+from antwort.storage.urls import database_url, is_postgres, sqlite_path, why_one_process
 from antwort.storage.values import StoredValues, ValueLimits
 from antwort.wire.requests import decode_create
 from antwort.wire.responses import ResponseObject
@@ -110,8 +111,9 @@ class Antwort:
             shipped = [getattr(provider, "profiles", {}) for provider in made]
             self.agents = {name: agent for profiles in shipped for name, agent in profiles.items()} | self.config.agents
             self._check_agents()
+            self._alone = self._reasons_for_one_process(made)
             if self.config.server.workers > 1:
-                self._check_workers(made)
+                self._check_workers()
         except BaseException:
             self._audit.close()
             raise
@@ -188,14 +190,23 @@ class Antwort:
                         f"{key}: there is no function '{function}'{hint}", where=given_at(self.loaded, key)
                     )
 
-    def _check_workers(self, providers: Iterable[FunctionProvider]) -> None:
-        """Refuse several processes where something belongs to one."""
+    def _reasons_for_one_process(self, providers: Iterable[FunctionProvider]) -> dict[str, str]:
+        """Return what belongs to one process, by its key, with the reason."""
         reasons = {"storage.url": why_one_process(self.config)}
         reasons |= {f"providers.{made.name}": getattr(made, "one_process", None) for made in providers}
-        for key, reason in reasons.items():
-            if reason is not None:
-                given = given_at(self.loaded, "server.workers")
-                raise ConfigError(f"server.workers: only one is possible with {key}: {reason}", where=given)
+        return {key: reason for key, reason in reasons.items() if reason is not None}
+
+    def _check_workers(self) -> None:
+        """Refuse several processes where something belongs to one."""
+        for key, reason in self._alone.items():
+            given = given_at(self.loaded, "server.workers")
+            raise ConfigError(f"server.workers: only one is possible with {key}: {reason}", where=given)
+
+    def claims(self) -> list[Path]:
+        """Return the files and folders that only one server at a time may use."""
+        url, providers = database_url(self.config), [key for key in self._alone if key != "storage.url"]
+        database = [] if is_postgres(url) else [sqlite_path(url)]
+        return [*database, *([self.config.data_dir / "providers"] if providers else [])]
 
     async def start(self, *, recover: bool = True, scratch: bool = False) -> None:
         """Open the store, start every provider, and take up what was left undone; what fails is a ConfigError.
@@ -442,11 +453,11 @@ def choose_models(config: Config, backend: str | ModelBackend | None) -> tuple[M
     if isinstance(backend, str):
         config = config.model_copy(update={"backends": {"default": BackendConfig(url=backend)}})
     elif backend is not None:
-        router = ModelRouter([ModelRoute(backend)], default_model=config.engine.default_model)
+        router = ModelRouter([ModelRoute(backend, any_model=True)], default_model=config.engine.default_model)
         return router, backend.name, backend.name
     if not config.backends:
         described = f"the built-in demo model ({DEMO_MODEL}); connect a real one with --backend URL"
-        return ModelRouter([ModelRoute(DemoBackend())]), described, described
+        return ModelRouter([ModelRoute(DemoBackend(), any_model=True)]), described, described
     described = ", ".join(f"{name} ({mask_urls(entry.url)})" for name, entry in config.backends.items())
     return build_router(config), ", ".join(config.backends), described
 

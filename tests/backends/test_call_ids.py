@@ -42,7 +42,7 @@ class Squares:
 
 def app_before(url: str, tmp_path: Path, squares: Squares, **backend: Any) -> Antwort:
     """Return an app with the function, before a model server."""
-    backends: Any = {"main": {"url": url, "retries": 0, **backend}}
+    backends: Any = {"main": {"url": url, "retries": 0, "any_model": True, **backend}}
     return Antwort(Config(data_dir=tmp_path, backends=backends, providers={}), functions=[squares.square])
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from antwort.backends.detection import USUAL_SERVERS, LoopbackServer, find_backend
+from antwort.backends.detection import USUAL_SERVERS, LoopbackServer, find_backend, named_service, service_not_used
 from antwort.errors import ConfigError
 
 MODELS = {"object": "list", "data": [{"id": "small", "object": "model"}, {"id": "large", "object": "model"}]}
@@ -181,13 +181,13 @@ def test_the_usual_servers_are_asked_in_this_order() -> None:
 
 async def test_the_environment_goes_before_loopback(model_server: HTTPServer) -> None:
     ports = [LoopbackServer("Ollama", model_server.port)]
-    environ = {"OPENAI_BASE_URL": "https://user:word@models.example.com/v1?key=word", "OPENAI_API_KEY": "sk-word"}
+    environ = {"OPENAI_BASE_URL": "https://user:word@models.internal/v1?key=word", "OPENAI_API_KEY": "sk-word"}
     found = await find_backend(environ, ports=ports)
     assert found is not None
     assert found.config.url == environ["OPENAI_BASE_URL"]
     assert found.config.api_key is not None
     assert found.config.api_key.get_secret_value() == "sk-word"
-    assert found.label == "OPENAI_BASE_URL, at models.example.com"
+    assert found.label == "OPENAI_BASE_URL, at models.internal"
     assert model_server.asked == []
 
 
@@ -199,12 +199,42 @@ async def test_a_base_url_alone_is_enough() -> None:
     assert found.label == "OPENAI_BASE_URL, at 10.0.0.5:9000"
 
 
-async def test_a_key_alone_means_openai() -> None:
-    found = await find_backend({"OPENAI_API_KEY": "sk-word", "OPENAI_BASE_URL": ""}, ports=[])
-    assert found is not None
-    assert found.config.url == "https://api.openai.com/v1"
-    assert found.label == "OpenAI at https://api.openai.com/v1"
-    assert "sk-word" not in repr(found)
+PUBLIC = [
+    ({"OPENAI_API_KEY": "sk-word", "OPENAI_BASE_URL": ""}, "OPENAI_API_KEY", "api.openai.com"),
+    ({"OPENAI_BASE_URL": "https://models.example.com/v1"}, "OPENAI_BASE_URL", "models.example.com"),
+    ({"OPENAI_BASE_URL": "http://8.8.8.8/v1", "OPENAI_API_KEY": "sk-word"}, "OPENAI_BASE_URL", "8.8.8.8"),
+]
+
+
+@pytest.mark.parametrize(("environ", "variable", "host"), PUBLIC)
+async def test_a_public_service_is_named_and_not_used(environ: Mapping[str, str], variable: str, host: str) -> None:
+    assert await find_backend(environ, ports=[]) is None
+    assert service_not_used(environ) == f"{variable} is set, and not used: --backend openai asks {host}"
+
+
+@pytest.mark.parametrize(
+    "environ",
+    [
+        {},
+        {"OPENAI_BASE_URL": "http://10.0.0.5:9000/v1", "OPENAI_API_KEY": "sk-word"},
+        {"OPENAI_BASE_URL": "http://gpu-box:9000/v1"},
+        {"OPENAI_BASE_URL": "http://localhost:8080/v1", "OPENAI_API_KEY": "sk-ours"},
+    ],
+)
+def test_of_what_is_used_or_not_there_nothing_is_said(environ: Mapping[str, str]) -> None:
+    assert service_not_used(environ, own_port=8080) is None
+
+
+def test_the_service_is_used_by_its_name() -> None:
+    service = named_service({"OPENAI_API_KEY": "sk-word"})
+    assert service.url == "https://api.openai.com/v1"
+    assert service.api_key is not None
+    assert service.api_key.get_secret_value() == "sk-word"
+    assert "sk-word" not in repr(service)
+    other = named_service({"OPENAI_BASE_URL": "https://models.example.com/v1"})
+    assert (other.url, other.api_key) == ("https://models.example.com/v1", None)
+    with pytest.raises(ConfigError, match="--backend openai needs a key in OPENAI_API_KEY"):
+        named_service({})
 
 
 @pytest.mark.parametrize("host", ["localhost", "127.0.0.1", "[::1]", "0.0.0.0"])

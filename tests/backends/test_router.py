@@ -8,6 +8,8 @@ import pytest
 from tests.backends.conftest import Notes, a_request
 
 from antwort.backends import ModelInfo, ModelRequest, ModelRoute, ModelRouter, TurnSink
+from antwort.backends.errors import UNREACHABLE
+from antwort.backends.known_models import RECENT, RETRY
 from antwort.errors import NotFoundError, ServiceUnavailableError
 
 
@@ -36,7 +38,7 @@ class Server:
         await self.gate.wait()
         self.gave_list.set()
         if self.problem:
-            raise ServiceUnavailableError(f"The backend '{self.name}' cannot be reached.")
+            raise ServiceUnavailableError(f"The backend '{self.name}' cannot be reached.", code=UNREACHABLE)
         return [ModelInfo(model, "them") for model in self.names]
 
     async def count_tokens(self, request: ModelRequest) -> int | None:
@@ -75,7 +77,6 @@ ROUTES: dict[str, tuple[str, str]] = {
     "far/best": ("far", "gpt"),
     "meta/llama": ("far", "meta/llama"),
     "only-there": ("far", "only-there"),
-    "nobody-knows": ("open", "nobody-knows"),
     "in-both": ("open", "in-both"),
 }
 
@@ -105,10 +106,64 @@ async def test_a_turn_is_run_with_the_models_real_name(notes: Notes) -> None:
     assert notes.said() == "near"
 
 
-async def test_one_backend_gets_everything_without_being_asked_for_its_list() -> None:
+async def test_one_backend_that_takes_any_name_is_not_asked_for_its_list() -> None:
     server = Server("near", "llama")
-    assert await resolved(ModelRouter([route(server)]), "whatever/you-say") == ("near", "whatever/you-say")
+    router = ModelRouter([ModelRoute(server, any_model=True)])
+    assert await resolved(router, "whatever/you-say") == ("near", "whatever/you-say")
     assert server.listed == 0
+
+
+async def test_a_name_that_no_backend_lists_goes_to_the_one_that_takes_any() -> None:
+    router = ModelRouter([route(Server("near", "llama")), ModelRoute(Server("far", "qwen"), any_model=True)])
+    assert await resolved(router, "llama") == ("near", "llama")
+    assert await resolved(router, "whatever") == ("far", "whatever")
+
+
+@pytest.mark.parametrize("servers", [1, 2])
+async def test_a_name_that_no_backend_lists_is_not_found(servers: int) -> None:
+    router = ModelRouter([route(Server(f"server-{number}", "llama-8b")) for number in range(servers)])
+    with pytest.raises(NotFoundError, match=r"'lama-8b' does not exist.*'llama-8b'") as caught:
+        await router.resolve("lama-8b")
+    assert (caught.value.code, caught.value.param) == ("model_not_found", "model")
+
+
+@pytest.mark.parametrize("silent", [Server("near", problem=True), Server("near")])
+async def test_a_backend_that_does_not_say_what_it_has_is_asked_for_any_model(silent: Server) -> None:
+    assert await resolved(ModelRouter([route(silent)]), "whatever") == ("near", "whatever")
+
+
+async def test_a_model_that_was_added_is_found_without_asking_at_every_request() -> None:
+    clock, server = Clock(), Server("near", "llama")
+    router = ModelRouter([route(server)], clock=clock)
+    for _ in range(2):
+        with pytest.raises(NotFoundError):
+            await router.resolve("qwen")
+    assert server.listed == 1
+    server.names = ("llama", "qwen")
+    clock.now += RECENT
+    assert await resolved(router, "qwen") == ("near", "qwen")
+    assert server.listed == 2
+
+
+async def test_what_backends_say_is_told_in_a_word_and_asked_again_in_time() -> None:
+    clock, near, away = Clock(), Server("near", "a", "b"), Server("away", problem=True)
+    router = ModelRouter(
+        [route(near), route(away), route(Server("bare")), route(Server("listed", "c"), "c")], clock=clock
+    )
+    assert {found.state for found in router.last_findings()} == {"not_asked"}
+    states = {found.backend: (found.state, found.models) for found in await router.findings()}
+    assert states == {
+        "near": ("ok", ("a", "b")),
+        "away": ("unreachable", ()),
+        "bare": ("no_models", ()),
+        "listed": ("ok", ("c",)),
+    }
+    away.problem, away.names = False, ("d",)
+    clock.now += RETRY
+    away.gave_list.clear()
+    assert router.last_findings()[1].state == "unreachable"  # it is asked again, but not waited for
+    await away.gave_list.wait()
+    assert router.last_findings()[1].state == "ok"
 
 
 @pytest.mark.parametrize("name", ["lama-8b", "near/lama-8b"])

@@ -155,9 +155,40 @@ def test_each_backend_is_asked_for_its_models(cli: Cli, config: Write) -> None:
         result = cli("check")
     assert (result.exit_code, result.stderr) == (0, "")
     assert result.stdout.splitlines()[-2:] == [
-        f"ok  backend one: {first.url}, 2 models",
-        f"ok  backend two: {second.url}, 1 model",
+        f"ok  backend one: {first.url}, 2 models: small, large",
+        f"ok  backend two: {second.url}, 1 model: scripted",
     ]
+
+
+def test_a_backend_is_checked_by_a_flag_and_a_wrong_path_told_with_the_right_one(cli: Cli) -> None:
+    with ScriptServer([]) as model:
+        result = cli("check", "--backend", model.url.removesuffix("/v1"))
+        assert result.exit_code == 2
+        (line,) = result.stderr.splitlines()
+        assert line.startswith("antwort: flag --backend: backends.default: The backend 'default' has no such endpoint")
+        cure = line.split("It answers at ")[1].removesuffix(": use that.")
+        result = cli("check", "--backend", cure)
+    assert (result.exit_code, result.stderr) == (0, "")
+
+
+def test_a_backend_without_models_is_a_problem_unless_it_takes_any_name(cli: Cli, config: Write) -> None:
+    with ScriptServer([], models=[]) as model:
+        config(f"backends:\n  bare:\n    url: {model.url}\n  any:\n    url: {model.url}\n    any_model: true\n")
+        result = cli("check")
+    assert result.stdout.splitlines()[-1] == f"ok  backend any: {model.url}, no models"
+    (line,) = result.stderr.splitlines()
+    assert line == (
+        "antwort: antwort.yaml:2: backends.bare: The backend 'bare' answers, but has no models; load one there."
+    )
+
+
+def test_a_service_that_is_not_used_is_noted(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-word")
+    result = cli("check")
+    assert result.stdout.splitlines()[-1] == (
+        "ok  note: OPENAI_API_KEY is set, and not used: --backend openai asks api.openai.com"
+    )
+    assert "sk-word" not in result.output
 
 
 def test_a_backend_that_cannot_be_reached_is_a_problem_in_one_line_with_its_place(cli: Cli, config: Write) -> None:

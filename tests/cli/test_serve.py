@@ -1,6 +1,7 @@
 import ast
 import json
 import resource
+import shlex
 import signal
 import socket
 import subprocess
@@ -15,6 +16,8 @@ from websockets.sync.client import connect
 from websockets.typing import Origin
 
 import antwort
+from antwort.auth import check_bind
+from antwort.config import Override, load_config
 from antwort.testing import ScriptServer
 
 Cli = Callable[..., Result]
@@ -29,7 +32,7 @@ def _url(banner: list[str]) -> str:
     return banner[-1].removeprefix("Listening on ")
 
 
-def test_it_tells_where_it_listens_answers_there_and_stops_on_a_signal(listening: Listening) -> None:
+def test_it_tells_where_it_listens_answers_there_and_stops_on_a_signal(listening: Listening, refused: Refused) -> None:
     server, banner = listening()
     assert banner[:-1] == [
         f"antwort {antwort.__version__}",
@@ -42,6 +45,8 @@ def test_it_tells_where_it_listens_answers_there_and_stops_on_a_signal(listening
     answer = httpx.get(f"{_url(banner)}/healthz")
     assert (answer.status_code, answer.json()["status"]) == (200, "ok")
     assert answer.json()["model"].startswith("the built-in demo model")
+    second = refused("serve", "--port", "0")
+    assert second.startswith(".antwort/antwort.db: another server uses it; stop that one, or give this one a folder")
     server.send_signal(signal.SIGTERM)
     stdout, stderr = server.communicate(timeout=60)
     assert (server.returncode, stdout, stderr) == (0, "", "")
@@ -219,8 +224,12 @@ def _ask(banner: list[str], **request: object) -> str:
 
 def test_a_model_server_is_named_by_a_flag(listening: Listening) -> None:
     with ScriptServer(["Hello."], models=["small", "large"]) as model:
-        _, banner = listening("--backend", model.url, "--model", "large")
+        server, banner = listening("--backend", model.url, "--model", "large")
         assert f"  model          default ({model.url})" in banner
+        assert server.stdout is not None
+        assert server.stdout.readline() == f"  backend        default ({model.url}): 2 models: small, large\n"
+        ready = httpx.get(f"{_url(banner)}/readyz").json()
+        assert ready["backends"] == [{"name": "default", "state": "ok", "models": 2}]
         for path in ("/healthz", "/readyz"):  # they are public, and the address is not
             assert httpx.get(f"{_url(banner)}{path}").json()["model"] == "default"
         assert _ask(banner) == "Hello."
@@ -281,6 +290,26 @@ def test_an_address_of_the_environment_that_is_none_is_one_line(
 def test_a_model_server_without_a_scheme_names_the_flag(refused: Refused) -> None:
     line = refused("serve", "--port", "0", "--backend", "localhost:8000")
     assert line.startswith("flag --backend: backends.default.url: ")
+
+
+@pytest.mark.parametrize("options", [(), ("--data-dir", "my data"), ("--config", "other.yaml")])
+def test_the_cure_for_an_open_server_that_others_can_reach_works_as_printed(
+    cli: Cli, refused: Refused, options: tuple[str, ...]
+) -> None:
+    Path("other.yaml").write_text("auth:\n  keys_file: their.json\n", encoding="utf-8")
+    line = refused("serve", "--host", "0.0.0.0", "--port", "0", *options)
+    command = line.split("create an API key with '")[1].split("', or allow it with the flag --allow-anonymous.")[0]
+    program, *arguments = shlex.split(command)
+    assert program == "antwort"
+    assert cli(*arguments).exit_code == 0
+    loaded = load_config(
+        Path("other.yaml") if "--config" in options else None,
+        overrides=[
+            Override("server.host", "0.0.0.0", "--host"),
+            Override("data_dir", "my data" if "--data-dir" in options else None, "--data-dir"),
+        ],
+    )
+    check_bind(loaded.config)
 
 
 def test_flags_reach_the_server(listening: Listening, config: Write) -> None:

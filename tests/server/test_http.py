@@ -11,6 +11,7 @@ import httpx
 import pytest
 from pydantic import ByteSize, SecretStr
 
+import antwort
 from antwort import Antwort
 from antwort.config import (
     ApiKeyConfig,
@@ -124,6 +125,15 @@ def test_probes_need_no_credentials(client: httpx.Client) -> None:
     assert client.get("/readyz").json()["status"] == "ready"
     assert client.get("/metrics").status_code == 200
     assert client.get("/openapi.json").status_code == 401
+
+
+@pytest.mark.parametrize("path", ["/", "/v1"])
+def test_whoever_opens_the_address_is_told_where_to_go(client: httpx.Client, path: str) -> None:
+    index = client.get(path).json()
+    assert (index["name"], index["version"]) == ("antwort", antwort.__version__)
+    assert "POST /v1/responses" in index["hint"]
+    for name in ("responses", "models", "functions", "openapi", "ready", "metrics"):
+        assert client.get(index[name]).status_code != 404, name
 
 
 def test_readyz_is_503_while_the_server_stops() -> None:

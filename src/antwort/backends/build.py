@@ -30,6 +30,7 @@ def build_routes(configs: Mapping[str, BackendConfig]) -> list[ModelRoute]:
             _with_fallbacks(name, configs, guarded),
             tuple(config.models),
             config.aliases,
+            config.any_model,
             servers[name].transport,
             taken_parameters(config),
         )

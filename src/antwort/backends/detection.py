@@ -1,6 +1,10 @@
-"""Look for a model server when none is configured: in the environment, then on the usual loopback ports."""
+"""Look for a model server when none is configured: in the environment, then on the usual loopback ports.
+
+What costs money is never found, only named: a service of the public internet is asked when the operator says so.
+"""
 
 import asyncio
+import ipaddress
 import json
 import logging
 from collections.abc import Mapping, Sequence
@@ -18,8 +22,11 @@ from antwort.errors import ConfigError
 logger = logging.getLogger(__name__)
 
 OPENAI = "https://api.openai.com/v1"
+SERVICE = "openai"
+"""What stands for the service of `OPENAI_BASE_URL` and `OPENAI_API_KEY` in the place of a URL."""
 
 _LONGEST_LIST = 4 * 1024 * 1024
+_NEAR_SUFFIXES = (".localhost", ".local", ".internal", ".lan", ".home.arpa")
 _LOOPBACK_HOSTS = frozenset({"localhost", "127.0.0.1", "::1", "0.0.0.0"})  # noqa: S104 — compared, not bound
 
 
@@ -54,31 +61,66 @@ async def find_backend(
     ports: Sequence[LoopbackServer] = USUAL_SERVERS,
     own_port: int | None = None,
 ) -> FoundBackend | None:
-    """Return the model server to use: `OPENAI_BASE_URL` and `OPENAI_API_KEY`, else the first that answers on loopback.
+    """Return the model server to use: that of `OPENAI_BASE_URL` if it is near, else the first that answers on loopback.
 
     Servers are asked for their models at the same time. One that is missing, slow or something else is passed over, and
     so is a server of ours: `own_port` is the one this process will listen on.
     """
-    url, key = (environ.get(name, "").strip() for name in ("OPENAI_BASE_URL", "OPENAI_API_KEY"))
+    url, key = _named(environ)
     if url and _is_own(url, own_port):
         # Clients of this server set the variable to its address; the key beside it is one of ours.
         logger.warning("OPENAI_BASE_URL is the address of this server itself and is not used as a backend.")
-    elif url or key:
-        return _from_environment(url, key)
+    elif url and _is_near(_checked_host(url)):
+        _, host, port = _address(url)
+        at = host if port is None else f"{host}:{port}"
+        return FoundBackend(BackendConfig(url=url, api_key=_secret(key)), f"OPENAI_BASE_URL, at {at}")
     candidates = [server for server in ports if server.port != own_port]
     found = await asyncio.gather(*(_ask(server, timeout) for server in candidates))
     return next((backend for backend in found if backend is not None), None)
 
 
-def _from_environment(url: str, key: str) -> FoundBackend:
-    config_key = SecretStr(key) if key else None
-    if not url:
-        return FoundBackend(BackendConfig(url=OPENAI, api_key=config_key), f"OpenAI at {OPENAI}")
-    scheme, host, port = _address(url)
+def named_service(environ: Mapping[str, str]) -> BackendConfig:
+    """Return the service that `--backend openai` stands for: that of `OPENAI_BASE_URL`, with `OPENAI_API_KEY`."""
+    url, key = _named(environ)
+    if url:
+        _checked_host(url)
+    elif not key:
+        raise ConfigError(f"--backend {SERVICE} needs a key in OPENAI_API_KEY, or a URL in OPENAI_BASE_URL")
+    return BackendConfig(url=url or OPENAI, api_key=_secret(key))
+
+
+def service_not_used(environ: Mapping[str, str], *, own_port: int | None = None) -> str | None:
+    """Tell of a service that the environment names and that is not asked unless the operator says so."""
+    url, key = _named(environ)
+    _, host, _ = _address(url or OPENAI)
+    if not (url or key) or not host or _is_near(host) or _is_own(url, own_port):
+        return None
+    name = "OPENAI_BASE_URL" if url else "OPENAI_API_KEY"
+    return f"{name} is set, and not used: --backend {SERVICE} asks {host}"
+
+
+def _named(environ: Mapping[str, str]) -> tuple[str, str]:
+    url, key = (environ.get(name, "").strip() for name in ("OPENAI_BASE_URL", "OPENAI_API_KEY"))
+    return url, key
+
+
+def _secret(key: str) -> SecretStr | None:
+    return SecretStr(key) if key else None
+
+
+def _checked_host(url: str) -> str:
+    scheme, host, _ = _address(url)
     if scheme not in {"http", "https"} or not host:
         raise ConfigError("it is not an http:// or https:// URL; correct it or unset it.", where="OPENAI_BASE_URL")
-    at = host if port is None else f"{host}:{port}"
-    return FoundBackend(BackendConfig(url=url, api_key=config_key), f"OPENAI_BASE_URL, at {at}")
+    return host
+
+
+def _is_near(host: str) -> bool:
+    """Tell whether a host is on this machine or network, so that asking it costs nothing."""
+    try:
+        return not ipaddress.ip_address(host).is_global
+    except ValueError:
+        return "." not in host or host.endswith(_NEAR_SUFFIXES)
 
 
 async def _ask(server: LoopbackServer, seconds: float) -> FoundBackend | None:

@@ -17,6 +17,8 @@ REFRESH = 60.0
 """Seconds for which the list of a server's models is good."""
 RETRY = 10.0
 """Seconds after which a server that did not give its list is asked again."""
+RECENT = 5.0
+"""Seconds for which a list is good enough to say that it lacks a model: one may have been added since."""
 
 _WINDOWS = (
     ("max_model_len",),  # vLLM, SGLang
@@ -48,17 +50,25 @@ class KnownModels:
     ) -> None:
         self.models: tuple[ModelInfo, ...] = ()
         self.names: frozenset[str] = frozenset()
-        self.failed = False
-        """Whether it could not be had the last time. Why, only the log says: the list is everybody's."""
+        self.problem: APIError | None = None
+        """Why it could not be had the last time: for the log and the operator, since the list is everybody's."""
+        self.asked = False
+        """Whether there was an answer yet, or a failure."""
         self._name = name
         self._fetch_models = fetch
         self._clock = clock
         self._due = float("-inf")
+        self._learned = float("-inf")
         self._request = SingleFlight(self._fetch)
 
     def is_due(self) -> bool:
         """Tell whether the list is unknown, old, or being fetched."""
         return self._request.is_under_way or self._clock() >= self._due
+
+    @property
+    def failed(self) -> bool:
+        """Whether it could not be had the last time."""
+        return self.problem is not None
 
     async def update(self) -> None:
         """Fetch the list if it is due."""
@@ -68,12 +78,26 @@ class KnownModels:
         if not self.models and not self.failed:
             await self._request.outcome()
 
+    def is_recent(self) -> bool:
+        """Tell whether the list is new enough to say what it lacks; one that cannot be had is not waited for again."""
+        return not self.is_due() and (self.failed or self._clock() < self._learned + RECENT)
+
+    async def renew(self) -> None:
+        """Fetch the list, and wait for it."""
+        await self._request.outcome()
+
+    def begin_update(self) -> None:
+        """Begin to fetch the list if it is due, and wait for nothing."""
+        if self.is_due():
+            self._request.begin()
+
     def learn(self, models: Sequence[ModelInfo]) -> None:
         """Take a list that somebody fetched."""
         self.models = tuple(models)
         self.names = frozenset(info.id for info in self.models)
-        self.failed = False
-        self._due = self._clock() + REFRESH
+        self.problem, self.asked = None, True
+        self._learned = self._clock()
+        self._due = self._learned + REFRESH
 
     def context_window(self, model: str) -> int | None:
         """Return how many tokens a model takes. A server with one model takes any name for it."""
@@ -89,8 +113,10 @@ class KnownModels:
         try:
             self.learn(await self._fetch_models())
         except APIError as error:
-            logger.warning("Cannot list the models of the backend '%s': %s", self._name, error.message)
-            self.failed = True
+            # Whoever asks whether the server is ready has it asked again and again.
+            level = logging.WARNING if self.problem is None else logging.DEBUG
+            logger.log(level, "Cannot list the models of the backend '%s': %s", self._name, error.message)
+            self.problem, self.asked = error, True
             self._due = self._clock() + RETRY
 
 

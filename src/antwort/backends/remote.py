@@ -85,8 +85,9 @@ class RemoteBackend(ABC):
         self.limits = AnswerLimits.of(name, config)
         self.transport = Transport(name, config)
         self._patient = replace(self.transport.timeouts, first_byte=None)
-        # A connection of its own: those of the pool may all be waiting for a server that hangs.
-        self._probes = Transport(name, config.model_copy(update={"max_connections": 1}))
+        # Connections of their own, for a list and a sign of life: those of the pool may all be waiting for a server
+        # that hangs.
+        self._probes = Transport(name, config.model_copy(update={"max_connections": 2}))
         self._window = config.context_window
         self.large_work = LargeWork()
         self._known = KnownModels(name, self.models)
@@ -136,7 +137,7 @@ class RemoteBackend(ABC):
         """List the models it serves."""
         times = self.transport.timeouts
         limited = Timeouts(times.connect, min(LIST_TIMEOUT, times.first_byte or LIST_TIMEOUT), times.chunk)
-        reply = await self.transport.get("/models", timeouts=limited)
+        reply = await self._probes.get("/models", timeouts=limited)
         try:
             if reply.status != 200:
                 raise await self._refusal(reply, "")

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from antwort.backends.base import ModelBackend, ModelInfo, ModelRequest, TurnSink
 from antwort.backends.errors import UNAVAILABLE
+from antwort.backends.findings import Finding, finding_of
 from antwort.backends.known_models import KnownModels
 from antwort.backends.transport import Transport
 from antwort.errors import NotFoundError, ServiceUnavailableError
@@ -25,6 +26,8 @@ class ModelRoute(Struct, frozen=True):
     backend: ModelBackend
     models: tuple[str, ...] = ()
     aliases: Mapping[str, str] = field(default_factory=dict)
+    any_model: bool = False
+    """Whether it takes names of models that it does not list."""
     transport: Transport | None = None
     """The way to the server itself, for requests that are passed through as they are."""
     parameters: frozenset[str] = frozenset()
@@ -54,9 +57,9 @@ class ModelRouter:
     """Several backends that look like one.
 
     The first that claims a name gets it: by an alias; by a model listed in the configuration; as `backend/model`; by a
-    model that a backend without a list of its own says it has. A name that nobody claims goes to the first backend
-    without a list, as it is: servers may take names they do not list. No name means the default model, else the first
-    model of the first backend.
+    model that a backend without a list in the configuration says it has. A name that nobody claims goes to the first of
+    these that takes any name, or does not say which it has; else there is no such model. No name means the default
+    model, else the first model of the first backend.
     """
 
     name = "router"
@@ -71,9 +74,7 @@ class ModelRouter:
         self._routes = tuple(routes)
         self._default = default_model
         self._known = {
-            id(route): KnownModels(route.backend.name, route.backend.models, clock)
-            for route in self._routes
-            if not route.models
+            id(route): KnownModels(route.backend.name, route.backend.models, clock) for route in self._routes
         }
         self.parameters = frozenset[str]().union(*(route.parameters for route in self._routes))
         """Fields of a request beyond the API that some backend takes."""
@@ -116,16 +117,28 @@ class ModelRouter:
         target = self._configured(name)
         if target is not None:
             return self._remembered(name, target)
-        # With one open backend there is nothing to choose, and no reason to ask for its list.
-        if len(self._open) > 1:
-            await self._discover()
-            for route in self._open:
-                if name in self._known[id(route)].names:
-                    return ModelTarget(route, name)
-        if len(self._open) == 1:
+        if len(self._open) == 1 and self._open[0].any_model:  # there is nothing to choose, and no reason to ask
             return self._remembered(name, ModelTarget(self._open[0], name))
-        if self._open:
-            return ModelTarget(self._open[0], name)
+        await self._discover()
+        target = self._listed_by(name)
+        if target is None:
+            lists = [self._known[id(route)] for route in self._open]
+            if old := [known.renew() for known in lists if not known.is_recent()]:
+                await asyncio.gather(*old)
+            target = self._listed_by(name) or self._untold(name)
+        # Where there is nothing to choose, the server itself says what has become of a model.
+        return self._remembered(name, target) if len(self._open) == 1 else target
+
+    def _listed_by(self, name: str) -> ModelTarget | None:
+        """Return where a model is by what the backends say they have."""
+        holders = (route for route in self._open if name in self._known[id(route)].names)
+        return next((ModelTarget(route, name) for route in holders), None)
+
+    def _untold(self, name: str) -> ModelTarget:
+        """Return where a model may be that nobody lists: with who takes any name, or gives no list."""
+        for route in self._open:
+            if route.any_model or self._known[id(route)].failed or not self._known[id(route)].models:
+                return ModelTarget(route, name)
         raise self._unknown(name)
 
     def _remembered(self, name: str, target: ModelTarget) -> ModelTarget:
@@ -141,6 +154,17 @@ class ModelRouter:
             for info in self._listed(route):
                 found.setdefault(info.id, info)
         return tuple(found.values())
+
+    async def findings(self) -> list[Finding]:
+        """Ask all backends for their models, as far as that is due, and tell what was found."""
+        await asyncio.gather(*(known.update() for known in self._known.values()))
+        return self.last_findings()
+
+    def last_findings(self) -> list[Finding]:
+        """Tell what was found when the backends were asked last, and have those asked again for which it is time."""
+        for known in self._known.values():
+            known.begin_update()
+        return [finding_of(route.backend.name, self._known[id(route)]) for route in self._routes]
 
     def transports(self) -> list[Transport]:
         """Return the ways to the servers themselves, where there are servers."""
@@ -198,9 +222,9 @@ class ModelRouter:
         yield from (ModelInfo(alias, owner) for alias in route.aliases)
 
     async def _discover(self) -> None:
-        waiting = [known.update() for known in self._known.values() if known.is_due()]
-        if waiting:
-            await asyncio.gather(*waiting)
+        waiting = [self._known[id(route)] for route in self._open]
+        if due := [known.update() for known in waiting if known.is_due()]:
+            await asyncio.gather(*due)
 
     def _unknown(self, name: str) -> NotFoundError:
         known = [info.id for route in self._routes for info in self._listed(route)]

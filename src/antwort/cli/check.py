@@ -11,12 +11,14 @@ import click
 
 from antwort.app import Antwort, enabled_providers
 from antwort.auth import build_authenticator, check_bind
-from antwort.backends import ChatBackend
 from antwort.backends.demo import DEMO_MODEL
+from antwort.backends.detection import service_not_used
+from antwort.backends.findings import Finding, ask, counted_models, with_cure
+from antwort.cli.model import backend_option
 from antwort.cli.options import config_options, json_option, load
 from antwort.cli.output import print_json
 from antwort.config import BackendConfig, Config, LoadedConfig, mask_urls
-from antwort.errors import APIError, ConfigError
+from antwort.errors import ConfigError
 from antwort.functions import Catalogue
 from antwort.functions.discovery import given_at
 from antwort.functions.registration import Registration, examine
@@ -54,6 +56,7 @@ class CheckReport:
 
 @click.command()
 @json_option
+@backend_option
 @config_options
 @click.pass_context
 def check(ctx: click.Context, *, as_json: bool) -> None:
@@ -83,7 +86,7 @@ def check(ctx: click.Context, *, as_json: bool) -> None:
 
 async def _examine(loaded: LoadedConfig, report: CheckReport) -> None:
     report.parts["configuration"] = str(loaded.path or "defaults")
-    report.attempt(partial(check_bind, loaded.config))
+    report.attempt(partial(check_bind, loaded.config, file=loaded.path))
     try:
         app = Antwort(loaded)
     except ConfigError as error:
@@ -141,26 +144,24 @@ async def _examine_models(loaded: LoadedConfig, report: CheckReport) -> None:
     backends = loaded.config.backends
     if not backends:
         report.parts["model"] = f"one that is found at the start, else the built-in demo model ({DEMO_MODEL})"
+        if note := service_not_used(os.environ):
+            report.parts["note"] = note
         return
     answers = await asyncio.gather(*(_ask(name, config) for name, config in backends.items()))
     for name, answer in zip(backends, answers, strict=True):
-        if isinstance(answer, APIError):
-            report.add(ConfigError(f"backends.{name}: {answer.message}", where=given_at(loaded, f"backends.{name}")))
+        config = backends[name]
+        unlisted = config.models or config.any_model  # it is asked for models all the same
+        if answer.state == "ok" or (answer.state == "no_models" and unlisted):
+            report.parts[f"backend {name}"] = f"{mask_urls(config.url)}, {counted_models(answer.models)}"
         else:
-            report.parts[f"backend {name}"] = answer
+            report.add(ConfigError(f"backends.{name}: {answer.problem}", where=given_at(loaded, f"backends.{name}")))
 
 
-async def _ask(name: str, config: BackendConfig) -> str | APIError:
+async def _ask(name: str, config: BackendConfig) -> Finding:
     """Ask a backend for its models, without much patience."""
     times = {key: min(PATIENCE, getattr(config, key)) for key in ("connect_timeout", "first_byte_timeout")}
-    backend = ChatBackend(name, config.model_copy(update=times))
-    try:
-        count = len(await backend.models())
-    except APIError as error:
-        return error
-    finally:
-        await backend.close()
-    return f"{mask_urls(config.url)}, {count} {'model' if count == 1 else 'models'}"
+    hurried = config.model_copy(update=times)
+    return await with_cure(await ask(name, hurried), hurried)
 
 
 def _examine_apart(loaded: LoadedConfig, report: CheckReport) -> None:

@@ -1,7 +1,7 @@
 """Options that several commands share, and the loading of the configuration they lead to."""
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
@@ -17,11 +17,17 @@ _FILE = "antwort.config.file"
 _OVERRIDES = "antwort.config.overrides"
 
 
-def setting(flag: str, key: str, **attributes: Any) -> Callable[[F], F]:
-    """Return the option that overrides one key of the configuration. The command itself does not receive it."""
+def setting(
+    flag: str, key: str, *, meaning: Callable[[Any], Mapping[str, object]] | None = None, **attributes: Any
+) -> Callable[[F], F]:
+    """Return the option that overrides one key of the configuration. The command itself does not receive it.
+
+    `meaning` returns the keys and values that a value of the flag stands for, where it stands for more than itself.
+    """
 
     def remember(ctx: click.Context, _param: click.Parameter, value: object) -> None:
-        ctx.meta.setdefault(_OVERRIDES, []).append(Override(key, value, flag))
+        values = {key: value} if meaning is None or value is None else meaning(value)
+        ctx.meta.setdefault(_OVERRIDES, []).extend(Override(name, each, flag) for name, each in values.items())
 
     return click.option(flag, default=None, expose_value=False, callback=remember, **attributes)
 

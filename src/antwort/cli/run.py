@@ -157,6 +157,9 @@ def _started(runner: asyncio.Runner, client: ResponseClient) -> Iterator[None]:
 
 
 def _in_process(loaded: LoadedConfig, functions: Sequence[str], *, probe: bool, scratch: bool) -> LocalClient:
-    app = choose_model(loaded, probe=probe).app()
+    choice = choose_model(loaded, probe=probe)
+    app = choice.app()
+    if choice.note and not app.config.backends:  # else something better than rules answers
+        click.echo(f"antwort: {choice.note}", err=True)
     configure_logging("error", "console", redactor=app.redactor)  # what fails is told in one line
     return LocalClient(app, functions, scratch=scratch)

@@ -12,9 +12,9 @@ from dataclasses import replace
 
 import click
 
-import antwort
 from antwort.app import Antwort
 from antwort.auth import allowed_hosts, check_bind
+from antwort.cli.banner import banner, tell_backends
 from antwort.cli.event_loop import StuckLoop, run_contained
 from antwort.cli.model import ModelChoice, backend_option, choose_model, probe_option
 from antwort.cli.options import configured, setting
@@ -22,7 +22,7 @@ from antwort.concurrency.contained_tasks import end_tasks
 from antwort.config import LoadedConfig
 from antwort.errors import ConfigError
 from antwort.observability import configure_logging
-from antwort.server.serve import bind, bind_many, raise_limit, running_server, url_of
+from antwort.server.serve import bind, bind_many, raise_limit, running_server
 from antwort.workers.supervisor import Supervisor, Worker
 
 logger = logging.getLogger(__name__)
@@ -58,8 +58,9 @@ def serve(loaded: LoadedConfig, *, no_probe: bool) -> None:
     """Run the server.
 
     It listens only once everything has started, and says so on standard output; the log goes to standard error.
-    Without a model server, one is looked for: OPENAI_BASE_URL and OPENAI_API_KEY, then Ollama, vLLM, LM Studio and
-    llama.cpp on this machine. If there is none, the built-in demo model answers.
+    Without a model server, one is looked for: OPENAI_BASE_URL if it is on this machine or network, then Ollama, vLLM,
+    LM Studio and llama.cpp on this machine. If there is none, the built-in demo model answers. A public service is
+    asked only by name: --backend openai takes OPENAI_API_KEY.
     """
     config = loaded.config
     configure_logging(config.observability.log_level, config.observability.log_format)
@@ -83,7 +84,7 @@ def _serve_alone(choice: ModelChoice) -> None:
     app = choice.app()
     server = app.config.server
     with bind(server.host, server.port) as sock:
-        _run(app, sock, lambda: click.echo(_banner(app, sock)))
+        _run(app, sock, lambda: click.echo(banner(app, sock, choice.note)))
 
 
 def _serve_as(choice: ModelChoice, worker: Worker) -> None:
@@ -92,7 +93,7 @@ def _serve_as(choice: ModelChoice, worker: Worker) -> None:
     configure_logging(logs.log_level, logs.log_format, worker=worker.peers.number)
     app = choice.app(worker.peers)
     with worker.listener as sock:
-        _run(app, sock, lambda: worker.tell_ready(_banner(app, sock)), worker)
+        _run(app, sock, lambda: worker.tell_ready(banner(app, sock, choice.note)), worker)
 
 
 def _run(app: Antwort, sock: socket.socket, on_ready: Callable[[], None], worker: Worker | None = None) -> None:
@@ -105,7 +106,8 @@ def _run(app: Antwort, sock: socket.socket, on_ready: Callable[[], None], worker
         if worker is not None:  # without the process that has the workers, nobody would stop them
             loop.add_reader(worker.lifeline, _stop_orphan, loop, worker.lifeline)
         stuck = StuckLoop(app.config, loop)
-        run_contained(loop, _serve(app, sock, stuck, on_ready), entered_again=stuck.listen)
+        first = number in {None, 0}  # of several processes one tells
+        run_contained(loop, _serve(app, sock, stuck, on_ready, first=first), entered_again=stuck.listen)
 
 
 def _stop_orphan(loop: asyncio.AbstractEventLoop, lifeline: int) -> None:
@@ -129,13 +131,22 @@ def _fastest_loop() -> Callable[[], asyncio.AbstractEventLoop] | None:
     return uvloop.new_event_loop
 
 
-async def _serve(app: Antwort, sock: socket.socket, stuck: StuckLoop, on_ready: Callable[[], None]) -> None:
+async def _serve(
+    app: Antwort, sock: socket.socket, stuck: StuckLoop, on_ready: Callable[[], None], *, first: bool
+) -> None:
     """Start, serve until a signal comes, and close. A signal while starting ends the start."""
     loop = asyncio.get_running_loop()
+    telling: list[asyncio.Task[None]] = []
+
+    def listening() -> None:
+        on_ready()
+        if first:  # a model server that takes its time does not keep the start waiting
+            telling.append(loop.create_task(tell_backends(app, click.echo)))
+
     server = running_server(
         app.asgi(),
         app.config.server,
-        on_ready=on_ready,
+        on_ready=listening,
         on_stop=app.stopping,
         signals=False,
     )
@@ -166,6 +177,7 @@ async def _serve(app: Antwort, sock: socket.socket, stuck: StuckLoop, on_ready: 
         # From here on Ctrl-C interrupts: it is the way out if a provider does not come to its end.
         loop.remove_signal_handler(signal.SIGINT)
         stuck.enter("closing")
+        await end_tasks(telling, app.config.functions.grace)
         await app.close()
         await _end_the_rest(app.config.functions.grace)
         await _leave_threads(app.config.functions.grace)
@@ -198,19 +210,3 @@ def _spare_the_collector() -> None:
     """
     gc.freeze()
     gc.set_threshold(20_000, 2, 1_000)
-
-
-def _banner(app: Antwort, sock: socket.socket) -> str:
-    providers = [registration.name for registration in app.registry.registrations()]
-    functions = len(app.registry.list())
-    lines = (
-        f"antwort {antwort.__version__}",
-        f"  configuration  {app.loaded.path or 'defaults'}",
-        f"  model          {app.model_description}",
-        f"  auth           {app.chain.describe()}",
-        f"  functions      {functions} ({', '.join(providers) or 'no providers'})",
-        f"  data           {app.config.data_dir}",
-        *([f"  workers        {app.config.server.workers}"] if app.config.server.workers > 1 else []),
-        f"Listening on {url_of(sock)}",
-    )
-    return "\n".join(lines)

@@ -31,6 +31,9 @@ class BackendConfig(Settings):
         default=[], description="Models to ask it for; it is asked what it has if none are given."
     )
     aliases: dict[str, str] = Field(default={}, description="Other names for its models: alias to model.")
+    any_model: bool = Field(
+        default=False, description="Whether it takes names of models that it does not list; others are a 404."
+    )
     fallback: str | None = Field(default=None, description="The backend to ask when this one cannot be reached.")
     fallback_model: str | None = Field(default=None, description="The model to ask the fallback for; the same if none.")
     connect_timeout: Duration = Field(default=5.0, description="Time to connect.")

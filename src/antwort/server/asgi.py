@@ -19,7 +19,7 @@ from antwort.server.hosts import AllowedHosts
 from antwort.server.models import ModelEndpoints
 from antwort.server.observation import Observation, TraceMiddleware
 from antwort.server.passthrough import Passthrough
-from antwort.server.readiness import Readiness, ServerState
+from antwort.server.readiness import ReadinessCheck, ServerState
 from antwort.server.refusals import Refusals
 from antwort.server.responses import ResponseEndpoints
 from antwort.server.router import Router
@@ -70,8 +70,10 @@ def build_asgi(parts: Parts) -> ASGIApp:
             deadline=parts.config.engine.deadline,
         ).routes(),
     ]
-    readiness = Readiness(parts.state, engine.store)
-    endpoints = ServerEndpoints(server, parts.registry, parts.metrics_page, parts.state, readiness=readiness, api=api)
+    readiness = ReadinessCheck(parts.state, engine.store)
+    endpoints = ServerEndpoints(
+        server, parts.registry, parts.metrics_page, parts.state, readiness=readiness, models=parts.router, api=api
+    )
     routes = endpoints.routes()
     parts.registry.reserve(routes)
 

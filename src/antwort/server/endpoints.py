@@ -8,19 +8,41 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 import antwort
+from antwort.backends import ModelRouter
+from antwort.backends.findings import State
 from antwort.config import ServerConfig
 from antwort.functions import FunctionRegistry
 from antwort.lazy_imports import imported_on_use
 from antwort.observability import MetricsPage
 from antwort.scopes import ADMIN, FUNCTIONS_CALL, METRICS
 from antwort.server.description import examples
-from antwort.server.readiness import Readiness, ServerState
+from antwort.server.readiness import ReadinessCheck, ServerState
 from antwort.web.routes import AsgiRoute, Route
 
 if TYPE_CHECKING:
     from antwort.server.description import openapi
 else:  # few ask for it
     openapi = imported_on_use("antwort.server.description.openapi")
+
+
+_HINT = (
+    'This server speaks OpenAI\'s Responses API: POST /v1/responses with a body such as {"input": "Hello"}, or give '
+    "an OpenAI SDK the base URL of this server with /v1 at its end."
+)
+
+
+class Index(Struct, kw_only=True):
+    """What this is, and where to go."""
+
+    name: str
+    version: str
+    hint: str
+    responses: str = "/v1/responses"
+    models: str = "/v1/models"
+    functions: str = "/v1/functions"
+    openapi: str = "/openapi.json"
+    ready: str = "/readyz"
+    metrics: str = "/metrics"
 
 
 class Health(Struct, kw_only=True):
@@ -30,6 +52,26 @@ class Health(Struct, kw_only=True):
     version: str
     model: Annotated[
         str, Meta(description="What answers: the names of the backends, or that it is only the demo model.")
+    ]
+
+
+class BackendHealth(Struct, kw_only=True):
+    """What a model server said when it was asked for its models last."""
+
+    name: str
+    state: Annotated[
+        State,
+        Meta(description="Whether it gives its models, and else why not; `not_asked` before the first answer."),
+    ]
+    models: Annotated[int, Meta(description="How many models it has, as last known.")]
+
+
+class Readiness(Health, kw_only=True):
+    """That the server can answer requests, and what it knows of its model servers."""
+
+    backends: Annotated[
+        list[BackendHealth],
+        Meta(description="The model servers, as they were when asked last. One that is away does not make a 503."),
     ]
 
 
@@ -80,7 +122,8 @@ class ServerEndpoints:
         metrics: MetricsPage,
         state: ServerState,
         *,
-        readiness: Readiness,
+        readiness: ReadinessCheck,
+        models: ModelRouter,
         api: Sequence[Route | AsgiRoute] = (),
     ) -> None:
         self._config = config
@@ -88,17 +131,22 @@ class ServerEndpoints:
         self._metrics = metrics
         self._state = state
         self._readiness = readiness
+        self._models = models
         self._api = api
 
     @property
     def public(self) -> frozenset[str]:
-        """The paths that need no credentials: probes and, unless protected, metrics."""
-        return frozenset({"/healthz", "/readyz"} | (set() if self._config.protect_metrics else {"/metrics"}))
+        """The paths that need no credentials: where to go, probes and, unless protected, metrics."""
+        return frozenset(
+            {"/", "/v1", "/healthz", "/readyz"} | (set() if self._config.protect_metrics else {"/metrics"})
+        )
 
     def routes(self) -> list[Route | AsgiRoute]:
         """Return the routes."""
         metrics_scope = METRICS if self._config.protect_metrics else None
         return [
+            Route("GET", "/", self.index, examples=examples.INDEX),
+            Route("GET", "/v1", self.index, examples=examples.INDEX),
             Route("GET", "/healthz", self.healthz, examples=examples.HEALTH),
             Route("GET", "/readyz", self.readyz, examples=examples.READY),
             Route(
@@ -115,14 +163,22 @@ class ServerEndpoints:
             *self._api,
         ]
 
+    async def index(self) -> Index:
+        """Say what this is, and where to go."""
+        return Index(name="antwort", version=antwort.__version__, hint=_HINT)
+
     async def healthz(self) -> Health:
         """Tell that the process is alive."""
         return Health(status="ok", version=antwort.__version__, model=self._state.model)
 
-    async def readyz(self) -> Health:
+    async def readyz(self) -> Readiness:
         """Tell whether the server can answer requests: it has started, is not stopping, and its store answers."""
         await self._readiness.check()
-        return Health(status="ready", version=antwort.__version__, model=self._state.model)
+        backends = [
+            BackendHealth(name=finding.backend, state=finding.state, models=len(finding.models))
+            for finding in self._models.last_findings()
+        ]
+        return Readiness(status="ready", version=antwort.__version__, model=self._state.model, backends=backends)
 
     async def metrics(self, request: Request) -> Response:
         """Expose the metrics for Prometheus."""

@@ -30,7 +30,7 @@ WRITE_EVERY = 1.0
 """Seconds between two writes that show that the store can be written."""
 
 
-class Readiness:
+class ReadinessCheck:
     """Asks what every request needs: that the server is running, and that its store can be read and written.
 
     The store is asked once at a time, however many probes there are: they are public, and while it is away each

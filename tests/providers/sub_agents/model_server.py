@@ -107,6 +107,11 @@ def _completion(said: Said, number: int) -> JSON:
     }
 
 
+async def list_models(_: web.Request) -> web.Response:
+    """Say which models there are."""
+    return web.json_response({"data": [{"id": "steady"}]})
+
+
 @contextlib.contextmanager
 def model_server(decide: Decide) -> Iterator[ModelServer]:
     """Run a model server; give it with its address."""
@@ -116,6 +121,7 @@ def model_server(decide: Decide) -> Iterator[ModelServer]:
         model = ModelServer(decide)
         app = web.Application(client_max_size=10 * 1024**2)
         app.router.add_post("/v1/chat/completions", model.complete)
+        app.router.add_get("/v1/models", list_models)
         runner = web.AppRunner(app, access_log=None, handler_cancellation=True, shutdown_timeout=0.1)
         await runner.setup()
         with bind("127.0.0.1", 0) as sock:

@@ -175,8 +175,23 @@ EMBEDDINGS = (
 )
 
 _STATE: JSON = {"version": antwort.__version__, "model": "the built-in demo model (antwort-demo)"}
+INDEX = (
+    Example(
+        {
+            "name": "antwort",
+            "version": antwort.__version__,
+            "hint": "This server speaks OpenAI's Responses API: POST /v1/responses …",
+            "responses": "/v1/responses",
+            "models": "/v1/models",
+            "functions": "/v1/functions",
+            "openapi": "/openapi.json",
+            "ready": "/readyz",
+            "metrics": "/metrics",
+        }
+    ),
+)
 HEALTH = (Example({"status": "ok", **_STATE}),)
-READY = (Example({"status": "ready", **_STATE}),)
+READY = (Example({"status": "ready", **_STATE, "backends": [{"name": "local", "state": "ok", "models": 3}]}),)
 METRICS = (Example('antwort_http_requests_total{method="GET",path="/v1/models",status="200"} 3.0\n'),)
 OPENAPI = (Example({"openapi": "3.1.0", "info": {"title": "antwort", "version": antwort.__version__}, "paths": {}}),)
 FUNCTIONS = (

@@ -1,0 +1,58 @@
+"""What `antwort serve` says of itself: at once what it is, and, as soon as they have answered, what its models are."""
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import Callable, Mapping
+
+import antwort
+from antwort.app import Antwort
+from antwort.backends.findings import Finding, with_cure
+from antwort.config import BackendConfig, mask_urls
+from antwort.server.serve import url_of
+
+PATIENCE = 5.0
+"""Seconds that model servers get to say what they have."""
+
+
+def banner(app: Antwort, sock: socket.socket, note: str | None = None) -> str:
+    """Return what is known before any model server was asked."""
+    providers = [registration.name for registration in app.registry.registrations()]
+    functions = len(app.registry.list())
+    lines = (
+        f"antwort {antwort.__version__}",
+        f"  configuration  {app.loaded.path or 'defaults'}",
+        f"  model          {app.model_description}",
+        *([f"  note           {note}"] if note else []),
+        f"  auth           {app.chain.describe()}",
+        f"  functions      {functions} ({', '.join(providers) or 'no providers'})",
+        f"  data           {app.config.data_dir}",
+        *([f"  workers        {app.config.server.workers}"] if app.config.server.workers > 1 else []),
+        f"Listening on {url_of(sock)}",
+    )
+    return "\n".join(lines)
+
+
+async def tell_backends(app: Antwort, say: Callable[[str], None]) -> None:
+    """Ask the model servers what they have, and say it; one that is silent is waited for no longer than `PATIENCE`."""
+    backends = app.config.backends
+    if not backends:
+        return
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(PATIENCE):
+            await app.router.findings()
+    with contextlib.suppress(OSError):  # nobody reads it any more
+        for finding in await cured(app.router.last_findings(), backends):
+            say(f"  backend        {described(finding, backends[finding.backend])}")
+
+
+async def cured(findings: list[Finding], backends: Mapping[str, BackendConfig]) -> list[Finding]:
+    """Add to findings what helps, where that can be found out."""
+    return list(await asyncio.gather(*(with_cure(finding, backends[finding.backend]) for finding in findings)))
+
+
+def described(finding: Finding, config: BackendConfig) -> str:
+    """Return a line about a model server, with its address."""
+    who = f"{finding.backend} ({mask_urls(config.url)})"
+    about = f"The backend '{finding.backend}' "
+    return f"{who} {finding.text.removeprefix(about)}" if finding.text.startswith(about) else f"{who}: {finding.text}"
