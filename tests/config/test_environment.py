@@ -49,7 +49,33 @@ def test_what_kubernetes_injects_for_a_service_called_antwort_is_ignored(load: L
         "ANTWORTS__X": "x",
     }
 
-    assert load(None, environ).config == Config()
+    loaded = load(None, environ)
+    assert (loaded.config, loaded.warnings) == (Config(), ())
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("ANTWORT_PORT", "ANTWORT_SERVER__PORT"),
+        ("ANTWORT_SERVER_PORT", "ANTWORT_SERVER__PORT"),
+        ("antwort_host", "ANTWORT_SERVER__HOST"),
+        ("ANTWORT_LOG_LEVEL", "ANTWORT_OBSERVABILITY__LOG_LEVEL"),
+        ("ANTWORT_STORAGE_URL", "ANTWORT_STORAGE__URL"),
+        ("ANTWORT_LIMITS_PER_KEY_BURST", "ANTWORT_LIMITS__PER_KEY__BURST"),
+        ("ANTWORT_BACKEND", "ANTWORT_BACKENDS__DEFAULT__URL"),
+        ("ANTWORT_MODEL", "ANTWORT_ENGINE__DEFAULT_MODEL"),
+        ("ANTWORT_BURST", "ANTWORT_LIMITS__PER_KEY__BURST or ANTWORT_LIMITS__PER_TENANT__BURST"),
+    ],
+)
+def test_a_variable_that_lacks_its_section_is_named_with_the_right_one(load: Load, name: str, meant: str) -> None:
+    loaded = load(None, {name: "9000"})
+    assert loaded.config == Config()
+    assert loaded.warnings == (f"environment {name}: it is not read; the name is {meant}",)
+
+
+@pytest.mark.parametrize("name", ["ANTWORT_CONFIG_DIR", "ANTWORT_NO_PROBE", "ANTWORT_WEATHER_KEY", "ANTWORT_TIMEOUT_X"])
+def test_a_variable_that_resembles_no_setting_is_somebody_elses(load: Load, name: str) -> None:
+    assert load(None, {name: "1"}).warnings == ()
 
 
 @pytest.mark.parametrize(

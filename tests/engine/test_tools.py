@@ -56,6 +56,19 @@ def test_on_request_means_only_when_named(toolsets: ToolsetBuilder) -> None:
     assert found.echo[0]["description"] == "Say something quietly."
 
 
+def test_a_function_that_is_only_named_and_misspelt_is_told_with_the_right_name(toolsets: ToolsetBuilder) -> None:
+    with pytest.raises(BadRequestError, match=r"no function 'wisper'; did you mean 'whisper'?") as caught:
+        toolset(toolsets, {"type": "function", "name": "wisper"})
+    assert (caught.value.param, caught.value.code) == ("tools[0].name", "unknown_function")
+
+
+@pytest.mark.parametrize(
+    "own", [{"name": "ping"}, {"name": "wisper", "parameters": {}}, {"name": "wisper", "strict": None}]
+)
+def test_a_function_of_the_client_may_resemble_ours(toolsets: ToolsetBuilder, own: dict[str, Any]) -> None:
+    assert toolset(toolsets, {"type": "function", **own}).targets[own["name"]].is_client
+
+
 @pytest.mark.parametrize("kind", ["find", "find_preview"])
 def test_every_type_a_function_answers_is_expanded_to_its_definition(toolsets: ToolsetBuilder, kind: str) -> None:
     found = toolset(toolsets, {"type": kind, "filters": {"a": 1}})

@@ -42,7 +42,7 @@ class Session:
     def ask_all(self) -> None:
         """Ask every endpoint once."""
         question = {"role": "user", "content": "Hi"}
-        for path in ("/healthz", "/readyz", "/metrics", "/openapi.json", "/v1/functions", "/v1/providers"):
+        for path in ("/", "/v1", "/healthz", "/readyz", "/metrics", "/openapi.json", "/v1/functions", "/v1/providers"):
             self.ask(f"GET {path}")
         model = self.ask("GET /v1/models")["data"][0]["id"]
         self.ask("GET /v1/models/{model}", model=model)

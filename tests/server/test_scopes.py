@@ -26,7 +26,7 @@ from antwort.errors import ConfigError
 from antwort.provider import Hosted, Provider, function, route
 from antwort.testing import RunningApp, ScriptedBackend, call, running, turn
 
-OPEN = {"GET /healthz", "GET /readyz", "GET /openapi.json"}
+OPEN = {"GET /", "GET /v1", "GET /healthz", "GET /readyz", "GET /openapi.json"}
 """What needs no scope: probes for everybody, the description of the API for every credential."""
 SCOPES = {
     "DELETE /v1/conversations/{conversation_id}": {"conversations:write"},

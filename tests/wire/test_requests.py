@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from antwort.engine.parameters import check_beyond
 from antwort.errors import BadRequestError
 from antwort.wire.requests import CreateResponse, decode_compact, decode_create
 
@@ -57,6 +58,24 @@ def test_fields_beyond_the_api_are_put_aside_for_the_planner() -> None:
 def test_fields_beyond_the_api_excuse_nothing_else() -> None:
     assert refused({"top_k": 3, "model": 4}).param == "model"
     assert refused(b'{"top_k": ' + b"[" * 5000 + b"]" * 5000 + b"}").code == "invalid_json"
+
+
+@pytest.mark.parametrize(
+    ("name", "instead"),
+    [
+        ("messages", "'input'"),
+        ("max_tokens", "'max_output_tokens'"),
+        ("max_completion_tokens", "'max_output_tokens'"),
+        ("response_format", "'text.format'"),
+        ("reasoning_effort", "'reasoning.effort'"),
+    ],
+)
+def test_a_parameter_of_chat_completions_is_told_by_its_name_here(name: str, instead: str) -> None:
+    with pytest.raises(BadRequestError) as caught:
+        check_beyond(decode_create(msgspec.json.encode({name: []})), ())
+    error = caught.value
+    assert (error.param, error.code) == (name, "unknown_parameter")
+    assert error.message.startswith(f"Unknown parameter: '{name}'; this is the Responses API: use {instead}")
 
 
 @pytest.mark.parametrize("body", [b"", b"{", b"[]", b"3", b'"x"', b"\xff\xfe", b'{"input": "\\ud800"}x'])

@@ -1,6 +1,7 @@
 """From the configuration to the chain of authenticators, and the checks that nobody serves the world by accident."""
 
 import ipaddress
+import shlex
 import socket
 from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
@@ -11,6 +12,7 @@ from antwort.auth.base import Anonymous, Authenticator, Chain
 from antwort.auth.keyfile import ApiKey, KeyFile, hash_key
 from antwort.auth.keys import ApiKeyAuthenticator
 from antwort.config import ApiKeyConfig, Config
+from antwort.config.load import DEFAULT_FILE
 from antwort.errors import ConfigError
 from antwort.lazy_imports import imported_on_use
 
@@ -57,12 +59,17 @@ def _addresses(name: str) -> Iterable[str]:
         return []
 
 
-def check_bind(config: Config, *, resolve: Callable[[str], Iterable[str]] = _addresses) -> None:
-    """Refuse to serve without authentication where other machines can reach it, unless the operator says so."""
+def check_bind(
+    config: Config, *, file: Path | None = None, resolve: Callable[[str], Iterable[str]] = _addresses
+) -> None:
+    """Refuse to serve without authentication where other machines can reach it, unless the operator says so.
+
+    `file` is the one that the configuration was read from: the cure that is told leads to the keys of this server.
+    """
     host = config.server.host
     if config.server.allow_anonymous or not is_anonymous(config) or _is_loopback(host, resolve):
         return
-    create = "create an API key with 'antwort keys new'"
+    create = f"create an API key with '{_new_key_command(config, file)}'"
     if config.auth.mode == "none":
         create = f"set 'auth.mode' to 'auto' and {create}"
     raise ConfigError(
@@ -70,6 +77,15 @@ def check_bind(config: Config, *, resolve: Callable[[str], Iterable[str]] = _add
         f"Either {create}, or allow it with the flag --allow-anonymous.",
         where="server.host",
     )
+
+
+def _new_key_command(config: Config, file: Path | None) -> str:
+    words = ["antwort", "keys", "new"]
+    if file is not None and file != Path(DEFAULT_FILE):
+        words += ["--config", str(file)]
+    if config.data_dir != Config().data_dir:
+        words += ["--data-dir", str(config.data_dir)]
+    return shlex.join(words)
 
 
 def allowed_hosts(config: Config, *, resolve: Callable[[str], Iterable[str]] = _addresses) -> list[str]:

@@ -48,7 +48,7 @@ def keys() -> None:
 
 
 @keys.command()
-@click.option("--tenant", required=True, help="Tenant the key belongs to.")
+@click.option("--tenant", default="default", show_default=True, help="Tenant the key belongs to.")
 @click.option("--subject", help="Who uses the key; its id if not given.")
 @click.option("--scope", "scopes", multiple=True, help="What the key may do; repeatable. Everything if not given.")
 @click.option("--expires", callback=_moment, metavar="WHEN", help="When it ends: 30d, 12h, or the start of a date.")
@@ -96,7 +96,7 @@ def list_keys(loaded: LoadedConfig, *, as_json: bool) -> None:
     elif records:
         print_table(tuple(records[0]), [[_text(value) for value in record.values()] for record in records])
     else:
-        click.echo(f"There are no keys in {file.path}. Create one with 'antwort keys new --tenant NAME'.")
+        click.echo(f"There are no keys in {file.path}. Create one with 'antwort keys new'.")
     if given := len(loaded.config.auth.api_keys):
         click.echo(f"The configuration gives {given} more (auth.api_keys).", err=True)
 

@@ -23,6 +23,7 @@ from antwort.config import LoadedConfig
 from antwort.errors import ConfigError
 from antwort.observability import configure_logging
 from antwort.server.serve import bind, bind_many, raise_limit, running_server
+from antwort.storage.claims import claimed
 from antwort.workers.supervisor import Supervisor, Worker
 
 logger = logging.getLogger(__name__)
@@ -64,7 +65,7 @@ def serve(loaded: LoadedConfig, *, no_probe: bool) -> None:
     """
     config = loaded.config
     configure_logging(config.observability.log_level, config.observability.log_format)
-    check_bind(config)
+    check_bind(config, file=loaded.path)
     raise_limit()
     choice = choose_model(_guarded(loaded), probe=not no_probe, own_port=config.server.port)
     if config.server.workers == 1:
@@ -83,7 +84,7 @@ def _serve_alone(choice: ModelChoice) -> None:
     """Serve in this process."""
     app = choice.app()
     server = app.config.server
-    with bind(server.host, server.port) as sock:
+    with bind(server.host, server.port) as sock, claimed(app.claims()):
         _run(app, sock, lambda: click.echo(banner(app, sock, choice.note)))
 
 

@@ -21,8 +21,9 @@ from antwort.errors import ConfigError
 from antwort.lazy_imports import imported_on_use
 
 if TYPE_CHECKING:
-    from antwort.config import document
+    from antwort.config import document, misnamed
 else:  # without a file nothing is read, and no library for YAML is needed
+    misnamed = imported_on_use("antwort.config.misnamed")
     document = imported_on_use("antwort.config.document")
 
 CONFIG_VARIABLE = "ANTWORT_CONFIG"
@@ -75,8 +76,7 @@ def read_environment(environ: Mapping[str, str], below: Mapping[str, Any]) -> La
     """Read the variables `ANTWORT_SECTION__KEY`; an empty one counts as not set.
 
     `below` are the values they are laid on: names there are found whatever their case, and `_` stands for `-` too.
-    A name without `__` that is no top-level key is not ours: Kubernetes puts `ANTWORT_PORT=tcp://…` into the pods
-    beside a service called antwort.
+    A name without `__` that is no top-level key is not ours, and is warned of if it looks as if it were.
     """
     layer = Layer()
     for name in sorted(environ, key=lambda name: (name.count("__"), name)):
@@ -84,6 +84,8 @@ def read_environment(environ: Mapping[str, str], below: Mapping[str, Any]) -> La
             continue
         parts = name[len(_PREFIX) :].lower().split("__")
         if len(parts) == 1 and parts[0] not in Config.model_fields:
+            if meant := misnamed.intended_variables(parts[0], environ[name]):
+                layer.warnings.append(f"environment {name}: it is not read; the name is {' or '.join(meant)}")
             continue
         origin = Origin("environment", name)
         if not all(parts):

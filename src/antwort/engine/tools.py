@@ -10,7 +10,7 @@ from typing_extensions import override
 
 from antwort.backends.base import ToolDefinitions
 from antwort.engine.callers import DIRECT, PROGRAMMATIC, read_callers, with_stubs
-from antwort.errors import BadRequestError, FunctionError
+from antwort.errors import BadRequestError, FunctionError, did_you_mean
 from antwort.functions import FunctionSpec, Hosted, ToolExecutor
 from antwort.types import JSON
 from antwort.wire.client_tools import (
@@ -26,6 +26,8 @@ from antwort.wire.requests import read_type
 logger = logging.getLogger(__name__)
 
 _NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
+_NAMING = frozenset({"type", "name"})
+"""What a tool has that is but the name of a function."""
 
 
 class Target(msgspec.Struct, frozen=True):
@@ -191,6 +193,8 @@ class NamedTools:
                 echo = _function_echo(definition)
                 self._echo.append(echo if callers is None else {**echo, "allowed_callers": tool["allowed_callers"]})
             else:
+                if tool.keys() <= _NAMING:
+                    _check_spelling(name, self._offer.by_name, param)
                 definition = _client_definition(tool)
                 self._targets[name] = Target(name, definition, callers=callers)
                 self._clients.append(name)
@@ -356,6 +360,16 @@ def _check(face: Hosted, tool: JSON, param: str) -> None:
             param=param,
             code="invalid_value",
         ) from error
+
+
+def _check_spelling(name: str, known: Iterable[str], param: str) -> None:
+    """Refuse a function that is only named, and nearly as one of ours is: it was meant to be that one."""
+    if hint := did_you_mean(name, known):
+        raise BadRequestError(
+            f"The server has no function '{name}'{hint} A function of your own is told from it by its 'parameters'.",
+            param=f"{param}.name",
+            code="unknown_function",
+        )
 
 
 def _client_definition(tool: JSON) -> JSON:

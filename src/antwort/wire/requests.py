@@ -221,6 +221,14 @@ _value_decoder = msgspec.json.Decoder()
 _CREATE_FIELDS = frozenset(CreateResponse.__struct_fields__)
 _PARAM = re.compile(r" - at `\$?\.?(.*)`$")
 _MISSING = re.compile(r"missing required field `(.*?)`")
+_OF_CHAT = {
+    "messages": "'input', which takes a text or a list of messages",
+    "max_tokens": "'max_output_tokens'",
+    "max_completion_tokens": "'max_output_tokens'",
+    "response_format": "'text.format'",
+    "reasoning_effort": "'reasoning.effort'",
+}
+"""What has another name in Chat Completions, by that name."""
 _UNKNOWN = re.compile(r"unknown field `(.*?)`")
 
 
@@ -255,6 +263,9 @@ def _parted(body: bytes | bytearray | str) -> tuple[bytes, JSON]:
 
 def unknown_parameter(param: str, known: Iterable[str], cure: str = "") -> BadRequestError:
     """Return the error for a field that a request cannot have: with the one that was meant, and a cure."""
+    if param in _OF_CHAT:
+        message = f"Unknown parameter: '{param}'; this is the Responses API: use {_OF_CHAT[param]}."
+        return BadRequestError(message, param=param, code=UNKNOWN_PARAMETER)
     hint = did_you_mean(param.rpartition(".")[2], known) or "."
     return BadRequestError(
         f"Unknown parameter: '{param}'{hint}{cure and f' {cure}'}", param=param, code=UNKNOWN_PARAMETER
