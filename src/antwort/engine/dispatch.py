@@ -202,7 +202,7 @@ class Dispatch:
             return ToolResult.error(call.refusal or "There is no such function.", "denied")
         ctx = self._plan.ctx.with_(
             call_id=call.call_id,
-            options=target.options or {},
+            options=self._plan.options_of(target),
             sources=call.sources,
             origin=self._plan,
             fence=self._journal.fence,

@@ -176,7 +176,7 @@ class NestedCalls:
             return ToolResult.error("Nobody executes it.", "unavailable")
         ctx = self._ctx.with_(
             call_id=record["call_id"],
-            options=target.options or {},
+            options=self._plan.options_of(target),
             sources=sources,
             attached=attached,
             child_numbers=count(),

@@ -1,6 +1,6 @@
 """Plans: a request, read and decided, and what a sub-agent is to do."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
@@ -9,7 +9,7 @@ from antwort.config import ApprovalPolicy
 from antwort.context import Agent, Context, Sources
 from antwort.engine.approvals import ApprovedCall, ResumedCall
 from antwort.engine.tool_choice import Choice
-from antwort.engine.tools import Toolset
+from antwort.engine.tools import Target, Toolset
 from antwort.errors import FunctionError, did_you_mean
 from antwort.storage.base import JournalEntry, Question
 from antwort.types import JSON
@@ -62,6 +62,12 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
     """Calls of the response before whose own calls have their answers now: they go on first."""
     parent: Lineage | None = None
     """What it works for, if it is a sub-agent."""
+    prepared: Mapping[str, JSON] = {}
+    """Hosted tools that are other than the request has named them, by the model's names of their functions."""
+
+    def options_of(self, target: Target) -> JSON:
+        """Return the hosted tool that a function was named by, as its calls get it; empty if it was not."""
+        return self.prepared.get(target.name) or target.options or {}
 
     @property
     def pending(self) -> list[str]:

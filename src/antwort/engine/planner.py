@@ -37,6 +37,7 @@ from antwort.engine.parameters import (
 )
 from antwort.engine.past import History, PastResponses, past_window
 from antwort.engine.plan import AS_USUAL, ChildWork, Decision, Plan, Shown, child_request
+from antwort.engine.prepared_tools import prepared_tools
 from antwort.engine.tool_choice import read_choice
 from antwort.engine.tools import Target, Toolset
 from antwort.engine.toolsets import ToolsetBuilder
@@ -98,11 +99,13 @@ class Planner:
         if _stands_alone(create) and decision.max_input is None:
             (item,) = read_input(create.input)
             await self._name_model(create, decision.response)
+            decision = await _prepared(decision)
             return _planned(decision, [JournalEntry("input", item)], [item], shown=shown)
         large = isinstance(create.input, list) and is_large(create.input)
         items = await self._large_work.run(read_input, create.input) if large else read_input(create.input)
         history = await self._history(decision, recall)
         entries = await resolve_references(items, self._store, ctx)
+        decision = await _prepared(decision, history, entries)  # before anything is answered: it may be refused
         decision, entries = await self._continuing(decision, history, entries)
         if decision.max_input is not None and self._values is not None:
             variables = self._values.of(decision.ctx)
@@ -178,6 +181,7 @@ class Planner:
         entries = [JournalEntry("input", item) for item in read_input(create.input)]
         response = decision.response
         await self._name_model(create, response)
+        decision = await _prepared(decision, parent.history, parent.input, refuses=False)
         window = read_window(history, entries, self.seals(parent.ctx, response), False)
         return _planned(decision, entries, window, history, shown=parent.shown)
 
@@ -218,6 +222,7 @@ class Planner:
             decision = await self._with_calls(decision, continued, history)
         restore_sources([*history, *entries], decision.ctx.sources)
         new = [entry for entry in entries if entry.direction == "input"]
+        decision = await _prepared(decision, history, new, refuses=False)
         return _planned(
             replace(decision, response=response),
             new,
@@ -367,6 +372,15 @@ def _planned(
         compact_only=compact_only,
         shown=shown,
     )
+
+
+async def _prepared(decision: Decision, *past: Sequence[JournalEntry], refuses: bool = True) -> Decision:
+    """Return a decision with its hosted tools as those who execute them want them."""
+    if not decision.toolset.types:
+        return decision
+    tools = decision.create.tools or ()
+    prepared = await prepared_tools(decision.toolset, decision.ctx, tools, past, refuses=refuses)
+    return replace(decision, prepared=prepared)
 
 
 def _in_chain(decision: Decision, history: Sequence[JournalEntry]) -> Decision:

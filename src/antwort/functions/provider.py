@@ -4,7 +4,7 @@ import contextlib
 import dataclasses
 import inspect
 import re
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import (
     Any,
@@ -320,6 +320,20 @@ class Provider(Generic[S]):
     def can_execute(self, name: str) -> bool:
         """Tell whether a function can be executed now. Override it to take functions away for a while."""
         return name in (self._specs or [spec.name for spec in self.tools()])
+
+    async def prepare_tool(
+        self,
+        name: str,  # noqa: ARG002 - for those who override it
+        tool: Mapping[str, Any],
+        items: Iterable[Mapping[str, Any]],  # noqa: ARG002
+        ctx: Context,  # noqa: ARG002
+    ) -> Mapping[str, Any]:
+        """Look at a hosted tool that a request names, before the model is asked; return it as calls of `name` get it.
+
+        `items` are those that the response reads, the latest first. Override it to refuse what there is not: an
+        APIError refuses the request, with a `param` relative to the tool. It has to be quick.
+        """
+        return tool
 
     @final
     async def execute(self, ctx: Context, call: ToolCall) -> ToolResult:  # noqa: ARG002 - the protocol's signature

@@ -346,6 +346,15 @@ class FunctionRegistry(ToolExecutor):
             return ToolResult.error(self._unknown(str(name), context), UnknownFunctionError.status)
         return await self._execution.run(entry, params, context)
 
+    async def prepare_tool(
+        self, name: str, tool: Mapping[str, Any], items: Iterable[Mapping[str, Any]], ctx: Context
+    ) -> Mapping[str, Any]:
+        """Let the provider of a function look at a hosted tool that a request names, if it wants to."""
+        entry = self._entries.get(name)
+        if entry is None or not entry.ready or not isinstance(entry.provider, Provider):
+            return tool
+        return await entry.provider.prepare_tool(name, tool, items, ctx)
+
     def provider_of(self, name: str) -> str:
         """Return the provider of a function; an empty text if there is no such function."""
         entry = self._entries.get(name)

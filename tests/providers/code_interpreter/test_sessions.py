@@ -178,6 +178,17 @@ async def test_a_tenant_whose_sessions_are_all_at_work_is_told(tmp_path: Path) -
             await asyncio.wait([first])
 
 
+async def test_a_container_that_goes_after_the_request_has_come_is_told_to_the_model(tmp_path: Path) -> None:
+    gone = "cntr_" + 48 * "0"
+    with ScriptedBackend([]) as model:
+        async with _app(tmp_path, model) as app:
+            ctx = Context("t", conversation_id="a", options={"container": gone})
+            named = await app.registry.execute("code_interpreter", {"code": "1"}, ctx)
+            assert (named.status, named.output) == ("error", f"There is no container with the id '{gone}'.")
+            ctx = ctx.with_(options={"container": {"type": "auto", "container_id": gone}})
+            assert (await app.registry.execute("code_interpreter", {"code": "1"}, ctx)).output == "1"
+
+
 async def test_idle_sessions_are_closed(tmp_path: Path) -> None:
     with ScriptedBackend([]) as model:
         async with _app(tmp_path, model, idle="1h") as app:

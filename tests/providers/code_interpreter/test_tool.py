@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from agents import Agent, CodeInterpreterTool, RunConfig, Runner
 from agents.models.openai_responses import OpenAIResponsesModel
-from openai import BadRequestError
+from openai import BadRequestError, NotFoundError
 from openai.types.responses import ResponseOutputMessage, ResponseOutputText
 from openai.types.responses.response_code_interpreter_tool_call import OutputImage, OutputLogs
 from tests.providers.code_interpreter.stage import OUTPUTS, TOOL, calls, outputs, running_code, staged
@@ -103,12 +103,46 @@ def test_a_request_can_name_a_container(tmp_path: Path) -> None:
         assert outputs(stage)[-1] == "8"
 
 
-def test_a_container_that_there_is_not_is_told_to_the_model(tmp_path: Path) -> None:
-    with staged(tmp_path, running_code("1")) as stage:
-        tool: Any = {"type": "code_interpreter", "container": "cntr_" + 48 * "0"}
-        (item,) = calls(stage.client().responses.create(model="m", input="Go.", tools=[tool]))
-        assert item.status == "failed"
-        assert "There is no container with the id" in outputs(stage)[-1]
+@pytest.mark.parametrize("container", ["cntr_" + 48 * "0", "cntr_nope", "", "../x", "x" * 5000])
+@pytest.mark.parametrize("more", [{}, {"stream": True}, {"background": True}])
+def test_a_container_that_there_is_not_is_refused(tmp_path: Path, container: str, more: Any) -> None:
+    with staged(tmp_path) as stage:
+        create: Any = {"model": "m", "input": "Go.", **more}
+        tools: Any = [{"type": "code_interpreter", "container": container}]
+        with pytest.raises(NotFoundError, match="There is no container with the id") as refused:
+            stage.client().responses.create(**create, tools=tools)
+        assert refused.value.param == "tools[0].container"
+        assert stage.requests == []
+
+
+def test_any_container_goes_on_in_the_one_of_an_earlier_call_that_is_sent_again(tmp_path: Path) -> None:
+    steps = [*running_code("x = 41"), *running_code("x + 1"), *running_code("x")]
+    with staged(tmp_path, steps) as stage:
+        client = stage.client()
+        create: Any = {"model": "m", "tools": [TOOL], "store": False}
+        first = client.responses.create(input="Go.", **create)
+        said: Any = [item.model_dump(exclude_none=True) for item in first.output]
+        again: Any = [{"role": "user", "content": "Go."}, *said, {"role": "user", "content": "Go on."}]
+        second = client.responses.create(input=again, **create)
+        assert outputs(stage)[-1] == "42"
+        assert calls(second)[0].container_id == calls(first)[0].container_id
+        assert second.tools[0].model_dump(exclude_none=True) == TOOL
+        client.containers.delete(calls(first)[0].container_id)
+        third = client.responses.create(input=again, **create)
+        assert "NameError" in outputs(stage)[-1]
+        assert calls(third)[0].container_id != calls(first)[0].container_id
+
+
+def test_nobody_goes_on_in_a_container_of_another_tenant(tmp_path: Path) -> None:
+    keys = {name: f"key-of-{name}-0123456789" for name in "ab"}
+    auth = {"api_keys": [{"id": name, "key": key, "tenant": name} for name, key in keys.items()]}
+    with staged(tmp_path, [*running_code("x = 41"), *running_code("x")], sections={"auth": auth}) as stage:
+        ours, theirs = (stage.client(key) for key in keys.values())
+        first = theirs.responses.create(model="m", input="Go.", tools=[TOOL])
+        said: Any = [item.model_dump(exclude_none=True) for item in first.output]
+        second = ours.responses.create(model="m", input=[*said, {"role": "user", "content": "Go."}], tools=[TOOL])
+        assert "NameError" in outputs(stage)[-1]
+        assert calls(second)[0].container_id != calls(first)[0].container_id
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from agents import Agent, RunConfig, Runner, ShellTool
 from agents.models.openai_responses import OpenAIResponsesModel
-from openai import BadRequestError
+from openai import BadRequestError, NotFoundError
 from openai.types.responses import ResponseFunctionShellToolCall, ResponseFunctionShellToolCallOutput
 from openai.types.responses.response_function_shell_tool_call_output import OutputOutcomeExit, OutputOutcomeTimeout
 from tests.providers.workspace.stage import SHELL, calling, outputs, staged
@@ -102,7 +102,7 @@ def test_calls_of_one_turn_are_executed_in_order(tmp_path: Path) -> None:
 
 
 def test_a_container_is_named_to_go_on_in_it(tmp_path: Path) -> None:
-    steps = [*calling(("shell", {"command": "echo mine > a"})), *calling(("shell", {"command": "cat a"})) * 2]
+    steps = [*calling(("shell", {"command": "echo mine > a"})), *calling(("shell", {"command": "cat a"}))]
     with staged(tmp_path, steps) as stage:
         client = stage.client()
         said, _ = items(client.responses.create(model="m", input="Go.", tools=[SHELL]))
@@ -112,8 +112,9 @@ def test_a_container_is_named_to_go_on_in_it(tmp_path: Path) -> None:
         _, got = items(client.responses.create(model="m", input="Go.", tools=[tool]))
         assert got.output[0].stdout == "mine\n"
         tool["environment"]["container_id"] = "resp_nobodys"
-        client.responses.create(model="m", input="Go.", tools=[tool])
-        assert outputs(stage) == ["There is no workspace with the id 'resp_nobodys'."]
+        with pytest.raises(NotFoundError, match="There is no workspace with the id 'resp_nobodys'") as refused:
+            client.responses.create(model="m", input="Go.", tools=[tool])
+        assert refused.value.param == "tools[0].environment.container_id"
 
 
 def test_long_output_is_cut_in_the_item(tmp_path: Path) -> None:

@@ -4,8 +4,8 @@ import asyncio
 import contextlib
 import math
 import time
-from collections.abc import AsyncIterator, Iterator, Sequence
-from typing import Annotated
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from typing import Annotated, Any
 
 import msgspec
 from typing_extensions import override
@@ -20,6 +20,7 @@ from antwort.provider import (
     FunctionUnavailableError,
     Gauge,
     Histogram,
+    NotFoundError,
     SandboxLimits,
     ToolResult,
     function,
@@ -33,9 +34,12 @@ from antwort.providers.code_interpreter.sessions import Sessions
 from antwort.providers.code_interpreter.tool import (
     DELETED,
     FACE,
-    asked_container,
     asked_memory,
+    earlier_container,
+    earlier_containers,
+    going_on,
     item_fields,
+    named_container,
     report,
 )
 
@@ -80,6 +84,22 @@ class CodeInterpreter(ContainerRoutes):
                 task.cancel()
             await asyncio.wait(sweeping)
             await self.sessions.close_all()
+
+    @override
+    async def prepare_tool(
+        self, name: str, tool: Mapping[str, Any], items: Iterable[Mapping[str, Any]], ctx: Context
+    ) -> Mapping[str, Any]:
+        if (named := named_container(tool)) is not None:
+            try:
+                await asyncio.to_thread(self.containers.find, ctx.tenant, named)
+            except NotFoundError as error:
+                raise NotFoundError(error.message, param="container") from error
+            return tool
+        for earlier in earlier_containers(items):
+            with contextlib.suppress(NotFoundError):
+                await asyncio.to_thread(self.containers.find, ctx.tenant, earlier)
+                return going_on(tool, earlier)
+        return tool
 
     @function(timeout=math.inf, hosted=FACE, in_order=True)
     async def code_interpreter(
@@ -132,10 +152,13 @@ class CodeInterpreter(ContainerRoutes):
     async def _container(self, ctx: Context) -> Container:
         """Return the container that a call is for."""
         with _told():
-            if (named := asked_container(ctx)) is not None:
+            if (named := named_container(ctx.options)) is not None:
                 return await asyncio.to_thread(self.containers.use, ctx.tenant, named)
-            conversation = ctx.conversation_id or ctx.run_id or _ALONE
-            return await asyncio.to_thread(self.containers.of_conversation, ctx.tenant, conversation, asked_memory(ctx))
+            if (earlier := earlier_container(ctx.options)) is not None:
+                with contextlib.suppress(NotFoundError):  # it has expired, or was deleted, since the request came
+                    return await asyncio.to_thread(self.containers.use, ctx.tenant, earlier)
+            conversation, memory = ctx.conversation_id or ctx.run_id or _ALONE, asked_memory(ctx.options)
+            return await asyncio.to_thread(self.containers.of_conversation, ctx.tenant, conversation, memory)
 
     def _note_use(self, container: Container) -> None:
         """Note that a container was in use until now, and that there was a session."""

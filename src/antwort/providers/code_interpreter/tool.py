@@ -1,6 +1,7 @@
 """OpenAI's `code_interpreter` tool: what a request may ask of it, and how a call shows itself."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import islice
 from typing import Any
 
 from antwort.provider import JSON, BadRequestError, Context, Hosted, SandboxLimits, Source, media_type, one_line
@@ -24,6 +25,10 @@ _STOPS = {
     "time": "it took longer than {0.seconds:g} seconds",
     "output": "it printed more than {0.output_bytes:,} bytes; write long output to a file",
 }
+_GOING_ON = "container_id"
+"""Where a tool with any container has the one of an earlier call."""
+_EARLIER = 10
+"""Containers of earlier calls that are looked at."""
 DELETED = "The container was deleted while the code ran: the session has ended, and the files are gone."
 RENEWED = "[A new session has begun: variables of earlier calls are gone, files are still there.]"
 
@@ -57,15 +62,33 @@ def check_wishes(wishes: Mapping[str, Any], where: str = "") -> None:
         raise BadRequestError(f"'{where}network_policy' can only be 'disabled'.", param=f"{where}network_policy")
 
 
-def asked_container(ctx: Context) -> str | None:
-    """Return the container that the request names."""
-    container = ctx.options.get("container")
+def named_container(tool: Mapping[str, Any]) -> str | None:
+    """Return the container that a tool of a request names."""
+    container = tool.get("container")
     return container if isinstance(container, str) else None
 
 
-def asked_memory(ctx: Context) -> str | None:
-    """Return the limit of memory that the request names."""
-    container = ctx.options.get("container")
+def earlier_containers(items: Iterable[Mapping[str, Any]]) -> list[str]:
+    """Return the containers of calls among items, in their order: each once, and not more than a few."""
+    calls = (item for item in items if item.get("type") == FACE.item)
+    ids = (item.get("container_id") for item in calls)
+    return list(islice(dict.fromkeys(one for one in ids if isinstance(one, str) and one), _EARLIER))
+
+
+def going_on(tool: Mapping[str, Any], container_id: str) -> JSON:
+    """Return a tool with any container as one that goes on in that of an earlier call, as long as it is there."""
+    return {**tool, "container": {**tool["container"], _GOING_ON: container_id}}
+
+
+def earlier_container(tool: Mapping[str, Any]) -> str | None:
+    """Return the container of an earlier call that a tool is to go on in."""
+    container = tool.get("container")
+    return container.get(_GOING_ON) if isinstance(container, Mapping) else None
+
+
+def asked_memory(tool: Mapping[str, Any]) -> str | None:
+    """Return the limit of memory that a tool of a request names."""
+    container = tool.get("container")
     return container.get("memory_limit") if isinstance(container, Mapping) else None
 
 

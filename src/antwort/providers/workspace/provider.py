@@ -4,9 +4,9 @@ import asyncio
 import contextlib
 import logging
 import math
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from typing_extensions import override
 
@@ -19,6 +19,7 @@ from antwort.provider import (
     FolderInUse,
     FunctionError,
     FunctionUnavailableError,
+    NotFoundError,
     Sandbox,
     ToolResult,
     function,
@@ -30,9 +31,9 @@ from antwort.providers.workspace.shell import (
     DELETED,
     FACE,
     asked_memory,
-    asked_workspace,
     check_command,
     item_fields,
+    named_workspace,
     report,
 )
 from antwort.providers.workspace.texts import Edit, difference, edited, read_lines, read_whole
@@ -68,6 +69,17 @@ class Workspace(WorkspaceRoutes):
             sweeping.cancel()
             await asyncio.wait([sweeping])
 
+    @override
+    async def prepare_tool(
+        self, name: str, tool: Mapping[str, Any], items: Iterable[Mapping[str, Any]], ctx: Context
+    ) -> Mapping[str, Any]:
+        if (workspace_id := named_workspace(tool)) is not None:
+            try:
+                await asyncio.to_thread(self.folders.find, ctx.tenant, workspace_id)
+            except NotFoundError as error:
+                raise NotFoundError(error.message, param="environment.container_id") from error
+        return tool
+
     @function(timeout=math.inf, hosted=FACE, in_order=True)
     async def shell(
         self,
@@ -78,7 +90,7 @@ class Workspace(WorkspaceRoutes):
         """Execute a shell command in the workspace. No network; processes end with the command, files stay."""
         check_command(command)
         workspace_id = self._id(ctx)
-        if named := asked_workspace(ctx):
+        if named := named_workspace(ctx.options):
             workspace_id = named
             with _told():
                 await asyncio.to_thread(self.folders.find, ctx.tenant, named)

@@ -60,9 +60,9 @@ def asked_memory(ctx: Context) -> int | None:
     return _MEMORY.get(str((ctx.options.get("environment") or {}).get("memory_limit")))
 
 
-def asked_workspace(ctx: Context) -> str | None:
-    """Return the workspace that the request names."""
-    environment = ctx.options.get("environment") or {}
+def named_workspace(tool: Mapping[str, Any]) -> str | None:
+    """Return the workspace that a tool of a request names."""
+    environment = tool.get("environment") or {}
     return environment.get("container_id") if environment.get("type") == _REFERENCE else None
 
 
