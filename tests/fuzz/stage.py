@@ -193,6 +193,8 @@ async def _answer(exchange: Exchange) -> None:
             texts = asked["input"] if isinstance(asked.get("input"), list) else [asked.get("input")]
             data = [{"index": index, "embedding": embedded(str(text))} for index, text in enumerate(texts)]
             await _send(exchange, {"object": "list", "data": data, "usage": {"prompt_tokens": 1, "total_tokens": 1}})
+        case "/completions":
+            await _send(exchange, {"object": "text_completion", "choices": [{"index": 0, "text": " a time"}]})
         case "/chat/completions":
             await _complete(exchange, asked)
         case "/responses":

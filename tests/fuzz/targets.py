@@ -152,6 +152,7 @@ def bodies(known: Known) -> Iterator[tuple[str, str, JSON]]:
         "stream": True,
     }
     yield "POST", "/v1/chat/completions", chat
+    yield "POST", "/v1/completions", {"model": "chat", "prompt": ["Once", "upon"], "max_tokens": 3, "stream": False}
     yield "POST", "/v1/embeddings", {"model": "chat", "input": ["tea", "coffee"], "encoding_format": "float"}
     yield from store_bodies(known)
 

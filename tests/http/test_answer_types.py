@@ -18,7 +18,7 @@ from antwort.wire.responses import CompactedResponse, ResponseObject
 
 RAW = {kind.__name__: kind for kind in (ResponseObject, CompactedResponse, InputTokens)}
 """What the endpoints in plain ASGI answer with."""
-PASSED_ON = {"POST /v1/chat/completions", "POST /v1/embeddings"}
+PASSED_ON = {"POST /v1/chat/completions", "POST /v1/completions", "POST /v1/embeddings"}
 UNTYPED = {"GET /metrics", "GET /openapi.json", "GET /v1/conversations/{conversation_id}/items/{item_id}", *PASSED_ON}
 """Texts, this description, items of any type, and what is passed on as it is."""
 

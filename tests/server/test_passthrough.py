@@ -150,6 +150,41 @@ def test_the_sdk_streams_a_chat_with_tool_calls(sdk: Sdk, tmp_path: Path) -> Non
     assert chunks[-1].usage is not None
 
 
+COMPLETION: dict[str, Any] = {
+    "id": "cmpl-1",
+    "object": "text_completion",
+    "created": 1,
+    "model": "small",
+    "choices": [{"index": 0, "text": " upon a time", "logprobs": None, "finish_reason": "length"}],
+}
+
+
+def test_the_sdk_completes_a_text(sdk: Sdk, tmp_path: Path) -> None:
+    with recording(body=json.dumps(COMPLETION).encode()) as recorder:
+        backends = {"main": BackendConfig(url=recorder.url, models=["small"], aliases={"fast": "small"})}
+        with running(Antwort(config(tmp_path, backends=backends))) as server:
+            found = sdk(server).completions.create(model="fast", prompt="Once", max_tokens=3)
+            metrics = httpx.get(f"{server.url}/metrics").text
+    assert found.choices[0].text == " upon a time"
+    assert recorder.paths == ["/v1/completions"]
+    assert json.loads(recorder.bodies[0]) == {"model": "small", "prompt": "Once", "max_tokens": 3}
+    assert 'antwort_passthrough_requests_total{path="/v1/completions",status="200"} 1.0' in metrics
+
+
+def test_the_sdk_streams_the_completion_of_a_text(sdk: Sdk, tmp_path: Path) -> None:
+    pieces = [{**COMPLETION, "choices": [{**COMPLETION["choices"][0], "text": text}]} for text in (" upon", " a time")]
+    events = b"".join(b"data: %s\n\n" % json.dumps(piece).encode() for piece in pieces) + b"data: [DONE]\n\n"
+    with recording(body=events, head={"content-type": "text/event-stream"}) as recorder:
+        keys = AuthConfig(api_keys=[ApiKeyConfig(id="ci", key=SecretStr("a" * 32), scopes=["responses:write"])])
+        app = Antwort(config(tmp_path, auth=keys), backend=recorder.url)
+        with running(app) as server:
+            chunks = list(sdk(server, "a" * 32).completions.create(model="m", prompt="Once", stream=True))
+            with pytest.raises(openai.AuthenticationError):
+                sdk(server, "wrong").completions.create(model="m", prompt="Once")
+    assert "".join(chunk.choices[0].text for chunk in chunks) == " upon a time"
+    assert len(recorder.paths) == 1
+
+
 def test_the_sdk_embeds_texts(sdk: Sdk, tmp_path: Path) -> None:
     with ScriptServer([], models=["small"]) as model, before(model, tmp_path, aliases={"embed": "small"}) as app:
         client = sdk(app, strict=False)  # the SDK asks for base64 and then finds that it is no list of numbers

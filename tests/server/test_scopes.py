@@ -52,6 +52,7 @@ SCOPES = {
     "GET /v1/variables/{variable_id}": {"variables:read"},
     "GET /v1/variables/{variable_id}/content": {"variables:read"},
     "POST /v1/chat/completions": {"responses:write"},
+    "POST /v1/completions": {"responses:write"},
     "POST /v1/conversations": {"conversations:write"},
     "POST /v1/conversations/{conversation_id}": {"conversations:write"},
     "POST /v1/conversations/{conversation_id}/items": {"conversations:write"},

@@ -42,6 +42,7 @@ class Tenant:
         for stream in (False, True):
             self.send("POST", "/v1/responses", {"model": model, "input": self.prompt, "stream": stream})
             self.send("POST", "/v1/chat/completions", {"model": model, "messages": messages, "stream": stream})
+        self.send("POST", "/v1/completions", {"model": model, "prompt": self.prompt})
         self.send("POST", "/v1/embeddings", {"model": model, "input": self.prompt})
         self.send("POST", "/v1/responses/input_tokens", {"model": model, "input": self.prompt})
         self.send("POST", "/v1/responses/compact", {"model": model, "input": messages})

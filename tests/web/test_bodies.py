@@ -80,6 +80,7 @@ PATHS = [
     "/v1/responses/input_tokens",
     "/v1/conversations",
     "/v1/chat/completions",
+    "/v1/completions",
     "/v1/embeddings",
 ]
 

@@ -1,4 +1,4 @@
-"""`/v1/chat/completions` and `/v1/embeddings`: passed through to the model server that has the model."""
+"""Completions of chats and texts, and embeddings: passed through to the model server that has the model."""
 
 import asyncio
 import logging
@@ -23,7 +23,7 @@ from antwort.server.sse import while_connected
 from antwort.types import JSON
 from antwort.web.bodies import read_body, require_json
 from antwort.web.routes import AsgiRoute
-from antwort.wire.requests import ChatRequest, EmbeddingsRequest
+from antwort.wire.requests import ChatRequest, CompletionRequest, EmbeddingsRequest
 
 logger = logging.getLogger(__name__)
 
@@ -82,6 +82,18 @@ class Passthrough:
             ),
             AsgiRoute(
                 "POST",
+                "/v1/completions",
+                self.completions,
+                "Complete a text.",
+                RESPONSES_WRITE,
+                body=CompletionRequest,
+                returns=JSON,
+                streams=True,
+                upstream=True,
+                examples=examples.COMPLETION,
+            ),
+            AsgiRoute(
+                "POST",
                 "/v1/embeddings",
                 self.embeddings,
                 "Embed texts.",
@@ -96,6 +108,10 @@ class Passthrough:
     async def chat_completions(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Complete a chat on the server that has the model; request and answer are passed on as they are."""
         await self._pass_and_count("/chat/completions", scope, receive, send)
+
+    async def completions(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Complete a text on the server that has the model; request and answer are passed on as they are."""
+        await self._pass_and_count("/completions", scope, receive, send)
 
     async def embeddings(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Embed texts on the server that has the model; request and answer are passed on as they are."""

@@ -205,6 +205,17 @@ class ChatRequest(Struct, kw_only=True):
     stream: Annotated[bool | None, Meta(description="Whether to answer with server-sent events.")] = None
 
 
+class CompletionRequest(Struct, kw_only=True):
+    """A request for the completion of a text. Whatever else is in it is the model server's business."""
+
+    prompt: Annotated[
+        str | list[str | int | list[int]] | None,
+        Meta(description="What is to be completed: a text, or a list of texts or tokens."),
+    ] = None
+    model: Annotated[str | None, _MODEL] = None
+    stream: Annotated[bool | None, Meta(description="Whether to answer with server-sent events.")] = None
+
+
 class EmbeddingsRequest(Struct, kw_only=True):
     """A request for embeddings. Whatever else is in it is the model server's business."""
 

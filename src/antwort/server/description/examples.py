@@ -163,6 +163,18 @@ CHAT = (
         body={"model": "qwen3", "messages": [_ASK]},
     ),
 )
+COMPLETION = (
+    Example(
+        {
+            "id": "cmpl-1",
+            "object": "text_completion",
+            "created": _TIME,
+            "model": "qwen3",
+            "choices": [{"index": 0, "text": " upon a time", "logprobs": None, "finish_reason": "length"}],
+        },
+        body={"model": "qwen3", "prompt": "Once", "max_tokens": 3},
+    ),
+)
 EMBEDDINGS = (
     Example(
         {

@@ -43,6 +43,7 @@ _TAGS = {
     "conversations": "Items that responses continue, under one id.",
     "models": "The models that can be asked.",
     "chat": "Chat Completions, passed through.",
+    "completions": "Completions of texts, passed through.",
     "embeddings": "Embeddings, passed through.",
     "functions": "What models can call.",
     "providers": "What brings the functions.",
@@ -101,7 +102,7 @@ def openapi(groups: Iterable[tuple[str, Sequence[Route | AsgiRoute]]], *, public
 def _own_tag(path: str) -> str:
     """Return the resource a path of the API is about: `/v1/<resource>/…`; the server itself for all others."""
     _, version, resource, *_ = [*path.split("/"), "", ""]
-    return resource if version == "v1" else "server"
+    return resource if version == "v1" and resource else "server"
 
 
 class _Operation(Struct, frozen=True):
