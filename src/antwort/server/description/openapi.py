@@ -81,7 +81,7 @@ def openapi(groups: Iterable[tuple[str, Sequence[Route | AsgiRoute]]], *, public
     for (path, method), operation in served.items():
         found = operation.describe([next(queue) for _ in operation.uses])
         if found["operationId"] in names:
-            found["operationId"] = re.sub(r"\W+", "_", f"{method.lower()}{path}").strip("_")
+            found["operationId"] = re.sub(r"\W+", "_", f"{method.lower()}{path.replace('/v1', '/api')}").strip("_")
         names.add(found["operationId"])
         paths.setdefault(path, {})[method.lower()] = found
     found_tags = dict.fromkeys(operation.tag for operation in served.values())
