@@ -173,6 +173,11 @@ class EngineConfig(Settings):
         default=True,
         description="Give a model's thoughts as their summary where a request asks for one (`reasoning.summary`).",
     )
+    reasoning_events: Literal["openai", "open_responses"] = Field(
+        default="openai",
+        description="What events of thoughts are called: `response.reasoning_text.…` as by OpenAI and all clients, or"
+        " `response.reasoning.…` as in the release of Open Responses.",
+    )
     run: RunConfig = Field(default=RunConfig(), description="Limits of a run: of all its agents together.")
     prices: dict[str, PriceConfig] = Field(
         default={}, description="What models cost, by name; those that are not named cost nothing."

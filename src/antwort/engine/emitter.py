@@ -8,14 +8,16 @@ from typing import Any, TypeVar
 import msgspec
 from msgspec import UNSET
 
+from antwort.config import EngineConfig
 from antwort.context import Sources
-from antwort.engine.events import Events, EventSink, replay_item, tell_commands
+from antwort.engine.events import REASONING_NAMES, REASONING_TEXT, Events, EventSink, replay_item, tell_commands
 from antwort.engine.window import compaction_item
 from antwort.engine.writers import ReasoningWriter, RefusalWriter, TextWriter, Writer, annotations
 from antwort.types import JSON
 from antwort.wire.client_tools import ClientTool
 from antwort.wire.ids import new_id
 from antwort.wire.items import FunctionCall, Item, ItemStatus
+from antwort.wire.requests import CreateResponse, wants_summary
 from antwort.wire.responses import ResponseObject, Usage
 
 _PLAIN: Mapping[str, ClientTool] = MappingProxyType({})
@@ -72,6 +74,24 @@ class ModelCall:
         return "".join(self.pieces)
 
 
+class Thoughts(msgspec.Struct, frozen=True):
+    """How the thoughts of models are shown."""
+
+    as_summary: bool = False
+    """They are given as their own summary."""
+    events: str = REASONING_TEXT
+    """What their events are called."""
+
+    @classmethod
+    def of(cls, settings: EngineConfig, create: CreateResponse) -> "Thoughts":
+        """Return how they are shown to whoever sent a request."""
+        as_summary = settings.thoughts_as_summary and wants_summary(create)
+        return cls(as_summary, REASONING_NAMES[settings.reasoning_events])
+
+
+AS_THEY_ARE = Thoughts()
+
+
 class Emitter:
     """Writes one response: takes the pieces of its turns (it is their `TurnSink`) and tells a sink about every step.
 
@@ -79,7 +99,7 @@ class Emitter:
     `client_tools` those among them whose calls are not plain ones. `seal` and `seal_opaque` encrypt thoughts for the
     client to carry: the model's, if it wants them, and those that only the model server reads.
     `whole_calls` holds such a call back until it is complete, for runs that may have to start a turn again.
-    `summarises` gives thoughts as their summary.
+    `thoughts` tells how thoughts are shown.
     `call_ids` makes the ids of calls unique: an output belongs to one call.
     `positions` tells where the items that readers were told of before stand in the output, -1 if they are no part of
     it: readers count all of them.
@@ -97,12 +117,12 @@ class Emitter:
         seal: Callable[[str], str] | None = None,
         seal_opaque: Callable[[str], str] | None = None,
         whole_calls: bool = False,
-        summarises: bool = False,
+        thoughts: Thoughts = AS_THEY_ARE,
         sequence: int = 0,
         positions: Sequence[int] = (),
     ) -> None:
         self.response = response
-        self.events = Events(None if sink is None else sink.put, sequence)
+        self.events = Events(None if sink is None else sink.put, sequence, thoughts.events)
         self._flush = _nothing if sink is None else sink.flush
         self._sources = sources
         self.client_functions = client_functions
@@ -111,7 +131,7 @@ class Emitter:
         self.seal = seal
         self._seal_opaque = seal_opaque
         self._whole_calls = whole_calls
-        self._summarises = summarises
+        self._summarises = thoughts.as_summary
         self._positions = list(positions)
         self._open: Writer | None = None
         self._calls: dict[int, ModelCall] = {}

@@ -25,13 +25,22 @@ class EventSink(Protocol):
         """Send what was taken; wait while the reader is slow."""
 
 
+REASONING_TEXT = "response.reasoning_text"
+"""What the events of thoughts are called by OpenAI and its clients."""
+REASONING_NAMES = {"openai": REASONING_TEXT, "open_responses": "response.reasoning"}
+"""The same by whoever names them so (`engine.reasoning_events`)."""
+
+
 class Events:
-    """Numbers events and writes them as JSON; without a sink it does nothing."""
+    """Numbers events and writes them as JSON; without a sink it does nothing. `thoughts` is what theirs are called."""
 
-    __slots__ = ("_put", "enabled", "sequence")
+    __slots__ = ("_put", "enabled", "sequence", "thoughts")
 
-    def __init__(self, put: Callable[[str, bytes], None] | None, sequence: int = 0) -> None:
+    def __init__(
+        self, put: Callable[[str, bytes], None] | None, sequence: int = 0, thoughts: str = REASONING_TEXT
+    ) -> None:
         self._put = put
+        self.thoughts = thoughts
         self.enabled = put is not None
         """Whether anybody listens. If not, whoever has much to say need not put it together."""
         self.sequence = sequence
@@ -62,7 +71,7 @@ _HEADS = {
     kind: b'{"type":"%s","sequence_number":' % kind.encode()
     for kind in (
         "response.output_text.delta",
-        "response.reasoning_text.delta",
+        *(f"{name}.delta" for name in REASONING_NAMES.values()),
         "response.refusal.delta",
         "response.function_call_arguments.delta",
     )
@@ -148,9 +157,9 @@ def _replay_part(part: JSON, at: JSON, events: Events) -> None:
             events.emit("response.output_text.annotation.added", **at, annotation_index=number, annotation=annotation)
         events.emit("response.output_text.done", **at, text=part["text"], logprobs=logprobs)
     else:
-        name, field = ("refusal", "refusal") if kind == "refusal" else ("reasoning_text", "text")
+        name, field = ("response.refusal", "refusal") if kind == "refusal" else (events.thoughts, "text")
         events.emit("response.content_part.added", **at, part={**part, field: ""})
         if part[field]:
-            events.emit(f"response.{name}.delta", **at, delta=part[field])
-        events.emit(f"response.{name}.done", **at, **{field: part[field]})
+            events.emit(f"{name}.delta", **at, delta=part[field])
+        events.emit(f"{name}.done", **at, **{field: part[field]})
     events.emit("response.content_part.done", **at, part=part)

@@ -24,7 +24,7 @@ from antwort.engine.coalescer import Coalescer
 from antwort.engine.compaction import Compactor, compactable
 from antwort.engine.continuing import brought_by, check_answers
 from antwort.engine.dispatch import Dispatch
-from antwort.engine.emitter import CallIds, Emitter
+from antwort.engine.emitter import CallIds, Emitter, Thoughts
 from antwort.engine.ending import Ending
 from antwort.engine.events import EventSink
 from antwort.engine.history import said_items, settled
@@ -40,7 +40,6 @@ from antwort.storage.base import ACTIVE, FencedError, JournalEntry, StoreUnavail
 from antwort.storage.sql.questions import QuestionStore
 from antwort.types import JSON
 from antwort.wire.client_tools import CALLS
-from antwort.wire.requests import wants_summary
 from antwort.wire.responses import ResponseObject, Usage
 
 logger = logging.getLogger(__name__)
@@ -107,7 +106,7 @@ class Loop:
             seal=seals.seal_thoughts if "reasoning.encrypted_content" in plan.include else None,
             seal_opaque=seals.seal_opaque,
             whole_calls=self.response.background,
-            summarises=settings.thoughts_as_summary and wants_summary(plan.create),
+            thoughts=Thoughts.of(settings, plan.create),
             sequence=sequence,
             positions=positions,
         )

@@ -162,7 +162,7 @@ class ReasoningWriter(Writer):
         if self.part is None:
             self._end_summary()
             self.part = ReasoningText()
-            self.begin_part(self.part, "response.reasoning_text.delta", b"}")
+            self.begin_part(self.part, f"{self.output.events.thoughts}.delta", b"}")
             self.reasoning.content = [self.part]
         super().add(delta)
 
@@ -186,7 +186,7 @@ class ReasoningWriter(Writer):
         if self.part is not None:
             self.part.text = text
             if self.output.events.enabled:
-                self.output.events.emit("response.reasoning_text.done", **self.at, text=text)
+                self.output.events.emit(f"{self.output.events.thoughts}.done", **self.at, text=text)
                 self.output.events.emit("response.content_part.done", **self.at, part=self.part)
         if self.opaque is not None:
             self.reasoning.encrypted_content = self.opaque

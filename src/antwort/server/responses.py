@@ -12,7 +12,7 @@ from antwort.agents import AgentList
 from antwort.concurrency.large_work import MUCH, is_large
 from antwort.context import Context
 from antwort.engine.engine import Engine, not_found, shown
-from antwort.engine.events import Events, replay_response
+from antwort.engine.events import REASONING_NAMES, Events, replay_response
 from antwort.engine.loop import Loop
 from antwort.engine.plan import AS_USUAL, Plan, Shown
 from antwort.errors import APIError, BadRequestError, ServiceUnavailableError
@@ -51,6 +51,7 @@ class ResponseEndpoints:
         self._runs = runs
         self._heartbeats = Heartbeats(engine.settings.heartbeat)
         self._stragglers = engine.stragglers
+        self._thoughts = REASONING_NAMES[engine.settings.reasoning_events]
 
     def routes(self) -> list[Route | AsgiRoute]:
         """Return the routes."""
@@ -236,7 +237,7 @@ class ResponseEndpoints:
             return self._tail(ctx.tenant, response_id, after)
         response = await self._engine.retrieve(ctx.tenant, response_id)
         large = is_large(response["output"])
-        body = await self._engine.large_work.run_if(large, _replayed, response, after)
+        body = await self._engine.large_work.run_if(large, _replayed, response, after, self._thoughts)
         return Response(body, media_type="text/event-stream")
 
     async def delete(self, ctx: Context, response_id: str) -> DeletedResponse:
@@ -306,10 +307,10 @@ def _stopping() -> APIError:
     return ServiceUnavailableError("The server is stopping. Try again.")
 
 
-def _replayed(response: JSON, after: int) -> bytes:
-    """Return the events of a response that is over, from one on."""
+def _replayed(response: JSON, after: int, thoughts: str) -> bytes:
+    """Return the events of a response that is over, from one on; those of thoughts have a name of two."""
     frames: list[bytes] = []
-    replay_response(response, Events(lambda kind, data: frames.append(frame(kind, data))))
+    replay_response(response, Events(lambda kind, data: frames.append(frame(kind, data)), thoughts=thoughts))
     return b"".join([*frames[after + 1 :], DONE])
 
 
