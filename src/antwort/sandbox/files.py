@@ -10,8 +10,8 @@ import secrets
 import stat
 import threading
 from collections.abc import Iterator
+from io import BufferedReader
 from pathlib import Path
-from typing import BinaryIO
 
 from msgspec import Struct
 
@@ -61,11 +61,11 @@ class ConfinedFiles:
         self.what = what
         self._homes = homes
 
-    def open(self, path: str) -> BinaryIO:
+    def open(self, path: str) -> BufferedReader:
         """Open a file to be read."""
         return self._open(path, self._parts(path))
 
-    def open_found(self, file: FoundFile) -> BinaryIO:
+    def open_found(self, file: FoundFile) -> BufferedReader:
         """Open a file that was listed, whatever its name is made of."""
         return self._open(file.shown_path, file.path.split("/"))
 
@@ -107,7 +107,7 @@ class ConfinedFiles:
         with self.open(path) as file:
             return _found("/".join(self._parts(path)), os.fstat(file.fileno()))
 
-    def _open(self, path: str, parts: list[str]) -> BinaryIO:
+    def _open(self, path: str, parts: list[str]) -> BufferedReader:
         *folders, name = parts
         with self._walk(folders, path) as parent:
             try:

@@ -216,7 +216,7 @@ async def test_a_call_that_is_left_ends_its_session(tmp_path: Path) -> None:
 async def test_an_interpreter_that_cannot_be_used_is_an_error_of_the_configuration(tmp_path: Path) -> None:
     with ScriptedBackend([]) as model:
         for python in ("no-such-python", "/no/such/python", "/bin/false"):
-            with pytest.raises(ConfigError, match="python"):
+            with pytest.raises(ConfigError, match=r"[^.]\. Install Python there, or set `python`"):
                 async with _app(tmp_path, model, python=python):
                     pass
 

@@ -106,13 +106,30 @@ def test_files_stay_for_the_run_only_if_so_configured(tmp_path: Path) -> None:
         ({"offset": 99}, "line 99\nline 100\n"),
         ({"offset": 2, "limit": 2}, "line 2\nline 3\n[lines 2-3; go on with offset=4]"),
         ({"offset": 100, "limit": 1}, "line 100\n"),
-        ({"offset": 101}, ""),
-        ({"offset": 102}, "'long.txt' has only 101 lines."),
+        ({"offset": 101}, "'long.txt' has only 100 lines."),
+        ({"offset": 102}, "'long.txt' has only 100 lines."),
     ],
 )
 def test_lines_of_a_file(tmp_path: Path, arguments: Any, expected: str) -> None:
     written = ("write_file", {"path": "long.txt", "content": LONG})
     assert used(tmp_path, written, ("read_file", {"path": "long.txt", **arguments}))[1] == expected
+
+
+@pytest.mark.parametrize(
+    ("content", "offset", "expected"),
+    [
+        ("", 1, ""),
+        ("", 2, "'x' has only 0 lines."),
+        ("one", 2, "'x' has only 1 line."),
+        ("one\n", 2, "'x' has only 1 line."),
+        ("one\ntwo", 2, "two"),
+        ("one\ntwo", 3, "'x' has only 2 lines."),
+        ("one\n\n", 2, "\n"),
+    ],
+)
+def test_lines_are_counted_as_there_are(tmp_path: Path, content: str, offset: int, expected: str) -> None:
+    written = ("write_file", {"path": "x", "content": content})
+    assert used(tmp_path, written, ("read_file", {"path": "x", "offset": offset}))[1] == expected
 
 
 def test_a_file_that_is_too_long_is_read_in_parts(tmp_path: Path) -> None:

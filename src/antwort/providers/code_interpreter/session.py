@@ -167,7 +167,7 @@ async def examined(sandbox: Sandbox, python: str) -> Interpreter:
     if done.exit_code != 0:
         lines = done.stderr.decode(errors="replace").strip().splitlines()
         why = lines[-1] if lines else "it is older than Python 3.8"
-        raise FunctionUnavailableError(f"'{python}' cannot be used in the sandbox: {why[:300]}")
+        raise FunctionUnavailableError(f"'{python}' cannot be used in the sandbox: {why[:300].rstrip('.')}.")
     return Interpreter(python, readonly)
 
 
@@ -179,7 +179,7 @@ async def _places(python: str) -> list[Path]:
             python, "-I", "-c", code, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL
         )
     except OSError as error:
-        raise FunctionUnavailableError(f"'{python}' cannot be started: {error.strerror}") from error
+        raise FunctionUnavailableError(f"'{python}' cannot be started: {error.strerror}.") from error
     told, _ = await process.communicate()
     if process.returncode != 0:
         raise FunctionUnavailableError(f"'{python}' is no Python.")

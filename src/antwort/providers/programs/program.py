@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 _BETWEEN = 1.0
 """Seconds between two times that the state of a program is kept, and until one that waits gives its process back."""
 _LONGEST_SLEEP = 10.0
+_SLEEP_IN_ALL = 300.0
+"""Seconds that a program may sleep at a time, and in all."""
 _SLEEPS = frozenset({"system.sleep", "system.async_sleep"})
 
 
@@ -68,6 +70,7 @@ class Program:
         self._printed: list[str] = []
         self._room = settings.max_printed
         self._kept_at = asyncio.get_running_loop().time()
+        self._slept = 0.0
         self.calls = 0
 
     async def run(self, code: str) -> Outcome:
@@ -100,9 +103,10 @@ class Program:
         except library.MontyCrashedError:
             return Outcome(joined(self._text, "The interpreter has ended: the program took too much. " + _LOST), True)
         except library.MontyError as error:
-            trace = shortened(error.display() if hasattr(error, "display") else str(error))
             if isinstance(error, library.MontyRuntimeError) and isinstance(error.exception(), TimeoutError):
-                return Outcome(joined(self._text, f"{trace}\n{_LOST}"), True)
+                late = f"TimeoutError: The program has computed for longer than {self._settings.seconds:g} seconds."
+                return Outcome(joined(self._text, f"{late}\n{_LOST}"), True)
+            trace = shortened(error.display() if hasattr(error, "display") else str(error))
             return await self._end(joined(self._text, trace), failed=True)
 
     async def _library(self) -> Any:
@@ -170,8 +174,19 @@ class Program:
         """Let a program sleep for a while; there is nothing else of a system."""
         if name not in _SLEEPS:
             return await pause.resume_not_handled()
-        await asyncio.sleep(min(float(pause.args[0]), _LONGEST_SLEEP))
-        return await pause.resume({"return_value": None})
+        seconds = min(float(pause.args[0]), _LONGEST_SLEEP)
+        self._slept += seconds
+        if self._slept > _SLEEP_IN_ALL:
+            message = f"A program may sleep for {_SLEEP_IN_ALL:g} seconds in all."
+            return await pause.resume({"exc_type": "RuntimeError", "message": message})
+        again: Any = pause
+        if seconds < _BETWEEN or len(dumped := pause.dump()) > self._settings.max_snapshot:
+            await asyncio.sleep(seconds)
+        else:  # others have its process meanwhile
+            await self._release()
+            await asyncio.sleep(seconds)
+            again = await (await self._open()).load_snapshot(dumped, print_callback=self._print)
+        return await again.resume({"return_value": None})
 
     async def _wait(self, pause: "AsyncFutureSnapshot") -> "Pause":
         """Make the calls that the program waits for, and go on with the results that are there first."""

@@ -2,6 +2,7 @@
 
 import difflib
 from collections.abc import Sequence
+from io import BufferedReader
 from typing import BinaryIO, Literal
 
 from typing_extensions import override
@@ -28,16 +29,18 @@ class Edit(BaseModel):
     replace: str = Field(description="What stands there instead.")
 
 
-def read_lines(file: BinaryIO, path: str, offset: int, limit: int | None, most: int) -> str:
+def read_lines(file: BufferedReader, path: str, offset: int, limit: int | None, most: int) -> str:
     """Return lines of a file from the one with the number `offset` on, as many as asked for and as there is room."""
     if b"\0" in file.read(_HEAD):
         raise FunctionError(f"'{path}' is binary: it cannot be read as text. Look at it with a command.")
     file.seek(0)
-    number = 1
-    while number < offset and (piece := file.readline(_PIECE)):
-        number += piece.endswith(b"\n")
-    if number < offset:
-        raise FunctionError(f"'{path}' has only {number:,} lines.")
+    ended, piece = 0, b""
+    while ended < offset - 1 and (more := file.readline(_PIECE)):
+        piece = more
+        ended += piece.endswith(b"\n")
+    if offset > 1 and not file.peek(1):
+        count = ended + (bool(piece) and not piece.endswith(b"\n"))
+        raise FunctionError(f"'{path}' has only {count:,} {'line' if count == 1 else 'lines'}.")
     lines: list[bytes] = []
     room, is_whole = most, False
     while limit is None or len(lines) < limit:
