@@ -24,7 +24,7 @@ from antwort.files import DiskBlobs, FileLimits, Files, FileSweeper, StoredFiles
 from antwort.functions import Catalogue, FunctionProvider, FunctionRegistry, FunctionSpec, ToolExecutor
 from antwort.functions.discovery import doubt_about, given_at
 from antwort.functions.output import described
-from antwort.functions.provider import Services, Signer
+from antwort.functions.provider import Services, Signer, Workplace, WorksApart
 from antwort.functions.registry import Factory
 from antwort.functions.spec import Offer
 from antwort.observability import AuditLog, LoopWatchdog, Metrics, MetricsPage, Redactor, tracer
@@ -82,6 +82,8 @@ class Antwort:
         count_connections(self.metrics, self.router)
         self.outbound = Outbound(self.config.outbound)
         self.sandbox = Sandbox()
+        self.command: Callable[..., list[str]] | None = None
+        """How this program is started once more, for providers whose work is done in other processes."""
         self._executors = tuple(executors)
         self._http: ASGIApp | None = None
         self._websockets: WebSockets | None = None
@@ -284,6 +286,18 @@ class Antwort:
             finally:
                 await self.registry.close()
 
+    async def work_apart(self, *, idle: float | None = None) -> None:
+        """Do the work that providers leave to other processes than the server, as long as they want.
+
+        ConfigError if no provider does. The app must not be started, and is closed afterwards as usual.
+        """
+        working = [one.provider for one in self.registry.registrations() if isinstance(one.provider, WorksApart)]
+        if not working:
+            raise ConfigError("no provider that is enabled has work for a process of its own")
+        folder = self.config.data_dir / "providers"
+        places = [(one, Workplace(self.outbound, folder / one.name, self.sandbox)) for one in working]
+        await asyncio.gather(*(one.work_apart(place, idle=idle) for one, place in places))
+
     def _services(
         self,
         provider: str,
@@ -299,7 +313,7 @@ class Antwort:
         if limits is not None and limits.counts_bytes:
             records = LimitedRecords(records, limits.check_room)
         place = storage.folder / provider
-        return Services(self.outbound, records, place, values, questions, self.sandbox, signer, files)
+        return Services(self.outbound, records, place, values, questions, self.sandbox, signer, files, self.command)
 
     def _new_values(self, store: Store, limits: TenantLimits) -> StoredValues:
         settings = self.config.limits.per_tenant

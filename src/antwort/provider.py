@@ -46,7 +46,7 @@ from antwort.functions import (
     function,
     route,
 )
-from antwort.functions.provider import Services, Signer
+from antwort.functions.provider import Services, Signer, Workplace, WorksApart
 from antwort.functions.stubs import python_name, python_stub
 from antwort.http_client import (
     BlockedError,
@@ -59,6 +59,9 @@ from antwort.http_client import (
     call_again,
     retry_after,
 )
+from antwort.ingestion.chunking import DocumentChunk, chunked
+from antwort.ingestion.document import Document, UnreadableError
+from antwort.ingestion.parser import DocumentParser, ParsingLimits
 from antwort.partial_reading import (
     GrepScanner,
     LineCounter,
@@ -125,6 +128,9 @@ __all__ = [
     "Context",
     "Counter",
     "DiskUsage",
+    "Document",
+    "DocumentChunk",
+    "DocumentParser",
     "Duration",
     "Effect",
     "Example",
@@ -157,6 +163,7 @@ __all__ = [
     "OutboundError",
     "OutboundTimeoutError",
     "Page",
+    "ParsingLimits",
     "PayloadTooLargeError",
     "PermissionDeniedError",
     "Place",
@@ -190,13 +197,17 @@ __all__ = [
     "ToolCall",
     "ToolResult",
     "UnreachableError",
+    "UnreadableError",
     "Upload",
     "ValueKind",
     "Values",
     "Variable",
     "VariableScope",
     "VariableView",
+    "Workplace",
+    "WorksApart",
     "call_again",
+    "chunked",
     "delete_tree",
     "did_you_mean",
     "disk_usage",

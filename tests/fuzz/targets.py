@@ -204,6 +204,7 @@ def addresses(known: Known) -> Iterator[tuple[str, str, dict[str, str]]]:
     yield "GET", "/v1/functions", {"limit": "1"}
     yield "GET", "/v1/vector_stores", {**page, "after": known.store, "before": known.store}
     yield "GET", f"/v1/vector_stores/{known.store}", {}
+    yield "GET", f"/v1/vector_stores/{known.store}/files", {**page, "filter": "failed"}
     yield "DELETE", f"/v1/vector_stores/{known.store}/points", {"file_id": "file_9"}
     yield "DELETE", "/v1/responses/resp_gone", {}
     yield "DELETE", "/v1/conversations/conv_gone", {}

@@ -16,6 +16,7 @@ from antwort.cli.output import failure_of, misuse_of
 COMMANDS = {
     "serve": Lazy("antwort.cli.serve:serve", "Run the server."),
     "run": Lazy("antwort.cli.run:run", "Ask a question and print the answer; without a question, chat."),
+    "ingest": Lazy("antwort.cli.ingest:ingest", "Make files searchable."),
     "init": Lazy("antwort.cli.config:init", "Write a configuration file with every key and its default."),
     "check": Lazy("antwort.cli.check:check", "Check that the server would start, without listening."),
     "config": Lazy("antwort.cli.config:config", "Show the configuration that is in force."),

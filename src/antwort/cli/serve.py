@@ -9,6 +9,7 @@ import socket
 import sys
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 import click
 
@@ -107,8 +108,20 @@ def _run(app: Antwort, sock: socket.socket, on_ready: Callable[[], None], worker
         if worker is not None:  # without the process that has the workers, nobody would stop them
             loop.add_reader(worker.lifeline, _stop_orphan, loop, worker.lifeline)
         stuck = StuckLoop(app.config, loop)
+        app.command = partial(_command, app.loaded)
         first = number in {None, 0}  # of several processes one tells
         run_contained(loop, _serve(app, sock, stuck, on_ready, first=first), entered_again=stuck.listen)
+
+
+def _command(loaded: LoadedConfig, *words: str) -> list[str]:
+    """Return how another command of this program is started with the same configuration."""
+    options = {
+        "--config": loaded.path,
+        "--data-dir": loaded.config.data_dir,
+        "--plugins-dir": loaded.config.plugins_dir,
+    }
+    given = [part for option, value in options.items() if value is not None for part in (option, str(value))]
+    return [sys.executable, "-m", "antwort", *words, *given]
 
 
 def _stop_orphan(loop: asyncio.AbstractEventLoop, lifeline: int) -> None:

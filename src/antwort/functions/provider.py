@@ -68,6 +68,9 @@ class Services(Struct, frozen=True):
     """Signs what a provider keeps where others could change it. None if no app runs."""
     files: Files | None = None
     """The files of all tenants; what is to be done when one is deleted is said in `lifespan`. None if no app runs."""
+    command: Callable[..., list[str]] | None = None
+    """Returns how this program is started once more, with the same configuration and the words of another command:
+    for providers that start processes which work apart. None if nobody knows."""
 
     @property
     def folder(self) -> Path:
@@ -82,6 +85,30 @@ class Services(Struct, frozen=True):
                 with contextlib.suppress(PermissionError):  # it is another user's, who shares it with us
                     folder.chmod(0o700)
         return self.place
+
+
+class Workplace(Struct, frozen=True):
+    """What a provider has in a process apart from the server: nothing that only one process may have open."""
+
+    http: HttpClient
+    folder: Path
+    """The folder of the provider, which the server has made."""
+    sandbox: Sandbox
+
+
+@runtime_checkable
+class WorksApart(Protocol):
+    """A provider that leaves work to processes apart from the server, such as `antwort ingest watch`.
+
+    It is not started there: no `lifespan` is entered.
+    """
+
+    @property
+    def name(self) -> str:
+        """The provider's name."""
+
+    async def work_apart(self, place: Workplace, *, idle: float | None = None) -> None:
+        """Work for the server until cancelled; with `idle`, until there was nothing to do for so many seconds."""
 
 
 F = TypeVar("F", bound=Callable[..., Any])

@@ -14,19 +14,30 @@ from antwort.provider import (
     ConfigError,
     Context,
     Counter,
+    DocumentParser,
     Field,
+    Files,
     FunctionError,
+    Gauge,
     Histogram,
     Hosted,
     NotFoundError,
     ToolResult,
+    Workplace,
+    WorksApart,
     function,
 )
 from antwort.providers.file_search import report
 from antwort.providers.file_search.embedding import EmbeddingClient, make_embedding
 from antwort.providers.file_search.errors import FileSearchError, Unavailable, VectorStoreUnavailable
+from antwort.providers.file_search.file_routes import StoreFileRoutes
+from antwort.providers.file_search.ingestion.companions import Companions
+from antwort.providers.file_search.ingestion.desk import IngestionDesk
+from antwort.providers.file_search.ingestion.queue import IngestionQueue
+from antwort.providers.file_search.ingestion.reception import Reception
+from antwort.providers.file_search.ingestion.store_files import StoreFiles
+from antwort.providers.file_search.ingestion.worker import IngestionWorker
 from antwort.providers.file_search.reconcile import Reconciler
-from antwort.providers.file_search.routes import VectorStoreRoutes
 from antwort.providers.file_search.search import FoundChunk, Searcher, SearchOutcome, Wish
 from antwort.providers.file_search.settings import FileSearchSettings
 from antwort.providers.file_search.vector_stores import VectorStoreRecord, VectorStores
@@ -37,6 +48,10 @@ from antwort.providers.file_search.wire import ToolOptions
 
 logger = logging.getLogger(__name__)
 
+DOOR = "workers.json"
+"""The file in the provider's folder that says where workers find the server."""
+_WATCHED = 10.0
+"""Seconds between looks at the queue."""
 _LONGEST_QUERY = 4096
 _ADVICE = "Go on without file search."
 """What a model can do if it is told that something failed."""
@@ -58,7 +73,7 @@ def _read_tool(tool: Mapping[str, Any]) -> tuple[ToolOptions, Filter | None]:
         raise BadRequestError(str(error), param="filters") from None
 
 
-class FileSearch(VectorStoreRoutes):
+class FileSearch(StoreFileRoutes, WorksApart):
     """Search documents by meaning, and manage the vector stores they are in."""
 
     aliases: ClassVar = {"vector_db": "vector_backend", "embedding_endpoint": "embedding_url"}
@@ -80,6 +95,28 @@ class FileSearch(VectorStoreRoutes):
         documentation="Results of a search.",
         full_name="antwort_filesearch_results_returned",
         buckets=(0, 1, 2, 3, 5, 10, 20, 50),
+    )
+    ingested = Counter(
+        documentation="Files that were made searchable, or could not be, by how that ended.",
+        labelnames=["status"],
+        full_name="antwort_ingestion_files_total",
+    )
+    ingested_chunks = Counter(
+        documentation="Chunks of files that were written into vector stores.",
+        full_name="antwort_ingestion_chunks_total",
+    )
+    ingestion_duration = Histogram(
+        documentation="Seconds from a worker's taking a file to its end.",
+        full_name="antwort_ingestion_duration_seconds",
+        buckets=(0.1, 0.5, 1, 2, 5, 10, 30, 60, 300, 1800),
+    )
+    ingestion_queue = Gauge(
+        documentation="Files that wait to be made searchable, or are being so, as far as the first thousand.",
+        full_name="antwort_ingestion_queue_depth",
+    )
+    ingestion_workers = Gauge(
+        documentation="Ingestion workers that are connected.",
+        full_name="antwort_ingestion_workers",
     )
 
     def __init__(
@@ -128,7 +165,59 @@ class FileSearch(VectorStoreRoutes):
                 Reconciler(self._stores, self._backend).run(self.settings.reconcile), name="file search housekeeping"
             )
             closing.push_async_callback(_end, housekeeping)
+            if self.services.files is not None:
+                await self._open_desk(self.services.files, closing)
             yield
+
+    async def _open_desk(self, files: Files, closing: contextlib.AsyncExitStack) -> None:
+        """Take files, and let workers in; start some, if nobody else does."""
+        records = self.services.records
+        desk = self._desk = IngestionDesk(
+            files,
+            StoreFiles(records),
+            IngestionQueue(records, self._now),
+            self._stores,
+            self._backend,
+            on_end=self._count_file,
+            on_chunks=self.ingested_chunks.inc,
+        )
+        reception = Reception(desk, self.services.folder / DOOR)
+        await reception.open()
+        closing.push_async_callback(reception.close)
+        command, count = self.services.command, self.settings.ingestion_workers
+        if command is not None and count:
+            companions = Companions(command, count, reception)
+            companions.start()
+            closing.push_async_callback(companions.close)
+            desk.on_work = companions.need
+        files.on_delete(desk.forget_file)
+        watching = asyncio.create_task(self._watch_queue(desk, reception), name="file search queue")
+        closing.push_async_callback(_end, watching)
+
+    def _count_file(self, status: str, seconds: float) -> None:
+        self.ingested.labels(status).inc()
+        self.ingestion_duration.observe(seconds)
+
+    async def _watch_queue(self, desk: IngestionDesk, reception: Reception) -> None:
+        """Take up what a crash has left, then show how much there is to do."""
+        await desk.recover()
+        while True:
+            self.ingestion_queue.set(depth := await desk.queue.depth())
+            self.ingestion_workers.set(reception.inside)
+            if depth:  # also what another process of the server has been given
+                desk.on_work()
+            await asyncio.sleep(_WATCHED)
+            await reception.open()  # if another process did that, and is gone
+
+    @override
+    async def work_apart(self, place: Workplace, *, idle: float | None = None) -> None:
+        """Read and embed files for the server that has this configuration."""
+        embedding = self._given[1] or await make_embedding(self.settings, place.http)
+        try:
+            parser = DocumentParser(place.sandbox)
+            await IngestionWorker(place.folder / DOOR, embedding, parser, idle=idle).run()
+        finally:
+            await embedding.close()
 
     @override
     async def examine(self) -> Sequence[str]:

@@ -1,5 +1,6 @@
 """`/v1/vector_stores`: OpenAI's management API, and the route by which ingestion processes write."""
 
+import asyncio
 import contextlib
 import uuid
 from abc import ABC, abstractmethod
@@ -25,6 +26,8 @@ from antwort.providers.file_search.errors import (
     VectorStoreUnavailable,
     WrongDimensions,
 )
+from antwort.providers.file_search.file_wire import counted
+from antwort.providers.file_search.ingestion.store_files import StatusCounts
 from antwort.providers.file_search.search import SearchOutcome, Wish, together
 from antwort.providers.file_search.settings import FileSearchSettings
 from antwort.providers.file_search.vector_stores import StoreState, VectorStoreRecord, VectorStores, expired
@@ -32,6 +35,7 @@ from antwort.providers.file_search.vectors.base import Chunk, Count, VectorStore
 from antwort.providers.file_search.vectors.filters import parse_filter
 from antwort.providers.file_search.windows import windows_of
 from antwort.providers.file_search.wire import (
+    AttachFile,
     CreateVectorStore,
     DeletedPoints,
     DeletedVectorStore,
@@ -50,7 +54,7 @@ from antwort.providers.file_search.wire import (
 )
 
 _ONE = "/v1/vector_stores/{vector_store_id}"
-_READ, _WRITE = "vector_stores:read", "vector_stores:write"
+READ, WRITE = "vector_stores:read", "vector_stores:write"
 _POINTS = uuid.UUID("b6a0a9ff-7f0c-5a5e-9c55-0f6c1e0ad3a4")
 """The namespace of the ids of points that came without one."""
 
@@ -70,17 +74,28 @@ class VectorStoreRoutes(Provider[FileSearchSettings], ABC):
     async def search_measured(self, stores: Sequence[VectorStoreRecord], wish: Wish) -> SearchOutcome:
         """Search, and measure it."""
 
-    @route("POST", "/v1/vector_stores", scope=_WRITE, errors=[ServiceUnavailableError])
+    @abstractmethod
+    async def check_files(self, tenant: str, files: Sequence[AttachFile]) -> None:
+        """Raise NotFoundError for the first of some files that is not there."""
+
+    @abstractmethod
+    async def attach_files(self, store: VectorStoreRecord, files: Sequence[AttachFile]) -> None:
+        """Attach files to a store."""
+
+    @abstractmethod
+    async def detach_all(self, tenant: str, store_id: str) -> None:
+        """Forget the files of a store that is deleted."""
+
+    @abstractmethod
+    async def file_counts(self, store: VectorStoreRecord) -> StatusCounts:
+        """Count the files that are attached to a store."""
+
+    @route("POST", "/v1/vector_stores", scope=WRITE, errors=[ServiceUnavailableError])
     async def create_vector_store(self, ctx: Context, body: CreateVectorStore) -> VectorStore:
         """Create a vector store, and a collection for it in the vector database."""
-        if body.file_ids:
-            raise BadRequestError(
-                "Files cannot be added here yet: create the vector store without 'file_ids', and let an ingestion "
-                "process write its chunks.",
-                param="file_ids",
-                code="unsupported_parameter",
-            )
-        with _as_api_errors():
+        files = body.attached()
+        await self.check_files(ctx.tenant, files)
+        with as_api_errors():
             store = await self._stores.create(
                 ctx.tenant,
                 name=body.name or "",
@@ -89,9 +104,11 @@ class VectorStoreRoutes(Provider[FileSearchSettings], ABC):
                 days=None if body.expires_after is None else body.expires_after.days,
                 dimensions=await self._embedding.dimensions(),
             )
-        return self._shown(store, Count())  # nothing is in it, so nothing is asked that could fail
+        await self.attach_files(store, files)
+        # Nothing is in it yet, so nothing is asked that could fail.
+        return self._shown(store, Count(), StatusCounts(in_progress=len(files)))
 
-    @route("GET", "/v1/vector_stores", scope=_READ, errors=[ServiceUnavailableError])
+    @route("GET", "/v1/vector_stores", scope=READ, errors=[ServiceUnavailableError])
     async def list_vector_stores(
         self,
         ctx: Context,
@@ -105,7 +122,7 @@ class VectorStoreRoutes(Provider[FileSearchSettings], ABC):
             stores, more = await self._stores.page(ctx.tenant, limit=limit, after=after, before=before, order=order)
         except NotFoundError as error:  # the list itself is there
             raise BadRequestError(error.message, param=error.param or "after", code="invalid_value") from None
-        with _as_api_errors():
+        with as_api_errors():
             data = await together(self._counted(store) for store in stores)
         return VectorStoreList(
             data=data,
@@ -114,14 +131,14 @@ class VectorStoreRoutes(Provider[FileSearchSettings], ABC):
             has_more=more,
         )
 
-    @route("GET", _ONE, scope=_READ, errors=[ServiceUnavailableError])
+    @route("GET", _ONE, scope=READ, errors=[ServiceUnavailableError])
     async def retrieve_vector_store(self, ctx: Context, vector_store_id: str) -> VectorStore:
         """Return a vector store."""
         store = await self._store(ctx, vector_store_id)
-        with _as_api_errors():
+        with as_api_errors():
             return await self._counted(store)
 
-    @route("POST", _ONE, scope=_WRITE, errors=[ServiceUnavailableError])
+    @route("POST", _ONE, scope=WRITE, errors=[ServiceUnavailableError])
     async def update_vector_store(self, ctx: Context, vector_store_id: str, body: UpdateVectorStore) -> VectorStore:
         """Change the name, the metadata or the expiry of a vector store. If the answer is an error, nothing changed."""
         store = await self._store(ctx, vector_store_id)
@@ -135,20 +152,21 @@ class VectorStoreRoutes(Provider[FileSearchSettings], ABC):
             changes["days"] = None
             if body.expires_after is not None:  # its days begin now, however long nobody has used it
                 changes |= {"days": body.expires_after.days, "last_active_at": int(self._stores.now())}
-        with _as_api_errors():
-            count = await self._stores.count(store)  # first, as it can fail
+        with as_api_errors():
+            count, attached = await self._stores.count(store), await self.file_counts(store)  # first, as they can fail
             if changes:
                 store = await self._stores.update(ctx.tenant, vector_store_id, changes)
-        return self._shown(store, count)
+        return self._shown(store, count, attached)
 
-    @route("DELETE", _ONE, scope=_WRITE, errors=[ServiceUnavailableError])
+    @route("DELETE", _ONE, scope=WRITE, errors=[ServiceUnavailableError])
     async def delete_vector_store(self, ctx: Context, vector_store_id: str) -> DeletedVectorStore:
         """Delete a vector store, and its collection in the vector database."""
-        with _as_api_errors(" The vector store is marked as deleted; its chunks are removed when that is possible."):
+        with as_api_errors(" The vector store is marked as deleted; its chunks are removed when that is possible."):
             await self._stores.delete(ctx.tenant, vector_store_id)
+        await self.detach_all(ctx.tenant, vector_store_id)
         return DeletedVectorStore(id=vector_store_id)
 
-    @route("POST", f"{_ONE}/search", scope=_READ, errors=[ServiceUnavailableError])
+    @route("POST", f"{_ONE}/search", scope=READ, errors=[ServiceUnavailableError])
     async def search_vector_store(self, ctx: Context, vector_store_id: str, body: SearchVectorStore) -> SearchResults:
         """Search a vector store."""
         store = await self._store(ctx, vector_store_id)
@@ -161,7 +179,7 @@ class VectorStoreRoutes(Provider[FileSearchSettings], ABC):
         except FunctionError as error:
             raise BadRequestError(str(error), param="filters", code="invalid_value") from None
         wish = Wish.of(tuple(queries), body.max_num_results, filters, body.ranking_options)
-        with _as_api_errors():
+        with as_api_errors():
             findings = await self.search_measured([store], wish)
         return SearchResults(
             search_query=queries,
@@ -187,7 +205,7 @@ class VectorStoreRoutes(Provider[FileSearchSettings], ABC):
         store = await self._store(ctx, vector_store_id)
         self._check_usable(store)
         body.check_vectors(store.dimensions)
-        with _as_api_errors():
+        with as_api_errors():
             made: dict[str, tuple[Chunk, Sequence[list[float]]]] = {}
             for point, vectors in zip(body.points, await self._vectors(body.points), strict=True):
                 for vector in vectors:
@@ -214,12 +232,12 @@ class VectorStoreRoutes(Provider[FileSearchSettings], ABC):
         """Delete the chunks of a file from a vector store. This route is antwort's own, not OpenAI's."""
         store = await self._store(ctx, vector_store_id)
         self._check_usable(store)
-        with _as_api_errors():
+        with as_api_errors():
             await self._stores.erase(store, file_id)
         return DeletedPoints(vector_store_id=store.id, file_id=file_id)
 
     async def _store(self, ctx: Context, store_id: str) -> VectorStoreRecord:
-        with _as_api_errors():
+        with as_api_errors():
             return await self._stores.get(ctx.tenant, store_id)
 
     async def _vectors(self, points: Sequence[NewPoint]) -> list[list[list[float]]]:
@@ -234,18 +252,20 @@ class VectorStoreRoutes(Provider[FileSearchSettings], ABC):
 
     async def _counted(self, store: VectorStoreRecord) -> VectorStore:
         """Return a store as clients see it, with what is in it now."""
-        return self._shown(store, await self._stores.count(store))
+        count, attached = await asyncio.gather(self._stores.count(store), self.file_counts(store))
+        return self._shown(store, count, attached)
 
-    def _shown(self, store: VectorStoreRecord, count: Count) -> VectorStore:
-        """Return a store as clients see it."""
+    def _shown(self, store: VectorStoreRecord, count: Count, attached: StatusCounts) -> VectorStore:
+        """Return a store as clients see it. Files that were written as points count where no others are attached."""
         over = self._stores.is_expired(store)
+        is_busy = store.state is StoreState.CREATING or attached.in_progress > 0
         return VectorStore(
             id=store.id,
             created_at=store.created_at,
             name=store.name,
             usage_bytes=count.bytes,
-            file_counts=FileCounts(completed=count.files, total=count.files),
-            status="expired" if over else "in_progress" if store.state is StoreState.CREATING else "completed",
+            file_counts=counted(attached) if attached.total else FileCounts(completed=count.files, total=count.files),
+            status="expired" if over else "in_progress" if is_busy else "completed",
             expires_after=None if store.days is None else ExpiresAfter(anchor="last_active_at", days=store.days),
             expires_at=store.expires_at,
             last_active_at=store.last_active_at,
@@ -272,7 +292,7 @@ def _chunk(store: VectorStoreRecord, point: NewPoint, vector: list[float]) -> Ch
 
 
 @contextlib.contextmanager
-def _as_api_errors(more: str = "") -> Iterator[None]:
+def as_api_errors(more: str = "") -> Iterator[None]:
     """Turn what goes wrong behind us into what an API client understands."""
     try:
         yield

@@ -114,7 +114,14 @@ class FileSearchSettings(Settings):
         default=300.0, description="Time between looks for what a crash left unfinished, and for expired stores."
     )
     chunk_size: PositiveInt = Field(
-        default=512, description="Read, and not used: whoever ingests documents chunks them."
+        default=512, description="Read, and not used: each file says how it is cut, or is cut as OpenAI does it."
+    )
+    ingestion_workers: int = Field(
+        default=1,
+        ge=0,
+        le=64,
+        description="Processes that `antwort serve` starts to read and embed files, when there are any; 0 if "
+        "`antwort ingest watch` does that.",
     )
 
     @model_validator(mode="after")

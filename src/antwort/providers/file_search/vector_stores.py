@@ -206,6 +206,13 @@ class VectorStores:
             self._check_here(away[0])
         return found, len(away)
 
+    async def of(self, tenant: str) -> AsyncIterator[VectorStoreRecord]:
+        """Give the stores of a tenant that this server can reach, and that have not ended."""
+        async with contextlib.aclosing(self._living(tenant)) as living:
+            async for store in living:
+                if not self.is_elsewhere(store):
+                    yield store
+
     async def scan(self) -> AsyncIterator[VectorStoreRecord]:
         """Give the stores of all tenants, for housekeeping."""
         async for kept in self._scan(KIND):

@@ -9,6 +9,7 @@ from pydantic_core import PydanticCustomError
 
 from antwort.provider import BadRequestError, BaseModel, Field, did_you_mean
 from antwort.providers.file_search.errors import WrongDimensions
+from antwort.providers.file_search.ingestion.store_files import Chunking
 
 MOST_POINTS = 1000
 """Points in one request."""
@@ -71,6 +72,52 @@ class ExpiresAfter(_Body):
     days: int = Field(ge=1, le=365, description="Days without a search or a write.")
 
 
+class StaticChunking(_Body):
+    """Sizes of chunks, in tokens."""
+
+    max_chunk_size_tokens: int = Field(ge=100, le=4096, description="Tokens of a chunk at most.")
+    chunk_overlap_tokens: int = Field(ge=0, description="Tokens that a chunk repeats of the one before; half at most.")
+
+    @model_validator(mode="after")
+    def _overlaps_by_half_at_most(self) -> "StaticChunking":
+        if 2 * self.chunk_overlap_tokens > self.max_chunk_size_tokens:
+            raise PydanticCustomError(
+                "overlap", "chunk_overlap_tokens must not be more than half of max_chunk_size_tokens"
+            )
+        return self
+
+
+class ChunkingStrategy(_Body):
+    """How files are cut: `auto` is 800 tokens, of which 400 repeat; `static` says how many."""
+
+    type: Literal["auto", "static"] = Field(description="Which one.")
+    static: StaticChunking | None = Field(default=None, description="The sizes, for `static`.")
+
+    @model_validator(mode="after")
+    def _says_sizes(self) -> "ChunkingStrategy":
+        if (self.type == "static") != (self.static is not None):
+            raise PydanticCustomError("chunking", "'static' is needed with type 'static', and only there")
+        return self
+
+    def sizes(self) -> Chunking:
+        """Return the sizes."""
+        if self.static is None:
+            return Chunking()
+        return Chunking(self.static.max_chunk_size_tokens, self.static.chunk_overlap_tokens)
+
+
+class AttachFile(_Body):
+    """A file to attach to a vector store."""
+
+    file_id: FileId
+    attributes: Attributes | None = None
+    chunking_strategy: ChunkingStrategy | None = None
+
+    def sizes(self) -> Chunking:
+        """Return how it is cut."""
+        return Chunking() if self.chunking_strategy is None else self.chunking_strategy.sizes()
+
+
 class CreateVectorStore(_Body):
     """A request for a vector store."""
 
@@ -78,10 +125,17 @@ class CreateVectorStore(_Body):
     description: Annotated[str, Field(max_length=512)] | None = Field(default=None, description="What is in it.")
     metadata: Metadata | None = None
     expires_after: ExpiresAfter | None = None
-    file_ids: list[str] | None = Field(default=None, description="Not possible yet: it must be empty.")
-    chunking_strategy: dict[str, Any] | None = Field(
-        default=None, description="Has no effect: whoever ingests documents chunks them."
+    file_ids: Annotated[list[FileId], Field(max_length=500)] | None = Field(
+        default=None, description="Files to attach to it."
     )
+    chunking_strategy: ChunkingStrategy | None = Field(default=None, description="How these files are cut.")
+
+    def attached(self) -> list[AttachFile]:
+        """Return the files to attach, each once."""
+        return [
+            AttachFile(file_id=file_id, chunking_strategy=self.chunking_strategy)
+            for file_id in dict.fromkeys(self.file_ids or ())
+        ]
 
 
 class UpdateVectorStore(_Body):

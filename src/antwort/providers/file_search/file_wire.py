@@ -1,0 +1,168 @@
+"""What travels about the files of vector stores: the bodies of requests, and the objects that answer them."""
+
+from typing import Annotated, Literal
+
+from pydantic import ConfigDict, model_validator
+from pydantic_core import PydanticCustomError
+
+from antwort.provider import BaseModel, Field
+from antwort.providers.file_search.ingestion.store_files import FileStatus, StatusCounts, StoreFile
+from antwort.providers.file_search.wire import AttachFile, Attributes, ChunkingStrategy, FileCounts, FileId
+
+MOST_FILES = 2000
+"""Files of one batch."""
+
+
+class _Body(BaseModel):
+    model_config = ConfigDict(extra="forbid", allow_inf_nan=False, strict=True)
+
+
+class UpdateFile(_Body):
+    """What to change about a file of a vector store."""
+
+    attributes: Attributes | None = Field(description="The new attributes, all of them; null for none.")
+
+
+class CreateBatch(_Body):
+    """Files to attach to a vector store together."""
+
+    file_ids: Annotated[list[FileId], Field(min_length=1, max_length=MOST_FILES)] | None = Field(
+        default=None, description="Files that are all treated in the same way."
+    )
+    files: Annotated[list[AttachFile], Field(min_length=1, max_length=MOST_FILES)] | None = Field(
+        default=None, description="Files, each with attributes and a chunking strategy of its own."
+    )
+    attributes: Attributes | None = None
+    chunking_strategy: ChunkingStrategy | None = None
+
+    @model_validator(mode="after")
+    def _names_files_once(self) -> "CreateBatch":
+        if (self.file_ids is None) == (self.files is None):
+            raise PydanticCustomError("files", "either 'file_ids' or 'files' is needed, and not both")
+        return self
+
+    def wanted(self) -> list[AttachFile]:
+        """Return what is to be attached, each file once."""
+        if self.files is not None:
+            return list({file.file_id: file for file in self.files}.values())
+        return [
+            AttachFile(file_id=file_id, attributes=self.attributes, chunking_strategy=self.chunking_strategy)
+            for file_id in dict.fromkeys(self.file_ids or ())
+        ]
+
+
+class FileProblem(BaseModel):
+    """Why a file failed."""
+
+    code: str
+    message: str
+
+
+class StaticChunkingShown(BaseModel):
+    """Sizes of chunks, in tokens."""
+
+    max_chunk_size_tokens: int
+    chunk_overlap_tokens: int
+
+
+class ChunkingShown(BaseModel):
+    """How a file is cut."""
+
+    type: Literal["static"] = "static"
+    static: StaticChunkingShown
+
+
+class VectorStoreFile(BaseModel):
+    """A file of a vector store."""
+
+    id: str
+    object: Literal["vector_store.file"] = "vector_store.file"
+    created_at: int
+    vector_store_id: str
+    status: FileStatus
+    usage_bytes: int
+    last_error: FileProblem | None
+    attributes: dict[str, str | int | float | bool]
+    chunking_strategy: ChunkingShown
+
+    @classmethod
+    def of(cls, file: StoreFile) -> "VectorStoreFile":
+        """Show a file."""
+        value, chunking, problem = file.value, file.value.chunking, file.problem
+        sizes = StaticChunkingShown(max_chunk_size_tokens=chunking.size, chunk_overlap_tokens=chunking.overlap)
+        return cls(
+            id=value.file_id,
+            created_at=file.kept.created_at,
+            vector_store_id=file.store_id,
+            status=file.status,
+            usage_bytes=0 if value.indexed is None else value.indexed.usage_bytes,
+            last_error=None if problem is None else FileProblem(code=problem["code"], message=problem["message"]),
+            attributes=value.attributes,
+            chunking_strategy=ChunkingShown(static=sizes),
+        )
+
+
+class VectorStoreFileList(BaseModel):
+    """A page of files of a vector store."""
+
+    object: Literal["list"] = "list"
+    data: list[VectorStoreFile]
+    first_id: str | None
+    last_id: str | None
+    has_more: bool
+
+    @classmethod
+    def of(cls, files: list[StoreFile], *, more: bool) -> "VectorStoreFileList":
+        """Show files."""
+        data = [VectorStoreFile.of(file) for file in files]
+        ids = [file.id for file in data]
+        return cls(data=data, first_id=ids[0] if ids else None, last_id=ids[-1] if ids else None, has_more=more)
+
+
+class DeletedVectorStoreFile(BaseModel):
+    """A file that is in a vector store no more."""
+
+    id: str
+    object: Literal["vector_store.file.deleted"] = "vector_store.file.deleted"
+    deleted: bool = True
+
+
+class FileText(BaseModel):
+    """Text of a file."""
+
+    type: Literal["text"] = "text"
+    text: str
+
+
+class FileContent(BaseModel):
+    """What a file says, as it was read."""
+
+    object: Literal["vector_store.file_content.page"] = "vector_store.file_content.page"
+    file_id: str
+    filename: str
+    attributes: dict[str, str | int | float | bool]
+    data: list[FileText]
+    has_more: bool = False
+    next_page: str | None = None
+
+
+class FileBatch(BaseModel):
+    """Files that were attached together."""
+
+    id: str
+    object: Literal["vector_store.files_batch"] = "vector_store.files_batch"
+    created_at: int
+    vector_store_id: str
+    status: FileStatus
+    file_counts: FileCounts
+
+
+def counted(counts: StatusCounts) -> FileCounts:
+    """Show counts."""
+    return FileCounts(
+        in_progress=counts.in_progress,
+        completed=counts.completed,
+        cancelled=counts.cancelled,
+        failed=counts.failed,
+        total=counts.total,
+    )
