@@ -6,7 +6,7 @@ from typing_extensions import override
 
 from antwort.backends.base import TurnSink
 from antwort.backends.limits import AnswerLimits
-from antwort.backends.text_calls.formats import TextCall
+from antwort.backends.text_calls.formats import BEGINNINGS, TextCall
 from antwort.backends.text_calls.reader import CallReader, Piece
 from antwort.types import JSON
 from antwort.wire.responses import Usage
@@ -135,7 +135,7 @@ class NativeSink(_ReadingSink):
         """Take a piece of text; one with log probabilities is text."""
         if logprobs is not None:
             self._pass_text()
-        if self._plain:
+        if self._plain or (delta and self._is_text(delta)):
             self._sink.text(delta, logprobs)
         else:
             self._take(delta)
@@ -144,15 +144,23 @@ class NativeSink(_ReadingSink):
     def tool_call(
         self, index: int, *, call_id: str | None = None, name: str | None = None, arguments: str = ""
     ) -> None:
-        self._pass_text()  # the server reads calls, so this was none
-        super().tool_call(index, call_id=call_id, name=name, arguments=arguments)
+        if not self._plain:
+            self._pass_text()  # the server reads calls, so this was none
+        index = self._calls.setdefault(index, len(self._calls))
+        self._sink.tool_call(index, call_id=call_id, name=name, arguments=arguments)
 
     def _take_burst(self, deltas: Sequence[str]) -> None:
-        for index, delta in enumerate(deltas):
-            if self._plain:
-                self._sink.text_burst(deltas[index:])
+        for place, delta in enumerate(deltas):
+            if self._is_text(delta):
+                self._sink.text_burst(deltas[place:])
                 return
             self._take(delta)
+
+    def _is_text(self, delta: str) -> bool:
+        """Tell whether a piece is text, as nearly always: after one that no call begins with all is."""
+        if not self._plain and not self._said and delta[0] not in BEGINNINGS and not delta[0].isspace():
+            self._pass_text()
+        return self._plain
 
     def _take(self, delta: str) -> None:
         self.begun = True
@@ -169,7 +177,7 @@ class NativeSink(_ReadingSink):
 
     @override
     def _settle(self) -> None:
-        super()._settle()
+        self.begun = True
         if not self._said:
             return
         self._judge(self._reader.end())
