@@ -1,67 +1,16 @@
 """Conversations in a terminal."""
 
-import os
-import pty
-import select
 import signal
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+from tests.cli.terminals import Terminal
 
 from antwort.app import Antwort
 from antwort.config import Config
 from antwort.testing import Gate, ScriptServer, fail, running, turn
-
-PATIENCE = 60.0
-
-
-class Terminal:
-    """A program in a terminal of its own."""
-
-    def __init__(self, *arguments: str) -> None:
-        self._ours, theirs = pty.openpty()
-        environ = {**os.environ, "TERM": "dumb", "PYTHONUNBUFFERED": "1"}
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "antwort", *arguments], stdin=theirs, stdout=theirs, stderr=theirs, env=environ
-        )
-        os.close(theirs)
-        self._seen = ""
-
-    def type(self, text: str) -> None:
-        os.write(self._ours, text.encode())
-
-    def until(self, text: str) -> str:
-        """Return what appears until a text has, that included."""
-        while text not in self._seen:
-            piece = self._read()
-            assert piece, f"{text!r} did not appear: {self._seen!r}"
-            self._seen += piece
-        seen, _, self._seen = self._seen.partition(text)
-        return seen + text
-
-    def rest(self) -> str:
-        """Return what appears until the program is over."""
-        while piece := self._read():
-            self._seen += piece
-        self.process.wait(timeout=PATIENCE)
-        return self._seen
-
-    def _read(self) -> str:
-        ready, _, _ = select.select([self._ours], [], [], PATIENCE)
-        assert ready, f"nothing came after {self._seen!r}"
-        try:
-            return os.read(self._ours, 4096).decode().replace("\r\n", "\n")
-        except OSError:  # how Linux says that nobody has the other side any more
-            return ""
-
-    def close(self) -> None:
-        self.process.kill()
-        self.process.wait()
-        os.close(self._ours)
 
 
 @pytest.fixture
@@ -208,3 +157,20 @@ def test_a_server_that_keeps_nothing_cannot_chat(terminals: ExitStack) -> None:
     terminal = chat(terminals, "--url", "http://127.0.0.1:1", "--no-store")
     assert terminal.rest().startswith("antwort: --no-store: ")
     assert terminal.process.returncode == 2
+
+
+def test_what_is_pasted_is_one_question_whether_the_terminal_marks_it_or_not(terminals: ExitStack) -> None:
+    with ScriptServer(["One.", "Two."]) as model:
+        terminal = chat(terminals, "--backend", model.url)
+        terminal.until("> ")
+        terminal.type("These lines\n/are one\nquestion.\n")
+        terminal.until("One.\n> ")
+        assert words(model) == ["These lines\n/are one\nquestion."]
+        terminal.type("\x04")
+        assert "Traceback" not in terminal.rest()
+        other = Terminal("run", "--backend", model.url, kind="xterm")
+        terminals.callback(other.close)
+        other.until("> ")
+        other.type("\x1b[200~These lines\r/are one\rquestion.\x1b[201~\r")
+        other.until("Two.")
+        assert words(model) == ["These lines\n/are one\nquestion."]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import Result
-from tests.cli.test_chat import Terminal
+from tests.cli.terminals import Terminal
 
 from antwort.testing import ScriptServer, call, turn
 

@@ -263,3 +263,29 @@ def test_a_file_that_fits_into_no_window_is_read_in_parts(cli: Cli, tmp_path: Pa
         assert answered(asked) == "Under the stairs.\n"
         assert "The treasure is under the stairs." in message(model)
         assert max(len(str(request)) for request in model.requests) < 10_000
+
+
+@pytest.mark.parametrize("options", [(), ("--stream",)])
+def test_the_sources_that_an_answer_cites_are_listed_once_below_it(
+    cli: Cli, plugin: Plugin, options: tuple[str, ...]
+) -> None:
+    plugin(
+        "library",
+        """
+        from antwort.provider import Context, Source
+
+        @function
+        async def look_up(ctx: Context) -> str:
+            \"\"\"Look something up.\"\"\"
+            first = ctx.sources.add(Source("Rivers", url="https://example.org/rivers"))
+            second = ctx.sources.add(Source("lakes.md", file_id="file-lakes"))
+            ctx.sources.add(Source("Not cited", url="https://example.org/seas"))
+            return f"[{first}] Rivers flow. [{second}] Lakes do not."
+        """,
+    )
+    said = "Rivers flow [1], lakes do not [2]. So both [1, 2] are told."
+    with ScriptServer([turn(calls=[call("look_up")]), said]) as model:
+        result = cli("run", "Do they flow?", "--plugins-dir", "plugins", "--backend", model.url, *options)
+    assert answered(result) == (
+        f"{said}\n\nSources:\n  [1] Rivers, https://example.org/rivers\n  [2] lakes.md (file-lakes)\n"
+    )

@@ -1,5 +1,6 @@
 import ast
 import json
+import re
 import resource
 import shlex
 import signal
@@ -11,6 +12,7 @@ from pathlib import Path
 import httpx
 import pytest
 from click.testing import Result
+from tests.cli.terminals import Terminal
 from websockets.exceptions import InvalidStatus
 from websockets.sync.client import connect
 from websockets.typing import Origin
@@ -310,6 +312,19 @@ def test_the_cure_for_an_open_server_that_others_can_reach_works_as_printed(
         ],
     )
     check_bind(loaded.config)
+
+
+def test_on_a_terminal_each_request_is_a_line_to_read() -> None:
+    terminal = Terminal("serve", "--port", "0")
+    try:
+        terminal.until("Listening on ")
+        url = terminal.until("\n").strip()
+        httpx.get(f"{url}/healthz")
+        httpx.get(f"{url}/nothing", headers={"x-request-id": "mine"})
+        assert re.fullmatch(r"[\d:.]+ INFO    GET /healthz 200  \d+ ms\n", terminal.until("\n"))
+        assert re.fullmatch(r"[\d:.]+ INFO    GET /nothing 404  \d+ ms  mine\n", terminal.until("\n"))
+    finally:
+        terminal.close()
 
 
 def test_flags_reach_the_server(listening: Listening, config: Write) -> None:

@@ -135,7 +135,7 @@ def test_the_defaults_are_those_the_documentation_promises() -> None:
         "observability": {
             "log_level": "info",
             "log_format": "auto",
-            "access_log": False,
+            "access_log": None,
             "audit_file": None,
             "audit_refusals": 10,
             "loop_warning": 1.0,

@@ -1,7 +1,6 @@
 """`antwort run` without a question: a conversation in the terminal."""
 
 import asyncio
-import contextlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -12,6 +11,7 @@ from antwort.cli.clients import ResponseClient
 from antwort.cli.output import CommandFailure, failure_of
 from antwort.cli.questions import converse
 from antwort.cli.terminal import AnswerText, check_outcome, clean, open_calls, user_input
+from antwort.cli.typed_lines import TypedLines
 from antwort.errors import APIError, did_you_mean
 from antwort.types import JSON
 
@@ -23,7 +23,7 @@ COMMANDS = {
 
 
 class Chat:
-    """Reads lines and answers them. `request` is what every turn asks for; `files` go with the first."""
+    """Reads questions and answers them. `request` is what every turn asks for; `files` go with the first."""
 
     def __init__(
         self, runner: asyncio.Runner, client: ResponseClient, request: Mapping[str, Any], files: Sequence[JSON]
@@ -36,16 +36,15 @@ class Chat:
 
     def run(self) -> None:
         """Go on until the user leaves."""
-        with contextlib.suppress(ImportError):
-            import readline  # noqa: F401 - gives `input` its history and editing
+        typed = TypedLines()
         click.echo(f"antwort {antwort.__version__}: {self._client.description}")
         click.echo("/help lists the commands, Ctrl-C stops an answer, Ctrl-D leaves.")
         while True:
             try:
-                line = clean(input("> ")).strip()
+                line = clean(typed.read("> ")).strip()
                 if line == "/quit":
                     return
-                if line.startswith("/"):
+                if line.startswith("/") and "\n" not in line:
                     self._command(line)
                 elif line:
                     self._answer(line)

@@ -73,8 +73,8 @@ def run(
     """Ask a question and print the answer; without a question, chat.
 
     What is piped in is the question, or what the question is about. The answer is not kept unless --store says so;
-    what functions keep is. What the model asks meanwhile is asked in the terminal; without one it is printed, and the
-    exit code is 3.
+    what functions keep is. Sources that the answer cites are listed below it. What the model asks meanwhile is asked in
+    the terminal; without one it is printed, and the exit code is 3. In a chat, what is pasted is one question.
     """
     _check_options(ctx, as_json=as_json, as_events=as_events, remote=url is not None)
     parts = [file_part(path) for path in files]

@@ -23,6 +23,7 @@ from antwort.concurrency.contained_tasks import end_tasks
 from antwort.config import LoadedConfig
 from antwort.errors import ConfigError
 from antwort.observability import configure_logging
+from antwort.observability.logs import is_read_by_people
 from antwort.server.serve import bind, bind_many, raise_limit, running_server
 from antwort.storage.claims import claimed
 from antwort.workers.supervisor import Supervisor, Worker
@@ -68,7 +69,7 @@ def serve(loaded: LoadedConfig, *, no_probe: bool) -> None:
     configure_logging(config.observability.log_level, config.observability.log_format)
     check_bind(config, file=loaded.path)
     raise_limit()
-    choice = choose_model(_guarded(loaded), probe=not no_probe, own_port=config.server.port)
+    choice = choose_model(_settled(loaded), probe=not no_probe, own_port=config.server.port)
     if config.server.workers == 1:
         _serve_alone(choice)
         return
@@ -130,11 +131,17 @@ def _stop_orphan(loop: asyncio.AbstractEventLoop, lifeline: int) -> None:
     signal.raise_signal(signal.SIGTERM)
 
 
-def _guarded(loaded: LoadedConfig) -> LoadedConfig:
-    """Settle which hosts are answered to: only here it is sure that the server listens where it is configured to."""
+def _settled(loaded: LoadedConfig) -> LoadedConfig:
+    """Settle which hosts are answered to, and whether requests are logged.
+
+    Only here it is sure that the server listens where it is configured to, and who reads its log.
+    """
     config = loaded.config
     server = config.server.model_copy(update={"allowed_hosts": allowed_hosts(config)})
-    return replace(loaded, config=config.model_copy(update={"server": server}))
+    logs = config.observability
+    if logs.access_log is None:
+        logs = logs.model_copy(update={"access_log": is_read_by_people(logs.log_level, logs.log_format)})
+    return replace(loaded, config=config.model_copy(update={"server": server, "observability": logs}))
 
 
 def _fastest_loop() -> Callable[[], asyncio.AbstractEventLoop] | None:

@@ -4,8 +4,10 @@ import base64
 import contextlib
 import json
 import mimetypes
+import re
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol, TextIO
 
@@ -18,6 +20,8 @@ from antwort.types import JSON
 _IMAGES = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
 _ENDS = frozenset({"response.completed", "response.failed", "response.incomplete", "response.cancelled"})
 _TEXT = frozenset({"response.output_text.delta", "response.refusal.delta"})
+_MARK = re.compile(r"[\[【](?P<numbers>\d+(?:, ?\d+)*)[^\]】]*[\]】]")
+"""How texts name the sources that they cite."""
 _CONTROLS = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160)) if chr(code) not in "\n\t"}
 """Characters by which a text could do more to a terminal than be read."""
 
@@ -78,12 +82,15 @@ class AnswerText:
         """Called before anything is printed."""
         self._stream = stream
         self._pieces: list[str] = []
+        self._sources: list[str] = []
         self._is_terminal = sys.stdout.isatty()
 
     def take(self, event: JSON) -> None:
         """Print a piece."""
         kind = event.get("type")
-        if kind in _TEXT:
+        if kind in _ENDS:
+            self._sources = list(cited_sources(event.get("response") or {}))
+        elif kind in _TEXT:
             self._write(str(event.get("delta", "")))
         elif kind == "response.output_item.added" and self._pieces and event.get("item", {}).get("type") == "message":
             self._write("\n\n")
@@ -103,6 +110,10 @@ class AnswerText:
         if not self._stream:
             click.echo("".join(self._pieces), nl=False)
         self.finish_line()
+        if self._sources:
+            click.echo("\nSources:")
+            for source in self._sources:
+                click.echo(f"  {harmless(source) if self._is_terminal else source}")
 
     def finish_line(self) -> None:
         """Begin a new line unless the text did."""
@@ -154,6 +165,42 @@ async def ask(client: ResponseClient, request: Mapping[str, Any], printer: Print
         raise CommandFailure(message)
     printer.end()
     return response
+
+
+def cited_sources(response: JSON) -> Iterator[str]:
+    """Yield the web pages and files that an answer cites, each once, in a line: with its number in the text, if any."""
+    seen: set[str] = set()
+    for item in response.get("output", ()):
+        for part in item.get("content") or () if item.get("type") == "message" else ():
+            for line in _sources(part.get("text", ""), part.get("annotations") or ()):
+                if line not in seen:
+                    seen.add(line)
+                    yield line
+
+
+def _sources(text: str, annotations: Sequence[JSON]) -> Iterator[str]:
+    before: Counter[int] = Counter()
+    for annotation in annotations:
+        name = _source_name(annotation)
+        if name is None:
+            continue
+        start = int(annotation.get("start_index") or annotation.get("index") or 0)
+        mark = _MARK.match(text, start)
+        numbers = mark["numbers"].replace(" ", "").split(",") if mark else []
+        place = before[start]  # of several numbers in one pair of brackets, each has an annotation
+        before[start] += 1
+        yield f"[{numbers[place]}] {name}" if place < len(numbers) else name
+
+
+def _source_name(annotation: JSON) -> str | None:
+    """Return what a source is called; None for what is no source."""
+    if annotation.get("type") == "url_citation":
+        title, url = " ".join(str(annotation.get("title") or "").split()), str(annotation.get("url"))
+        return f"{title}, {url}" if title and title != url else url
+    if annotation.get("type") == "file_citation":
+        name, file_id = str(annotation.get("filename") or ""), str(annotation.get("file_id"))
+        return f"{name} ({file_id})" if name else file_id
+    return None
 
 
 def check_outcome(response: JSON) -> None:

@@ -74,7 +74,9 @@ class ObservabilityConfig(Settings):
     log_format: Literal["auto", "console", "json"] = Field(
         default="auto", description="Form of the log; `auto`: console on a terminal, else json."
     )
-    access_log: bool = Field(default=False, description="Log every request.")
+    access_log: bool | None = Field(
+        default=None, description="Log every request; if not given, where somebody reads the log on a terminal."
+    )
     audit_file: UserPath | None = Field(default=None, description="File that the audit log is appended to.")
     audit_refusals: PositiveInt = Field(
         default=10,

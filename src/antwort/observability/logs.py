@@ -28,6 +28,9 @@ FIELDS = "antwort_fields"
 CLEAN_FIELDS = "antwort_clean_fields"
 """The same for what is JSON already, and has no secrets."""
 
+READABLE = "antwort_readable"
+"""The key of `extra` whose text people read in the place of the fields."""
+
 _LOGGERS = ("antwort", "uvicorn.error", "asyncio")
 
 # uvicorn adds the message a second time, coloured.
@@ -38,6 +41,7 @@ _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {
     "color_message",
     FIELDS,
     CLEAN_FIELDS,
+    READABLE,
 }
 
 _CONTROLS = {
@@ -169,7 +173,11 @@ class ConsoleFormatter(_Formatter):
     def format(self, record: logging.LogRecord) -> str:
         time = datetime.fromtimestamp(record.created, UTC).astimezone().strftime("%H:%M:%S")
         parts = [f"{time}.{int(record.msecs):03d} {record.levelname:<8}{self.message(record)}"]
-        parts += [f"{name}={_shown(value)}" for name, value in self.fields(record).items()]
+        readable: str | None = getattr(record, READABLE, None)
+        if readable is None:
+            parts += [f"{name}={_shown(value)}" for name, value in self.fields(record).items()]
+        else:
+            parts.append(self.redactor.excerpt(readable))
         lines = ["  ".join((parts[0], " ".join(parts[1:]))).rstrip(), *self.trace(record).splitlines()]
         text = "\n    ".join(line.translate(_CONTROLS) for line in lines)
         return text.encode("utf-8", "backslashreplace").decode()
@@ -248,6 +256,11 @@ def _only_handler(logger: logging.Logger) -> _Handler | None:
         return None
     handlers = parent.handlers
     return handlers[0] if len(handlers) == 1 and isinstance(handlers[0], _Handler) else None
+
+
+def is_read_by_people(level: str, format: LogFormat) -> bool:  # noqa: A002 — the word operators use
+    """Tell whether lines of the level `info` are shown, and somebody sits at the terminal that shows them."""
+    return level.lower() in {"debug", "info"} and format != "json" and sys.stderr.isatty()
 
 
 def configure_logging(

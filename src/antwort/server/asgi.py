@@ -88,7 +88,7 @@ def build_asgi(parts: Parts) -> ASGIApp:
     gate = RequestGate(
         router,
         RequestGuards(AllowedHosts.of(server), bodies, parts.logins, parts.limiter, parts.refusals, endpoints.public),
-        Observation(parts.metrics, access_log=parts.config.observability.access_log),
+        Observation(parts.metrics, access_log=bool(parts.config.observability.access_log)),
     )
     if server.cors_origins:
         gate.within = CORSMiddleware(

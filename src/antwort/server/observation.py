@@ -6,6 +6,7 @@ import re
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from antwort.observability import Metrics, Tracer
+from antwort.observability.logs import READABLE, log_context
 from antwort.observability.quick_metrics import CounterSeries, HistogramSeries
 from antwort.web.asgi_scope import CONTEXT, ROUTE, method_label
 from antwort.wire.ids import random_digits
@@ -74,10 +75,13 @@ class Observation:
 
     def _log(self, scope: Scope, status: int, elapsed: float) -> None:
         context = scope.get(CONTEXT)
-        logger.info(
-            "%s %s %d",
-            scope["method"],
-            scope["path"],
-            status,
-            extra={"ms": round(elapsed * 1000, 1), **({"tenant": context.tenant} if context is not None else {})},
-        )
+        tenant = {} if context is None else {"tenant": context.tenant}
+        fields = {"ms": round(elapsed * 1000, 1), READABLE: _readable(status, elapsed), **tenant}
+        logger.info("%s %s %d", scope["method"], scope["path"], status, extra=fields)
+
+
+def _readable(status: int, elapsed: float) -> str:
+    """Return what people want to know of a request, and of one that failed the name under which the log has more."""
+    took = f"{elapsed:.1f} s" if elapsed >= 1 else f"{elapsed * 1000:.0f} ms"
+    name = log_context().get("request_id") if status >= 400 else None
+    return f"{took}  {name}" if name else took
