@@ -71,6 +71,8 @@ class ModelRequest(msgspec.Struct):
     tools: Sequence[JSON] = ()
     tool_choice: str | JSON | None = None
     """`auto`, `none`, `required`, or `{"type": "function", "name": …}`; None leaves it to the model server."""
+    allowed: frozenset[str] | None = None
+    """The names of the tools that may be called, if these are some of them; what is made of it is up to the backend."""
     parallel_tool_calls: bool | None = None
     stream: bool = False
     temperature: float | None = None

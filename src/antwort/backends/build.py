@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 
+from antwort.backends.allowed_tools import AllowedTools
 from antwort.backends.base import ModelBackend
 from antwort.backends.breaker import CircuitBreaker
 from antwort.backends.chat import ChatBackend
@@ -43,8 +44,10 @@ def _server(name: str, config: BackendConfig) -> RemoteBackend:
 
 
 def _guarded(server: RemoteBackend, config: BackendConfig) -> ModelBackend:
-    retrying = Retrying(with_tool_calls(server, config), config.retries)
-    return Guarded(retrying, CircuitBreaker(server.name, server.is_there))
+    calling = with_tool_calls(server, config)
+    if config.allowed_tools == "fewer":
+        calling = AllowedTools(calling)
+    return Guarded(Retrying(calling, config.retries), CircuitBreaker(server.name, server.is_there))
 
 
 def _with_fallbacks(

@@ -55,6 +55,11 @@ class BackendConfig(Settings):
         description="How its models call functions: as the server reads it, told in words and read from text, or as"
         " it turns out.",
     )
+    allowed_tools: Literal["fewer", "all"] = Field(
+        default="fewer",
+        description="Tools it gets where a request allows some of its own (`allowed_tools`): these, or all of them, so"
+        " that the prompt stays the same.",
+    )
     context_window: PositiveInt | None = Field(
         default=None, description="Tokens its models take, for servers that do not tell."
     )

@@ -54,6 +54,7 @@ def model_request(
         instructions=plan.instructions,
         tools=tools,
         tool_choice=choice.upstream if tools else None,
+        allowed=choice.among,
         parallel_tool_calls=create.parallel_tool_calls if tools else None,
         stream=stream,
         temperature=temperature,

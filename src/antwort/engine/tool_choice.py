@@ -20,15 +20,17 @@ class Choice(msgspec.Struct, frozen=True):
     upstream: str | JSON | None = None
     """For the model server: `auto`, `none`, `required`, or one function."""
     allowed: frozenset[str] | None = None
-    """The only names that may be called; all tools stay visible, so that the prompt can be cached."""
+    """The only names that may be called."""
     echo: str | JSON = "auto"
+    among: frozenset[str] | None = None
+    """The names that the request chooses among (`allowed_tools`): a model server needs no others."""
 
     def relaxed(self) -> "Choice":
         """Return the choice after a call was made: what was required is satisfied."""
         if self.upstream is None or self.upstream in ("auto", "none"):
             return self
         forced = isinstance(self.upstream, dict)
-        return Choice("auto", None if forced else self.allowed, self.echo)
+        return Choice("auto", None if forced else self.allowed, self.echo, self.among)
 
     def permits(self, name: str) -> bool:
         """Tell whether a function may be called."""
@@ -72,9 +74,8 @@ def _allowed(value: JSON, toolset: Toolset) -> Choice:
         )
     named = [_chosen_name(tool, toolset, f"tool_choice.tools[{index}]") for index, tool in enumerate(tools)]
     names = frozenset[str]().union(*(toolset.together(name) for name in named))
-    if mode == "none":
-        names = frozenset()
-    return Choice(mode, names, {"type": "allowed_tools", "mode": mode, "tools": tools})
+    echo = {"type": "allowed_tools", "mode": mode, "tools": tools}
+    return Choice(mode, frozenset(), echo) if mode == "none" else Choice(mode, names, echo, names)
 
 
 _NAMED = {"function": "function", "custom": "custom tool"}
