@@ -186,3 +186,20 @@ def test_a_file_whose_place_was_taken_is_told(own: Path) -> None:
         new.keep()
     new.drop()
     assert [path.name for path in own.iterdir()] == ["x"]
+
+
+def test_a_file_that_somebody_deletes_while_it_is_written_is_told(own: Path) -> None:
+    new = ConfinedFiles(own).create("x")
+    (temporary,) = own.iterdir()
+    temporary.unlink()
+    with pytest.raises(MissingFileError, match="'x' was deleted while it was written"):
+        new.keep()
+    new.drop()
+
+
+def test_a_folder_that_is_deleted_while_a_file_is_written_is_told(own: Path) -> None:
+    new = ConfinedFiles(own, what="workspace").create("x")
+    delete_tree(own)
+    with pytest.raises(MissingFileError, match="The workspace is not there any more"):
+        new.keep()
+    new.drop()

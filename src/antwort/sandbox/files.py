@@ -77,7 +77,7 @@ class ConfinedFiles:
                 with contextlib.suppress(FileNotFoundError):
                     if stat.S_ISDIR(os.stat(name, dir_fd=parent, follow_symlinks=False).st_mode):
                         raise FileProblemError(f"'{path[:_SHOWN]}' is a folder.")
-                return NewFile(parent, name, self._owner(), self.what)
+                return NewFile(parent, name, self)
             except OSError as error:
                 raise _problem(path, error) from error
 
@@ -127,7 +127,9 @@ class ConfinedFiles:
             except OSError as error:
                 raise _problem(path, error) from error
 
-    def _owner(self) -> int:
+    @property
+    def owner(self) -> int:
+        """Whom files belong to."""
         return self.folder.stat().st_uid
 
     def _parts(self, path: str) -> list[str]:
@@ -157,7 +159,7 @@ class ConfinedFiles:
             for name in folders:
                 try:
                     if make:
-                        _make_folder(name, current, self._owner())
+                        _make_folder(name, current, self.owner)
                     inner = os.open(name, _FOLDER, dir_fd=current)
                 except OSError as error:
                     raise _problem(path, error) from error
@@ -171,14 +173,14 @@ class ConfinedFiles:
 class NewFile:
     """A file that is being written, beside the one that it will replace."""
 
-    def __init__(self, parent: int, name: str, owner: int, what: str) -> None:
+    def __init__(self, parent: int, name: str, among: ConfinedFiles) -> None:
         self._name = name
-        self._what = what
+        self._among = among
         self._own_name = f".antwort-{secrets.token_hex(8)}"
         file = os.open(self._own_name, _NEW, 0o644, dir_fd=parent)
         self._parent = os.dup(parent)
         if os.geteuid() == 0:
-            os.fchown(file, owner, owner)
+            os.fchown(file, among.owner, among.owner)
         self._file = os.fdopen(file, "wb")
         self._ending = threading.Lock()
         """Whoever is cancelled drops a file that a thread is about to put in its place."""
@@ -200,7 +202,9 @@ class NewFile:
                 self._file.close()
                 os.replace(self._own_name, self._name, src_dir_fd=self._parent, dst_dir_fd=self._parent)
             except FileNotFoundError as error:
-                raise _gone(self._what) from error
+                if not self._among.folder.is_dir():
+                    raise _gone(self._among.what) from error
+                raise MissingFileError(f"'{self._name}' was deleted while it was written.") from error
             except OSError as error:
                 raise _problem(self._name, error) from error
             self._end()

@@ -69,6 +69,22 @@ def test_endless_output_is_stopped(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    "code",
+    [
+        "import sys; sys.stdout = sys.stderr = None",
+        "import io, sys; sys.stdout = sys.stderr = io.StringIO()",
+        "import sys; sys.stdout.close(); sys.stderr.close()",
+        "import os; os.close(1); os.close(2)",
+        "import os; os.dup2(os.open('file', os.O_WRONLY | os.O_CREAT), 1)",
+    ],
+)
+def test_a_call_that_loses_its_output_does_not_lose_that_of_the_next(tmp_path: Path, code: str) -> None:
+    _, after, failed = executed(tmp_path, f"x = 41\n{code}", "print(x + 1)", "1 / 0")
+    assert after == "42"
+    assert "ZeroDivisionError" in failed
+
+
+@pytest.mark.parametrize(
     ("code", "why"),
     [
         ("import os; os._exit(3)", "the interpreter has ended"),
@@ -186,6 +202,8 @@ async def test_a_container_that_goes_after_the_request_has_come_is_told_to_the_m
             named = await app.registry.execute("code_interpreter", {"code": "1"}, ctx)
             assert (named.status, named.output) == ("error", f"There is no container with the id '{gone}'.")
             ctx = ctx.with_(options={"container": {"type": "auto", "container_id": gone}})
+            assert (await app.registry.execute("code_interpreter", {"code": "1"}, ctx)).output == "1"
+            ctx = ctx.with_(options={"container": {"type": "auto", "container_id": ["what clients send"]}})
             assert (await app.registry.execute("code_interpreter", {"code": "1"}, ctx)).output == "1"
 
 

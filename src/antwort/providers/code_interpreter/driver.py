@@ -25,10 +25,7 @@ def serve() -> None:
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, 0)
     os.close(nothing)
-    os.dup2(1, 2)
     sys.stdin = open(0, closefd=False)  # noqa: SIM115 - it stays
-    for stream in (sys.stdout, sys.stderr):
-        stream.reconfigure(encoding="utf-8", errors="backslashreplace", line_buffering=True)  # type: ignore[union-attr]
     sys.path.insert(0, os.getcwd())  # noqa: PTH109
     sys.argv = [""]
     warnings.filterwarnings("ignore", message=".*is non-interactive.*")
@@ -43,6 +40,7 @@ def serve() -> None:
                 return
             asked = json.loads(line)
             number += 1
+            open_outputs(marks)
             execute(asked["code"], f"<call {number}>", module.__dict__)
             signal.signal(signal.SIGINT, signal.SIG_IGN)
             if os.getpid() == own:
@@ -53,6 +51,16 @@ def serve() -> None:
             if os.getpid() != own:  # a child that code has forked is at its end: calls are not for it
                 os._exit(0)
             os.write(marks, b"\0%s\0" % asked["mark"].encode())
+
+
+def open_outputs(pipe: int) -> None:
+    """Let all that is written go to the pipe, whatever the call before has replaced or closed."""
+    os.dup2(pipe, 1)
+    os.dup2(pipe, 2)
+    sys.stdout, sys.stderr = (
+        os.fdopen(number, "w", buffering=1, encoding="utf-8", errors="backslashreplace", closefd=False)
+        for number in (1, 2)
+    )
 
 
 def execute(code: str, name: str, namespace: "dict[str, object]") -> None:

@@ -83,7 +83,8 @@ def going_on(tool: Mapping[str, Any], container_id: str) -> JSON:
 def earlier_container(tool: Mapping[str, Any]) -> str | None:
     """Return the container of an earlier call that a tool is to go on in."""
     container = tool.get("container")
-    return container.get(_GOING_ON) if isinstance(container, Mapping) else None
+    found = container.get(_GOING_ON) if isinstance(container, Mapping) else None
+    return found if isinstance(found, str) else None
 
 
 def asked_memory(tool: Mapping[str, Any]) -> str | None:
