@@ -59,7 +59,8 @@ class _Reference:
             rows = [self._parameter(parameter) for parameter in parameters]
             yield _table(("Parameter", "In", "Type", "Default", "Meaning"), rows)
         if "requestBody" in operation:
-            yield self._body(f"{method} {path}", operation["requestBody"]["content"]["application/json"]["schema"])
+            [content] = operation["requestBody"]["content"].values()
+            yield self._body(f"{method} {path}", content["schema"])
         yield from self._examples(method, path, operation)
         errors = [f"{status}" for status in operation["responses"] if not status.startswith("2")]
         yield f"[Errors]({self._http}#errors): {', '.join(errors)}."

@@ -28,7 +28,7 @@ from antwort.errors import (
     ServiceUnavailableError,
     did_you_mean,
 )
-from antwort.files.base import FileListener, Files
+from antwort.files.base import FileDetails, FileListener, Files
 from antwort.foreign_text import fenced, one_line, printable
 from antwort.functions import (
     Counter,
@@ -103,7 +103,7 @@ from antwort.sandbox import (
 from antwort.storage import FileRecord, Kept, Page, Question, Questions, Records
 from antwort.suspension import SuspendedError, Suspension
 from antwort.types import JSON
-from antwort.web.downloads import file_response, media_type
+from antwort.web.downloads import asked_range, content_response, file_response, media_type
 from antwort.web.routes import Example, Route
 from antwort.web.uploads import Upload, open_upload
 
@@ -135,6 +135,7 @@ __all__ = [
     "Effect",
     "Example",
     "Field",
+    "FileDetails",
     "FileListener",
     "FileProblemError",
     "FileRecord",
@@ -206,8 +207,10 @@ __all__ = [
     "VariableView",
     "Workplace",
     "WorksApart",
+    "asked_range",
     "call_again",
     "chunked",
+    "content_response",
     "delete_tree",
     "did_you_mean",
     "disk_usage",

@@ -11,7 +11,7 @@ from antwort.config import BackendConfig, Config, LoadedConfig, ProviderConfig, 
 from antwort.errors import ConfigError
 from antwort.functions import Catalogue
 
-DEFAULT_SET = ("basics", "programs", "sub_agents", "user", "variables")
+DEFAULT_SET = ("basics", "files", "programs", "sub_agents", "user", "variables")
 
 FUNCTIONS = '''"""Text functions."""
 from antwort.provider import function

@@ -36,7 +36,7 @@ def operations(document: JSON) -> Iterator[tuple[str, JSON]]:
 def contents(operation: JSON) -> Iterator[JSON]:
     """Yield every content of an operation's body and its success."""
     if "requestBody" in operation:
-        yield operation["requestBody"]["content"]["application/json"]
+        yield from operation["requestBody"]["content"].values()
     for status, response in operation["responses"].items():
         if status.startswith("2") and "content" in response:
             yield next(iter(response["content"].values()))
@@ -93,8 +93,9 @@ def test_every_field_of_a_body_and_every_parameter_of_a_query_is_described(docum
         for parameter in operation.get("parameters", ()):
             assert parameter["in"] == "path" or parameter["description"], f"{name}: {parameter['name']}"
         if "requestBody" in operation:
-            schema = operation["requestBody"]["content"]["application/json"]["schema"]
-            body = schemas[schema["$ref"].rpartition("/")[2]]
+            [content] = operation["requestBody"]["content"].values()
+            schema = content["schema"]
+            body = schemas[schema["$ref"].rpartition("/")[2]] if "$ref" in schema else schema
             missing = [field for field, value in body["properties"].items() if not _described(value)]
             assert not missing, f"{name}: {missing}"
 

@@ -41,7 +41,7 @@ from antwort.types import JSON
 @click.option("--agent", metavar="NAME", help="Agent of the configuration that answers.")
 @click.option("--model", metavar="NAME", help="Model that answers.")
 @click.option("--instructions", metavar="TEXT", help="How to answer.")
-@click.option("--file", "files", multiple=True, type=click.Path(path_type=Path), help="File to send; repeatable.")
+@click.option("--file", "paths", multiple=True, type=click.Path(path_type=Path), help="File to send; repeatable.")
 @click.option("--previous", metavar="ID", help="Stored response to go on from.")
 @click.option("--store/--no-store", default=None, help="Keep the response; by default only a server does.")
 @click.option("--stream/--no-stream", default=None, help="Print the text as it comes; the default in a terminal.")
@@ -58,7 +58,7 @@ def run(
     /,
     *,
     question: str | None,
-    files: Sequence[Path],
+    paths: Sequence[Path],
     stream: bool | None,
     as_json: bool,
     as_events: bool,
@@ -77,7 +77,7 @@ def run(
     the terminal; without one it is printed, and the exit code is 3. In a chat, what is pasted is one question.
     """
     _check_options(ctx, as_json=as_json, as_events=as_events, remote=url is not None)
-    parts = [file_part(path) for path in files]
+    parts = [file_part(path) for path in paths]
     text = read_question(question)
     chat = not text and _is_terminal(sys.stdin) and _is_terminal(sys.stdout) and not (as_json or as_events)
     if not (text or parts or chat):

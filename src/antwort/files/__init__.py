@@ -1,9 +1,19 @@
 """Files that clients upload: what is known of them in the database, their bytes on disk."""
 
-from antwort.files.base import Blobs, FileListener, Files
+from antwort.files.base import Blobs, FileDetails, FileListener, Files
 from antwort.files.disk import DiskBlobs
 from antwort.files.service import FileLimits, StoredFiles
 from antwort.files.sweeper import FileSweeper
 from antwort.storage.base import FileRecord
 
-__all__ = ["Blobs", "DiskBlobs", "FileLimits", "FileListener", "FileRecord", "FileSweeper", "Files", "StoredFiles"]
+__all__ = [
+    "Blobs",
+    "DiskBlobs",
+    "FileDetails",
+    "FileLimits",
+    "FileListener",
+    "FileRecord",
+    "FileSweeper",
+    "Files",
+    "StoredFiles",
+]

@@ -3,10 +3,19 @@
 from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable
 from typing import Protocol
 
+from msgspec import Struct
+
 from antwort.storage.base import FileRecord, Page
 
 FileListener = Callable[[FileRecord], Awaitable[None]]
 """Is told that a file is being deleted. It may be told more than once, and files that it has never heard of."""
+
+
+class FileDetails(Struct, frozen=True):
+    """What may be said of a file only when all of it has come, such as in fields of a form behind it."""
+
+    purpose: str
+    expires_at: int | None = None
 
 
 class Files(Protocol):
@@ -15,6 +24,10 @@ class Files(Protocol):
     `part_of` names what a file is a part of, such as an upload that is not complete yet. Parts count as much as files
     do, and are found only by whoever names what they are part of.
     """
+
+    @property
+    def largest(self) -> int:
+        """How many bytes a file may have."""
 
     async def create(
         self,
@@ -26,8 +39,12 @@ class Files(Protocol):
         expires_at: int | None = None,
         part_of: str = "",
         instead_of: str = "",
+        details: Callable[[], FileDetails] | None = None,
     ) -> FileRecord:
         """Keep a file; its content is read as it comes, and nothing is left of one that does not come to its end.
+
+        `details` are asked for when all has come, and replace `purpose` and `expires_at`; if they raise an error, the
+        file has not come to its end.
 
         Folders and control characters are left out of the name. A PayloadTooLargeError if the file is too large, a
         RateLimitError if the tenant has too much; what is part of `instead_of` does not count for that.

@@ -16,7 +16,7 @@ from msgspec import Struct
 from typing_extensions import override
 
 from antwort.errors import BadRequestError, ConflictError, NotFoundError, PayloadTooLargeError, RateLimitError
-from antwort.files.base import Blobs, FileListener, Files
+from antwort.files.base import Blobs, FileDetails, FileListener, Files
 from antwort.storage.base import FileRecord, Page
 from antwort.storage.sql.files import SqlFiles
 from antwort.wire.ids import new_id
@@ -61,6 +61,11 @@ class StoredFiles(Files):
         self._clock = clock
         self._listeners: list[FileListener] = []
 
+    @property
+    @override
+    def largest(self) -> int:
+        return self._limits.file
+
     @override
     async def create(
         self,
@@ -72,6 +77,7 @@ class StoredFiles(Files):
         expires_at: int | None = None,
         part_of: str = "",
         instead_of: str = "",
+        details: Callable[[], FileDetails] | None = None,
     ) -> FileRecord:
         content = _Content(chunks, await self._room(tenant, instead_of))
         begun = FileRecord(
@@ -89,8 +95,16 @@ class StoredFiles(Files):
         await self._table.begin(begun)
         try:
             await self._blobs.write(begun.id, content.read())
-            made = msgspec.structs.replace(begun, bytes=content.size, sha256=content.sha256(), status="uploaded")
-            if not await self._table.finish(tenant, made.id, size=made.bytes, sha256=made.sha256):
+            known = FileDetails(purpose, expires_at) if details is None else details()
+            made = msgspec.structs.replace(
+                begun,
+                bytes=content.size,
+                sha256=content.sha256(),
+                purpose=known.purpose,
+                expires_at=known.expires_at,
+                status="uploaded",
+            )
+            if not await self._table.finish(made):
                 raise ConflictError("The file took too long to come, and was given up.")  # noqa: TRY301 - its bytes go
             await self._check_quota(made, instead_of)
         except BaseException:

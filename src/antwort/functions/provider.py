@@ -189,6 +189,7 @@ class RouteOptions(TypedDict, total=False):
     status: int
     media_type: str
     body: Any
+    takes: str
     returns: Any
     streams: bool
     streams_body: bool

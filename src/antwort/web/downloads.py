@@ -2,13 +2,17 @@
 
 import asyncio
 import mimetypes
-from collections.abc import AsyncIterator
+import re
+from collections.abc import AsyncIterable, AsyncIterator
 from typing import BinaryIO
+from urllib.parse import quote
 
+from starlette.exceptions import HTTPException
 from starlette.responses import Response, StreamingResponse
 
 _PIECE = 1 << 18
 _ANY = "application/octet-stream"
+_RANGE = re.compile(r"bytes=([0-9]{0,18})-([0-9]{0,18})")
 
 
 def file_response(file: BinaryIO, name: str) -> Response:
@@ -16,13 +20,43 @@ def file_response(file: BinaryIO, name: str) -> Response:
 
     Nobody has looked at it: a browser saves it whatever it is, and lets it do nothing.
     """
-    headers = {
+    return StreamingResponse(_content(file), headers=_headers(name))
+
+
+def content_response(content: AsyncIterable[bytes], name: str, *, size: int, part: range | None = None) -> Response:
+    """Send the content of a file as `file_response` does, all of it or, with `part`, what was asked for."""
+    headers = {**_headers(name), "accept-ranges": "bytes", "content-length": str(size if part is None else len(part))}
+    headers["content-disposition"] = f"attachment; filename*=UTF-8''{quote(name, safe='')}"
+    if part is not None:
+        headers["content-range"] = f"bytes {part.start}-{part.stop - 1}/{size}"
+    return StreamingResponse(content, 200 if part is None else 206, headers)
+
+
+def asked_range(header: str | None, size: int) -> range | None:
+    """Return the bytes that a Range header asks for; None for all, since a form that is not known does not count.
+
+    Starlette's HTTPException, a 416, if there are no such bytes.
+    """
+    found = None if header is None else _RANGE.fullmatch(header.strip())
+    if found is None or not any(found.groups()):
+        return None
+    first, last = found.groups()
+    start = int(first) if first else max(size - int(last), 0)
+    stop = min(int(last) + 1, size) if first and last else size
+    if start >= stop:
+        raise HTTPException(
+            416, f"The file has {size:,} bytes, and none of those.", {"content-range": f"bytes */{size}"}
+        )
+    return range(start, stop)
+
+
+def _headers(name: str) -> dict[str, str]:
+    return {
         "content-type": media_type(name),
         "content-disposition": "attachment",
         "content-security-policy": "sandbox",
         "x-content-type-options": "nosniff",
     }
-    return StreamingResponse(_content(file), headers=headers)
 
 
 def media_type(name: str) -> str:

@@ -63,6 +63,8 @@ class Route:
     """What the answer is."""
     body: Any = field(default=None, repr=False, compare=False)
     """The type of the body or its JSON Schema, if the handler reads it from the Request itself."""
+    takes: str = "application/json"
+    """What the body is, if the handler reads it from the Request itself."""
     returns: Any = field(default=None, repr=False, compare=False)
     """The type of the answer or its JSON Schema, if the handler's own annotation does not tell."""
     streams: bool = False

@@ -1,7 +1,7 @@
 """Files that come in forms, read as they come."""
 
 from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 
 from msgspec import Struct
 from python_multipart.exceptions import MultipartParseError
@@ -13,7 +13,7 @@ from antwort.errors import BadRequestError, UnsupportedMediaTypeError
 _HEADER_BYTES = 16 * 1024
 """Bytes of the headers of one part."""
 _OTHER_BYTES = 64 * 1024
-"""Bytes of all fields before the file."""
+"""Bytes of all fields but the file."""
 
 
 class Upload(Struct, frozen=True):
@@ -23,12 +23,14 @@ class Upload(Struct, frozen=True):
     """What the client calls it; nobody has checked it."""
     chunks: AsyncIterator[bytes]
     """Its content, as it comes; whoever reads it limits it."""
+    fields: Mapping[str, str]
+    """The other fields of the form: those before the file, and when all of the content was read those behind it."""
 
 
 async def open_upload(request: Request, field: str) -> Upload:
     """Return the file in a field of a form; BadRequestError if the form is none, or does not have it.
 
-    Fields that stand behind the file are not looked at. Forms of web pages need credentials in a header: browsers let
+    Forms of web pages need credentials in a header: browsers let
     a page of any site send a form to any server.
     """
     kind, options = parse_options_header(request.headers.get("content-type"))
@@ -43,7 +45,7 @@ async def open_upload(request: Request, field: str) -> Upload:
     async for piece in pieces:
         form.read(piece)
         if form.filename is not None:
-            return Upload(form.filename, _content(form, pieces))
+            return Upload(form.filename, _content(form, pieces), form.fields)
         before += len(piece)
         if before > _OTHER_BYTES:
             break
@@ -60,8 +62,8 @@ async def _content(form: "_Form", pieces: AsyncIterator[bytes]) -> AsyncIterator
         if not piece:
             raise BadRequestError("The form has no end.")
         form.read(piece)
-    async for _ in pieces:  # the answer comes when the body has come
-        pass
+    async for piece in pieces:  # the answer comes when the body has come
+        form.read(piece)
 
 
 class _Form:
@@ -73,7 +75,11 @@ class _Form:
         self._value = b""
         self._headers: dict[bytes, bytes] = {}
         self._size = 0
+        self._text = bytearray()
         self._within = False
+        self._field: str | None = None
+        self._other_bytes = 0
+        self.fields: dict[str, str] = {}
         self.filename: str | None = None
         self.content: deque[bytes] = deque()
         self.is_whole = False
@@ -98,7 +104,8 @@ class _Form:
             raise BadRequestError(f"The form cannot be read: {error}") from error
 
     def _begin(self) -> None:
-        self._headers, self._size = {}, 0
+        self._headers, self._size, self._field = {}, 0, None
+        self._text = bytearray()
 
     def _header_name(self, data: bytes, start: int, end: int) -> None:
         self._name += self._counted(data[start:end])
@@ -122,12 +129,22 @@ class _Form:
         if self.filename is None and options.get(b"name") == self._wanted and name is not None:
             self.filename = name.decode(errors="replace")
             self._within = True
+        elif name is None:
+            self._field = options.get(b"name", b"").decode(errors="replace")
 
     def _data(self, data: bytes, start: int, end: int) -> None:
         if self._within:
             self.content.append(data[start:end])
+            return
+        self._other_bytes += end - start
+        if self._other_bytes > _OTHER_BYTES:
+            raise BadRequestError("The fields beside the file are too long.")
+        if self._field is not None:
+            self._text += data[start:end]
 
     def _end(self) -> None:
         if self._within:
             self._within = False
             self.is_whole = True
+        elif self._field is not None:
+            self.fields[self._field] = self._text.decode(errors="replace")

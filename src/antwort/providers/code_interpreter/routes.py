@@ -113,7 +113,15 @@ class ContainerRoutes(Provider[CodeInterpreterSettings]):
         data, more = _page([file_object(container, file) for file in found], limit, after)
         return ContainerFileList(data=data, first_id=_first(data), last_id=_last(data), has_more=more)
 
-    @route("POST", _FILES, scope=_WRITE, streams_body=True, errors=[PayloadTooLargeError], body=_UPLOAD)
+    @route(
+        "POST",
+        _FILES,
+        scope=_WRITE,
+        streams_body=True,
+        errors=[PayloadTooLargeError],
+        body=_UPLOAD,
+        takes="multipart/form-data",
+    )
     async def create_container_file(self, ctx: Context, request: Request, container_id: str) -> ContainerFile:
         """Store a file that is uploaded as a form, in its field `file`."""
         container = await asyncio.to_thread(self.containers.use, ctx.tenant, container_id)

@@ -154,7 +154,8 @@ class _Operation(Struct, frozen=True):
             operation["parameters"] = parameters
         if self._has_body:
             bodies = [(example, example.body) for example in route.examples if example.body is not None]
-            content = {"application/json": {"schema": body, **_examples(bodies)}}
+            takes = "application/json" if isinstance(route, AsgiRoute) else route.takes
+            content = {takes: {"schema": body, **_examples(bodies)}}
             operation["requestBody"] = {"required": True, "content": content}
         operation["responses"] = {**dict([self._success(answer)]), **dict(self._errors())}
         if self.secured:

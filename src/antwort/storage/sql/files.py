@@ -16,7 +16,7 @@ _ROW = "SELECT 1 FROM stored_files WHERE id = ? AND tenant = ?"
 _THERE = "status = 'uploaded' AND (expires_at IS NULL OR expires_at > ?)"
 _GET = f"SELECT {_COLUMNS} FROM stored_files WHERE id = ? AND tenant = ? AND part_of = ? AND {_THERE}"  # noqa: S608
 _FINISH = """
-    UPDATE stored_files SET bytes = ?, sha256 = ?, status = 'uploaded'
+    UPDATE stored_files SET bytes = ?, sha256 = ?, purpose = ?, expires_at = ?, status = 'uploaded'
     WHERE id = ? AND tenant = ? AND status IN ('writing', 'uploaded')"""
 _MARK = "UPDATE stored_files SET status = 'deleting' WHERE id = ? AND tenant = ? AND status IN ('uploaded', 'deleting')"
 _REMOVE = "DELETE FROM stored_files WHERE id = ? AND tenant = ? AND status <> 'uploaded'"
@@ -42,10 +42,14 @@ class SqlFiles(Transactions):
         if database.execute(_ROW, (file_id, tenant)).fetchone() is None:
             database.execute(_INSERT, row)
 
-    @writes
-    def finish(self, database: Database, tenant: str, file_id: str, *, size: int, sha256: str) -> bool:
+    async def finish(self, record: FileRecord) -> bool:
         """Take note that the bytes are in their place; False if the file is being deleted, or gone."""
-        return database.execute(_FINISH, (size, sha256, file_id, tenant)).rowcount > 0
+        known = (record.bytes, record.sha256, record.purpose, record.expires_at)
+        return await self._finish(record.tenant, record.id, known)
+
+    @writes
+    def _finish(self, database: Database, tenant: str, file_id: str, known: Row) -> bool:
+        return database.execute(_FINISH, (*known, file_id, tenant)).rowcount > 0
 
     @reads
     def get(self, database: Database, tenant: str, file_id: str, part_of: str, now: int) -> FileRecord | None:
