@@ -9,7 +9,7 @@ import secrets
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 
 from antwort.errors import ConflictError
@@ -60,24 +60,27 @@ class TenantFolders:
         self._keep = keep
         self._most = most
         self._users: Counter[Path] = Counter()
+        self._counting = threading.Lock()
         self._changing = threading.RLock()
         """Held by whoever adds a folder, takes one away, or changes what is known of one."""
         self._discarded: list[Path] = []
 
-    @contextlib.contextmanager
-    def in_use(self, folder: Path) -> Iterator[FolderInUse]:
-        """Work in a folder, which is not taken away to make room for others; MissingFileError if it is gone already."""
-        self._users[folder] += 1
+    @contextlib.asynccontextmanager
+    async def in_use(self, get: Callable[[], Path]) -> AsyncIterator[FolderInUse]:
+        """Work in a folder that a function gets or makes, on a thread; it is not taken away to make room for others.
+
+        MissingFileError if it is gone already.
+        """
+        holding = asyncio.ensure_future(asyncio.to_thread(self._hold, get))
         try:
-            used = FolderInUse(folder)
-        except OSError as error:
-            self._let_go(folder)
-            raise MissingFileError(f"The {self.what} is not there any more: it was deleted.") from error
+            used = await asyncio.shield(holding)
+        except asyncio.CancelledError:
+            holding.add_done_callback(self._let_go_later)
+            raise
         try:
             yield used
         finally:
-            used.close()
-            self._let_go(folder)
+            self._let_go(used)
 
     def touch(self, folder: Path) -> None:
         """Note that a folder was in use until now, unless it is gone."""
@@ -133,7 +136,7 @@ class TenantFolders:
     def _make(self, folder: Path) -> None:
         """Make a folder, if there is none; ConflictError if there are too many, and none can go.
 
-        Whoever calls this calls `empty_discarded` when nobody waits for him any more.
+        Whoever calls this calls `empty_discarded` when nobody waits for him any more, as `in_use` does.
         """
         folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._make_room(folder.parent)
@@ -167,10 +170,29 @@ class TenantFolders:
         except OSError as error:
             logger.info("a deleted %s is still in use: %s", self.what, error.strerror)
 
-    def _let_go(self, folder: Path) -> None:
-        self._users[folder] -= 1
-        if not self._users[folder]:
-            del self._users[folder]
+    def _hold(self, get: Callable[[], Path]) -> FolderInUse:
+        with self._changing:  # nobody takes it away in between
+            folder = get()
+            try:
+                used = FolderInUse(folder)
+            except OSError as error:
+                raise MissingFileError(f"The {self.what} is not there any more: it was deleted.") from error
+            with self._counting:
+                self._users[folder] += 1
+        self.empty_discarded()
+        return used
+
+    def _let_go(self, used: FolderInUse) -> None:
+        used.close()
+        with self._counting:
+            self._users[used.folder] -= 1
+            if not self._users[used.folder]:
+                del self._users[used.folder]
+
+    def _let_go_later(self, holding: "asyncio.Future[FolderInUse]") -> None:
+        """Let go of what somebody does not wait for any more."""
+        if not holding.cancelled() and holding.exception() is None:
+            self._let_go(holding.result())
 
     def _of(self, tenant: str) -> Path:
         """Return where the folders of a tenant are."""

@@ -184,6 +184,19 @@ class SandboxProcess:
         while line := await status.readline():
             self.exit_code = json.loads(line).get("exit-code", self.exit_code)
 
+    async def check(self) -> Ending | None:
+        """Look now at what the process uses, and end it if that is too much; return why, if it is."""
+        try:
+            excess = await asyncio.to_thread(self._excess)
+        except FileNotFoundError:  # its folder was deleted
+            excess = "killed"
+        except Exception:
+            logger.exception("what a process in the sandbox uses cannot be told; it is ended")
+            excess = "killed"
+        if excess is not None:
+            self.kill(excess)
+        return excess
+
     async def _watch(self) -> None:
         """End the process when it uses more than it may."""
         pause = _SOON
@@ -194,15 +207,7 @@ class SandboxProcess:
                     pause = _SOON
             self._active.clear()
             started = time.monotonic()
-            try:
-                excess = await asyncio.to_thread(self._excess)
-            except FileNotFoundError:  # its folder was deleted
-                excess = "killed"
-            except Exception:
-                logger.exception("what a process in the sandbox uses cannot be told; it is ended")
-                excess = "killed"
-            if excess is not None:
-                self.kill(excess)
+            if await self.check() is not None:
                 return
             pause = max(min(pause * 2, _LATE), _SHARE * (time.monotonic() - started))
 

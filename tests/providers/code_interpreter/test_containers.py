@@ -1,5 +1,6 @@
 """`/v1/containers`, by the SDK: what there is, what is refused, and who may."""
 
+import asyncio
 import os
 import threading
 from collections.abc import Iterator
@@ -195,6 +196,8 @@ def test_a_container_that_is_deleted_during_an_upload_is_missed(tmp_path: Path) 
 
         def content() -> Iterator[bytes]:
             yield bytes(300_000)
+            while not list(tmp_path.glob("data/providers/code_interpreter/*/*/.antwort-*")):
+                pass  # until it is under way
             client.containers.delete(container)
             yield bytes(300_000)
 
@@ -240,10 +243,10 @@ def test_containers_of_conversations_make_room_and_those_of_clients_do_not(tmp_p
         assert "2 containers, which is the limit" in outputs(stage)[0]
 
 
-def test_a_container_in_use_does_not_make_room(tmp_path: Path) -> None:
+async def test_a_container_in_use_does_not_make_room(tmp_path: Path) -> None:
     containers = Containers(tmp_path, Sandbox(), keep=3600.0, most=1, most_files=100)
     first = containers.of_conversation("t", "first", None)
-    with containers.in_use(first.folder) as used:
+    async with containers.in_use(lambda: first.folder) as used:
         with pytest.raises(ConflictError):
             containers.of_conversation("t", "second", None)
         assert not used.is_deleted
@@ -252,6 +255,49 @@ def test_a_container_in_use_does_not_make_room(tmp_path: Path) -> None:
     again = containers.of_conversation("t", "first", None)
     assert again.id == first.id
     assert again.about.birth != first.about.birth
+
+
+async def test_nobody_takes_a_container_before_it_is_used(tmp_path: Path) -> None:
+    containers = Containers(tmp_path, Sandbox(), keep=3600.0, most=2, most_files=100)
+    everybody = asyncio.Event()
+
+    async def use(name: str) -> bool:
+        try:
+            async with containers.in_use(lambda: containers.of_conversation("t", name, None).folder) as used:
+                await everybody.wait()
+                return not used.is_deleted
+        except ConflictError:
+            return False
+
+    tasks = [asyncio.create_task(use(str(number))) for number in range(12)]
+    while sum(task.done() for task in tasks) < 10:  # noqa: ASYNC110 - nobody tells
+        await asyncio.sleep(0.01)
+    everybody.set()
+    assert sum(await asyncio.gather(*tasks)) == 2
+
+
+async def test_who_is_cancelled_lets_go_of_a_container(tmp_path: Path) -> None:
+    containers = Containers(tmp_path, Sandbox(), keep=3600.0, most=1, most_files=100)
+    begun, going_on = threading.Event(), threading.Event()
+
+    def get() -> Path:
+        begun.set()
+        going_on.wait()
+        return containers.of_conversation("t", "first", None).folder
+
+    async def use() -> None:
+        async with containers.in_use(get):
+            raise AssertionError("it was cancelled before")
+
+    task = asyncio.create_task(use())
+    await asyncio.to_thread(begun.wait)
+    task.cancel()
+    await asyncio.wait([task])
+    going_on.set()
+    while containers._users or not containers.all("t"):  # noqa: ASYNC110 - nobody tells
+        await asyncio.sleep(0.01)
+    async with containers.in_use(lambda: containers.of_conversation("t", "second", None).folder):
+        assert len(containers.all("t")) == 1
 
 
 def test_a_session_does_not_outlive_its_container(tmp_path: Path) -> None:

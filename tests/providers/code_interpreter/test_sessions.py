@@ -101,6 +101,13 @@ def test_a_session_that_dies_is_begun_anew_and_the_model_is_told(tmp_path: Path,
     assert "NameError" in gone
 
 
+def test_quick_code_that_writes_too_much_is_found_when_it_ends(tmp_path: Path) -> None:
+    code = "for i in range(4): open(f'big{i}', 'wb').write(b'x' * 400_000)"
+    ended, after = executed(tmp_path, code, "import os\nos.listdir()", max_bytes=1_000_000)
+    assert ended.endswith("[Files that this call has written were deleted.]")
+    assert after == f"{RENEWED}\n[]"
+
+
 def test_a_child_that_code_forks_takes_no_calls(tmp_path: Path) -> None:
     forks = "import os\nchild = os.fork()\nprint('both', flush=True)\nif child: _ = os.wait()"
     both, *after = executed(tmp_path, forks, *(f"os.getpid()  # {number}" for number in range(5)))

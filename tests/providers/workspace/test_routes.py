@@ -269,6 +269,8 @@ def test_a_workspace_that_is_deleted_during_an_upload_is_missed(tmp_path: Path) 
 
         def content() -> Iterator[bytes]:
             yield bytes(300_000)
+            while not list(tmp_path.glob("data/providers/workspace/*/*/.antwort-*")):
+                pass  # until it is under way
             assert stage.request("DELETE", "/workspaces/conv-1").status_code == 200
             yield bytes(300_000)
 

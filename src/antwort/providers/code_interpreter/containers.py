@@ -90,9 +90,7 @@ class Containers(TenantFolders):
             except NotFoundError:
                 self.discard(self._of(tenant) / container_id)
                 about = About("auto", int(time.time()), memory_limit=memory_limit, is_auto=True)
-                found = self._create(tenant, container_id, about)
-        self.empty_discarded()
-        return found
+                return self._create(tenant, container_id, about)
 
     def all(self, tenant: str) -> list[Container]:
         """Return the containers of a tenant, those made last first."""

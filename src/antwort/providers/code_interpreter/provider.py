@@ -16,6 +16,7 @@ from antwort.provider import (
     Context,
     Counter,
     Field,
+    FolderInUse,
     FunctionError,
     FunctionUnavailableError,
     Gauge,
@@ -113,8 +114,7 @@ class CodeInterpreter(ContainerRoutes):
             code.encode()
         except UnicodeEncodeError:
             raise FunctionError("The code is no text that can be written in UTF-8.") from None
-        container = await self._container(ctx)
-        with self.containers.in_use(container.folder) as used:
+        async with self._container(ctx) as (used, container):
             files = self.containers.files(container)
             before = await asyncio.to_thread(files.all)
             started = time.perf_counter()
@@ -149,16 +149,24 @@ class CodeInterpreter(ContainerRoutes):
     def _limits(self, container: Container) -> SandboxLimits:
         return self.settings.limits(memory_bytes(container.about.memory_limit))
 
-    async def _container(self, ctx: Context) -> Container:
-        """Return the container that a call is for."""
-        with _told():
-            if (named := named_container(ctx.options)) is not None:
-                return await asyncio.to_thread(self.containers.use, ctx.tenant, named)
-            if (earlier := earlier_container(ctx.options)) is not None:
-                with contextlib.suppress(NotFoundError):  # it has expired, or was deleted, since the request came
-                    return await asyncio.to_thread(self.containers.use, ctx.tenant, earlier)
-            conversation, memory = ctx.conversation_id or ctx.run_id or _ALONE, asked_memory(ctx.options)
-            return await asyncio.to_thread(self.containers.of_conversation, ctx.tenant, conversation, memory)
+    @contextlib.asynccontextmanager
+    async def _container(self, ctx: Context) -> AsyncIterator[tuple[FolderInUse, Container]]:
+        """Use the container that a call is for."""
+        async with contextlib.AsyncExitStack() as stack:
+            with _told():
+                used = await stack.enter_async_context(self.containers.in_use(lambda: self._asked(ctx).folder))
+                container = await asyncio.to_thread(self.containers.find, ctx.tenant, used.folder.name)
+            yield used, container
+
+    def _asked(self, ctx: Context) -> Container:
+        """Return the container that a call is for, which is made if it is that of a conversation."""
+        if (named := named_container(ctx.options)) is not None:
+            return self.containers.use(ctx.tenant, named)
+        if (earlier := earlier_container(ctx.options)) is not None:
+            with contextlib.suppress(NotFoundError):  # it has expired, or was deleted, since the request came
+                return self.containers.use(ctx.tenant, earlier)
+        conversation, memory = ctx.conversation_id or ctx.run_id or _ALONE, asked_memory(ctx.options)
+        return self.containers.of_conversation(ctx.tenant, conversation, memory)
 
     def _note_use(self, container: Container) -> None:
         """Note that a container was in use until now, and that there was a session."""

@@ -129,7 +129,7 @@ class ContainerRoutes(Provider[CodeInterpreterSettings]):
         name = upload_name(upload.filename)
         files = self.containers.files(container)
         try:
-            with self.containers.in_use(container.folder):
+            async with self.containers.in_use(lambda: container.folder):
                 await store_file(files.confined, name, upload.chunks, self.settings.limits())
                 await asyncio.to_thread(self._note_upload, container, name)
         except MissingFileError as error:

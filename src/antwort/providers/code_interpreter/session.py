@@ -89,6 +89,8 @@ class Session:
                 logs = (await self._process.stderr.read(_PIECE)).decode(errors="replace")
             return Outcome(logs, stopped, ending)
         self._process.pause()
+        if await self._process.check() is not None:  # quick code can write much before anybody looks
+            return Outcome(logs, stopped, await self._process.wait())
         return Outcome(logs, stopped)
 
     async def _end(self, stopped: Stop | None) -> str:

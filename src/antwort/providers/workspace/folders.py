@@ -52,7 +52,6 @@ class Folders(TenantFolders):
             if for_client:
                 mark.write_text("")
             mark.touch()
-        self.empty_discarded()
         return folder
 
     def all(self, tenant: str) -> list[WorkspaceObject]:

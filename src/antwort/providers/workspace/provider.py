@@ -162,16 +162,17 @@ class Workspace(WorkspaceRoutes):
     async def _folder(self, ctx: Context, workspace_id: str | None = None) -> AsyncIterator[FolderInUse]:
         """Use the workspace of a call, which is made if it is not there."""
         workspace_id = workspace_id or self._id(ctx)
-        with _told():
-            folder = await asyncio.to_thread(self.folders.use, ctx.tenant, workspace_id)
-        with self.folders.in_use(folder) as used:
+        async with contextlib.AsyncExitStack() as stack:
+            with _told():
+                getting = self.folders.in_use(lambda: self.folders.use(ctx.tenant, workspace_id))
+                used = await stack.enter_async_context(getting)
             try:
                 yield used
             except FunctionUnavailableError as error:
                 if await asyncio.to_thread(lambda: used.is_deleted):
                     raise FunctionError(DELETED) from error
                 raise
-            await asyncio.to_thread(self.folders.touch, folder)  # it was in use until now
+            await asyncio.to_thread(self.folders.touch, used.folder)  # it was in use until now
 
     def _id(self, ctx: Context) -> str:
         own = ctx.run_id if self.settings.per == "run" else ctx.conversation_id

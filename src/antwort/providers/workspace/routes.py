@@ -175,10 +175,9 @@ class WorkspaceRoutes(Provider[WorkspaceSettings]):
         self, ctx: Context, request: Request, workspace_id: str, path: FilePath
     ) -> FileObject:
         """Store the body as a file; the workspace, and folders on the way, are made if they are not there."""
-        folder = await asyncio.to_thread(lambda: self.folders.use(ctx.tenant, workspace_id, for_client=True))
-        files = self.folders.files(folder)
         with _refusing():
-            with self.folders.in_use(folder):
+            async with self.folders.in_use(lambda: self.folders.use(ctx.tenant, workspace_id, for_client=True)) as used:
+                files = self.folders.files(used.folder)
                 size = await store_file(files, path, request.stream(), self.settings.limits())
             file = await asyncio.to_thread(files.about, path)
         return _shown(file).model_copy(update={"bytes": size})
