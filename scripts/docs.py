@@ -38,6 +38,7 @@ from antwort.testing import ServedApp, served
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))  # a file that is run as a program does not find its neighbours by their full names
 
+from scripts import recording  # noqa: E402
 from scripts.api_reference import markdown_reference  # noqa: E402
 from scripts.settings_reference import markdown_table, markdown_tables  # noqa: E402
 
@@ -421,6 +422,9 @@ def main() -> int:
             print(diff, end="")
         else:
             path.write_text(regenerated(path.read_text(encoding="utf-8")), encoding="utf-8")
+    if not check:
+        played = recording.recording(recording.PAGE.read_text(encoding="utf-8"))
+        recording.IMAGE.write_text(played, encoding="utf-8")
     if stale:
         print("The pages above are out of date; run 'make docs'.", file=sys.stderr)
     return 1 if stale else 0

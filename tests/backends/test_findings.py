@@ -47,10 +47,10 @@ async def test_a_server_that_is_away_is_unreachable() -> None:
 
 async def test_a_path_that_lacks_its_end_is_told_with_the_right_one(server: ModelServer) -> None:
     config = BackendConfig(url=server.url.removesuffix("/v1").replace("://", "://me:word@"))
-    server.scripts += [reply({"error": "no such page"}, 404), reply({"data": [{"id": "small"}]})]
+    server.scripts += [reply({"error": "no /models here"}, 404), reply({"data": [{"id": "small"}]})]
     found = await with_cure(await ask("local", config), config)
     assert found.state == "wrong_path"
-    assert found.text.endswith(f"(404: no such page); check its url. It answers at {server.url}: use that.")
+    assert found.text.endswith(f"(404: no /models here); check its url. It answers at {server.url}: use that.")
     assert [exchange.path for exchange in server.exchanges] == ["/models", "/v1/models"]
 
 

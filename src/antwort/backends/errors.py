@@ -203,15 +203,24 @@ def _error(backend: str, model: str, status: int, report: _Report, retry_after: 
     return kind(f"The backend '{backend}' {phrase}: {report.message}", code=code, headers=headers)
 
 
+def no_list(backend: str, body: bytes) -> APIError:
+    """Return the error for a list of models that is not found: whatever the server says, no model is."""
+    return _no_endpoint(backend, _parsed(body))
+
+
+def _no_endpoint(backend: str, report: _Report) -> APIError:
+    return BadGatewayError(
+        f"The backend '{backend}' has no such endpoint (404: {report.message}); check its url.", code=UNSUITABLE
+    )
+
+
 def _not_found(backend: str, model: str, report: _Report) -> APIError:
     if report.is_json and "model" in f"{report.code} {report.message}".lower():
         name = f"the model '{model}'" if model else "the model"
         return NotFoundError(
             f"The backend '{backend}' does not have {name}: {report.message}", param="model", code="model_not_found"
         )
-    return BadGatewayError(
-        f"The backend '{backend}' has no such endpoint (404: {report.message}); check its url.", code=UNSUITABLE
-    )
+    return _no_endpoint(backend, report)
 
 
 def _parsed(body: bytes) -> _Report:

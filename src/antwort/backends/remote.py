@@ -13,7 +13,7 @@ import msgspec
 from msgspec.structs import replace
 
 from antwort.backends.base import EncodedTools, ModelInfo, ModelRequest, TurnSink
-from antwort.backends.errors import BROKEN, DEADLINE, excerpt, reply_error
+from antwort.backends.errors import BROKEN, DEADLINE, excerpt, no_list, reply_error
 from antwort.backends.http1 import Parts
 from antwort.backends.known_models import KnownModels, read_models
 from antwort.backends.limits import AnswerLimits
@@ -139,6 +139,8 @@ class RemoteBackend(ABC):
         limited = Timeouts(times.connect, min(LIST_TIMEOUT, times.first_byte or LIST_TIMEOUT), times.chunk)
         reply = await self._probes.get("/models", timeouts=limited)
         try:
+            if reply.status == 404:
+                raise no_list(self.name, await reply.head(MAX_ERROR))
             if reply.status != 200:
                 raise await self._refusal(reply, "")
             body = await reply.read(LIST_BYTES)
