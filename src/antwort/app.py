@@ -19,6 +19,7 @@ from antwort.backends.demo import DEMO_MODEL, DemoBackend
 from antwort.config import BackendConfig, Config, LoadedConfig, ProviderConfig, mask_urls, secret_values
 from antwort.context import ANONYMOUS_TENANT, Context
 from antwort.engine.engine import Engine
+from antwort.engine.input_files import InputFiles
 from antwort.errors import ConfigError, ServiceUnavailableError, StateError, did_you_mean
 from antwort.files import DiskBlobs, FileLimits, Files, FileSweeper, StoredFiles
 from antwort.functions import Catalogue, FunctionProvider, FunctionRegistry, FunctionSpec, ToolExecutor
@@ -27,6 +28,7 @@ from antwort.functions.output import described
 from antwort.functions.provider import Services, Signer, Workplace, WorksApart
 from antwort.functions.registry import Factory
 from antwort.functions.spec import Offer
+from antwort.ingestion.parser import DocumentParser, ParsingLimits
 from antwort.observability import AuditLog, LoopWatchdog, Metrics, MetricsPage, Redactor, tracer
 from antwort.outbound import Outbound
 from antwort.run_services import RunServices, Values
@@ -52,6 +54,9 @@ from antwort.wire.responses import ResponseObject
 from antwort.workers.peers import Peers
 
 logger = logging.getLogger(__name__)
+
+_READING = 30.0
+"""Seconds that reading a document of a request may take."""
 
 
 class Antwort:
@@ -235,6 +240,7 @@ class Antwort:
             sealer = await asyncio.to_thread(self._sealer)
             given = partial(self._services, values=self.values, questions=questions, signer=sealer, files=self.files)
             await self.registry.start(lambda name: given(name, kept, limits))
+            parser = DocumentParser(self.sandbox, ParsingLimits(seconds=_READING))
             self.engine = Engine.build(
                 executors=[self.registry, *self._executors],
                 models=self.router,
@@ -246,6 +252,7 @@ class Antwort:
                 tracer=self._tracer,
                 sealer=sealer,
                 check_url=self.outbound.check,
+                input_files=partial(InputFiles, self.files, self.outbound, self.outbound.check, parser),
             )
             self.runs = LocalRuns(self.engine, limits, self._peers, questions)
             self.services = RunServices(self.values, self.runs.agents)

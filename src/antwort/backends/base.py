@@ -1,13 +1,16 @@
 """The seam between the engine and model servers: what a turn asks for, and what comes back while it runs."""
 
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
-from typing import Any, Protocol, Self
+from typing import Any, Literal, Protocol, Self
 
 import msgspec
 from typing_extensions import override
 
 from antwort.types import JSON
 from antwort.wire.responses import Usage
+
+FileReading = Literal["text", "pdf", "any"]
+"""Which files a model server is given as they are: only texts, PDF too, or whatever there is, by URL as well."""
 
 
 class EncodedTools(list[msgspec.Raw]):

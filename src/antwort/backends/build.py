@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from antwort.backends.allowed_tools import AllowedTools
-from antwort.backends.base import ModelBackend
+from antwort.backends.base import FileReading, ModelBackend
 from antwort.backends.breaker import CircuitBreaker
 from antwort.backends.chat import ChatBackend
 from antwort.backends.parameters import taken_parameters
@@ -34,9 +34,16 @@ def build_routes(configs: Mapping[str, BackendConfig]) -> list[ModelRoute]:
             config.any_model,
             servers[name].transport,
             taken_parameters(config),
+            _files_read(config),
         )
         for name, config in configs.items()
     ]
+
+
+def _files_read(config: BackendConfig) -> FileReading:
+    if config.api == "responses":
+        return "any"
+    return "pdf" if config.pdf else "text"
 
 
 def _server(name: str, config: BackendConfig) -> RemoteBackend:

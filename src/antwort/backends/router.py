@@ -9,7 +9,7 @@ from typing import Any
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from antwort.backends.base import ModelBackend, ModelInfo, ModelRequest, TurnSink
+from antwort.backends.base import FileReading, ModelBackend, ModelInfo, ModelRequest, TurnSink
 from antwort.backends.errors import UNAVAILABLE
 from antwort.backends.findings import Finding, finding_of
 from antwort.backends.known_models import KnownModels
@@ -32,6 +32,8 @@ class ModelRoute(Struct, frozen=True):
     """The way to the server itself, for requests that are passed through as they are."""
     parameters: frozenset[str] = frozenset()
     """Fields of a request beyond the API that it takes."""
+    files: FileReading = "text"
+    """Which files it reads."""
 
 
 class ModelTarget(Struct, frozen=True):

@@ -1,7 +1,7 @@
 """The engine: takes requests, makes responses, and gives back what is kept of them."""
 
 import time
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -15,6 +15,7 @@ from antwort.engine.answers import Answer
 from antwort.engine.compaction import Compactor
 from antwort.engine.events import EventSink
 from antwort.engine.history import Recall
+from antwort.engine.input_files import InputFiles
 from antwort.engine.journal import Journal
 from antwort.engine.links import CheckUrl
 from antwort.engine.loop import Loop
@@ -67,6 +68,7 @@ class Engine(msgspec.Struct, frozen=True):
         sealer: Sealer,
         check_url: CheckUrl | None = None,
         values: Values | None = None,
+        input_files: Callable[[LargeWork], InputFiles] | None = None,
     ) -> "Engine":
         """Put an engine together."""
         work = LargeWork()
@@ -80,6 +82,7 @@ class Engine(msgspec.Struct, frozen=True):
             large_work=work,
             check_url=check_url,
             values=values,
+            input_files=None if input_files is None else input_files(work),
         )
         return cls(models, store, settings, planner, TurnMetrics(metrics), tracer, work, Stragglers(), check_url)
 

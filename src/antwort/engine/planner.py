@@ -2,12 +2,14 @@
 
 import time
 from collections.abc import Mapping, Sequence
+from functools import partial
 
 import msgspec
 from msgspec.structs import replace
 
 from antwort.agents import AgentTask
 from antwort.backends import ModelRouter
+from antwort.backends.base import FileReading
 from antwort.budget import Budget, Price
 from antwort.concurrency.large_work import MANY, LargeWork, is_large
 from antwort.config import AgentConfig, EngineConfig
@@ -22,6 +24,7 @@ from antwort.engine.history import (
     without_trigger,
 )
 from antwort.engine.input import read_input
+from antwort.engine.input_files import InputFiles
 from antwort.engine.links import CheckUrl, check_links, item_links
 from antwort.engine.long_input import LongInput
 from antwort.engine.parameters import (
@@ -72,8 +75,10 @@ class Planner:
         large_work: LargeWork,
         check_url: CheckUrl | None = None,
         values: Values | None = None,
+        input_files: InputFiles | None = None,
     ) -> None:
         self._values = values
+        self._input_files = input_files
         self._settings = settings
         self._agents = agents
         self._toolsets = toolsets
@@ -107,6 +112,9 @@ class Planner:
         entries = await resolve_references(items, self._store, ctx)
         decision = await _prepared(decision, history, entries)  # before anything is answered: it may be refused
         decision, entries = await self._continuing(decision, history, entries)
+        if self._input_files is not None:
+            reading = partial(self._files_read, decision.response.model)
+            entries = await self._input_files.resolved(entries, ctx, reading)
         if decision.max_input is not None and self._values is not None:
             variables = self._values.of(decision.ctx)
             entries = await LongInput(variables, decision.max_input, self._large_work).shortened(entries)
@@ -122,6 +130,9 @@ class Planner:
         if response.store and recall is not None and create.previous_response_id in recall:
             carried, history = history, carried
         return _planned(decision, entries, window, history, carried, compact_only=compact_only, shown=shown)
+
+    async def _files_read(self, model: str) -> FileReading:
+        return (await self._models.resolve(model or None)).route.files
 
     async def _name_model(self, create: CreateResponse, response: ResponseObject) -> None:
         """Name the model that answers; one that cannot be anywhere is a NotFoundError.

@@ -366,16 +366,26 @@ def decoded_file(data: str, name: str) -> bytes:
 
 def file_text(raw: bytes, name: str) -> str:
     """Return the text of a file."""
-    # The bytes say more reliably than names and media types whether a file is text.
-    try:
-        text = raw.decode("utf-16" if raw.startswith(_UTF16) else "utf-8-sig")
-    except UnicodeDecodeError:
-        text = "\0"
-    if "\0" in text:
+    text = _text_in(raw)
+    if text is None:
         raise _refused(
             f"The file '{name}' is not text; only text files and, where the model takes them, PDF can be read."
         )
     return text
+
+
+def is_text_file(raw: bytes) -> bool:
+    """Tell whether `file_text` can read a file."""
+    return _text_in(raw) is not None
+
+
+def _text_in(raw: bytes) -> str | None:
+    # The bytes say more reliably than names and media types whether a file is text.
+    try:
+        text = raw.decode("utf-16" if raw.startswith(_UTF16) else "utf-8-sig")
+    except UnicodeDecodeError:
+        return None
+    return None if "\0" in text else text
 
 
 def _refused(message: str) -> BadRequestError:

@@ -1,0 +1,224 @@
+"""Files and images of a request that are named by an id or a URL, or that only we can read: they become content.
+
+What a model server reads by itself is left to it. The rest is read once, when the request comes, and kept with it: the
+response goes on, and can be continued, though the file is deleted meanwhile.
+"""
+
+import asyncio
+import base64
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+from msgspec.structs import replace
+
+from antwort.backends.base import FileReading
+from antwort.backends.chat.request import decoded_file, is_text_file
+from antwort.concurrency.large_work import LargeWork
+from antwort.context import Context
+from antwort.engine.links import CheckUrl
+from antwort.errors import BadRequestError, FunctionError, NotFoundError
+from antwort.files.base import Files
+from antwort.http_client import HttpClient
+from antwort.ingestion.document import UnreadableError
+from antwort.ingestion.parser import DocumentParser
+from antwort.storage.base import JournalEntry
+from antwort.types import JSON
+
+FILES_READ = "files:read"
+MOST_BYTES = 50 * 1024**2
+"""Of all files that one request names."""
+MOST_DOCUMENTS = 20
+"""Files of one request that are fetched from somewhere, or whose text is taken out: each may take a while."""
+_AT_ONCE = 2
+"""Documents that are read at the same time, of all requests: each keeps a processor busy."""
+_IMAGES = {b"\x89PNG": "png", b"\xff\xd8\xff": "jpeg", b"GIF8": "gif"}
+_PDF = b"%PDF-"
+
+
+class InputFiles:
+    """Reads the files that requests name."""
+
+    def __init__(
+        self, files: Files, http: HttpClient, check_url: CheckUrl, parser: DocumentParser, large_work: LargeWork
+    ) -> None:
+        self._files = files
+        self._http = http
+        self._check_url = check_url
+        self._parser = parser
+        self._large_work = large_work
+        self._slots = asyncio.Semaphore(_AT_ONCE)
+
+    async def resolved(
+        self, entries: list[JournalEntry], ctx: Context, reading: Callable[[], Awaitable[FileReading]]
+    ) -> list[JournalEntry]:
+        """Return entries with the content of what they name; BadRequestError says which part cannot be read.
+
+        `reading` is asked only if there is a file: what the model server reads by itself.
+        """
+        if not any(_named(part) for entry in entries for _, parts in _lists(entry.item) for part in parts):
+            return entries
+        request = _Request(self, ctx, await reading())
+        return [await request.entry(entry, f"input[{index}]") for index, entry in enumerate(entries)]
+
+    async def stored(self, ctx: Context, file_id: str, room: int, where: str) -> tuple[str, bytes]:
+        """Return the name and the content of a file of the tenant."""
+        ctx.require(FILES_READ, param=where, purpose="to read a file")
+        try:
+            file = await self._files.get(ctx.tenant, file_id)
+            if file.bytes > room:
+                raise _too_large(where)
+            pieces = [piece async for piece in await self._files.read(ctx.tenant, file_id)]
+        except NotFoundError as error:
+            raise BadRequestError(error.message, param=where, code="file_not_found") from None
+        return file.filename, b"".join(pieces)
+
+    async def fetched(self, url: str, room: int, where: str) -> tuple[str, bytes]:
+        """Return the name and the content of what a URL leads to."""
+        try:
+            await self._check_url(url)
+            answer = await self._http.fetch(url, max_bytes=room)
+        except FunctionError as error:
+            raise BadRequestError(f"Invalid value for '{where}': {error}", param=where, code="invalid_url") from None
+        if answer.status >= 300:
+            raise BadRequestError(
+                f"Invalid value for '{where}': the server there answers with {answer.status}.",
+                param=where,
+                code="invalid_url",
+            )
+        return unquote(urlsplit(url).path.rpartition("/")[2]) or "file", answer.body
+
+    async def decoded(self, data: str, name: str) -> bytes:
+        """Return the bytes of `file_data`."""
+        return await self._large_work.run(decoded_file, data, name)
+
+    async def text_url(self, raw: bytes, name: str, where: str) -> str:
+        """Return the text of a document, as a data URL."""
+        try:
+            async with self._slots:
+                document = await self._parser.parse(raw, name)
+        except UnreadableError as error:
+            raise BadRequestError(
+                f"The file '{name}' cannot be read: {error}", param=where, code="unsupported_file"
+            ) from None
+        return await self.data_url("text/plain;charset=utf-8", document.text.encode(errors="replace"))
+
+    async def data_url(self, media_type: str, raw: bytes) -> str:
+        """Return bytes as a data URL."""
+        return await self._large_work.run(_data_url, media_type, raw)
+
+
+class _Request:
+    """One request, and how much of its files was read."""
+
+    def __init__(self, source: InputFiles, ctx: Context, reading: FileReading) -> None:
+        self._source = source
+        self._ctx = ctx
+        self._reading = reading
+        self._room = MOST_BYTES
+        self._documents = 0
+
+    async def entry(self, entry: JournalEntry, where: str) -> JournalEntry:
+        """Return an entry with the content of what it names."""
+        changed: JSON = {}
+        for name, parts in _lists(entry.item):
+            new = [
+                await self._part(part, f"{where}.{name}[{index}]") if _named(part) else part
+                for index, part in enumerate(parts)
+            ]
+            if any(now is not before for now, before in zip(new, parts, strict=True)):
+                changed[name] = new
+        return replace(entry, item={**entry.item, **changed}) if changed else entry
+
+    async def _part(self, part: JSON, where: str) -> JSON:
+        if part["type"] == "input_image":
+            return await self._image(part, f"{where}.file_id")
+        return await self._file(part, where)
+
+    async def _image(self, part: JSON, where: str) -> JSON:
+        name, raw = await self._counted(self._source.stored(self._ctx, part["file_id"], self._room, where))
+        kind = "webp" if raw[8:12] == b"WEBP" else next((_IMAGES[mark] for mark in _IMAGES if raw.startswith(mark)), "")
+        if not kind:
+            raise BadRequestError(
+                f"The file '{name}' is no image: PNG, JPEG, GIF and WebP are.", param=where, code="unsupported_image"
+            )
+        return {**part, "image_url": await self._source.data_url(f"image/{kind}", raw)}
+
+    async def _file(self, part: JSON, where: str) -> JSON:
+        """Return a file with its content: as it is if the model server reads it, or it is a text; else its text."""
+        given = _text(part, "file_data")
+        name, raw, field = str(part.get("filename") or "file"), b"", "file_data"
+        if given:
+            raw = await self._source.decoded(given, name)
+        elif file_id := _text(part, "file_id"):
+            field = "file_id"
+            stored = self._source.stored(self._ctx, file_id, self._room, f"{where}.file_id")
+            name, raw = await self._counted(stored)
+        elif self._reading != "any":
+            field = "file_url"
+            self._count(f"{where}.file_url")
+            found, raw = await self._counted(
+                self._source.fetched(_text(part, "file_url"), self._room, f"{where}.file_url")
+            )
+            name = str(part.get("filename") or found)
+        else:
+            return part
+        kept = {key: value for key, value in part.items() if key != "file_url"}
+        if not self._is_read(raw):
+            if field != "file_url":
+                self._count(f"{where}.{field}")
+            url = await self._source.text_url(raw, name, f"{where}.{field}")
+            return {**kept, "filename": name, "file_data": url}
+        if given:
+            return part
+        media_type = "application/pdf" if raw.startswith(_PDF) else "application/octet-stream"
+        return {**kept, "filename": name, "file_data": await self._source.data_url(media_type, raw)}
+
+    def _is_read(self, raw: bytes) -> bool:
+        """Tell whether the model server, or its backend here, reads a file."""
+        if self._reading == "any":
+            return True
+        return self._reading == "pdf" if raw.startswith(_PDF) else is_text_file(raw)
+
+    def _count(self, where: str) -> None:
+        self._documents += 1
+        if self._documents > MOST_DOCUMENTS:
+            raise BadRequestError(
+                f"A request has up to {MOST_DOCUMENTS} files that are fetched or turned into text here.",
+                param=where,
+                code="too_many_files",
+            )
+
+    async def _counted(self, reading: Awaitable[tuple[str, bytes]]) -> tuple[str, bytes]:
+        name, raw = await reading
+        self._room -= len(raw)
+        return name, raw
+
+
+def _lists(item: JSON) -> Sequence[tuple[str, list[Any]]]:
+    """Return the lists of parts that an item has, with their names."""
+    return [(name, item[name]) for name in ("content", "output") if isinstance(item.get(name), list)]
+
+
+def _named(part: Any) -> bool:
+    """Tell whether a part has something to be read here."""
+    if not isinstance(part, dict):
+        return False
+    if part.get("type") == "input_image":
+        return bool(_text(part, "file_id")) and not part.get("image_url")
+    return part.get("type") == "input_file" and any(_text(part, name) for name in ("file_data", "file_id", "file_url"))
+
+
+def _text(part: JSON, name: str) -> str:
+    value = part.get(name)
+    return value if isinstance(value, str) else ""
+
+
+def _data_url(media_type: str, raw: bytes) -> str:
+    return f"data:{media_type};base64,{base64.b64encode(raw).decode()}"
+
+
+def _too_large(where: str) -> BadRequestError:
+    return BadRequestError(
+        f"The files of a request have {MOST_BYTES:,} bytes at most.", param=where, code="file_too_large"
+    )
