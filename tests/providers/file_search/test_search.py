@@ -126,6 +126,37 @@ def test_hybrid_search_weighs_meaning_and_words(
     assert search_item(response).results[0].text == best
 
 
+@pytest.mark.parametrize(
+    ("hybrid", "ranking", "found"),
+    [
+        (True, {}, ["by both", "order A-1187"]),
+        (True, {"score_threshold": 0.9}, ["by both"]),
+        (False, {}, ["by both", "something else"]),
+    ],
+)
+def test_words_count_unless_the_settings_or_a_threshold_say_otherwise(
+    tmp_path: Path,
+    qdrant_server: QdrantServer,
+    embeddings: EmbeddingServer,
+    hybrid: bool,
+    ranking: dict[str, Any],
+    found: list[str],
+) -> None:
+    settings = {**settings_for(qdrant_server, embeddings), "hybrid": hybrid}
+    with staged(tmp_path, searching("A-1187"), settings) as stage:
+        store = stage.client().vector_stores.create(name="orders").id
+        near = embedded("A-1187")
+        points = [
+            {"text": "by both", "vector": near},
+            {"text": "something else", "vector": [*near[:-1], near[-1] + 0.9]},
+            {"text": "order A-1187", "vector": embedded("far away")},
+        ]
+        write(stage, store, *points)
+        wish = tool(store, max_num_results=2, ranking_options=ranking)
+        response = create(stage, False, input="?", tools=[wish], include=RESULTS)
+    assert sorted(one.text for one in search_item(response).results) == found
+
+
 def test_hybrid_search_ranks_the_chunks_of_all_stores_as_one(
     tmp_path: Path, qdrant_server: QdrantServer, embeddings: EmbeddingServer
 ) -> None:

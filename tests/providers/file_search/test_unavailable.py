@@ -112,8 +112,28 @@ def test_a_list_that_fails_leaves_no_count_behind(
             stage.client().vector_stores.create(name=str(number))
         answer = stage.request("GET", "/vector_stores")
         counts = backend.begun, backend.ended
-    assert answer.status_code == 503
+    assert answer.status_code == 200
     assert counts == (5, 4)
+
+
+def test_a_list_has_what_was_known_last_while_the_vector_database_is_away(
+    tmp_path: Path, qdrant_server: QdrantServer, embeddings: EmbeddingServer
+) -> None:
+    provider, backend = uncounted(qdrant_server, embeddings)
+    backend.broken = False
+    with staged(tmp_path, [], {}, provider=provider) as stage:
+        store = stage.client().vector_stores.create(name="drinks").id
+        write(stage, store, {"text": "green tea"})
+        now = stage.request("GET", "/vector_stores").json()["data"]
+        backend.broken = True
+        unseen = stage.client().vector_stores.create(name="new").id
+        away = {one["id"]: one for one in stage.request("GET", "/vector_stores").json()["data"]}
+        back = stage.request("GET", f"/vector_stores/{store}")
+    assert "counts_last_known" not in now[0]
+    assert away[store] == {**now[0], "counts_last_known": True, "last_active_at": away[store]["last_active_at"]}
+    assert (away[store]["usage_bytes"], away[unseen]["usage_bytes"]) == (9, 0)
+    assert away[unseen]["counts_last_known"]
+    assert back.status_code == 503
 
 
 def test_words_are_searched_for_while_there_is_time_though_the_embedding_service_hangs(

@@ -257,8 +257,9 @@ class FileSearch(StoreFileRoutes, WorksApart):
         options, filters = _read_tool(ctx.options)
         stores, away = await self._chosen(ctx.tenant, options.vector_store_ids, vector_store_ids)
         limit = options.max_num_results or self.settings.max_results
+        wish = Wish.of((query,), limit, filters, options.ranking_options, hybrid=self.settings.hybrid)
         try:
-            findings = await self.search_measured(stores, Wish.of((query,), limit, filters, options.ranking_options))
+            findings = await self.search_measured(stores, wish)
         except FileSearchError as error:
             raise FileSearchError(f"{error} {_ADVICE}") from error
         if away:

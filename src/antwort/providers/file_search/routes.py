@@ -28,8 +28,9 @@ from antwort.providers.file_search.errors import (
 )
 from antwort.providers.file_search.file_wire import counted
 from antwort.providers.file_search.ingestion.store_files import StatusCounts
-from antwort.providers.file_search.search import SearchOutcome, Wish, together
+from antwort.providers.file_search.search import SearchOutcome, Wish
 from antwort.providers.file_search.settings import FileSearchSettings
+from antwort.providers.file_search.together import together
 from antwort.providers.file_search.vector_stores import StoreState, VectorStoreRecord, VectorStores, expired
 from antwort.providers.file_search.vectors.base import Chunk, Count, VectorStoreBackend
 from antwort.providers.file_search.vectors.filters import parse_filter
@@ -49,6 +50,7 @@ from antwort.providers.file_search.wire import (
     SearchVectorStore,
     UpdateVectorStore,
     VectorStore,
+    VectorStoreAsKnown,
     VectorStoreList,
     WrittenPoints,
 )
@@ -117,13 +119,17 @@ class VectorStoreRoutes(Provider[FileSearchSettings], ABC):
         before: Cursor = None,
         order: Order = "desc",
     ) -> VectorStoreList:
-        """List the vector stores, the newest first."""
+        """List the vector stores, the newest first. While the vector database is away, counts are as last known."""
         try:
             stores, more = await self._stores.page(ctx.tenant, limit=limit, after=after, before=before, order=order)
         except NotFoundError as error:  # the list itself is there
             raise BadRequestError(error.message, param=error.param or "after", code="invalid_value") from None
         with as_api_errors():
-            data = await together(self._counted(store) for store in stores)
+            (counts, now), attached = await asyncio.gather(
+                self._stores.counts(stores), together(self.file_counts(store) for store in stores)
+            )
+        shown = [self._shown(*one) for one in zip(stores, counts, attached, strict=True)]
+        data = [one if now else VectorStoreAsKnown(**dict(one)) for one in shown]
         return VectorStoreList(
             data=data,
             first_id=data[0].id if data else None,
@@ -178,7 +184,8 @@ class VectorStoreRoutes(Provider[FileSearchSettings], ABC):
             filters = None if body.filters is None else parse_filter(body.filters)
         except FunctionError as error:
             raise BadRequestError(str(error), param="filters", code="invalid_value") from None
-        wish = Wish.of(tuple(queries), body.max_num_results, filters, body.ranking_options)
+        hybrid = self.settings.hybrid
+        wish = Wish.of(tuple(queries), body.max_num_results, filters, body.ranking_options, hybrid=hybrid)
         with as_api_errors():
             findings = await self.search_measured([store], wish)
         return SearchResults(

@@ -2,14 +2,14 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeVar
 
 from antwort.provider import FunctionError
 from antwort.providers.file_search.embedding.base import EmbeddingClient
 from antwort.providers.file_search.errors import EmbeddingUnavailable, FileSearchError, NoCollection, WrongDimensions
+from antwort.providers.file_search.together import together
 from antwort.providers.file_search.vector_stores import VectorStoreRecord
 from antwort.providers.file_search.vectors.base import Filter, Hit, Query, VectorStoreBackend
 from antwort.providers.file_search.vectors.ranking import FEWEST, joint_scores
@@ -17,8 +17,6 @@ from antwort.providers.file_search.windows import chunk_of
 from antwort.providers.file_search.wire import RankingOptions
 
 logger = logging.getLogger(__name__)
-
-T = TypeVar("T")
 
 _AT_ONCE = 8
 """Searches of the database that run at the same time for one call."""
@@ -28,6 +26,8 @@ _MORE = 4
 """How many times more is asked the next time, if too many were."""
 _MOST = 1000
 """Hits that are asked of a store at most, however many are the same chunk."""
+_EQUAL = 1.0, 1.0
+"""Weights of meaning and words: names and numbers are found by words, what is asked otherwise by meaning."""
 _SLACK = 4
 """How many times more hits than are wanted are kept while others come in."""
 
@@ -44,16 +44,25 @@ class Wish:
     """How much meaning and words count; None for meaning alone."""
 
     @classmethod
-    def of(cls, queries: tuple[str, ...], limit: int, filter_: Filter | None, ranking: RankingOptions | None) -> "Wish":
-        """Put together what a request said."""
-        hybrid = None if ranking is None else ranking.hybrid_search
-        return cls(
-            queries,
-            limit,
-            filter_,
-            None if ranking is None or not ranking.score_threshold else ranking.score_threshold,
-            None if hybrid is None else (hybrid.embedding_weight, hybrid.text_weight),
-        )
+    def of(
+        cls,
+        queries: tuple[str, ...],
+        limit: int,
+        filter_: Filter | None,
+        ranking: RankingOptions | None,
+        *,
+        hybrid: bool,
+    ) -> "Wish":
+        """Put together what a request said; `hybrid` says whether words count in one that does not say it.
+
+        Who names a threshold and no weights means the likeness of vectors.
+        """
+        threshold = (ranking and ranking.score_threshold) or None
+        asked = ranking and ranking.hybrid_search
+        weights = (asked.embedding_weight, asked.text_weight) if asked else None
+        if hybrid and asked is None and threshold is None:
+            weights = _EQUAL
+        return cls(queries, limit, filter_, threshold, weights)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,18 +87,6 @@ class SearchOutcome:
     """What the reader should know about how it was found."""
     by_keywords: bool = False
     """The query could not be embedded; words were searched for."""
-
-
-async def together(works: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
-    """Do all of it at the same time; the first failure ends the rest."""
-    tasks = [asyncio.ensure_future(work) for work in works]
-    try:
-        return list(await asyncio.gather(*tasks))
-    except BaseException:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        raise
 
 
 class Searcher:

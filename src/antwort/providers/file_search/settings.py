@@ -109,6 +109,10 @@ class FileSearchSettings(Settings):
     max_results: int = Field(
         default=10, ge=1, le=50, description="Results of the tool, unless the request says how many."
     )
+    hybrid: bool = Field(
+        default=True,
+        description="Search by meaning and by words, where a request says neither how nor which score is the least.",
+    )
     timeout: Duration = Field(default=30.0, description="Time a search may take.")
     reconcile: Duration = Field(
         default=300.0, description="Time between looks for what a crash left unfinished, and for expired stores."

@@ -14,9 +14,11 @@ import msgspec
 
 from antwort.provider import BadRequestError, ConflictError, FunctionError, Kept, NotFoundError, Records
 from antwort.providers.file_search.errors import NoCollection, VectorStoreUnavailable
+from antwort.providers.file_search.together import together
 from antwort.providers.file_search.vectors.base import (
     Chunk,
     Count,
+    Place,
     VectorStoreBackend,
     collection_name,
     shared_collection_name,
@@ -33,6 +35,8 @@ _MOST = 1000
 """Stores that a search without ids looks into at most."""
 _IDS = 5000
 """Windows that are deleted at once."""
+_KNOWN = 10_000
+"""Stores whose counts are remembered."""
 _PAGE = 500
 """Records that are read at once."""
 
@@ -149,6 +153,8 @@ class VectorStores:
         self._most = most
         self._place = backend.place
         self.now = now
+        self._known: dict[str, Count] = {}
+        """What was in stores when they were listed last."""
 
     # --- reading -----------------------------------------------------------------------------------------------------
 
@@ -237,12 +243,31 @@ class VectorStores:
 
     async def count(self, store: VectorStoreRecord) -> Count:
         """Count what is in a store; nothing that this server can reach is in one that is elsewhere."""
-        if store.state is StoreState.CREATING or self.is_expired(store) or self.is_elsewhere(store):
+        if not self._is_counted(store):
             return Count()
         try:
             return await self._backend.count(store.collection, tenant=store.tenant, vector_store_id=store.id)
         except NoCollection:  # deleted since, or lost
             return Count()
+
+    def _is_counted(self, store: VectorStoreRecord) -> bool:
+        return not (store.state is StoreState.CREATING or self.is_expired(store) or self.is_elsewhere(store))
+
+    async def counts(self, stores: Sequence[VectorStoreRecord]) -> tuple[list[Count], bool]:
+        """Count what is in stores, and tell whether it is so now: while the database is away, it is as last known."""
+        asked = [store for store in stores if self._is_counted(store)]
+        places = [Place(store.collection, store.tenant, store.id) for store in asked]
+        try:
+            found = await self._backend.counts(places)
+            if found is None:
+                found = await together(self.count(store) for store in asked)
+        except VectorStoreUnavailable:
+            return [self._known.get(store.id, Count()) for store in stores], False
+        known = dict(zip((store.id for store in asked), found, strict=True))
+        self._known |= known
+        for store_id in list(self._known)[: max(0, len(self._known) - _KNOWN)]:
+            del self._known[store_id]
+        return [known.get(store.id, Count()) for store in stores], True
 
     # --- writing -----------------------------------------------------------------------------------------------------
 

@@ -19,6 +19,7 @@ from antwort.providers.file_search.vectors.base import (
     Count,
     Filter,
     Hit,
+    Place,
     Query,
     Scalar,
     VectorStoreBackend,
@@ -460,6 +461,14 @@ class VectorBackendContract:
         assert ids(hits) == [2]
         assert ids(await store.search(STORE, Query(TENANT, text="fox"))) == [1]
         assert await store.count(STORE, tenant=TENANT) == Count(1, 1, 3)
+
+    async def test_many_places_are_counted_together_or_not_at_all(self, store: VectorStoreBackend) -> None:
+        await store.upsert(STORE, [chunk(1, "fox"), chunk(2, "hen")])
+        mine, theirs = Place(STORE, TENANT, ""), Place(STORE, "somebody-else", "")
+        assert await store.counts([mine, theirs, mine]) in (None, [Count(2, 1, 6), Count(), Count(2, 1, 6)])
+        assert await store.counts([]) == []
+        missing = Place(collection_name("vs_" + "0" * 32), TENANT, "")
+        assert await store.counts([mine, missing]) in (None, [Count(2, 1, 6), Count()])
 
     # --- operation ---
 

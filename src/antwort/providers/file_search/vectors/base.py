@@ -121,6 +121,15 @@ class Count:
     bytes: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where the chunks of a vector store are."""
+
+    collection: str
+    tenant: str
+    vector_store_id: str
+
+
 def checked_name(name: str) -> str:
     """Return the name of a collection if it can be one of ours."""
     if _NAME.fullmatch(name) is None:
@@ -172,6 +181,10 @@ class VectorStoreBackend(Protocol):
 
     async def count(self, name: str, *, tenant: str, vector_store_id: str = "") -> Count:
         """Count what is there."""
+
+    async def counts(self, places: Sequence[Place]) -> list[Count] | None:
+        """Count what is in many places in one round trip; None if that cannot be done, and each is to be counted."""
+        return None if places else []
 
     async def health(self) -> None:
         """Raise VectorStoreUnavailable if the database does not answer."""

@@ -23,6 +23,7 @@ from antwort.providers.file_search.vectors.base import (
     Chunk,
     Count,
     Hit,
+    Place,
     Query,
     VectorStoreBackend,
     checked_name,
@@ -162,6 +163,13 @@ class Embedded(VectorStoreBackend):
     @override
     async def count(self, name: str, *, tenant: str, vector_store_id: str = "") -> Count:
         return Count(*await self._call("count", name, scope(checked_name(name), tenant, vector_store_id)))
+
+    @override
+    async def counts(self, places: Sequence[Place]) -> list[Count] | None:
+        scopes = [
+            (one.collection, scope(checked_name(one.collection), one.tenant, one.vector_store_id)) for one in places
+        ]
+        return [Count(*found) for found in await self._call("counts", scopes)]
 
     @override
     async def health(self) -> None:

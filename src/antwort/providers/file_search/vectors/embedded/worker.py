@@ -64,6 +64,7 @@ class Worker:
         self._calls: dict[str, Callable[..., Any]] = {
             "collections": self.collections,
             "count": self.count,
+            "counts": self.counts,
             "create": self.create,
             "delete": self.delete,
             "dimensions": self.dimensions,
@@ -176,6 +177,16 @@ class Worker:
         elif text is not None:
             own = _filter(wish["scope"])
             found.append(self._keywords.search(opened.shard, where, text, limit, fields, own=own))
+        return found
+
+    def counts(self, scopes: list[tuple[str, JSON]]) -> list[tuple[int, int, int]]:
+        """Count in many collections; there is nothing in one that is not there."""
+        found = []
+        for name, condition in scopes:
+            try:
+                found.append(self.count(name, condition))
+            except MissingError:
+                found.append((0, 0, 0))
         return found
 
     def count(self, name: str, condition: JSON) -> tuple[int, int, int]:

@@ -12,13 +12,14 @@ from psycopg import sql
 from typing_extensions import override
 
 from antwort.provider import ConfigError
-from antwort.providers.file_search.errors import WrongDimensions
+from antwort.providers.file_search.errors import NoCollection, WrongDimensions
 from antwort.providers.file_search.settings import PgvectorSettings
 from antwort.providers.file_search.vectors.base import (
     PREFIX,
     Chunk,
     Count,
     Hit,
+    Place,
     Query,
     VectorStoreBackend,
     checked_name,
@@ -30,6 +31,7 @@ from antwort.providers.file_search.vectors.ranking import candidates, cosine_sco
 
 _LOCK = 0x616E7477
 """The advisory lock of whoever changes tables."""
+_COUNTED = sql.SQL("count(*) FILTER (WHERE text <> ''), count(DISTINCT file_id), coalesce(sum(octet_length(text)), 0)")
 _BATCH = 200
 """Rows in one go."""
 _ANALYZED = 1000
@@ -171,16 +173,34 @@ class Pgvector(VectorStoreBackend):
     @override
     async def count(self, name: str, *, tenant: str, vector_store_id: str = "") -> Count:
         where, values = statements.scope(checked_name(name), tenant, vector_store_id)
-        statement = sql.SQL(
-            "SELECT count(*) FILTER (WHERE text <> ''), count(DISTINCT file_id),"
-            " coalesce(sum(octet_length(text)), 0) FROM {} WHERE {}"
-        ).format(statements.table(name), where)
+        statement = sql.SQL("SELECT {} FROM {} WHERE {}").format(_COUNTED, statements.table(name), where)
 
         async def add(connection: VectorConnection) -> Count:
             row = await (await connection.execute(statement, values)).fetchone()
             return Count(*map(int, row)) if row is not None else Count()
 
         return await self._transactions.run(add)
+
+    @override
+    async def counts(self, places: Sequence[Place]) -> list[Count] | None:
+        parts, values = [], []
+        for number, one in enumerate(places):
+            where, scope = statements.scope(checked_name(one.collection), one.tenant, one.vector_store_id)
+            parts.append(
+                sql.SQL("SELECT {} AS number, {} FROM {} WHERE {}").format(
+                    sql.Literal(number), _COUNTED, statements.table(one.collection), where
+                )
+            )
+            values += scope
+
+        async def add(connection: VectorConnection) -> list[Count]:
+            found = await connection.execute(sql.SQL(" UNION ALL ").join(parts) + sql.SQL(" ORDER BY number"), values)
+            return [Count(*map(int, row[1:])) for row in await found.fetchall()]
+
+        try:
+            return await self._transactions.run(add) if parts else []
+        except NoCollection:  # of which one, is not said
+            return None
 
     @override
     async def health(self) -> None:
