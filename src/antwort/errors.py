@@ -168,7 +168,6 @@ class NotFoundError(APIError):
 
     status = 404
     type = "invalid_request_error"
-    default_code = "not_found"
 
 
 class MethodNotAllowedError(APIError):

@@ -211,7 +211,7 @@ def test_names_that_would_be_too_long_are_cut_and_stay_apart(tmp_path: Path) -> 
     ("change", "param"),
     [
         ({"tools": []}, "tools[0].tools"),
-        ({"tools": ["find"]}, "tools[0].tools[0].type"),
+        ({"tools": ["find"]}, "tools[0].tools[0]"),
         ({"tools": [{"type": "web_search"}]}, "tools[0].tools[0].type"),
         ({"tools": [{"type": "function", "name": "no name"}]}, "tools[0].tools[0].name"),
         ({"tools": CRM["tools"] + CRM["tools"][:1]}, "tools[0].tools[2].name"),

@@ -225,7 +225,7 @@ def test_the_tools_of_requests_that_only_name_functions_are_put_together_once() 
     for _ in range(2):
         with pytest.raises(BadRequestError, match="two functions"):
             toolset(toolsets, named, named)
-        with pytest.raises(BadRequestError, match="Invalid value"):
+        with pytest.raises(BadRequestError, match=r"Invalid type for 'tools\[0\]\.name'"):
             toolset(toolsets, {"type": "function", "name": ["whisper"]})
     registry.disable("whisper")
     assert toolset(toolsets, named).targets["whisper"].is_client

@@ -409,7 +409,7 @@ def test_truncation_never_parts_a_call_from_its_output(tmp_path: Path) -> None:
 def test_an_unknown_conversation_is_not_found(tmp_path: Path) -> None:
     with served(tmp_path, []) as stage, pytest.raises(NotFoundError) as caught:
         create(stage, False, input="Hi", conversation="conv_none")
-    assert caught.value.param == "conversation"
+    assert "'conv_none' not found" in caught.value.message
 
 
 def test_a_window_is_never_compacted_while_nobody_asks(tmp_path: Path) -> None:

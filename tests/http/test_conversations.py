@@ -89,14 +89,44 @@ def test_pages_follow_each_other(tmp_path: Path) -> None:
         assert not rest.has_more
 
 
-def test_an_id_that_is_taken_is_replaced(tmp_path: Path) -> None:
+def test_an_item_is_in_a_conversation_once(tmp_path: Path) -> None:
     with served(tmp_path, []) as stage:
         conversations = stage.client().conversations
-        made = conversations.create(items=[message("a", id="msg_1"), message("b", id="msg_1")])
-        conversations.items.create(made.id, items=[message("c", id="msg_1")])
-        items = list(conversations.items.list(made.id, order="asc"))
-        assert texts(items) == ["a", "b", "c"]
-        assert len({item.id for item in items}) == 3
+        made = conversations.create(items=[message("a", id="msg_1")])
+        named: Any = {"type": "item_reference", "id": "msg_1"}
+        for again in (message("b", id="msg_1"), named):
+            with pytest.raises(BadRequestError) as error:
+                conversations.items.create(made.id, items=[message("c"), again])
+            assert (error.value.param, error.value.code) == ("items", "item_already_in_conversation")
+        with pytest.raises(BadRequestError, match="Item already in conversation"):
+            conversations.create(items=[message("a", id="msg_2"), message("b", id="msg_2")])
+        assert texts(conversations.items.list(made.id)) == ["a"]
+
+
+def test_the_id_of_an_item_elsewhere_means_that_item(tmp_path: Path) -> None:
+    with served(tmp_path, []) as stage:
+        conversations = stage.client().conversations
+        conversations.create(items=[message("a", id="msg_1")])
+        other = conversations.create(items=[message("b", id="msg_1")])
+        third = conversations.create()
+        added = conversations.items.create(third.id, items=[message("c", id="msg_1")])
+        assert texts(conversations.items.list(other.id)) == ["a"]
+        assert (texts(added.data), added.first_id) == (["a"], "msg_1")
+
+
+def test_ids_are_those_of_what_they_name(tmp_path: Path) -> None:
+    call: Any = {"type": "function_call", "call_id": "call_1", "name": "f", "arguments": "{}", "id": "msg_1"}
+    with served(tmp_path, []) as stage:
+        conversations = stage.client().conversations
+        made = conversations.create()
+        for item in (message("a", id="item_1"), call):
+            with pytest.raises(BadRequestError) as error:
+                conversations.items.create(made.id, items=[item])
+            assert (error.value.param, error.value.code) == ("items[0].id", "invalid_value")
+        for ask in (conversations.retrieve, conversations.delete, conversations.items.list):
+            with pytest.raises(BadRequestError) as error:
+                ask("resp_1")
+            assert (error.value.param, error.value.code) == ("conversation_id", "invalid_value")
 
 
 def test_an_item_can_be_named_instead_of_repeated(tmp_path: Path) -> None:
@@ -165,7 +195,6 @@ WRONG: list[tuple[JSON, str | None]] = [
     ({"items": "a"}, "items"),
     ({"items": [{"type": "message", "role": "nobody", "content": "a"}]}, "items[0].role"),
     ({"items": [message("a"), {"type": "function_call"}]}, "items[1].call_id"),
-    ({"items": [{"type": "item_reference", "id": "msg_unknown"}]}, "items[0].id"),
     ({"metadata": {str(n): "" for n in range(17)}}, "metadata"),
     ({"metadata": {"k" * 65: "v"}}, None),
     ({"metadata": {"k": "v" * 513}}, "metadata.k"),
@@ -202,7 +231,6 @@ PAGES: list[tuple[JSON, str]] = [
     ({"limit": 101}, "limit"),
     ({"limit": "many"}, "limit"),
     ({"order": "up"}, "order"),
-    ({"after": "msg_unknown"}, "after"),
 ]
 
 
@@ -215,6 +243,9 @@ def test_a_page_that_does_not_fit_is_refused(tmp_path: Path) -> None:
             for query, param in PAGES:
                 answer = stage.request("GET", path, params=query)
                 assert (answer.status_code, answer.json()["error"]["param"]) == (400, param), (path, query)
+        for path in (f"/responses/{response.id}/input_items", "/responses"):
+            answer = stage.request("GET", path, params={"after": "msg_unknown"})
+            assert (answer.status_code, answer.json()["error"]["param"]) == (400, "after")
 
 
 def test_metadata_must_be_given_to_be_changed(tmp_path: Path) -> None:

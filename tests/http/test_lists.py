@@ -104,7 +104,5 @@ def test_a_conversation_is_emptied_by_its_first_page_and_a_deleted_item_says_so(
         refused = stage.request("GET", path, params={"after": gone})
     assert [item["content"][0]["text"] for item in seen] == list("abcd")
     error = refused.json()["error"]
-    assert (refused.status_code, error["param"]) == (400, "after")
-    assert error["message"] == (
-        f"There is no item '{gone}' to list from; if it was deleted, list again without 'after'."
-    )
+    assert (refused.status_code, error["param"], error["code"]) == (404, "after", None)
+    assert error["message"] == f"No item found with id '{gone}'; if it was deleted, list again without 'after'."

@@ -54,7 +54,7 @@ def test_a_response_that_is_not_there_is_not_found(tmp_path: Path, action: str) 
     with served(tmp_path, []) as stage, pytest.raises(NotFoundError) as error:
         ACTIONS[action](stage.client(), "resp_nowhere")
     assert "'resp_nowhere' not found" in error.value.message
-    assert parts(error.value) == ("invalid_request_error", "response_id", "not_found")
+    assert parts(error.value) == ("invalid_request_error", None, None)
     assert error.value.request_id
 
 
@@ -100,6 +100,12 @@ def test_what_was_deleted_cannot_be_followed_up(tmp_path: Path) -> None:
     assert error.value.code == "previous_response_not_found"
 
 
+def test_an_item_that_is_not_there_is_not_found(tmp_path: Path) -> None:
+    with served(tmp_path, []) as stage, pytest.raises(NotFoundError) as error:
+        create(stage, False, input=[{"type": "item_reference", "id": "msg_nowhere"}])
+    assert parts(error.value) == ("invalid_request_error", "input", None)
+
+
 # --- bad requests ----------------------------------------------------------------------------------------------------
 
 
@@ -107,21 +113,20 @@ def test_what_was_deleted_cannot_be_followed_up(tmp_path: Path) -> None:
     ("fields", "param", "code"),
     [
         ({"extra_body": {"tempature": 1}}, "tempature", "unknown_parameter"),
-        ({"temperature": 3}, "temperature", "invalid_value"),
-        ({"top_logprobs": 21}, "top_logprobs", "invalid_value"),
-        ({"max_output_tokens": 1}, "max_output_tokens", "invalid_value"),
-        ({"metadata": {"a": "x" * 513}}, "metadata[...]", "invalid_value"),
+        ({"temperature": 3}, "temperature", "decimal_above_max_value"),
+        ({"top_logprobs": 21}, "top_logprobs", "integer_above_max_value"),
+        ({"max_output_tokens": 1}, "max_output_tokens", "integer_below_min_value"),
+        ({"metadata": {"a": "x" * 513}}, "metadata.a", "string_above_max_length"),
         ({"truncation": "sometimes"}, "truncation", "invalid_value"),
         ({"include": ["nothing.at.all"]}, "include", "invalid_value"),
         ({"input": [{"role": "robot", "content": "Hi"}]}, "input[0].role", "invalid_value"),
         ({"input": [{"role": "user", "content": [{"type": "input_text"}]}]}, "input[0].content[0].text", None),
         ({"input": [{"content": "Hi"}]}, "input[0].type", "missing_required_parameter"),
-        ({"input": [{"type": "item_reference", "id": "msg_nowhere"}]}, "input[0].id", "item_not_found"),
         ({"text": {"format": {"type": "xml"}}}, "text.format.type", None),
         ({"text": {"format": {"type": "json_schema", "name": "x"}}}, "text.format.schema", None),
         ({"tools": [{"type": "function", "name": "no spaces"}]}, "tools[0].name", None),
         ({"prompt": {"id": "pmpt_1"}}, "prompt", "unsupported_parameter"),
-        ({"conversation": {}}, "conversation", "invalid_value"),
+        ({"conversation": {}}, "conversation.id", "missing_required_parameter"),
         (
             {"conversation": "conv_1", "previous_response_id": "resp_1"},
             "conversation",

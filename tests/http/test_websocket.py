@@ -109,7 +109,7 @@ WRONG: list[tuple[Any, str, str | None]] = [
         "type",
     ),
     ({"type": "response.create", "input": "a", "inptu": "b"}, "unknown_parameter", "inptu"),
-    ({"type": "response.create", "input": "a", "temperature": "hot"}, "invalid_value", "temperature"),
+    ({"type": "response.create", "input": "a", "temperature": "hot"}, "invalid_type", "temperature"),
     ({"type": "response.create", "input": "a", "background": True}, "unsupported_parameter", "background"),
     ({"type": "response.create", "input": "a", "generate": "no"}, "invalid_value", "generate"),
     ({"type": "response.create", "input": "a", "stream_id": ""}, "invalid_value", "stream_id"),

@@ -19,7 +19,7 @@ DEFAULTS: JSON = {
     "service_tier": "default",
     "store": True,
     "temperature": 1,
-    "text": {"format": {"type": "text"}},
+    "text": {"format": {"type": "text"}, "verbosity": "medium"},
     "tool_choice": "auto",
     "tools": [],
     "top_logprobs": 0,

@@ -100,7 +100,7 @@ def test_the_echo_of_allowed_tools_has_a_mode(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("given", "echoed"),
     [
-        (None, None),
+        (None, {"effort": None, "summary": None}),
         ({}, {"effort": None, "summary": None}),
         ({"effort": "high"}, {"effort": "high", "summary": None}),
         ({"summary": "auto"}, {"effort": None, "summary": "auto"}),

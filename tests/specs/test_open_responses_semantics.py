@@ -225,7 +225,7 @@ def test_of_a_response_that_is_not_stored_nothing_can_be_found(tmp_path: Path, s
         assert stage.request("GET", "/responses").json()["data"] == []
         assert post(stage, input="Hi", previous_response_id=seen["id"])[0] == 400
         (item,) = seen["output"]
-        assert post(stage, input=[{"type": "item_reference", "id": item["id"]}])[0] == 400
+        assert post(stage, input=[{"type": "item_reference", "id": item["id"]}])[0] == 404
 
 
 def test_a_background_response_is_answered_at_once_and_fetched_later(tmp_path: Path) -> None:

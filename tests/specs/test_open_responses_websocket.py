@@ -74,7 +74,7 @@ def test_an_error_has_a_status_and_a_code_and_the_socket_stays_usable(tmp_path: 
         client.connection.send("{")
         refusal = client.refusal()
         assert (refusal["status"], refusal["error"]["type"]) == (400, "invalid_request_error")
-        assert refused(client, temperature=9) == (400, "invalid_value")
+        assert refused(client, temperature=9) == (400, "decimal_above_max_value")
         assert refused(client)[0] == 429
         assert refused(client)[0] == 503
         assert client.ask().text == "Fine"

@@ -219,7 +219,7 @@ def shown(record: ResponseRecord, output: list[JSON]) -> JSON:
 
 def not_found(response_id: str) -> NotFoundError:
     """Return the error for a response that is not there, or not the tenant's: the two are never told apart."""
-    return NotFoundError(f"Response with id '{response_id}' not found.", param="response_id")
+    return NotFoundError(f"Response with id '{response_id}' not found.")
 
 
 def _request_of(create: CreateResponse) -> JSON:

@@ -6,7 +6,7 @@ import msgspec
 
 from antwort.context import Context, Source, Sources
 from antwort.engine.window import Seals, pruned
-from antwort.errors import BadRequestError
+from antwort.errors import BadRequestError, NotFoundError
 from antwort.scopes import CONVERSATIONS_READ, RESPONSES_READ
 from antwort.storage.base import JournalEntry
 from antwort.storage.sql.responses import ResponseStore
@@ -48,9 +48,7 @@ async def resolve_references(items: Iterable[JSON], store: ResponseStore, ctx: C
             ctx.require(scope, param=f"input[{index}]", purpose="to read the item that is referred to")
         found = await store.find_item(ctx.tenant, item["id"])
         if found is None:
-            raise BadRequestError(
-                f"Item with id '{item['id']}' not found.", param=f"input[{index}].id", code="item_not_found"
-            )
+            raise NotFoundError(f"Item with id '{item['id']}' not found.", param="input")
         entries += _named(found)
     return entries
 
@@ -226,10 +224,17 @@ def check_calls(items: Sequence[JSON], pending: Collection[str] = ()) -> None:
             continue
         if kind in CALLS:
             called[call_id] = item
+            answered.discard(call_id)  # some models count their calls from the beginning in each turn
         elif kind in OUTPUTS:
             if call_id not in called:
                 raise BadRequestError(
                     f"No tool call found for function call output with call_id {call_id}.", param="input"
+                )
+            if call_id in answered:
+                raise BadRequestError(
+                    f"There is more than one output for the function call {call_id}; each call has one.",
+                    param="input",
+                    code="duplicate_tool_output",
                 )
             answered.add(call_id)
     for call_id in called:

@@ -6,8 +6,12 @@ from typing import Any
 
 from antwort.errors import BadRequestError
 from antwort.types import JSON
-from antwort.wire.client_tools import CALLS, CALLS_OF_THEIR_OWN, ITEM_PREFIXES, OUTPUTS
+from antwort.wire.client_tools import CALLS, ITEM_PREFIXES, OUTPUTS
+from antwort.wire.field_errors import check_shape, missing_parameter, read_type, unsupported_value, wrong_type
 from antwort.wire.ids import new_id
+from antwort.wire.item_shapes import ITEM_SHAPES, WITH_TOOLS
+from antwort.wire.text_formats import check_format
+from antwort.wire.tool_shapes import check_tool
 
 _PREFIX = {
     "message": "msg",
@@ -22,29 +26,25 @@ _PREFIX = {
     "mcp_approval_response": "mcpa",
     **ITEM_PREFIXES,
 }
+ID_PREFIXES = {
+    "message": "msg",
+    "function_call": "fc",
+    "function_call_output": "fc",
+    "custom_tool_call": "ctc",
+    "custom_tool_call_output": "ctc",
+    "reasoning": "rs",
+}
+"""What the ids of items begin with in conversations; those of an input may come from elsewhere."""
 _PARTS = {
     "user": {"input_text", "input_image", "input_file", "input_audio", "output_text"},
     "system": {"input_text"},
     "developer": {"input_text"},
     "assistant": {"output_text", "refusal", "input_text"},
 }
-_REQUIRED = {
-    "function_call": ("call_id", "name", "arguments"),
-    "custom_tool_call": ("call_id", "name", "input"),
-    **dict.fromkeys(CALLS_OF_THEIR_OWN | OUTPUTS, ("call_id",)),
-    "compaction": ("encrypted_content",),
-    "item_reference": ("id",),
-    "mcp_approval_response": ("approval_request_id",),
-}
-"""The texts that items must have."""
-_REQUIRED_OF_PART = {
-    "input_text": "text",
-    "output_text": "text",
-    "refusal": "refusal",
-}
 _WITH_STATUS = {"message", *CALLS, *OUTPUTS}
-_TEXT_OUTPUTS = {"function_call_output", "custom_tool_call_output"}
-_TEXTS = ("type", "role", "status", "name", "call_id", "phase")
+_OF_PLUG_INS = re.compile(r".+:.+|.+_(call|output)")
+"""Types of items that somebody else may have made: of other servers, or of functions that were here before."""
+_TEXTS = ("role", "status", "name", "call_id", "phase")
 """Fields by which items are told apart. Whatever the type of an item is, they are strings where they are."""
 _ID = re.compile(r"[^\x00-\x1f\x7f/]{1,256}")
 MOST_ITEMS = 10_000
@@ -80,48 +80,56 @@ def _item(item: JSON, param: str) -> JSON:
     given = item.get("id")
     if isinstance(given, str) and given and not _ID.fullmatch(given):
         raise _bad("must have at most 256 characters, and no control characters or slashes", f"{param}.id")
-    _check_texts(item, param)
-    kind = item.get("type", "message" if "role" in item else None)
-    if not isinstance(kind, str) or not kind:
-        raise BadRequestError(f"'{param}' has no 'type'.", param=f"{param}.type", code="missing_required_parameter")
-    if kind == "message":
-        return _message(item, param)
+    kind = _kind(item, param)
     if kind in OUTPUTS and "call_id" not in item and "id" in item:
         item = {**item, "call_id": item["id"]}  # the outputs of local shells name their call so
-    _require(item, param, *_REQUIRED.get(kind, ()))
-    if kind in _TEXT_OUTPUTS:
-        output = item.get("output")
-        if not isinstance(output, str | list):
-            raise _bad("must be a string or a list of parts", f"{param}.output")
-    elif kind == "mcp_approval_response":
-        if not isinstance(item.get("approve"), bool):
-            raise _bad("must be true or false", f"{param}.approve")
-    elif kind == "reasoning":
-        item = {"summary": [], **item}
+    shape = ITEM_SHAPES.get(kind)
+    if shape is not None:
+        check_shape(item, shape, param)
+        _check_within(item, kind, param)
+    elif not _OF_PLUG_INS.fullmatch(kind):
+        raise unsupported_value(f"{param}.type", kind, ITEM_SHAPES)
+    else:
+        _check_texts(item, param)
+    if kind == "message":
+        return _message(item, param)
+    if kind == "reasoning" and item.get("summary") is None:
+        item = {**item, "summary": []}
     return _with_id(item, kind)
+
+
+def _kind(item: JSON, param: str) -> str:
+    kind = item.get("type")
+    if isinstance(kind, str) and kind:
+        return kind
+    if kind:
+        raise wrong_type(f"{param}.type", "a string", kind)
+    if kind is None and "role" in item:
+        return "message"
+    if kind is None and item.keys() - {"type"} == {"id"}:
+        return "item_reference"
+    raise missing_parameter(f"{param}.type")
+
+
+def _check_within(item: JSON, kind: str, param: str) -> None:
+    """Check what items have that requests have as well."""
+    if kind in WITH_TOOLS:
+        for index, tool in enumerate(item["tools"]):
+            where = f"{param}.tools[{index}]"
+            check_tool(tool, read_type(tool, where), where)
+    elif kind == "configuration_update" and item.get("text"):
+        check_format(item["text"]["format"], f"{param}.text.format")
 
 
 def _check_texts(item: JSON, param: str) -> None:
     for name in _TEXTS:
-        if not isinstance(item.get(name), str | None):
-            raise _bad("must be a string", f"{param}.{name}")
-
-
-def _require(item: JSON, param: str, *names: str) -> None:
-    for name in names:
-        if name not in item:
-            raise BadRequestError(
-                f"Missing required parameter: '{param}.{name}'.",
-                param=f"{param}.{name}",
-                code="missing_required_parameter",
-            )
-        if not isinstance(item[name], str):
-            raise _bad("must be a string", f"{param}.{name}")
+        if not isinstance(value := item.get(name), str | None):
+            raise wrong_type(f"{param}.{name}", "a string", value)
 
 
 def _with_id(item: Mapping[str, Any], kind: str) -> JSON:
     """Fill in what clients may leave out; what they sent stays, so that unknown items come back as they were."""
-    result = {"type": kind, **item}
+    result = {"type": kind, **item} if item.get("type") else {**item, "type": kind}
     if not isinstance(result.get("id"), str) or not result["id"]:
         result["id"] = new_id(_PREFIX.get(kind, "item"))
     if kind in _WITH_STATUS and not result.get("status"):
@@ -130,15 +138,14 @@ def _with_id(item: Mapping[str, Any], kind: str) -> JSON:
 
 
 def _message(item: JSON, param: str) -> JSON:
-    role = item.get("role")
-    if not isinstance(role, str) or role not in _PARTS:
-        raise _bad(f"must be one of {', '.join(_PARTS)}", f"{param}.role")
-    content = item.get("content")
+    role, content = item["role"], item["content"]
     if isinstance(content, str):
         content = [_text_part(role, content)]
-    if not isinstance(content, list):
-        raise _bad("must be a string or a list of parts", f"{param}.content")
-    parts = [_part(part, role, f"{param}.content[{index}]") for index, part in enumerate(content)]
+    allowed = _PARTS[role]
+    for index, part in enumerate(content):
+        if part["type"] not in allowed:
+            raise unsupported_value(f"{param}.content[{index}].type", part["type"], sorted(allowed))
+    parts = [_filled(part) for part in content]
     message = _with_id({**item, "content": parts}, "message")
     if message.get("phase", "") is None:  # never null on the way out
         del message["phase"]
@@ -151,20 +158,8 @@ def _text_part(role: str, text: str) -> JSON:
     return {"type": "input_text", "text": text}
 
 
-def _part(part: Any, role: str, param: str) -> JSON:
-    if not isinstance(part, dict):
-        raise _bad("must be an object", param)
-    kind = part.get("type")
-    if not isinstance(kind, str) or kind not in _PARTS[role]:
-        allowed = ", ".join(sorted(_PARTS[role]))
-        raise _bad(f"is not a content part of a message of role '{role}' (use {allowed})", f"{param}.type")
-    required = _REQUIRED_OF_PART.get(kind)
-    if required is not None and not isinstance(part.get(required), str):
-        raise BadRequestError(
-            f"Missing required parameter: '{param}.{required}'.",
-            param=f"{param}.{required}",
-            code="missing_required_parameter",
-        )
-    if kind == "output_text" and "annotations" not in part:
+def _filled(part: JSON) -> JSON:
+    """Return a part with what others read in it."""
+    if part["type"] == "output_text" and part.get("annotations") is None:
         return {**part, "annotations": []}
     return part

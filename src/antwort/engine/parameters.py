@@ -8,24 +8,31 @@ from antwort.config import AgentConfig, RunConfig
 from antwort.engine.tools import Toolset
 from antwort.errors import BadRequestError
 from antwort.types import JSON
-from antwort.wire.requests import CreateResponse, read_type, unknown_parameter
+from antwort.wire.field_errors import (
+    UNKNOWN_PARAMETER,
+    missing_parameter,
+    unknown_parameter,
+    unsupported_value,
+    wrong_prefix,
+)
+from antwort.wire.options import INCLUDES, ConversationReference, is_include
+from antwort.wire.requests import CreateResponse
 from antwort.wire.responses import ResponseObject
+from antwort.wire.text_formats import check_format
 
 NOTHING_INCLUDED: frozenset[str] = frozenset()
 """One for all requests: Python makes a new one each time."""
-INCLUDES = frozenset(
-    {
-        "message.output_text.logprobs",
-        "message.input_image.image_url",
-        "reasoning.encrypted_content",
-        "code_interpreter_call.outputs",
-        "computer_call_output.output.image_url",
-    }
-)
-"""Values of `include` that belong to no function; those of hosted functions are declared by their wire faces."""
-
-_REFUSED = ("prompt", "moderation", "image")
+_REFUSED = ("prompt", "moderation")
 """Parameters that would change what the request means and that are not served."""
+
+_OF_CHAT = {
+    "messages": "'input', which takes a text or a list of messages",
+    "max_tokens": "'max_output_tokens'",
+    "max_completion_tokens": "'max_output_tokens'",
+    "response_format": "'text.format'",
+    "reasoning_effort": "'reasoning.effort'",
+}
+"""What has another name in Chat Completions, by that name."""
 
 NO_PROFILE = AgentConfig()
 """What answers if no agent was asked for."""
@@ -35,6 +42,12 @@ def check_beyond(create: CreateResponse, taken: Collection[str], backend: str = 
     """Refuse fields beyond the API that no model server takes, as unknown ones."""
     for name in create.extra_body or ():
         if name not in taken:
+            if name in _OF_CHAT:
+                raise BadRequestError(
+                    f"Unknown parameter: '{name}'; this is the Responses API: use {_OF_CHAT[name]}.",
+                    param=name,
+                    code=UNKNOWN_PARAMETER,
+                )
             raise unknown_parameter(
                 name,
                 CreateResponse.__struct_fields__,
@@ -57,66 +70,42 @@ def check_parameters(create: CreateResponse, *, most_tools: int, beyond: Collect
         raise BadRequestError(
             "'background' needs 'store': a response that is not kept cannot be fetched.", param="store"
         )
-    if create.conversation is not None and create.previous_response_id is not None:
+    previous = create.previous_response_id
+    if previous is not None and not previous.startswith("resp"):
+        raise wrong_prefix("previous_response_id", previous, "resp")
+    if create.conversation is not None and previous is not None:
         raise BadRequestError(
             "Give either 'conversation' or 'previous_response_id': both say what came before.",
             param="conversation",
             code="mutually_exclusive_parameters",
         )
-    if create.input is None and create.previous_response_id is None and create.conversation is None:
-        raise BadRequestError("Missing required parameter: 'input'.", param="input", code="missing_required_parameter")
+    if create.input is None and previous is None and create.conversation is None:
+        raise missing_parameter("input")
     if create.tools is not None and len(create.tools) > most_tools:
         raise BadRequestError(
             f"Invalid value for 'tools': it has more than {most_tools:,} entries (engine.max_tools).",
             param="tools",
             code="invalid_value",
         )
-    _check_format(create.text.format if create.text else None)
-
-
-def _check_format(value: JSON | None) -> None:
-    if value is None:
-        return
-    kind = read_type(value, "text.format")
-    if kind not in {"text", "json_object", "json_schema"}:
-        raise BadRequestError(
-            f"Invalid value for 'text.format.type': '{kind}' is none of text, json_object, json_schema.",
-            param="text.format.type",
-        )
-    if kind == "json_schema" and not isinstance(value.get("schema"), dict):
-        raise BadRequestError(
-            "Missing required parameter: 'text.format.schema'.",
-            param="text.format.schema",
-            code="missing_required_parameter",
-        )
-    if kind == "json_schema" and not isinstance(value.get("name"), str):
-        raise BadRequestError(
-            "Missing required parameter: 'text.format.name'.",
-            param="text.format.name",
-            code="missing_required_parameter",
-        )
+    if create.text is not None and create.text.format is not None:
+        check_format(create.text.format, "text.format")
 
 
 def read_include(values: Sequence[str], toolset: Toolset) -> frozenset[str]:
     """Return what a request wants included; BadRequestError for what nobody can include."""
     for value in values:
-        # A hosted tool that is not offered has nothing to include; clients send these values all the same.
-        if value not in INCLUDES and value not in toolset.includes and "_call." not in value:
-            raise BadRequestError(f"Invalid value for 'include': '{value}'.", param="include", code="invalid_value")
+        if not is_include(value) and value not in toolset.includes:
+            raise unsupported_value("include", value, sorted(INCLUDES | toolset.includes))
     return frozenset(values) if values else NOTHING_INCLUDED
 
 
-def _conversation(value: str | JSON | None) -> JSON | None:
+def _conversation(value: str | ConversationReference | None) -> JSON | None:
     """Return a conversation as responses repeat it."""
     if value is None:
         return None
-    name = value.get("id") if isinstance(value, dict) else value
-    if not isinstance(name, str) or not name:
-        raise BadRequestError(
-            "Invalid value for 'conversation': give its id, or an object with its id.",
-            param="conversation",
-            code="invalid_value",
-        )
+    name = value if isinstance(value, str) else value.id
+    if not name.startswith("conv"):
+        raise wrong_prefix("conversation", name, "conv")
     return {"id": name}
 
 
@@ -156,10 +145,13 @@ def new_response(create: CreateResponse, profile: AgentConfig, response_id: str)
         max_tool_calls=create.max_tool_calls,
         parallel_tool_calls=create.parallel_tool_calls is not False,
         prompt_cache_key=create.prompt_cache_key,
+        prompt_cache_retention=create.prompt_cache_retention,
         safety_identifier=create.safety_identifier,
         service_tier="default" if create.service_tier in {None, "auto"} else create.service_tier,
         truncation=create.truncation or "disabled",
-        metadata=create.metadata or {},
+        metadata={}
+        if not create.metadata
+        else {name: text for name, text in create.metadata.items() if text is not None},
         user=create.user,
     )
     if create.temperature is not None:
@@ -177,9 +169,7 @@ def new_response(create: CreateResponse, profile: AgentConfig, response_id: str)
     if create.reasoning is not None:
         response.reasoning = {"effort": create.reasoning.effort, "summary": create.reasoning.summary}
     if create.text is not None:
-        response.text = {"format": _format_echo(create.text.format)}
-        if create.text.verbosity is not None:
-            response.text["verbosity"] = create.text.verbosity
+        response.text = {"format": _format_echo(create.text.format), "verbosity": create.text.verbosity or "medium"}
     return response
 
 

@@ -439,4 +439,4 @@ def _window(
 
 def conversation_not_found(conversation_id: str) -> NotFoundError:
     """Return the error for a conversation that is not there, or not the tenant's."""
-    return NotFoundError(f"Conversation with id '{conversation_id}' not found.", param="conversation")
+    return NotFoundError(f"Conversation with id '{conversation_id}' not found.")

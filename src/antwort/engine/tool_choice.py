@@ -1,17 +1,13 @@
 """What a model may and must call of the tools of a request."""
 
-from typing import Any
-
 import msgspec
 
 from antwort.engine.tools import Toolset
 from antwort.errors import BadRequestError
 from antwort.types import JSON
 from antwort.wire.client_tools import qualified_name
-from antwort.wire.requests import read_type
-
-MOST_ALLOWED = 128
-"""Tools that a choice may name."""
+from antwort.wire.field_errors import check_shape, read_type, unsupported_value
+from antwort.wire.tool_shapes import CHOICE_SHAPES
 
 
 class Choice(msgspec.Struct, frozen=True):
@@ -49,10 +45,10 @@ def read_choice(value: str | JSON | None, toolset: Toolset) -> Choice:
         allowed: frozenset[str] | None = frozenset() if value == "none" else None
         return Choice(value if toolset.targets else None, allowed, value or "auto")
     if not isinstance(value, dict):
-        raise BadRequestError(
-            f"Invalid value for 'tool_choice': '{value}' is none of auto, none, required.", param="tool_choice"
-        )
+        raise unsupported_value("tool_choice", value, ("none", "auto", "required"))
     kind = read_type(value, "tool_choice")
+    if (shape := CHOICE_SHAPES.get(kind)) is not None:
+        check_shape(value, shape, "tool_choice")
     if kind == "allowed_tools":
         return _allowed(value, toolset)
     name = _chosen_name(value, toolset, "tool_choice")
@@ -62,16 +58,8 @@ def read_choice(value: str | JSON | None, toolset: Toolset) -> Choice:
 
 
 def _allowed(value: JSON, toolset: Toolset) -> Choice:
-    tools = value.get("tools")
-    if not isinstance(tools, list) or not tools:
-        raise BadRequestError("'tool_choice.tools' must name at least one tool.", param="tool_choice.tools")
-    if len(tools) > MOST_ALLOWED:
-        raise BadRequestError(f"'tool_choice.tools' names more than {MOST_ALLOWED} tools.", param="tool_choice.tools")
+    tools = value["tools"]
     mode = value.get("mode", "auto")
-    if mode not in ("auto", "required", "none"):
-        raise BadRequestError(
-            f"Invalid value for 'tool_choice.mode': '{mode}' is none of auto, none, required.", param="tool_choice.mode"
-        )
     named = [_chosen_name(tool, toolset, f"tool_choice.tools[{index}]") for index, tool in enumerate(tools)]
     names = frozenset[str]().union(*(toolset.together(name) for name in named))
     echo = {"type": "allowed_tools", "mode": mode, "tools": tools}
@@ -82,9 +70,7 @@ _NAMED = {"function": "function", "custom": "custom tool"}
 """Tools that a choice calls by name; the others by type."""
 
 
-def _chosen_name(tool: Any, toolset: Toolset, param: str) -> str:
-    if not isinstance(tool, dict):
-        raise BadRequestError(f"Invalid value for '{param}': it must be an object.", param=param, code="invalid_type")
+def _chosen_name(tool: JSON, toolset: Toolset, param: str) -> str:
     kind = read_type(tool, param)
     name = tool.get("name") if kind in _NAMED else toolset.types.get(kind)
     namespace = tool.get("namespace")

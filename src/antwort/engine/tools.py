@@ -1,7 +1,6 @@
 """The tools of a request: which functions the model is offered, and whom each call is for."""
 
 import logging
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
@@ -21,11 +20,11 @@ from antwort.wire.client_tools import (
     custom_echo,
     qualified_name,
 )
-from antwort.wire.requests import read_type
+from antwort.wire.field_errors import read_type
+from antwort.wire.tool_shapes import check_tool
 
 logger = logging.getLogger(__name__)
 
-_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 _NAMING = frozenset({"type", "name"})
 """What a tool has that is but the name of a function."""
 
@@ -183,6 +182,8 @@ class NamedTools:
         """Read a tool; BadRequestError names what is wrong with it."""
         param = f"tools[{index}]"
         kind = read_type(tool, param)
+        if kind in CLIENT_TYPES or kind in self._offer.by_type:
+            check_tool(tool, kind, param)
         callers = read_callers(tool, param)
         if kind == "function":
             name = self._name(tool, param)
@@ -214,19 +215,10 @@ class NamedTools:
 
     def _add_namespace(self, namespace: JSON, param: str) -> None:
         """Add the functions of a namespace, which the model sees under names that begin with it."""
-        prefix, tools = self._name(namespace, param), namespace.get("tools")
-        if not isinstance(tools, list) or not tools:
-            raise BadRequestError(f"'{param}.tools' must name at least one tool.", param=f"{param}.tools")
-        for index, tool in enumerate(tools):
+        prefix = self._name(namespace, param)
+        for index, tool in enumerate(namespace["tools"]):
             where = f"{param}.tools[{index}]"
-            kind = read_type(tool, where) if isinstance(tool, dict) else None
-            if kind not in ("function", "custom"):
-                raise BadRequestError(
-                    f"Invalid value for '{where}.type': a namespace has tools of type function or custom.",
-                    param=f"{where}.type",
-                    code="invalid_value",
-                )
-            name = self._name(tool, where)
+            kind, name = tool["type"], self._name(tool, where)
             definition = custom_definition(tool) if kind == "custom" else _client_definition(tool)
             definition = {**definition, "name": qualified_name(prefix, name)}
             self._add_client(ClientTool(kind, name, prefix), definition, where, read_callers(tool, where))
@@ -310,10 +302,7 @@ class NamedTools:
 
     def _name(self, tool: JSON, param: str) -> str:
         """Return the name of a tool of the request."""
-        name = tool.get("name")
-        if not isinstance(name, str) or not _NAME.fullmatch(name):
-            param = f"{param}.name"
-            raise BadRequestError(f"Invalid value for '{param}': use 1 to 64 letters, digits, '_' or '-'.", param=param)
+        name = str(tool["name"])
         self._check_free(name, param)
         return name
 

@@ -1,26 +1,28 @@
 """`/v1/conversations`: items that several responses share."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from antwort.concurrency.large_work import LargeWork, is_large
 from antwort.context import Context
 from antwort.engine.history import resolve_references
-from antwort.engine.input import read_input
+from antwort.engine.input import ID_PREFIXES, read_input
 from antwort.engine.links import CheckUrl, check_links, item_links
 from antwort.errors import BadRequestError, NotFoundError
 from antwort.runs.limits import TenantLimits
-from antwort.scopes import CONVERSATIONS_READ, CONVERSATIONS_WRITE
+from antwort.scopes import CONVERSATIONS_READ, CONVERSATIONS_WRITE, RESPONSES_READ
 from antwort.server.description import examples
 from antwort.storage.base import ConversationRecord, JournalEntry
+from antwort.storage.sql.conversations import already_there
 from antwort.storage.sql.store import Store
 from antwort.types import JSON
-from antwort.web.pagination import After, Include, Limit, Order, unknown_cursor
+from antwort.web.pagination import After, Include, Limit, Order
 from antwort.web.routes import Route
 from antwort.wire.answers import Conversation, DeletedConversation, ItemList
+from antwort.wire.field_errors import wrong_prefix
 from antwort.wire.ids import new_id
 from antwort.wire.items import COMPONENT, AnyItem
 
@@ -29,32 +31,42 @@ MOST_ITEMS = 20
 Item = Annotated[JSON, Field(json_schema_extra={COMPONENT: "InputItem"})]
 Items = Annotated[list[Item], Field(max_length=MOST_ITEMS, description="Items, as in the input of a response.")]
 Metadata = Annotated[
-    dict[Annotated[str, Field(max_length=64)], Annotated[str, Field(max_length=512)]],
-    Field(max_length=16, description="Up to 16 pairs to find it by; keys of 64 and values of 512 characters."),
+    dict[Annotated[str, Field(max_length=64)], Annotated[str, Field(max_length=512)] | None],
+    Field(
+        max_length=16,
+        description="Up to 16 pairs to find it by; keys of 64 and values of 512 characters. Null leaves one out.",
+    ),
 ]
 
 
-class CreateConversation(BaseModel):
-    """A request for a conversation."""
+def _checked_id(value: str) -> str:
+    if not value.startswith("conv"):
+        raise wrong_prefix("conversation_id", value, "conv")
+    return value
 
-    model_config = ConfigDict(extra="forbid")
+
+ConversationId = Annotated[str, Field(max_length=64), AfterValidator(_checked_id)]
+
+
+class _Body(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+
+class CreateConversation(_Body):
+    """A request for a conversation."""
 
     items: Items | None = None
     metadata: Metadata | None = None
 
 
-class UpdateConversation(BaseModel):
+class UpdateConversation(_Body):
     """New metadata for a conversation, in place of the old."""
-
-    model_config = ConfigDict(extra="forbid")
 
     metadata: Metadata | None
 
 
-class CreateItems(BaseModel):
+class CreateItems(_Body):
     """Items to add to a conversation."""
-
-    model_config = ConfigDict(extra="forbid")
 
     items: Annotated[Items, Field(min_length=1)]
 
@@ -137,25 +149,25 @@ class ConversationEndpoints:
         """Create a conversation, with up to 20 items to begin with."""
         await self._limits.check_room(ctx.tenant)
         entries = await self._entries(ctx, body.items or ())
-        record = ConversationRecord(new_id("conv"), ctx.tenant, int(time.time()), body.metadata or {})
+        record = ConversationRecord(new_id("conv"), ctx.tenant, int(time.time()), _kept(body.metadata))
         await self._conversations.create(record, entries)
         return _shown(record)
 
-    async def retrieve(self, ctx: Context, conversation_id: str) -> Conversation:
+    async def retrieve(self, ctx: Context, conversation_id: ConversationId) -> Conversation:
         """Return a conversation."""
         record = await self._conversations.get(ctx.tenant, conversation_id)
         if record is None:
             raise _not_found(conversation_id)
         return _shown(record)
 
-    async def update(self, ctx: Context, conversation_id: str, body: UpdateConversation) -> Conversation:
+    async def update(self, ctx: Context, conversation_id: ConversationId, body: UpdateConversation) -> Conversation:
         """Replace the metadata of a conversation."""
-        record = await self._conversations.update(ctx.tenant, conversation_id, body.metadata or {})
+        record = await self._conversations.update(ctx.tenant, conversation_id, _kept(body.metadata))
         if record is None:
             raise _not_found(conversation_id)
         return _shown(record)
 
-    async def delete(self, ctx: Context, conversation_id: str) -> DeletedConversation:
+    async def delete(self, ctx: Context, conversation_id: ConversationId) -> DeletedConversation:
         """Delete a conversation with its items; responses made in it stay."""
         if not await self._conversations.delete(ctx.tenant, conversation_id):
             raise _not_found(conversation_id)
@@ -164,14 +176,14 @@ class ConversationEndpoints:
     async def create_items(
         self,
         ctx: Context,
-        conversation_id: str,
+        conversation_id: ConversationId,
         body: CreateItems,
         include: Include = None,  # noqa: ARG002 - whatever is kept is returned
     ) -> ItemList:
         """Add up to 20 items to a conversation."""
         await self._limits.check_room(ctx.tenant)
         entries = await self._entries(ctx, body.items)
-        added = await self._conversations.add(ctx.tenant, conversation_id, entries)
+        added = await self._conversations.add(ctx.tenant, conversation_id, entries, renaming=False)
         if added is None:
             raise _not_found(conversation_id)
         return ItemList.of([entry.item for entry in added], has_more=False)
@@ -179,7 +191,7 @@ class ConversationEndpoints:
     async def list_items(
         self,
         ctx: Context,
-        conversation_id: str,
+        conversation_id: ConversationId,
         *,
         limit: Limit = 20,
         after: After = None,
@@ -187,8 +199,7 @@ class ConversationEndpoints:
         include: Include = None,  # noqa: ARG002
     ) -> ItemList:
         """List the items of a conversation, the last first."""
-        with unknown_cursor():
-            page = await self._conversations.items(ctx.tenant, conversation_id, limit=limit, after=after, order=order)
+        page = await self._conversations.items(ctx.tenant, conversation_id, limit=limit, after=after, order=order)
         if page is None:
             raise _not_found(conversation_id)
         return ItemList.of([entry.item for entry in page.data], has_more=page.has_more)
@@ -196,7 +207,7 @@ class ConversationEndpoints:
     async def retrieve_item(
         self,
         ctx: Context,
-        conversation_id: str,
+        conversation_id: ConversationId,
         item_id: str,
         include: Include = None,  # noqa: ARG002
     ) -> AnyItem:
@@ -206,7 +217,7 @@ class ConversationEndpoints:
             raise _no_item(conversation_id, item_id)
         return entry.item
 
-    async def delete_item(self, ctx: Context, conversation_id: str, item_id: str) -> Conversation:
+    async def delete_item(self, ctx: Context, conversation_id: ConversationId, item_id: str) -> Conversation:
         """Delete an item and return the conversation it was in."""
         entry = await self._conversations.item(ctx.tenant, conversation_id, item_id)
         if entry is None or not entry.visible:
@@ -222,11 +233,39 @@ class ConversationEndpoints:
             read = await self._large_work.run_if(large, read_input, items)
             if self._check_url is not None:
                 await check_links(await self._large_work.run_if(large, _links, read), self._check_url)
-            return await resolve_references(read, self._store, ctx)
-        except BadRequestError as error:
+            _check_ids(items)
+            return await resolve_references(await self._existing(ctx, items, read), self._store, ctx)
+        except (BadRequestError, NotFoundError) as error:
             message = error.message.replace("input[", "items[", 1)
-            param = None if error.param is None else error.param.replace("input[", "items[", 1)
-            raise BadRequestError(message, param=param, code=error.code) from None
+            param = None if error.param is None else error.param.replace("input", "items", 1)
+            raise type(error)(message, param=param, code=error.code) from None
+
+    async def _existing(self, ctx: Context, items: Sequence[JSON], read: Sequence[JSON]) -> list[JSON]:
+        """Return items, with those that exist already in the place of what was sent under their ids."""
+        if not (ctx.grants(RESPONSES_READ) and ctx.grants(CONVERSATIONS_READ)):  # it may be an item of either
+            return [*read]
+        found = []
+        for sent, item in zip(items, read, strict=True):
+            known = await self._store.find_item(ctx.tenant, item["id"]) if sent.get("id") else None
+            found.append(item if known is None or known.call is not None else known.item)
+        return found
+
+
+def _check_ids(items: Sequence[JSON]) -> None:
+    """Refuse ids that are not those of items of their type, and one that is there twice."""
+    seen: set[str] = set()
+    for index, item in enumerate(items):
+        if (given := item.get("id")) in seen:
+            raise already_there(str(given))
+        if given:
+            seen.add(str(given))
+        prefix = ID_PREFIXES.get(item.get("type") or "message")
+        if prefix is not None and given and not str(given).startswith(prefix):
+            raise wrong_prefix(f"items[{index}].id", str(given), prefix)
+
+
+def _kept(metadata: Mapping[str, str | None] | None) -> dict[str, str]:
+    return {name: value for name, value in (metadata or {}).items() if value is not None}
 
 
 def _links(items: Sequence[JSON]) -> list[tuple[str, str]]:
@@ -238,8 +277,8 @@ def _shown(record: ConversationRecord) -> Conversation:
 
 
 def _not_found(conversation_id: str) -> NotFoundError:
-    return NotFoundError(f"Conversation with id '{conversation_id}' not found.", param="conversation_id")
+    return NotFoundError(f"Conversation with id '{conversation_id}' not found.")
 
 
 def _no_item(conversation_id: str, item_id: str) -> NotFoundError:
-    return NotFoundError(f"Item with id '{item_id}' not found in conversation '{conversation_id}'.", param="item_id")
+    return NotFoundError(f"Item with id '{item_id}' not found in conversation '{conversation_id}'.")

@@ -25,14 +25,26 @@ from antwort.types import JSON
 from antwort.web.answers import send_json, send_struct
 from antwort.web.asgi_scope import CONTEXT
 from antwort.web.bodies import read_body, require_json
-from antwort.web.pagination import After, Before, Include, Limit, Order, StartingAfter, Stream, unknown_cursor
+from antwort.web.pagination import (
+    After,
+    Before,
+    Include,
+    Limit,
+    Obfuscation,
+    Order,
+    StartingAfter,
+    Stream,
+    unknown_cursor,
+)
 from antwort.web.routes import AsgiRoute, Route
 from antwort.wire.answers import DeletedResponse, InputTokens, ItemList, ResponseList
 from antwort.wire.requests import (
     MULTI_AGENT_BETA,
     CompactRequest,
+    CountInput,
     CreateResponse,
     decode_compact,
+    decode_count,
     decode_create,
 )
 from antwort.wire.responses import CompactedResponse, ResponseObject
@@ -88,7 +100,7 @@ class ResponseEndpoints:
                 self.input_tokens,
                 "Count the tokens that a request would send to the model.",
                 RESPONSES_WRITE,
-                body=CreateResponse,
+                body=CountInput,
                 returns=InputTokens,
                 upstream=True,
                 examples=examples.INPUT_TOKENS,
@@ -206,7 +218,7 @@ class ResponseEndpoints:
     async def input_tokens(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Count the tokens that a request would send to the model."""
         require_json(scope)
-        create = await self._read_request(decode_create, receive)
+        create = await self._read_request(decode_count, receive)
 
         work = self._engine.input_tokens(create, scope[CONTEXT])
         count = await while_connected(scope, receive, work, self._stragglers)
@@ -219,9 +231,11 @@ class ResponseEndpoints:
         self,
         ctx: Context,
         response_id: str,
+        *,
         stream: Stream = False,
         starting_after: StartingAfter = None,
         include: Include = None,  # noqa: ARG002 - whatever is kept is returned
+        include_obfuscation: Obfuscation = None,  # noqa: ARG002
     ) -> ResponseObject | Response:
         """Return a response; with `stream=true`, its events, those after `starting_after` only."""
         if not stream:

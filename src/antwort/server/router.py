@@ -10,6 +10,7 @@ from antwort.errors import DefinitionError
 from antwort.functions.provider_routes import ProviderRoutes
 from antwort.web.answers import json_response
 from antwort.web.asgi_scope import CONTEXT, ROUTE, authorize
+from antwort.web.parameters import check_query
 from antwort.web.routes import AsgiRoute, Route, RouteTable, no_route
 
 
@@ -55,6 +56,8 @@ class Router:
         context = scope.get(CONTEXT)
         authorize(context, route.scope)
         if isinstance(route, AsgiRoute):
+            if scope["query_string"]:
+                check_query(Request(scope), ())
             return route.app(scope, receive, send)
         scope["path_params"] = found.parameters
         return self._answer(route, scope, receive, send)

@@ -4,9 +4,11 @@ import contextlib
 from collections.abc import Iterator
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
 from antwort.errors import BadRequestError, NotFoundError
+from antwort.wire.field_errors import unsupported_value
+from antwort.wire.options import INCLUDES, is_include
 
 Limit = Annotated[int, Field(ge=1, le=100, description="How many to return.")]
 After = Annotated[
@@ -14,7 +16,19 @@ After = Annotated[
 ]
 Before = Annotated[str | None, Field(description="The first id of the page after; the page ends before it.")]
 Order = Annotated[Literal["asc", "desc"], Field(description="The order: oldest first, or newest first.")]
-Include = Annotated[list[str] | None, Field(description="Further data to include in the items.")]
+
+
+def _checked_includes(values: list[str] | None) -> list[str] | None:
+    for value in values or ():
+        if not is_include(value):
+            raise unsupported_value("include", value, sorted(INCLUDES))
+    return values
+
+
+Include = Annotated[
+    list[str] | None, Field(description="Further data to include in the items."), AfterValidator(_checked_includes)
+]
+Obfuscation = Annotated[bool | None, Field(description="Taken and ignored.")]
 Stream = Annotated[bool, Field(description="Whether to answer with the events instead of the response.")]
 StartingAfter = Annotated[
     int | None,

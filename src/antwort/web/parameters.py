@@ -1,7 +1,7 @@
 """What a route's handler gets from a request: values of the path, of the query, and the body."""
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Annotated, Any
 
 from msgspec import Struct
@@ -12,8 +12,12 @@ from starlette.requests import Request
 
 from antwort.errors import BadRequestError, DefinitionError
 from antwort.web.bodies import require_json
+from antwort.web.model_errors import model_error
+from antwort.wire.field_errors import missing_parameter, unknown_parameter
 
 Read = Callable[[Any], Any]
+_OF_SDKS = frozenset({"beta", "api-version"})
+"""Parameters that OpenAI's SDKs send to any endpoint: for what is in beta, and where they think they are on Azure."""
 
 
 class QueryParameter(Struct, frozen=True):
@@ -31,11 +35,17 @@ class QueryParameter(Struct, frozen=True):
         given = [*request.query_params.getlist(self.name), *request.query_params.getlist(f"{self.name}[]")]
         if not given:
             if self.required:
-                raise BadRequestError(
-                    f"{self.name}: is required in the query.", param=self.name, code="missing_required_parameter"
-                )
+                raise missing_parameter(self.name)
             return self.default
         return _checked(self.adapter.validate_python, given if self.repeated else given[-1], self.name)
+
+
+def check_query(request: Request, known: Collection[QueryParameter]) -> None:
+    """Raise BadRequestError if the query has a parameter that nobody reads."""
+    names = {name for one in known for name in ((one.name, f"{one.name}[]") if one.repeated else (one.name,))}
+    for name in request.query_params:
+        if name not in names and name not in _OF_SDKS:
+            raise unknown_parameter(name, [one.name for one in known])
 
 
 def query_parameter(parameter: inspect.Parameter, hint: Any, description: str = "") -> QueryParameter:
@@ -76,15 +86,20 @@ def path_reader(name: str, hint: Any) -> Callable[[Request], Any]:
 
 
 async def read_model(request: Request, model: type[BaseModel]) -> BaseModel:
-    """Read a body as a model; BadRequestError with the first field that does not fit."""
+    """Read a body as a model; BadRequestError with the first field that does not fit.
+
+    Where nothing is required, no body is an empty one.
+    """
     require_json(request.scope)
     raw = await request.body()
     if not raw:
-        raise BadRequestError("The request has no body; send a JSON object.")
+        if any(field.is_required() for field in model.model_fields.values()):
+            raise BadRequestError("The request has no body; send a JSON object.")
+        raw = b"{}"
     try:
         return model.model_validate_json(raw)
     except ValidationError as error:
-        raise _unfit(error, raw) from None
+        raise _unfit(error, raw, model) from None
 
 
 def _checked(validate: Read, value: str | list[str], name: str) -> Any:
@@ -93,42 +108,46 @@ def _checked(validate: Read, value: str | list[str], name: str) -> Any:
     try:
         return validate(value)
     except ValidationError as error:
-        raise _invalid(_details(error)[0], name) from None
+        raise model_error(_details(error)[0], name, value) from None
 
 
 def _details(error: ValidationError) -> list[ErrorDetails]:
-    return error.errors(include_url=False, include_context=False, include_input=False)
+    return error.errors(include_url=False, include_input=False)
 
 
-def _unfit(error: ValidationError, raw: bytes) -> BadRequestError:
+def _unfit(error: ValidationError, raw: bytes, model: type[BaseModel]) -> BadRequestError:
     """Name the first field of a body that does not fit. Where it may be one of several types, one is nearly met."""
     found = _details(error)
     if found[0]["type"] == "json_invalid":
         problem = found[0]["msg"].removeprefix("Invalid JSON: ")
         return BadRequestError(f"The body is not valid JSON: {problem}.", code="invalid_json")
     if not found[0]["loc"]:
-        return _invalid(found[0], None)
+        return BadRequestError(f"The body: {found[0]['msg']}.", code="invalid_type")
     body = from_json(raw)
-    named = [(_field(body, one), one) for one in found]
+    named = [(*_field(body, one), one) for one in found]
     first = named[0][0]
-    of_first = [(param, one) for param, one in named if param == first or param.startswith(f"{first}.")]
-    param, nearest = max(of_first, key=lambda one: (not one[1]["type"].endswith("_type"), one[0].count(".")))
-    return _invalid(nearest, param or None)
+    of_first = [one for one in named if one[0] == first or one[0].startswith((f"{first}.", f"{first}["))]
+    param, value, nearest = max(of_first, key=lambda one: (not one[2]["type"].endswith("_type"), len(one[2]["loc"])))
+    return model_error(nearest, param, value, model.model_fields if len(nearest["loc"]) == 1 else ())
 
 
-def _field(body: Any, found: ErrorDetails) -> str:
-    """Return where in a body an error is; pydantic also names the one of several types that it has tried."""
-    parts, value, last = [], body, len(found["loc"]) - 1
-    for index, part in enumerate(found["loc"]):
-        if isinstance(value, dict) and (part in value or (index == last and found["type"] == "missing")):
-            parts.append(str(part))
-            value = value.get(part)
-        elif isinstance(value, list) and isinstance(part, int):
-            parts.append(str(part))
-            value = value[part]
-    return ".".join(parts)
+def _field(body: Any, found: ErrorDetails) -> tuple[str, Any]:
+    """Return where in a body an error is, and what is there; pydantic also names the type that it has tried."""
+    param, value = "", body
+    for part in _steps(body, found["loc"], missing=found["type"] == "missing"):
+        param += f"[{part}]" if isinstance(part, int) else f".{part}" if param else part
+        value = value[part] if isinstance(part, int) else value.get(part)
+    return param, value
 
 
-def _invalid(found: ErrorDetails, param: str | None) -> BadRequestError:
-    message = {"missing": "is required", "extra_forbidden": "is not a known field"}.get(found["type"], found["msg"])
-    return BadRequestError(f"{param or 'The body'}: {message}.", param=param, code="invalid_value")
+def _steps(value: Any, loc: tuple[int | str, ...], *, missing: bool) -> list[int | str]:
+    """Return those parts of a location that are in a value: as many as can be, and its end if that is there."""
+    if not loc:
+        return []
+    part, rest = loc[0], loc[1:]
+    if isinstance(value, list) and isinstance(part, int) and part < len(value):
+        return [part, *_steps(value[part], rest, missing=missing)]
+    ways = [_steps(value, rest, missing=missing)] if isinstance(part, str) else [[]]  # it is the name of a type
+    if isinstance(value, dict) and (part in value or (missing and not rest)):
+        ways.append([part, *_steps(value.get(part), rest, missing=missing)])
+    return max(ways, key=lambda steps: (steps[-1:] == [loc[-1]], len(steps)))

@@ -20,11 +20,13 @@ from antwort.callables import HandlerKind, handler_kind, is_context, modern, rea
 from antwort.concurrency.threads import WorkerThreads
 from antwort.context import Context
 from antwort.errors import APIError, DefinitionError, MethodNotAllowedError, NotFoundError
-from antwort.web.parameters import QueryParameter, path_reader, query_parameter, read_model
+from antwort.web.parameters import QueryParameter, check_query, path_reader, query_parameter, read_model
 
 RouteHandler = Callable[..., Any]
 _Source = Callable[[Context | None, Request, Any], Any]
 _METHODS = {"GET", "POST", "PUT", "PATCH", "DELETE"}
+API = "/v1/"
+"""What the paths of the API begin with."""
 
 
 class Example(msgspec.Struct, frozen=True):
@@ -157,6 +159,14 @@ class Route:
         return tuple(found)
 
     @functools.cached_property
+    def _refuses_unknown(self) -> bool:
+        """Tell whether a parameter of the query that the handler does not have is refused.
+
+        A handler that has the Request may read what it likes, and pages beside the API get what browsers add.
+        """
+        return self.path.startswith(API) and not any(hint is Request for hint in self._hints.values())
+
+    @functools.cached_property
     def _model(self) -> type[BaseModel] | None:
         """The model of the request body, if the handler asks for one."""
         models = [hint for name, hint in self._hints.items() if name != "return" and _is_model(hint)]
@@ -200,6 +210,8 @@ class Route:
 
     async def call(self, ctx: Context | None, request: Request, threads: WorkerThreads | None = None) -> Any:
         """Fill the handler's parameters and call it; with threads, one written as plain `def` on one of them."""
+        if self._refuses_unknown and request.scope.get("query_string"):
+            check_query(request, self.query)
         body = None if self._model is None else await read_model(request, self._model)
         arguments = {name: source(ctx, request, body) for name, source in self._sources.items()}
         if threads is not None and handler_kind(self.handler) is HandlerKind.SYNC:  # others must not wait for it

@@ -1,73 +1,42 @@
 """The bodies of requests that make something: a response, a compacted window."""
 
 import contextlib
-import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection
 from typing import Annotated, Any, Literal, TypeVar
 
 import msgspec
 from msgspec import Meta, Struct
 
 from antwort.concurrency.large_work import MUCH
-from antwort.errors import BadRequestError, did_you_mean
+from antwort.errors import BadRequestError
 from antwort.types import JSON
+from antwort.wire.field_errors import UNKNOWN_PARAMETER, field_error
 from antwort.wire.items import AnyTool, InputItem
+from antwort.wire.options import (
+    IGNORED,
+    AccessPrograms,
+    CacheOptions,
+    CacheRetention,
+    ContextManagement,
+    ConversationReference,
+    ImageOptions,
+    MultiAgent,
+    ReasoningOptions,
+    ServiceTier,
+    StreamOptions,
+    TextConfig,
+)
 
 S = TypeVar("S", bound=Struct)
-UNKNOWN_PARAMETER = "unknown_parameter"
-"""The code of an error about a field that no request has."""
 Key = Annotated[str, Meta(max_length=64)]
 
 _MODEL = Meta(description="The model to ask; the default model if it is left out.")
 _INPUT = Meta(description="A text, or a list of items.")
 _REFUSED = Meta(description="Refused: the server has nothing of the kind.")
-_IGNORED = Meta(description="Taken and ignored.")
-
-
-class TextConfig(Struct, kw_only=True, forbid_unknown_fields=True):
-    """How the answer's text is to be written."""
-
-    format: Annotated[
-        JSON | None,
-        Meta(description='`{"type": "text"}`, `json_object`, or `json_schema` with `name`, `schema` and `strict`.'),
-    ] = None
-    verbosity: Annotated[Literal["low", "medium", "high"] | None, Meta(description="How much the model says.")] = None
-
-
-class ReasoningOptions(Struct, kw_only=True):
-    """How much the model should think, and what it shows of it."""
-
-    effort: Annotated[str | None, Meta(description="How much it thinks, in the model server's own words.")] = None
-    summary: Annotated[
-        str | None, Meta(description="How its thoughts are summed up, in the model server's own words.")
-    ] = None
-    generate_summary: Annotated[str | None, Meta(description="The older name of `summary`.")] = None
-
-
-class StreamOptions(Struct, kw_only=True):
-    """Options of a stream."""
-
-    include_obfuscation: Annotated[bool | None, _IGNORED] = None
-
-
-class ContextManagement(Struct, kw_only=True, forbid_unknown_fields=True):
-    """When the window is to be compacted."""
-
-    type: Annotated[Literal["compaction"], Meta(description="Always `compaction`.")]
-    compact_threshold: Annotated[
-        Annotated[int, Meta(ge=1)] | None, Meta(description="How many tokens in the window are too many.")
-    ] = None
 
 
 MULTI_AGENT_BETA = "responses_multi_agent=v1"
 """What the header `openai-beta` has in requests with `multi_agent`."""
-
-
-class MultiAgent(Struct, forbid_unknown_fields=True):
-    """Whether the model may start sub-agents, shown as the items of OpenAI's beta."""
-
-    enabled: bool
-    max_concurrent_subagents: Annotated[int, Meta(ge=1)] | None = None
 
 
 class CreateResponse(Struct, kw_only=True, forbid_unknown_fields=True):
@@ -80,7 +49,8 @@ class CreateResponse(Struct, kw_only=True, forbid_unknown_fields=True):
     ] = None
     previous_response_id: Annotated[str | None, Meta(description="A response to continue.")] = None
     conversation: Annotated[
-        str | JSON | None, Meta(description="A conversation to continue, by id or as an object with its id.")
+        str | ConversationReference | None,
+        Meta(description="A conversation to continue, by id or as an object with its id."),
     ] = None
     include: Annotated[list[str] | None, Meta(description="Further data to include in the output.")] = None
     tools: Annotated[list[AnyTool] | None, Meta(description="The tools the model may use.")] = None
@@ -92,8 +62,8 @@ class CreateResponse(Struct, kw_only=True, forbid_unknown_fields=True):
         bool | None, Meta(description="Whether the model may call several tools in one turn.")
     ] = None
     metadata: Annotated[
-        Annotated[dict[Key, Annotated[str, Meta(max_length=512)]], Meta(max_length=16)] | None,
-        Meta(description="Up to 16 pairs of text of your own, returned with the response."),
+        Annotated[dict[Key, Annotated[str, Meta(max_length=512)] | None], Meta(max_length=16)] | None,
+        Meta(description="Up to 16 pairs of text of your own, returned with the response; null leaves one out."),
     ] = None
     text: Annotated[
         TextConfig | None, Meta(description="How the text is to be written: plain, or as JSON that fits a schema.")
@@ -135,7 +105,7 @@ class CreateResponse(Struct, kw_only=True, forbid_unknown_fields=True):
         Meta(description="What happens if the window is full: `auto` leaves out the oldest, `disabled` is an error."),
     ] = None
     service_tier: Annotated[
-        Literal["auto", "default", "flex", "scale", "priority", "fast", "ultrafast"] | None,
+        ServiceTier | None,
         Meta(description="Passed on to the model server."),
     ] = None
     safety_identifier: Annotated[
@@ -144,8 +114,8 @@ class CreateResponse(Struct, kw_only=True, forbid_unknown_fields=True):
     prompt_cache_key: Annotated[
         Annotated[str, Meta(max_length=128)] | None, Meta(description="A name for requests that begin alike.")
     ] = None
-    prompt_cache_retention: Annotated[str | None, _IGNORED] = None
-    prompt_cache_options: Annotated[JSON | None, _IGNORED] = None
+    prompt_cache_retention: Annotated[CacheRetention | None, IGNORED] = None
+    prompt_cache_options: Annotated[CacheOptions | None, IGNORED] = None
     user: Annotated[str | None, Meta(description="The older name of `safety_identifier`.")] = None
     agent: Annotated[
         str | None, Meta(description="An agent profile of the configuration; not part of the OpenAI API.")
@@ -167,9 +137,9 @@ class CreateResponse(Struct, kw_only=True, forbid_unknown_fields=True):
     # Known, and refused by name where they would change what the request means.
     prompt: Annotated[JSON | None, _REFUSED] = None
     moderation: Annotated[JSON | None, _REFUSED] = None
-    access_programs: Annotated[Any, _IGNORED] = None
-    client_metadata: Annotated[dict[str, str] | None, _IGNORED] = None
-    image: Annotated[JSON | None, _REFUSED] = None
+    access_programs: Annotated[AccessPrograms | None, IGNORED] = None
+    client_metadata: Annotated[dict[str, str] | None, IGNORED] = None
+    image: Annotated[ImageOptions | None, IGNORED] = None
 
 
 def wants_summary(create: CreateResponse) -> bool:
@@ -184,17 +154,24 @@ def implied_tools(create: CreateResponse) -> list[JSON]:
     return [{"type": "multi_agent"}] if asked else []
 
 
+class CountInput(CreateResponse, kw_only=True):
+    """A request to count the tokens of one for a response."""
+
+    personality: Annotated[str | None, IGNORED] = None
+
+
 class CompactRequest(Struct, kw_only=True, forbid_unknown_fields=True):
     """A request for a window that means the same and is shorter."""
 
-    model: Annotated[str, _MODEL]
+    model: Annotated[str | None, _MODEL]
     input: Annotated[str | list[InputItem] | None, _INPUT] = None
     previous_response_id: Annotated[str | None, Meta(description="A response whose window is compacted.")] = None
     instructions: Annotated[str | None, Meta(description="What the model is told before everything else.")] = None
-    prompt_cache_key: Annotated[Annotated[str, Meta(max_length=128)] | None, _IGNORED] = None
-    prompt_cache_retention: Annotated[str | None, _IGNORED] = None
-    prompt_cache_options: Annotated[JSON | None, _IGNORED] = None
-    service_tier: Annotated[str | None, _IGNORED] = None
+    prompt_cache_key: Annotated[Annotated[str, Meta(max_length=128)] | None, IGNORED] = None
+    prompt_cache_retention: Annotated[CacheRetention | None, IGNORED] = None
+    prompt_cache_options: Annotated[CacheOptions | None, IGNORED] = None
+    service_tier: Annotated[ServiceTier | None, IGNORED] = None
+    image: Annotated[ImageOptions | None, IGNORED] = None
 
 
 class ChatRequest(Struct, kw_only=True):
@@ -223,24 +200,15 @@ class EmbeddingsRequest(Struct, kw_only=True):
     model: Annotated[str | None, _MODEL] = None
 
 
+C = TypeVar("C", bound=CreateResponse)
+
 _create_decoder = msgspec.json.Decoder(CreateResponse)
+_count_decoder = msgspec.json.Decoder(CountInput)
 _compact_decoder = msgspec.json.Decoder(CompactRequest)
 _fields_decoder = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _items_decoder = msgspec.json.Decoder(list[msgspec.Raw])
 _item_decoder = msgspec.json.Decoder(JSON)
 _value_decoder = msgspec.json.Decoder()
-_CREATE_FIELDS = frozenset(CreateResponse.__struct_fields__)
-_PARAM = re.compile(r" - at `\$?\.?(.*)`$")
-_MISSING = re.compile(r"missing required field `(.*?)`")
-_OF_CHAT = {
-    "messages": "'input', which takes a text or a list of messages",
-    "max_tokens": "'max_output_tokens'",
-    "max_completion_tokens": "'max_output_tokens'",
-    "response_format": "'text.format'",
-    "reasoning_effort": "'reasoning.effort'",
-}
-"""What has another name in Chat Completions, by that name."""
-_UNKNOWN = re.compile(r"unknown field `(.*?)`")
 
 
 def decode_create(body: bytes | bytearray | str) -> CreateResponse:
@@ -248,39 +216,37 @@ def decode_create(body: bytes | bytearray | str) -> CreateResponse:
 
     Fields beyond the API are put into its `extra_body`: whether a model server takes them is not known here.
     """
+    return _decoded_beyond(_create_decoder, body)
+
+
+def decode_count(body: bytes | bytearray | str) -> CountInput:
+    """Read a request to count tokens, as one for a response is read."""
+    return _decoded_beyond(_count_decoder, body)
+
+
+def _decoded_beyond(decoder: msgspec.json.Decoder[C], body: bytes | bytearray | str) -> C:
     try:
-        return _decoded(_create_decoder, body)
+        return _decoded(decoder, body)
     except BadRequestError as error:
         if error.code != UNKNOWN_PARAMETER:
             raise
-        known, beyond = _parted(body)
+        known, beyond = _parted(body, decoder.type.__struct_fields__)
         if not beyond:
             raise
-    create = _decoded(_create_decoder, known)
+    create = _decoded(decoder, known)
     create.extra_body = {**(create.extra_body or {}), **beyond}
     return create
 
 
-def _parted(body: bytes | bytearray | str) -> tuple[bytes, JSON]:
+def _parted(body: bytes | bytearray | str, known: Collection[str]) -> tuple[bytes, JSON]:
     """Return a request without the fields beyond the API, and these."""
     try:
         fields = _fields_decoder.decode(body)
-        beyond = [name for name in fields if name not in _CREATE_FIELDS]
+        beyond = [name for name in fields if name not in known]
         values = {name: _value_decoder.decode(fields.pop(name)) for name in beyond}
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise _no_json(error) from None
     return msgspec.json.encode(fields), values
-
-
-def unknown_parameter(param: str, known: Iterable[str], cure: str = "") -> BadRequestError:
-    """Return the error for a field that a request cannot have: with the one that was meant, and a cure."""
-    if param in _OF_CHAT:
-        message = f"Unknown parameter: '{param}'; this is the Responses API: use {_OF_CHAT[param]}."
-        return BadRequestError(message, param=param, code=UNKNOWN_PARAMETER)
-    hint = did_you_mean(param.rpartition(".")[2], known) or "."
-    return BadRequestError(
-        f"Unknown parameter: '{param}'{hint}{cure and f' {cure}'}", param=param, code=UNKNOWN_PARAMETER
-    )
 
 
 def decode_compact(body: bytes | bytearray | str) -> CompactRequest:
@@ -295,7 +261,7 @@ def _decoded(decoder: msgspec.json.Decoder[S], body: bytes | bytearray | str) ->
     try:
         return decoder.decode(body)
     except msgspec.ValidationError as error:
-        raise _invalid(str(error), decoder.type) from None
+        raise field_error(str(error), decoder.type, lambda: _document(body)) from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise _no_json(error) from None
 
@@ -314,32 +280,8 @@ def _in_pieces(decoder: msgspec.json.Decoder[S], body: bytes | bytearray | str) 
     return whole
 
 
-def _invalid(message: str, kind: type[S]) -> BadRequestError:
-    found = _PARAM.search(message)
-    param = found.group(1) if found else None
-    unknown = _UNKNOWN.search(message)
-    if unknown is not None:
-        name = unknown.group(1)
-        param = f"{param}.{name}" if param else name
-        return unknown_parameter(param, kind.__struct_fields__)
-    missing = _MISSING.search(message)
-    if missing is not None:
-        param = f"{param}.{missing.group(1)}" if param else missing.group(1)
-        return BadRequestError(
-            f"Missing required parameter: '{param}'.", param=param, code="missing_required_parameter"
-        )
-    reason = _PARAM.sub("", message)
-    if not param:
-        return BadRequestError(f"The body must be a JSON object: {reason}.", code="invalid_type")
-    return BadRequestError(f"Invalid value for '{param}': {reason}.", param=param, code="invalid_value")
-
-
-def read_type(value: Mapping[str, Any], param: str) -> str:
-    """Return the `type` of an object of a request; BadRequestError names it if it is missing or is not a string."""
-    kind = value.get("type")
-    if isinstance(kind, str):
-        return kind
-    param = f"{param}.type"
-    if kind is None:
-        raise BadRequestError(f"Missing required parameter: '{param}'.", param=param, code="missing_required_parameter")
-    raise BadRequestError(f"Invalid value for '{param}': it must be a string.", param=param, code="invalid_type")
+def _document(body: bytes | bytearray | str) -> Any:
+    """Return a body that does not fit, to say what is wrong with it; None if it is no JSON beyond that."""
+    with contextlib.suppress(msgspec.MsgspecError, UnicodeError, RecursionError):
+        return msgspec.json.decode(body)
+    return None

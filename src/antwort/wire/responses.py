@@ -78,12 +78,13 @@ class ResponseObject(Struct, kw_only=True):
     previous_response_id: str | None = None
     conversation: JSON | None = None
     prompt_cache_key: str | None = None
-    reasoning: JSON | None = None
+    prompt_cache_retention: str | None = None
+    reasoning: JSON = field(default_factory=lambda: {"effort": None, "summary": None})
     safety_identifier: str | None = None
     service_tier: str = "default"
     store: bool = True
     temperature: float = 1.0
-    text: JSON = field(default_factory=lambda: {"format": {"type": "text"}})
+    text: JSON = field(default_factory=lambda: {"format": {"type": "text"}, "verbosity": "medium"})
     tool_choice: str | JSON = "auto"
     tools: list[AnyTool] = field(default_factory=list)
     top_logprobs: int = 0

@@ -273,7 +273,7 @@ def test_the_echo_of_the_tool_has_every_field(
         "type": "file_search",
         "vector_store_ids": ["vs_1"],
         "filters": None,
-        "max_num_results": None,
+        "max_num_results": 20,
         "ranking_options": {"ranker": "auto", "score_threshold": 0.0},
     }
 

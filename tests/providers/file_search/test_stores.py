@@ -155,7 +155,7 @@ def test_a_point_that_cannot_be_is_refused(point: Any, refusals: Any) -> None:
     answer = refusals("POST", "/vector_stores/(id)/points", body)
     assert answer.status_code == 400, answer.text
     if len(point.get("vector", ())) == 2:
-        assert answer.json()["error"]["param"] == "points.0.vector"
+        assert answer.json()["error"]["param"] == "points[0].vector"
 
 
 def test_a_search_takes_several_queries_and_embeds_them_at_once(

@@ -61,19 +61,22 @@ def refused(answer: httpx.Response) -> tuple[str, str]:
 @pytest.mark.parametrize("value", [None, [1], {"b": 1}])
 def test_an_attribute_of_another_kind_is_refused_with_the_kinds_there_are(app: App, value: Any) -> None:
     param, message = refused(app.write({}, {"attributes": {"a": value}}))
-    assert (param, message) == ("points.1.attributes.a", f"points.1.attributes.a: {KIND}")
+    assert (param, message) == ("points[1].attributes.a", f"Invalid value for 'points[1].attributes.a': {KIND}")
 
 
 @pytest.mark.parametrize("value", [2**53 + 1, -(2**53) - 1, 2**63, 10**400])
 def test_a_whole_number_that_would_be_rounded_is_refused(app: App, value: int) -> None:
     param, message = refused(app.write({"attributes": {"a": value}}))
-    assert param == "points.0.attributes.a"
+    assert param == "points[0].attributes.a"
     assert "from -9007199254740992 to 9007199254740992; write a longer one as a text." in message
 
 
 def test_an_attribute_that_is_too_long_is_refused_as_such(app: App) -> None:
     param, message = refused(app.write({"attributes": {"a": "x" * 513}}))
-    assert (param, message) == ("points.0.attributes.a", f"{param}: String should have at most 512 characters.")
+    assert param == "points[0].attributes.a"
+    assert message.startswith(
+        "Invalid 'points[0].attributes.a': string too long. Expected a string with maximum length"
+    )
 
 
 def test_attributes_come_back_as_they_were_sent(app: App) -> None:
@@ -96,8 +99,8 @@ def test_kinds_of_attributes_are_kept_apart() -> None:
 
 def test_a_vector_of_another_length_is_named(app: App) -> None:
     param, message = refused(app.write({"vector": [1.0] * DIMENSIONS}, {}, {"vector": [1.0, 2.0]}))
-    assert param == "points.2.vector"
-    assert message == "points.2.vector: The vector has 2 dimensions, those of the vector store have 64."
+    assert param == "points[2].vector"
+    assert message == "points[2].vector: The vector has 2 dimensions, those of the vector store have 64."
 
 
 # --- options ---
@@ -109,7 +112,7 @@ def test_a_vector_of_another_length_is_named(app: App) -> None:
         ({"filter": {"type": "eq", "key": "a", "value": 1}}, "filter", "did you mean 'filters'?"),
         ({"vector_store_id": ["vs_1"]}, "vector_store_id", "did you mean 'vector_store_ids'?"),
         ({"max_results": 1}, "max_results", "did you mean 'max_num_results'?"),
-        ({"zzz": 1}, "zzz", "Unknown parameter: 'zzz'."),
+        ({"zzz": 1}, "zzz", "Unknown parameter: 'tools[0].zzz'."),
         ({"ranking_options": {"treshold": 0.5}}, "ranking_options.treshold", "did you mean 'score_threshold'?"),
         (
             {"ranking_options": {"hybrid_search": {"embedding_weight": 1, "text_weight": 1, "text_weigth": 1}}},
@@ -123,7 +126,7 @@ def test_an_unknown_option_of_the_tool_is_refused_with_the_nearest(
 ) -> None:
     named, message = refused(app.respond(options))
     assert named == f"tools[0].{param}"
-    assert f"'{param}'" in message
+    assert f"'tools[0].{param}'" in message
     assert message.endswith(hint)
 
 

@@ -204,7 +204,7 @@ def test_a_request_with_a_wish_that_cannot_be_read_is_refused(tmp_path: Path, op
         body = {"model": "scripted", "input": "?", "tools": [{"type": "web_search", **options}]}
         answer = stage.request("POST", "/responses", json=body)
     assert answer.status_code == 400
-    assert answer.json()["error"]["param"] == "tools[0]"
+    assert answer.json()["error"]["param"].startswith("tools[0]")
     assert next(iter(options)) in answer.json()["error"]["message"]
 
 

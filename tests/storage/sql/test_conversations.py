@@ -7,7 +7,7 @@ import pytest
 from msgspec.structs import replace
 from tests.storage.samples import TENANT, entry, record
 
-from antwort.errors import ConflictError, NotFoundError
+from antwort.errors import BadRequestError, ConflictError, NotFoundError
 from antwort.storage import ConversationRecord, FencedError, JournalEntry, Store
 
 OTHER = "other"
@@ -266,4 +266,11 @@ async def test_the_conversation_of_another_tenant_is_like_an_unknown_one(store: 
     made = await begin(store, "msg_1")
     assert await outcomes(store, OTHER, "conv_1") == await outcomes(store, OTHER, "conv_9")
     assert await store.conversations.get(TENANT, "conv_1") == made
+    assert await told(store) == ["msg_1"]
+
+
+async def test_an_item_can_be_refused_whose_id_is_taken(store: Store) -> None:
+    await begin(store, "msg_1")
+    with pytest.raises(BadRequestError, match="Item already in conversation: 'msg_1'"):
+        await store.conversations.add(TENANT, "conv_1", [entry("msg_2"), entry("msg_1")], renaming=False)
     assert await told(store) == ["msg_1"]

@@ -59,7 +59,11 @@ def check_wishes(wishes: Mapping[str, Any], where: str = "") -> None:
         )
     policy = wishes.get("network_policy")
     if policy is not None and (not isinstance(policy, Mapping) or policy.get("type") != "disabled"):
-        raise BadRequestError(f"'{where}network_policy' can only be 'disabled'.", param=f"{where}network_policy")
+        raise BadRequestError(
+            f"'{where}network_policy' can only be 'disabled'.",
+            param=f"{where}network_policy",
+            code="unsupported_parameter",
+        )
 
 
 def named_container(tool: Mapping[str, Any]) -> str | None:

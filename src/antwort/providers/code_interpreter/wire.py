@@ -2,6 +2,8 @@
 
 from typing import Any, Literal
 
+from pydantic import ConfigDict
+
 from antwort.provider import BaseModel, Field
 from antwort.providers.code_interpreter.containers import Container
 from antwort.providers.code_interpreter.files import File
@@ -9,21 +11,49 @@ from antwort.providers.code_interpreter.memory import MemoryLimit, memory_bytes,
 from antwort.providers.code_interpreter.settings import CodeInterpreterSettings
 
 
-class ExpiresAfter(BaseModel):
+class _Body(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+
+class ExpiresAfter(_Body):
     """How long a container is kept."""
 
     anchor: Literal["last_active_at"] = "last_active_at"
     minutes: int = Field(ge=1, le=525_600, description="Minutes after its last use.")
 
 
-class CreateContainer(BaseModel):
+class NoNetwork(_Body):
+    """Nothing can be reached."""
+
+    type: Literal["disabled"]
+
+
+class DomainSecret(_Body):
+    """A secret for a domain."""
+
+    domain: str
+    name: str
+    value: str
+
+
+class SomeNetwork(_Body):
+    """Some domains can be reached."""
+
+    type: Literal["allowlist"]
+    allowed_domains: list[str]
+    domain_secrets: list[DomainSecret] | None = None
+
+
+class CreateContainer(_Body):
     """A container to be made."""
 
     name: str = Field(min_length=1, max_length=256)
     expires_after: ExpiresAfter | None = None
     memory_limit: MemoryLimit | None = Field(default=None, description="The operator's limit holds.")
     file_ids: list[str] | None = Field(default=None, description="Not served; upload files instead.")
-    network_policy: dict[str, Any] | None = Field(default=None, description="Only `disabled`.")
+    network_policy: NoNetwork | SomeNetwork | None = Field(
+        default=None, discriminator="type", description="Only `disabled` is served."
+    )
     skills: list[dict[str, Any]] | None = Field(default=None, description="Not served.")
 
 

@@ -237,7 +237,7 @@ class FileSearch(StoreFileRoutes, WorksApart):
             tool_defaults={
                 "vector_store_ids": [],
                 "filters": None,
-                "max_num_results": None,
+                "max_num_results": 20,
                 "ranking_options": {"ranker": "auto", "score_threshold": 0.0},
             },
         ),

@@ -56,6 +56,8 @@ from antwort.providers.file_search.wire import (
 )
 
 _ONE = "/v1/vector_stores/{vector_store_id}"
+_RESULTS = 10
+"""Results of a search that does not say how many."""
 READ, WRITE = "vector_stores:read", "vector_stores:write"
 _POINTS = uuid.UUID("b6a0a9ff-7f0c-5a5e-9c55-0f6c1e0ad3a4")
 """The namespace of the ids of points that came without one."""
@@ -184,8 +186,8 @@ class VectorStoreRoutes(Provider[FileSearchSettings], ABC):
             filters = None if body.filters is None else parse_filter(body.filters)
         except FunctionError as error:
             raise BadRequestError(str(error), param="filters", code="invalid_value") from None
-        hybrid = self.settings.hybrid
-        wish = Wish.of(tuple(queries), body.max_num_results, filters, body.ranking_options, hybrid=hybrid)
+        results, hybrid = body.max_num_results or _RESULTS, self.settings.hybrid
+        wish = Wish.of(tuple(queries), results, filters, body.ranking_options, hybrid=hybrid)
         with as_api_errors():
             findings = await self.search_measured([store], wish)
         return SearchResults(

@@ -18,10 +18,19 @@ MOST_QUERIES = 16
 MOST_WHOLE = 2**53
 """The largest whole number in attributes: of larger ones, many clients and databases keep the first digits only."""
 
+
+def _without_null(pairs: Any) -> Any:
+    return {key: value for key, value in pairs.items() if value is not None} if isinstance(pairs, dict) else pairs
+
+
 Key = Annotated[str, Field(max_length=64)]
 Metadata = Annotated[
     dict[Key, Annotated[str, Field(max_length=512)]],
-    Field(max_length=16, description="Up to 16 pairs to find it by; keys of 64 and values of 512 characters."),
+    BeforeValidator(_without_null),
+    Field(
+        max_length=16,
+        description="Up to 16 pairs to find it by; keys of 64 and values of 512 characters. Null leaves one out.",
+    ),
 ]
 
 
@@ -213,10 +222,10 @@ class SearchVectorStore(_Body):
     query: QueryText | Annotated[list[QueryText], Field(min_length=1, max_length=MOST_QUERIES)] = Field(
         description="What to look for; of several queries, the best results of all."
     )
-    max_num_results: Results = 10
+    max_num_results: Results | None = None
     filters: Filters | None = None
     ranking_options: RankingOptions | None = None
-    rewrite_query: bool = Field(default=False, description="Has no effect: queries are used as they are.")
+    rewrite_query: bool | None = Field(default=None, description="Has no effect: queries are used as they are.")
 
 
 class NewPoint(_Body):
@@ -242,7 +251,7 @@ class NewPoints(_Body):
         """Raise BadRequestError for the first point that comes with a vector of another length."""
         for number, point in enumerate(self.points):
             if point.vector is not None and len(point.vector) != dimensions:
-                param = f"points.{number}.vector"
+                param = f"points[{number}].vector"
                 problem = WrongDimensions(dimensions, len(point.vector))
                 raise BadRequestError(f"{param}: {problem}", param=param, code="invalid_value")
 

@@ -2,6 +2,8 @@
 
 from typing import Any, Literal, Self
 
+from pydantic import ConfigDict
+
 from antwort.provider import BaseModel, Field, Question
 
 
@@ -58,6 +60,8 @@ class QuestionList(BaseModel):
 
 class AnswerQuestion(BaseModel):
     """An answer: `answer` to a question, `approve` for a call."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
 
     answer: str | None = Field(default=None, description="The answer to a question.")
     approve: bool | None = Field(default=None, description="Whether a call may be made.")

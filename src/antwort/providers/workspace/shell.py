@@ -32,7 +32,9 @@ def check_tool(tool: Mapping[str, Any]) -> None:
     for name in ("file_ids", "skills"):
         if environment.get(name):
             raise BadRequestError(
-                f"'environment.{name}' is not served; upload files to the workspace.", param=f"environment.{name}"
+                f"'environment.{name}' is not served; upload files to the workspace.",
+                param=f"environment.{name}",
+                code="unsupported_parameter",
             )
     if environment.get("memory_limit") not in {None, *_MEMORY}:
         raise BadRequestError(
@@ -41,7 +43,9 @@ def check_tool(tool: Mapping[str, Any]) -> None:
     policy = environment.get("network_policy")
     if policy is not None and (not isinstance(policy, Mapping) or policy.get("type") != "disabled"):
         raise BadRequestError(
-            "'environment.network_policy' can only be 'disabled'.", param="environment.network_policy"
+            "'environment.network_policy' can only be 'disabled'.",
+            param="environment.network_policy",
+            code="unsupported_parameter",
         )
 
 

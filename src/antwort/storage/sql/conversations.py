@@ -3,7 +3,7 @@
 import time
 from collections.abc import Sequence
 
-from antwort.errors import NotFoundError
+from antwort.errors import BadRequestError, NotFoundError
 from antwort.storage.base import ConversationRecord, JournalEntry, Page
 from antwort.storage.sql.database import LOCK, Database, Row, snapshot
 from antwort.storage.sql.rows import (
@@ -96,19 +96,20 @@ class ConversationStore(Transactions):
         return database.execute(_DELETE, (conversation_id, tenant)).rowcount > 0
 
     async def add(
-        self, tenant: str, conversation_id: str, entries: Sequence[JournalEntry]
+        self, tenant: str, conversation_id: str, entries: Sequence[JournalEntry], *, renaming: bool = True
     ) -> list[JournalEntry] | None:
         """Append items and return them as they are stored; None if there is no such conversation.
 
-        An item whose id is in the conversation already gets a new one.
+        An item whose id is in the conversation already gets a new one. Without `renaming` it is a BadRequestError, and
+        nothing is stored.
         """
-        return await self._add(tenant, conversation_id, item_rows(tenant, conversation_id, entries))
+        return await self._add(tenant, conversation_id, item_rows(tenant, conversation_id, entries), renaming=renaming)
 
     @writes_once
     def _add(
-        self, database: Database, tenant: str, conversation_id: str, items: Sequence[Row]
+        self, database: Database, tenant: str, conversation_id: str, items: Sequence[Row], *, renaming: bool
     ) -> list[JournalEntry] | None:
-        rows = add_items(database, tenant, conversation_id, items)
+        rows = add_items(database, tenant, conversation_id, items, renaming=renaming)
         return None if rows is None else [entry_of(row[3:]) for row in rows]
 
     async def history(self, tenant: str, conversation_id: str) -> list[JournalEntry] | None:
@@ -162,7 +163,7 @@ class ConversationStore(Transactions):
                 row = database.execute(_POSITION, (conversation_id, tenant, after)).fetchone()
                 if row is None:
                     raise NotFoundError(
-                        f"There is no item '{after}' to list from; if it was deleted, list again without 'after'.",
+                        f"No item found with id '{after}'; if it was deleted, list again without 'after'.",
                         param="after",
                     )
                 position = row[0]
@@ -182,8 +183,13 @@ class ConversationStore(Transactions):
         return database.execute(_REMOVE, (conversation_id, tenant, item_id)).rowcount > 0
 
 
-def add_items(database: Database, tenant: str, conversation_id: str, items: Sequence[Row]) -> list[Row] | None:
-    """Append items, with new ids where theirs are taken, and return them; None if there is no such conversation."""
+def add_items(
+    database: Database, tenant: str, conversation_id: str, items: Sequence[Row], *, renaming: bool = True
+) -> list[Row] | None:
+    """Append items and return them; None if there is no such conversation.
+
+    Those whose ids are taken get new ones or, without `renaming`, are a BadRequestError.
+    """
     if database.execute(_HOLD, (conversation_id, tenant)).fetchone() is None:
         return None
     database.execute(_USE, (_now(), conversation_id, tenant))
@@ -194,7 +200,7 @@ def add_items(database: Database, tenant: str, conversation_id: str, items: Sequ
         ids = [row[2] for row in items[start : start + size]]
         ids += ids[:1] * (size - len(ids))
         taken |= {found for (found,) in database.execute(_TAKEN[size], (conversation_id, tenant, *ids)).fetchall()}
-    return _insert(database, items, taken)
+    return _insert(database, items, taken, renaming=renaming)
 
 
 def find_item(database: Database, tenant: str, item_id: str) -> JournalEntry | None:
@@ -208,9 +214,18 @@ def _get(database: Database, tenant: str, conversation_id: str) -> ConversationR
     return None if row is None else conversation_of(row)
 
 
-def _insert(database: Database, items: Sequence[Row], taken: set[str]) -> list[Row]:
+def already_there(item_id: str) -> BadRequestError:
+    """Return the error for an item that a conversation has already."""
+    return BadRequestError(
+        f"Item already in conversation: '{item_id}'.", param="items", code="item_already_in_conversation"
+    )
+
+
+def _insert(database: Database, items: Sequence[Row], taken: set[str], *, renaming: bool = True) -> list[Row]:
     rows = []
     for item_row in items:
+        if item_row[2] in taken and not renaming:
+            raise already_there(item_row[2])
         row = renamed(item_row) if item_row[2] in taken else item_row
         taken.add(row[2])
         rows.append(row)

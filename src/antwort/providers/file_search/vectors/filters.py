@@ -5,7 +5,7 @@ import operator
 from collections.abc import Callable, Mapping
 from typing import Any, cast, get_args
 
-from antwort.provider import FunctionError
+from antwort.provider import BadRequestError, FunctionError, did_you_mean
 from antwort.providers.file_search.vectors.base import (
     Attributes,
     CompareOp,
@@ -16,6 +16,8 @@ from antwort.providers.file_search.vectors.base import (
     Scalar,
 )
 
+_OF_COMPARISON, _OF_COMPOUND = frozenset({"type", "key", "value"}), frozenset({"type", "filters"})
+"""The fields of filters."""
 _COMPARE: tuple[str, ...] = get_args(CompareOp)
 _COMPOUND: tuple[str, ...] = get_args(CompoundOp)
 _DEEPEST = 8
@@ -71,8 +73,10 @@ class _FilterReader:
             raise FilterError(where, f"is nested deeper than {_DEEPEST} levels")
         kind = value.get("type")
         if kind in _COMPOUND:
+            _check_fields(value, _OF_COMPOUND, where)
             return self._compound(value, where, depth)
         if kind in _COMPARE:
+            _check_fields(value, _OF_COMPARISON, where)
             return self._comparison(value, where)
         raise FilterError(f"{where}.type", f"must be one of {', '.join((*_COMPARE, *_COMPOUND))}")
 
@@ -105,6 +109,16 @@ class _FilterReader:
         self._count += count
         if self._count > _MOST:
             raise FilterError(where, f"is one too many: a filter has {_MOST} values at most")
+
+
+def _check_fields(value: Mapping[str, Any], known: frozenset[str], where: str) -> None:
+    """Raise BadRequestError if a filter has a field that says nothing, as it may have been meant to say something."""
+    for name in value:
+        if name not in known:
+            param = f"{where}.{name}"
+            raise BadRequestError(
+                f"Unknown parameter: '{param}'{did_you_mean(name, known) or '.'}", param=param, code="unknown_parameter"
+            )
 
 
 def _scalar(value: Any, where: str) -> Scalar:

@@ -1,0 +1,63 @@
+"""Schemas that clients send: what OpenAI wants of those that are to be followed to the letter."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from antwort.errors import BadRequestError
+from antwort.types import JSON
+
+_Place = tuple[str, ...]
+
+
+def check_parameters(schema: JSON, function: str, param: str, *, strict: bool) -> None:
+    """Raise BadRequestError unless a schema can be that of a function's parameters."""
+    kind = schema.get("type", "object")
+    problem = (
+        None if kind == "object" else f"schema must be a JSON Schema of 'type: \"object\"', got 'type: \"{kind}\"'."
+    )
+    problem = problem or (_strict_problem(schema) if strict else None)
+    if problem is not None:
+        message = f"Invalid schema for function '{function}': {problem}"
+        raise BadRequestError(message, param=param, code="invalid_function_parameters")
+
+
+def check_answer_schema(schema: JSON, name: str, param: str) -> None:
+    """Raise BadRequestError unless answers can be held to a schema."""
+    problem = _strict_problem(schema)
+    if problem is not None:
+        message = f"Invalid schema for response_format '{name}': {problem}"
+        raise BadRequestError(message, param=param, code="invalid_json_schema")
+
+
+def _strict_problem(schema: JSON) -> str | None:
+    """Return what keeps a schema from being followed to the letter: objects that leave something open."""
+    for place, found in _objects(schema, ()):
+        properties = found.get("properties")
+        if found.get("additionalProperties") is not False:
+            return f"In context={place!r}, 'additionalProperties' is required to be supplied and to be false."
+        required = found.get("required")
+        if isinstance(properties, dict) and properties:
+            missing = [name for name in properties if not isinstance(required, list) or name not in required]
+            if missing:
+                return (
+                    f"In context={place!r}, 'required' is required to be supplied and to be an array including every "
+                    f"key in properties. Missing '{missing[0]}'."
+                )
+    return None
+
+
+def _objects(schema: Any, place: _Place) -> Iterator[tuple[_Place, Mapping[str, Any]]]:
+    """Give the schemas of objects within a schema, each with where it is."""
+    if not isinstance(schema, dict):
+        return
+    kind = schema.get("type")
+    if kind == "object" or (isinstance(kind, list) and "object" in kind) or (kind is None and "properties" in schema):
+        yield place, schema
+    for name in ("properties", "$defs", "definitions"):
+        inner = schema.get(name)
+        for key, value in inner.items() if isinstance(inner, dict) else ():
+            yield from _objects(value, (*place, name, key))
+    yield from _objects(schema.get("items"), (*place, "items"))
+    choices = schema.get("anyOf")
+    for index, choice in enumerate(choices if isinstance(choices, list) else ()):
+        yield from _objects(choice, (*place, "anyOf", str(index)))

@@ -1,0 +1,39 @@
+"""The format of an answer, as clients may ask for it. It is only checked, and stays JSON."""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Annotated
+
+from msgspec import Meta
+
+from antwort.types import JSON
+from antwort.wire.content_shapes import Shape
+from antwort.wire.field_errors import check_shape, read_type, unsupported_value
+from antwort.wire.strict_schemas import check_answer_schema
+
+
+class _Format(Shape):
+    type: str
+
+
+class _SchemaFormat(_Format):
+    name: Annotated[str, Meta(min_length=1, max_length=64, pattern="^[a-zA-Z0-9_-]+$")]
+    schema: JSON
+    description: str | None = None
+    strict: bool | None = None
+
+
+_FORMATS: Mapping[str, type[Shape]] = MappingProxyType(
+    {"text": _Format, "json_object": _Format, "json_schema": _SchemaFormat}
+)
+
+
+def check_format(value: JSON, param: str) -> None:
+    """Raise BadRequestError with the field of a format that does not fit; `param` is where the format is."""
+    kind = read_type(value, param)
+    shape = _FORMATS.get(kind)
+    if shape is None:
+        raise unsupported_value(f"{param}.type", kind, _FORMATS)
+    check_shape(value, shape, param)
+    if kind == "json_schema" and value.get("strict"):
+        check_answer_schema(value["schema"], value["name"], f"{param}.schema")
