@@ -55,7 +55,7 @@ def pages() -> list[Path]:
 _BLOCK = re.compile(
     r"(?:^<!-- not run: (?P<reason>[^\n]+) -->\n+)?^```(?P<language>\w*)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL
 )
-_FILE = re.compile(r"# (?P<path>[\w./-]+\.(?:py|yaml|toml))")
+_FILE = re.compile(r"# (?P<path>[\w./-]+\.(?:py|yaml|toml|md))")
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +104,8 @@ def write_file(block: Block, folder: Path) -> Path | None:
 # --- sessions --------------------------------------------------------------------------------------------------------
 
 SHOWN_PORT = 8080
+_ID = re.compile(r"\bfile-[0-9a-f]{32,}")
+"""The id of a file, another one in every run."""
 
 # A page may use curl; a machine may not have it.
 _CURL = """\
@@ -187,7 +189,7 @@ class Session:
             return self._tidy(printed + log.read())
 
     def _tidy(self, text: str) -> str:
-        text = text.replace(f":{self._port}", f":{SHOWN_PORT}")
+        text = _ID.sub("file-…", text.replace(f":{self._port}", f":{SHOWN_PORT}"))
         if str(self._folder) in text or "Traceback (most recent call last)" in text:
             raise ValueError(f"this output is not for a page: {text}")
         return "\n".join(line.rstrip() for line in text.rstrip().splitlines()) + "\n" if text.strip() else ""

@@ -1,21 +1,127 @@
 """`antwort ingest`."""
 
 import asyncio
+import collections
 import contextlib
 import signal
+import sys
+from collections.abc import Callable, Iterator, Sequence
 
 import click
+import msgspec
+from typing_extensions import override
 
 from antwort.app import Antwort
+from antwort.cli.folder_upload import FileReport, FolderUpload, LocalFile, Outcome, ServerFiles, found_files
 from antwort.cli.groups import Group
-from antwort.cli.options import configured
+from antwort.cli.options import configured, json_option
+from antwort.cli.output import Misuse, print_json
+from antwort.cli.terminal import harmless
 from antwort.config import LoadedConfig
 from antwort.observability import configure_logging
 
+EXIT_FAILED = 1
+_EVERYWHERE = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - addresses that nobody can call
+_HELP = frozenset({"-h", "--help"})
 
-@click.group(cls=Group)
+
+class IngestReport(msgspec.Struct):
+    """What is printed as JSON."""
+
+    counts: dict[Outcome, int]
+    files: list[FileReport]
+
+
+class _Ingest(Group):
+    """A group whose first command is meant if none is named: what follows is files."""
+
+    @override
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        if args and args[0] not in self.commands and args[0] not in _HELP:
+            args = [next(iter(self.commands)), *args]
+        return super().parse_args(ctx, args)
+
+
+@click.group(cls=_Ingest)
 def ingest() -> None:
-    """Make files searchable."""
+    """Make files searchable.
+
+    'antwort ingest PATH… --store NAME' is short for 'antwort ingest files PATH… --store NAME'.
+    """
+
+
+@ingest.command()
+@click.argument("paths", nargs=-1, required=True, metavar="PATH...")
+@click.option("--store", required=True, metavar="NAME", help="Vector store, by name or id; created if there is none.")
+@click.option("--mirror", is_flag=True, help="Remove what an earlier run has brought in and is not there any more.")
+@click.option("--url", metavar="URL", help="The running server; that of the configuration if not given.")
+@click.option("--api-key", envvar="OPENAI_API_KEY", show_envvar=True, metavar="KEY", help="Key for that server.")
+@json_option
+@configured
+def files(
+    loaded: LoadedConfig,
+    *,
+    paths: Sequence[str],
+    store: str,
+    mirror: bool,
+    url: str | None,
+    api_key: str | None,
+    as_json: bool,
+) -> None:
+    """Bring files, folders or those that a pattern matches into a vector store of a running server, and wait for them.
+
+    What is there already in the same version is left alone, so that a run that was broken off can be started again.
+    The exit code is 1 if a file cannot be made searchable; the others are all the same.
+    """
+    found = found_files(paths)
+    if not found and not mirror:
+        raise Misuse("there are no files to bring in")
+    reports = asyncio.run(_bring(found, store, url or _own_url(loaded), api_key, mirror=mirror, quiet=as_json))
+    counts = collections.Counter(report.outcome for report in reports)
+    if as_json:
+        print_json(msgspec.to_builtins(IngestReport(dict(counts), reports)))
+    else:
+        for report in reports:
+            if report.outcome == "failed":
+                click.echo(f"{harmless(report.name)}: {harmless(report.reason)}", err=True)
+        shown = [f"{counts[outcome]} {outcome}" for outcome in ("completed", "unchanged", "removed", "failed")]
+        click.echo(", ".join(text for text in shown if not text.startswith("0 ")) or "nothing to do")
+    if counts["failed"]:
+        raise click.exceptions.Exit(EXIT_FAILED)
+
+
+async def _bring(
+    found: Sequence[LocalFile], store: str, url: str, key: str | None, *, mirror: bool, quiet: bool
+) -> list[FileReport]:
+    server = ServerFiles(url, key)
+    try:
+        store_id = await server.store(store)
+        with _progress(len(found), quiet=quiet) as tell:
+            return await FolderUpload(server, store_id, tell).run(found, mirror=mirror)
+    finally:
+        await server.close()
+
+
+@contextlib.contextmanager
+def _progress(count: int, *, quiet: bool) -> Iterator[Callable[[FileReport], None]]:
+    """Show a bar in a terminal, and nothing elsewhere."""
+    if quiet or not sys.stderr.isatty():
+        yield lambda _: None
+        return
+    with click.progressbar(
+        length=count,
+        file=sys.stderr,
+        show_pos=True,
+        item_show_func=lambda report: harmless(report.name) if isinstance(report, FileReport) else None,
+    ) as bar:
+        yield lambda report: bar.update(report.outcome != "removed", report)
+
+
+def _own_url(loaded: LoadedConfig) -> str:
+    """Return where the server of a configuration listens."""
+    server = loaded.config.server
+    host = _EVERYWHERE.get(server.host, server.host)
+    return f"http://{f'[{host}]' if ':' in host else host}:{server.port}"
 
 
 @ingest.command()

@@ -265,7 +265,16 @@ class FileSearch(StoreFileRoutes, WorksApart):
         if away:
             findings.notes.append(f"Vector stores not searched, since this server does not keep their vectors: {away}.")
         item = {"queries": [query], "results": [_result(one) for one in findings.found]}
-        return ToolResult(report.results(ctx, query, findings), item=item)
+        return ToolResult(report.results(ctx, query, findings, await self._places(findings.found)), item=item)
+
+    async def _places(self, found: Sequence[FoundChunk]) -> list[str]:
+        """Return where in their files chunks stand, as far as that is known."""
+        if self._desk is None:
+            return [""] * len(found)
+        files = {(one.store.tenant, one.store.id, one.hit.file_id) for one in found}
+        known = {file: await self._desk.store_files.places(*file) for file in files}
+        chunks = [(known[one.store.tenant, one.store.id, one.hit.file_id], one.hit.index) for one in found]
+        return [str(places[index]) if 0 <= index < len(places) else "" for places, index in chunks]
 
     @override
     async def search_measured(self, stores: Sequence[VectorStoreRecord], wish: Wish) -> SearchOutcome:

@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import itertools
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from antwort.provider import FileRecord, Workplace
 from antwort.providers.file_search import FileSearch
 from antwort.providers.file_search.settings import FileSearchSettings
 from antwort.sandbox import Sandbox
+from antwort.testing import Turn
 
 
 async def _pieces(data: bytes) -> AsyncIterator[bytes]:
@@ -73,9 +74,11 @@ class IngestionStage:
 
 
 @contextlib.contextmanager
-def ingesting(tmp_path: Path, settings: dict[str, Any], **sections: Any) -> Iterator[IngestionStage]:
+def ingesting(
+    tmp_path: Path, settings: dict[str, Any], steps: Sequence[Turn | str] = (), **sections: Any
+) -> Iterator[IngestionStage]:
     """Serve the app, without a worker yet."""
-    with staged(tmp_path, [], settings, **sections) as served:
+    with staged(tmp_path, steps, settings, **sections) as served:
         stage = IngestionStage(served, tmp_path, settings)
         with stage.client:
             yield stage

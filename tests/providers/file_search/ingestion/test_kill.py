@@ -18,7 +18,7 @@ from antwort.files import DiskBlobs, StoredFiles
 from antwort.storage.opening import open_configured
 
 ROUNDS = 20 if os.environ.get("ANTWORT_TEST_FULL") else 3
-FILES = 4
+FILES = 2
 """That are attached in each round."""
 NOBODY = "http://127.0.0.1:9/v1"
 
@@ -48,14 +48,19 @@ def workers_of(server: ServerProcess) -> list[int]:
     return found
 
 
+def stop(server: ServerProcess) -> None:
+    """End a server, and the workers that it has left behind."""
+    server.kill()
+    for pid in workers_of(server):
+        os.kill(pid, signal.SIGKILL)
+
+
 @pytest.fixture
 def server(tmp_path: Path, embeddings: EmbeddingServer) -> Iterator[ServerProcess]:
     settings = {"embedding_url": embeddings.url}
     made = ServerProcess(tmp_path, NOBODY, providers={"file_search": {"enabled": True, "settings": settings}})
     yield made
-    made.kill()
-    for pid in workers_of(made):
-        os.kill(pid, signal.SIGKILL)
+    stop(made)
 
 
 def statuses(client: httpx.Client, store: str) -> dict[str, str]:

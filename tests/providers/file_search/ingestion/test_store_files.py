@@ -9,6 +9,8 @@ from tests.ingestion import samples
 from tests.providers.file_search.ingestion.stage import IngestionStage, ingesting
 from tests.providers.file_search.stage import on_loop
 
+from antwort.testing import call, turn
+
 GUIDE = "# Guide\n\nTea is made with hot water.\n\n# Coffee\n\nCoffee needs a filter and patience.\n"
 
 
@@ -17,8 +19,8 @@ def found(stage: IngestionStage, store_id: str, query: str, **options: Any) -> l
     return [(hit.file_id, hit.content[0].text) for hit in results]
 
 
-def test_a_file_becomes_searchable(tmp_path: Path, every_backend: dict[str, Any]) -> None:
-    with ingesting(tmp_path, every_backend) as stage, stage.worker():
+def test_a_file_becomes_searchable(tmp_path: Path, settings: dict[str, Any]) -> None:
+    with ingesting(tmp_path, settings) as stage, stage.worker():
         file_id = stage.upload(GUIDE, "guide.md")
         store = stage.client.vector_stores.create(name="docs")
         made = stage.client.vector_stores.files.create(
@@ -190,3 +192,16 @@ def test_files_of_others_cannot_be_attached_and_stores_of_others_not_filled(
             with pytest.raises(NotFoundError):
                 attempt()
         assert alpha.vector_stores.files.retrieve(file_id, vector_store_id=store.id).status == "in_progress"
+
+
+def test_the_model_reads_where_in_a_file_a_chunk_stands(tmp_path: Path, settings: dict[str, Any]) -> None:
+    steps = [turn(calls=[call("file_search", query="patience")]), turn("It needs patience [1].")]
+    with ingesting(tmp_path, settings, steps) as stage, stage.worker():
+        file_id = stage.upload(samples.pptx([("Coffee", "Coffee needs patience.")]), "talk.pptx")
+        store = stage.client.vector_stores.create(file_ids=[file_id])
+        assert stage.settled(store.id, file_id).status == "completed"
+        tools: Any = [{"type": "file_search", "vector_store_ids": [store.id]}]
+        answer = stage.client.responses.create(model="any", input="What does coffee need?", tools=tools)
+        assert answer.output_text == "It needs patience [1]."
+        read = str(stage.served.requests[-1].items)
+        assert "[1] talk.pptx (Coffee, page 1, chunk 0, score" in read

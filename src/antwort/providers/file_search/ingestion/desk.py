@@ -162,7 +162,7 @@ class IngestionDesk:
                 store.collection, list(ids.values()), tenant=store.tenant, vector_store_id=store.id
             )
             for number, id_ in ids.items():
-                start, last = places[number][:2] if number < len(places) else (end, end)
+                start, last = (places[number].start, places[number].end) if number < len(places) else (end, end)
                 text = found[id_].text if id_ in found else ""
                 parts.append(text[max(0, end - start) :])
                 end = max(end, last)
@@ -217,13 +217,14 @@ class IngestionDesk:
         work.usage_bytes += sum(len(chunk.text.encode()) for chunk in chunks)
         self._on_chunks(len(chunks))
 
-    async def complete(self, work: Work, places: Sequence[Sequence[int]]) -> None:
-        """Note that a file is searchable."""
+    async def complete(self, work: Work, places: Sequence[Sequence[int]], headings: Sequence[str]) -> None:
+        """Note that a file is searchable, and where its chunks stand."""
         value, store = work.file.value, work.store
         indexed = Indexed(value.sha256, work.written, work.usage_bytes, value.chunking)
+        kept = {"places": places, "headings": headings}
         async with self._current(work):
             await self._clean(work)
-            await self.store_files.note(store.tenant, PLACES, store.id, value.file_id, {"places": places})
+            await self.store_files.note(store.tenant, PLACES, store.id, value.file_id, kept)
             await self.store_files.put(store.tenant, store.id, msgspec.structs.replace(value, indexed=indexed))
         await self._end(work, "completed")
 

@@ -83,9 +83,12 @@ class Renew(Struct, tag="renew", frozen=True):
 
 
 class Complete(Struct, tag="complete", frozen=True):
-    """Say that all chunks were written; where they stand: first and last character, first and last page (0: none)."""
+    """Say that all chunks were written, and where in the file each stands."""
 
-    places: list[tuple[int, int, int, int]]
+    places: list[tuple[int, int, int, int, int]]
+    """The first character, the one behind the last, the first page and the last (0: none), and which heading."""
+    headings: list[str] = []
+    """What chunks stand below: each path of headings once."""
 
 
 class Fail(Struct, tag="fail", frozen=True):

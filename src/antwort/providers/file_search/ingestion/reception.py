@@ -135,8 +135,8 @@ class _Visit:
                 await desk.write(work, chunks)
             case messages.Renew():
                 await desk.queue.renew(work.lent)
-            case messages.Complete(places):
-                await desk.complete(work, places)
+            case messages.Complete(places, headings):
+                await desk.complete(work, places, headings)
                 self._work = None
             case messages.Fail(code, message):
                 await desk.fail(work, code, message)

@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 import msgspec
 from msgspec import Struct
+from typing_extensions import override
 
 from antwort.provider import ConflictError, Kept, NotFoundError, Records
 
@@ -42,6 +43,23 @@ class Indexed(Struct, frozen=True):
     chunks: int
     usage_bytes: int
     chunking: Chunking
+
+
+class ChunkPlace(Struct, frozen=True, gc=False):
+    """Where in its file a chunk stands."""
+
+    start: int
+    end: int
+    page: int
+    """The first page or slide, from 1; 0 if there are none."""
+    last_page: int
+    heading: str
+    """The headings that it begins below."""
+
+    @override
+    def __str__(self) -> str:
+        pages = f"pages {self.page}-{self.last_page}" if self.last_page > self.page else f"page {self.page}"
+        return ", ".join(filter(None, (self.heading, pages if self.page else "")))
 
 
 class StoreFileValue(Struct, frozen=True):
@@ -165,10 +183,14 @@ class StoreFiles:
                 found[kept.id.partition(":")[2]] = _NOTES[kind]
         return found
 
-    async def places(self, tenant: str, store_id: str, file_id: str) -> list[list[int]]:
-        """Return where the chunks of a file stand: the first and the last character, the first and the last page."""
+    async def places(self, tenant: str, store_id: str, file_id: str) -> list[ChunkPlace]:
+        """Return where the chunks of a file stand, in their order; nothing if nobody noted that."""
         kept = await self._records.get(tenant, PLACES, record_id(store_id, file_id))
-        return [] if kept is None else list(kept.value["places"])
+        if kept is None:
+            return []
+        headings: list[str] = kept.value["headings"]
+        places: list[tuple[int, int, int, int, int]] = kept.value["places"]
+        return [ChunkPlace(start, end, page, last, headings[which]) for start, end, page, last, which in places]
 
     async def note(self, tenant: str, kind: str, store_id: str, file_id: str, value: dict[str, Any]) -> None:
         """Keep something beside the record of a file; what was kept before is replaced."""

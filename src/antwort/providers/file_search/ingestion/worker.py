@@ -99,7 +99,7 @@ class IngestionWorker:
         for start in range(0, len(chunks), _BATCH):
             batch = chunks[start : start + _BATCH]
             await server.ask(messages.Write(await self._embedded(document, batch, job)))
-        await server.ask(messages.Complete([_place(chunk) for chunk in chunks]))
+        await server.ask(_complete(chunks))
         logger.info("'%s' is searchable: %d chunks", job.filename, len(chunks))
 
     async def _embedded(self, document: Document, chunks: Sequence[DocumentChunk], job: Job) -> list[NewChunk]:
@@ -172,5 +172,10 @@ async def _content(server: _Server) -> bytes:
     return bytes(found)
 
 
-def _place(chunk: DocumentChunk) -> tuple[int, int, int, int]:
-    return chunk.start, chunk.end, chunk.page or 0, chunk.last_page or 0
+def _complete(chunks: Sequence[DocumentChunk]) -> messages.Complete:
+    numbers: dict[str, int] = {}
+    places = []
+    for chunk in chunks:
+        heading = numbers.setdefault(chunk.context(""), len(numbers))
+        places.append((chunk.start, chunk.end, chunk.page or 0, chunk.last_page or 0, heading))
+    return messages.Complete(places, list(numbers))

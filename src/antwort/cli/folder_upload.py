@@ -1,0 +1,228 @@
+"""Bringing files of this machine into a vector store of a server, and keeping the two alike."""
+
+import asyncio
+import hashlib
+import itertools
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal
+from urllib.parse import urlsplit
+
+import aiohttp
+from msgspec import Struct
+
+from antwort.cli.output import CommandFailure, Misuse
+from antwort.types import JSON
+
+Outcome = Literal["completed", "failed", "unchanged", "removed"]
+_AT_ONCE = 4
+"""Files that are uploaded at the same time."""
+_POLL = 0.5
+"""Seconds between looks at how far files are."""
+_LONGEST = 512
+"""Characters of an attribute."""
+_GLOB = frozenset("*?[")
+
+
+class LocalFile(Struct, frozen=True):
+    """A file to bring in."""
+
+    path: Path
+    name: str
+    """Its path below the folder that was named: what tells it from others in the store."""
+
+
+class StoredFile(Struct, frozen=True):
+    """A file that an earlier run has brought in."""
+
+    id: str
+    name: str
+    sha256: str
+    status: str
+    reason: str = ""
+
+
+class FileReport(Struct, frozen=True):
+    """What became of a file."""
+
+    name: str
+    outcome: Outcome
+    file_id: str
+    reason: str = ""
+
+
+def found_files(paths: Sequence[str]) -> list[LocalFile]:
+    """Return the files that are named: single ones, all of folders but hidden ones, and those that patterns match."""
+    found: dict[str, LocalFile] = {}
+    for text in paths:
+        path = Path(text)
+        if path.is_dir():
+            inside = sorted(one for one in path.rglob("*") if one.is_file() and not _is_hidden(one.relative_to(path)))
+            files = [LocalFile(one, one.relative_to(path).as_posix()) for one in inside]
+        elif path.is_file():
+            files = [LocalFile(path, path.name)]
+        elif not _GLOB.isdisjoint(text):
+            root = Path(path.anchor or ".")
+            matched = sorted(root.glob(str(path.relative_to(path.anchor))))
+            files = [LocalFile(one, one.as_posix()) for one in matched if one.is_file()]
+        else:
+            raise Misuse(f"there is no file or folder '{text}'")
+        for file in files:
+            other = found.setdefault(file.name, file)
+            if other.path.resolve() != file.path.resolve():
+                raise Misuse(
+                    f"'{other.path}' and '{file.path}' would have one name, '{file.name}'; bring them in apart"
+                )
+    return list(found.values())
+
+
+def _is_hidden(path: Path) -> bool:
+    return any(part.startswith(".") for part in path.parts)
+
+
+class ServerFiles:
+    """The files and vector stores of a server, over its API. What goes wrong is a CommandFailure."""
+
+    def __init__(self, url: str, key: str | None) -> None:
+        self._url = url.rstrip("/") if urlsplit(url).path.strip("/") else f"{url.rstrip('/')}/v1"
+        headers = {"Authorization": f"Bearer {key}"} if key else {}
+        self._session = aiohttp.ClientSession(headers=headers, timeout=aiohttp.ClientTimeout(total=None, sock_read=300))
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._session.close()
+
+    async def store(self, name: str) -> str:
+        """Return the id of the store with a name, or an id; it is created if there is none."""
+        async for store in self._listed("/vector_stores", {}):
+            if name in {store["name"], store["id"]} and store["status"] != "expired":
+                return str(store["id"])
+        return str((await self._ask("POST", "/vector_stores", json={"name": name}))["id"])
+
+    async def stored(self, store_id: str) -> list[StoredFile]:
+        """Return what earlier runs have brought into a store, the oldest first."""
+        files = self._listed(f"/vector_stores/{store_id}/files", {"order": "asc"})
+        return [_stored(file) async for file in files if {"path", "sha256"} <= (file["attributes"] or {}).keys()]
+
+    async def state(self, store_id: str, file_id: str) -> StoredFile:
+        """Return how far a file is."""
+        return _stored(await self._ask("GET", f"/vector_stores/{store_id}/files/{file_id}"))
+
+    async def bring(self, store_id: str, file: LocalFile, sha256: str) -> str:
+        """Upload a file, attach it, and return its id."""
+        with file.path.open("rb") as content:
+            form = aiohttp.FormData({"purpose": "assistants"})
+            form.add_field("file", content, filename=file.path.name, content_type="application/octet-stream")
+            file_id = str((await self._ask("POST", "/files", data=form))["id"])
+        attributes = {"path": file.name[-_LONGEST:], "sha256": sha256}
+        await self._ask("POST", f"/vector_stores/{store_id}/files", json={"file_id": file_id, "attributes": attributes})
+        return file_id
+
+    async def remove(self, store_id: str, file_id: str) -> None:
+        """Remove a file from a store, and delete it."""
+        await self._ask("DELETE", f"/vector_stores/{store_id}/files/{file_id}")
+        await self._ask("DELETE", f"/files/{file_id}")
+
+    async def _listed(self, path: str, query: Mapping[str, str]) -> AsyncIterator[JSON]:
+        wanted = {"limit": "100", **query}
+        while True:
+            page = await self._ask("GET", path, params=wanted)
+            for one in page["data"]:
+                yield one
+            if not page["has_more"]:
+                return
+            wanted["after"] = page["last_id"]
+
+    async def _ask(self, method: str, path: str, **options: Any) -> JSON:
+        try:
+            async with self._session.request(method, f"{self._url}{path}", **options) as answer:
+                body = await answer.json(content_type=None)
+        except (aiohttp.ClientError, TimeoutError, ValueError) as error:
+            why = str(error) or type(error).__name__
+            raise CommandFailure(
+                f"no answer from {self._url}: {why}; start the server ('antwort serve'), or say where it is with --url"
+            ) from None
+        if answer.status != 200:
+            message = body.get("error", {}).get("message") if isinstance(body, dict) else None
+            raise CommandFailure(f"{method} {path}: {message or answer.reason}")
+        return dict(body)
+
+
+class FolderUpload:
+    """Brings files into a store: what is there already in the same version is left alone, others replace theirs.
+
+    A run that was broken off is gone on with by the next one.
+    """
+
+    def __init__(self, server: ServerFiles, store_id: str, tell: Callable[[FileReport], None]) -> None:
+        self._server = server
+        self._store_id = store_id
+        self._tell = tell
+
+    async def run(self, files: Iterable[LocalFile], *, mirror: bool) -> list[FileReport]:
+        """Bring files in, and return what became of each; with `mirror`, remove what was brought in and is not there.
+
+        An older version of a file goes when the new one can be found; if that has failed it stays.
+        """
+        before: dict[str, list[StoredFile]] = {}
+        for stored in await self._server.stored(self._store_id):
+            before.setdefault(stored.name, []).append(stored)
+        wanted = list(files)
+        slots = asyncio.Semaphore(_AT_ONCE)
+
+        async def one(file: LocalFile) -> list[FileReport]:
+            async with slots:
+                return await self._bring(file, before.get(file.name[-_LONGEST:], []))
+
+        reports = list(itertools.chain.from_iterable(await asyncio.gather(*map(one, wanted))))
+        if mirror:
+            names = {file.name[-_LONGEST:] for file in wanted}
+            gone = [stored for name, group in before.items() if name not in names for stored in group]
+            reports += [await self._remove(stored) for stored in gone]
+        return reports
+
+    async def _bring(self, file: LocalFile, before: Sequence[StoredFile]) -> list[FileReport]:
+        sha256 = await asyncio.to_thread(_hash, file.path)
+        same = next((one for one in before if one.sha256 == sha256 and one.status != "failed"), None)
+        if same is not None and same.status == "completed":
+            report = FileReport(file.name, "unchanged", same.id)
+        else:
+            begun = same.id if same is not None else await self._server.bring(self._store_id, file, sha256)
+            state = await self._settled(begun)
+            is_done = state.status == "completed"
+            report = FileReport(file.name, "completed" if is_done else "failed", state.id, state.reason)
+        self._tell(report)
+        if report.outcome != "failed":
+            for old in before:
+                if old.id != report.file_id:
+                    await self._server.remove(self._store_id, old.id)
+        return [report]
+
+    async def _settled(self, file_id: str) -> StoredFile:
+        while True:
+            state = await self._server.state(self._store_id, file_id)
+            if state.status != "in_progress":
+                return state
+            await asyncio.sleep(_POLL)
+
+    async def _remove(self, stored: StoredFile) -> FileReport:
+        await self._server.remove(self._store_id, stored.id)
+        report = FileReport(stored.name, "removed", stored.id)
+        self._tell(report)
+        return report
+
+
+def _stored(file: JSON) -> StoredFile:
+    attributes, error = file["attributes"] or {}, file["last_error"] or {}
+    return StoredFile(
+        str(file["id"]),
+        str(attributes.get("path", "")),
+        str(attributes.get("sha256", "")),
+        str(file["status"]),
+        str(error.get("message", "")),
+    )
+
+
+def _hash(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

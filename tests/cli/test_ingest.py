@@ -1,0 +1,83 @@
+"""`antwort ingest`: a folder and a vector store are kept alike."""
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+from tests.ingestion import samples
+from tests.providers.file_search.ingestion.stage import IngestionStage, ingesting
+from tests.support.embeddings import EmbeddingServer
+
+from antwort.cli.main import root
+
+Ingest = Callable[..., Result]
+
+
+@pytest.fixture
+def stage(tmp_path: Path) -> Iterator[IngestionStage]:
+    with EmbeddingServer() as embeddings:
+        settings = {"embedding_url": embeddings.url, "embedding_retries": 0}
+        both = {"file_search": {"enabled": True, "settings": settings}, "files": {"enabled": True}}
+        with ingesting(tmp_path / "data", settings, providers=both) as stage, stage.worker():
+            yield stage
+
+
+@pytest.fixture
+def ingest(stage: IngestionStage) -> Ingest:
+    def run(*words: str | Path) -> Result:
+        where = ["--store", "docs", "--url", stage.served.server.url]
+        return CliRunner().invoke(root, ["ingest", *map(str, words), *where])
+
+    return run
+
+
+def names(stage: IngestionStage) -> dict[str, Any]:
+    """Return what is in the store, by path."""
+    (store,) = stage.client.vector_stores.list()
+    return {str((file.attributes or {})["path"]): file.id for file in stage.client.vector_stores.files.list(store.id)}
+
+
+def test_a_folder_is_brought_in_kept_alike_and_mirrored(tmp_path: Path, stage: IngestionStage, ingest: Ingest) -> None:
+    folder = tmp_path / "docs"
+    (folder / "deep").mkdir(parents=True)
+    (folder / ".hidden").write_text("nobody reads it")
+    (folder / "a.md").write_text("# Tea\n\nTea is hot.")
+    (folder / "deep" / "b.txt").write_text("Coffee is strong.")
+    first = ingest(folder, "--json")
+    assert first.exit_code == 0, first.output
+    assert json.loads(first.stdout)["counts"] == {"completed": 2}
+    before = names(stage)
+    assert set(before) == {"a.md", "deep/b.txt"}
+    again = ingest(folder)
+    assert (again.exit_code, again.stdout) == (0, "2 unchanged\n")
+    assert names(stage) == before
+    (folder / "a.md").write_text("# Tea\n\nTea is cold by now.")
+    (folder / "deep" / "b.txt").unlink()
+    assert ingest(folder).stdout == "1 completed\n"
+    assert set(names(stage)) == {"a.md", "deep/b.txt"}
+    assert names(stage)["a.md"] != before["a.md"]
+    assert ingest(folder, "--mirror").stdout == "1 unchanged, 1 removed\n"
+    assert [file.id for file in stage.client.files.list()] == [names(stage)["a.md"]]
+
+
+def test_a_file_that_cannot_be_read_is_told_and_the_others_are_there(
+    tmp_path: Path, stage: IngestionStage, ingest: Ingest
+) -> None:
+    (tmp_path / "bad.pdf").write_bytes(samples.pdf("x", encrypted=True))
+    (tmp_path / "good.txt").write_text("Good words.")
+    result = ingest(tmp_path / "*.pdf", tmp_path / "good.txt")
+    assert (result.exit_code, result.stdout) == (1, "1 completed, 1 failed\n")
+    assert "bad.pdf: It is encrypted, and needs a password." in result.stderr
+
+
+def test_what_is_not_there_is_one_line(tmp_path: Path) -> None:
+    missing = CliRunner().invoke(root, ["ingest", str(tmp_path / "nothing"), "--store", "docs"])
+    assert (missing.exit_code, missing.stderr.count("\n")) == (2, 1)
+    assert "there is no file or folder" in missing.stderr
+    (tmp_path / "a.txt").write_text("x")
+    away = CliRunner().invoke(root, ["ingest", str(tmp_path), "--store", "docs", "--url", "http://127.0.0.1:9"])
+    assert away.exit_code == 1
+    assert "start the server ('antwort serve'), or say where it is with --url" in away.stderr

@@ -1,0 +1,161 @@
+"""What workers and the server say to each other: who is let in, who has which job, and what becomes of it."""
+
+import asyncio
+import contextlib
+import stat
+from array import array
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import msgspec
+import pytest
+from tests.providers.file_search.ingestion.stage import IngestionStage, ingesting
+from tests.support.embeddings import DIMENSIONS, EmbeddingServer
+
+from antwort.providers.file_search.ingestion import messages
+from antwort.providers.file_search.ingestion.messages import Answer, Door, Job, NewChunk, connect, receive, send
+
+VECTOR = array("f", [0.5] * DIMENSIONS).tobytes()
+CHUNK = messages.Write([NewChunk(0, "tea", [VECTOR])])
+Ask = Callable[[messages.Request], Awaitable[Answer]]
+
+
+@pytest.fixture
+def stage(tmp_path: Path, embeddings: EmbeddingServer) -> Iterator[IngestionStage]:
+    with ingesting(tmp_path, {"embedding_url": embeddings.url, "embedding_retries": 0}) as stage:
+        yield stage
+
+
+@pytest.fixture
+def door(tmp_path: Path) -> Path:
+    return tmp_path / "providers" / "file_search" / "workers.json"
+
+
+@contextlib.asynccontextmanager
+async def worker(door: Path) -> AsyncIterator[Ask]:
+    """Be a worker."""
+    reader, writer = await connect(Door.read(door))
+
+    async def ask(request: messages.Request) -> Answer:
+        await send(writer, request)
+        return msgspec.msgpack.decode(await receive(reader), type=Answer)
+
+    try:
+        yield ask
+    finally:
+        writer.close()
+        await writer.wait_closed()
+
+
+async def job_of(ask: Ask, wait: float = 10.0) -> Job:
+    return msgspec.convert((await ask(messages.Claim(wait))).value, Job)
+
+
+def mode_of(file: Path) -> int:
+    return stat.S_IMODE(file.stat().st_mode)
+
+
+def attached(stage: IngestionStage, text: str = "tea") -> tuple[str, str]:
+    """Return a store, and a file that waits in it."""
+    file_id = stage.upload(text)
+    return stage.client.vector_stores.create(file_ids=[file_id]).id, file_id
+
+
+def usage(stage: IngestionStage, store: str) -> int:
+    return stage.client.vector_stores.retrieve(store).usage_bytes
+
+
+async def test_only_whoever_reads_the_file_is_let_in(stage: IngestionStage, door: Path) -> None:
+    assert mode_of(door) == 0o600
+    with pytest.raises(ConnectionRefusedError, match="not the secret"):
+        await connect(Door(Door.read(door).port, "a guess"))
+    reader, writer = await asyncio.open_connection("127.0.0.1", Door.read(door).port)
+    await send(writer, messages.Claim())
+    assert msgspec.msgpack.decode(await receive(reader), type=Answer).error is not None
+    assert await reader.read() == b""
+    writer.close()
+
+
+async def test_a_job_is_one_workers_until_it_leaves(stage: IngestionStage, door: Path) -> None:
+    _, file_id = attached(stage, "tea leaves")
+    async with worker(door) as second:
+        async with worker(door) as first:
+            job = await job_of(first)
+            assert (job.file_id, job.size, job.overlap, job.dimensions) == (file_id, 800, 400, DIMENSIONS)
+            assert (await first(messages.Read(0))).value == b"tea leaves"
+            assert (await first(messages.Read(10))).value == b""
+            assert (await second(messages.Claim(0))).value is None
+            assert (await second(CHUNK)).lost, "it has no job to write for"
+        assert (await job_of(second)).file_id == file_id
+
+
+async def test_a_file_that_is_removed_meanwhile_leaves_nothing_behind(stage: IngestionStage, door: Path) -> None:
+    store, file_id = attached(stage)
+    async with worker(door) as ask:
+        await job_of(ask)
+        assert await ask(CHUNK) == Answer()
+        assert usage(stage, store) == 3
+        stage.client.vector_stores.files.delete(file_id, vector_store_id=store)
+        assert usage(stage, store) == 0
+        assert (await ask(CHUNK)).lost
+        assert (await ask(messages.Complete([(0, 3, 0, 0, 0)], [""]))).lost
+        assert usage(stage, store) == 0
+        assert (await ask(messages.Claim(0))).value is None
+
+
+async def test_a_file_that_is_attached_again_meanwhile_is_read_again(stage: IngestionStage, door: Path) -> None:
+    store, file_id = attached(stage)
+    async with worker(door) as ask:
+        await job_of(ask)
+        stage.client.vector_stores.files.create(store, file_id=file_id, attributes={"n": 2})
+        assert (await ask(CHUNK)).lost
+        await job_of(ask)
+        assert await ask(CHUNK) == await ask(CHUNK) == Answer(), "what is written twice is there once"
+        assert usage(stage, store) == 3
+        assert await ask(messages.Complete([(0, 3, 0, 0, 0)], [""])) == Answer()
+    done = stage.client.vector_stores.files.retrieve(file_id, vector_store_id=store)
+    assert (done.status, done.attributes) == ("completed", {"n": 2})
+
+
+async def test_a_store_that_is_deleted_meanwhile_ends_the_work(stage: IngestionStage, door: Path) -> None:
+    store, _ = attached(stage)
+    async with worker(door) as ask:
+        await job_of(ask)
+        assert await ask(CHUNK) == Answer()
+        stage.client.vector_stores.delete(store)
+        assert (await ask(CHUNK)).lost
+        assert (await ask(messages.Claim(0))).value is None
+    assert stage.client.vector_stores.list().data == []
+
+
+async def test_a_job_that_is_given_up_too_often_has_failed(stage: IngestionStage, door: Path) -> None:
+    store, file_id = attached(stage)
+    for _ in range(5):
+        async with worker(door) as ask:
+            await job_of(ask)
+            await ask(CHUNK)
+    async with worker(door) as ask:
+        assert (await ask(messages.Claim(0))).value is None
+    failed = stage.client.vector_stores.files.retrieve(file_id, vector_store_id=store)
+    assert failed.last_error is not None
+    assert (failed.status, failed.last_error.code) == ("failed", "server_error")
+    assert usage(stage, store) == 0
+
+
+async def test_what_may_pass_is_tried_again_and_the_last_reason_is_told(stage: IngestionStage, door: Path) -> None:
+    store, file_id = attached(stage)
+    async with worker(door) as ask:
+        for _ in range(5):
+            await job_of(ask)
+            await ask(messages.Release("The embedding service is down.", 0.0))
+    failed: Any = stage.client.vector_stores.files.retrieve(file_id, vector_store_id=store)
+    assert failed.last_error.message == "The embedding service is down."
+    counted = await asyncio.to_thread(metric, stage, "antwort_ingestion_files_total")
+    assert counted == 'antwort_ingestion_files_total{status="failed"} 1.0'
+
+
+def metric(stage: IngestionStage, name: str) -> str:
+    page = httpx.get(f"{stage.served.server.url}/metrics").text
+    return next(line for line in page.splitlines() if line.startswith(f"{name}{{"))
