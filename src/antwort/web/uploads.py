@@ -27,11 +27,11 @@ class Upload(Struct, frozen=True):
     """The other fields of the form: those before the file, and when all of the content was read those behind it."""
 
 
-async def open_upload(request: Request, field: str) -> Upload:
+async def open_upload(request: Request, field: str, *, instead: str | None = None) -> Upload:
     """Return the file in a field of a form; BadRequestError if the form is none, or does not have it.
 
-    Forms of web pages need credentials in a header: browsers let
-    a page of any site send a form to any server.
+    A form that has the field `instead` and no file is an upload without a name and without content. Forms of web pages
+    need credentials in a header: browsers let a page of any site send a form to any server.
     """
     kind, options = parse_options_header(request.headers.get("content-type"))
     boundary = options.get(b"boundary")
@@ -49,6 +49,8 @@ async def open_upload(request: Request, field: str) -> Upload:
         before += len(piece)
         if before > _OTHER_BYTES:
             break
+    if instead is not None and form.fields.get(instead):
+        return Upload("", _content(form, pieces), form.fields)
     raise BadRequestError(f"The form has no file in its field '{field}'.", param=field)
 
 

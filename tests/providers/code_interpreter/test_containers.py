@@ -121,6 +121,40 @@ def test_a_wrong_container_is_refused(tmp_path: Path, body: Any, param: str) -> 
         assert refused.json()["error"]["param"] == param
 
 
+def test_files_of_the_files_api_are_put_into_containers(tmp_path: Path) -> None:
+    sections: Any = {"providers": {"files": {"enabled": True}, "code_interpreter": {"enabled": True}}}
+    with staged(
+        tmp_path,
+        [
+            *running_code("print(open('a.txt').read()); open('a.txt', 'w').write('new')"),
+            *running_code("print(open('a.txt').read())"),
+        ],
+        sections=sections,
+    ) as stage:
+        client = stage.client()
+        known = client.files.create(file=("a.txt", b"Hello."), purpose="user_data").id
+        tool: Any = {"type": "code_interpreter", "container": {"type": "auto", "file_ids": [known]}}
+        first = client.responses.create(model="m", input="Go.", tools=[tool])
+        assert outputs(stage)[-1].startswith("Hello.")
+        client.responses.create(model="m", input="Go.", tools=[tool], previous_response_id=first.id)
+        assert outputs(stage)[-1].startswith("new")  # what code has changed is not put back
+        made = client.containers.create(name="one", file_ids=[known]).id
+        [copy] = client.containers.files.list(made)
+        assert (copy.path, copy.source) == ("/workspace/a.txt", "user")
+        other = client.containers.create(name="two").id
+        put = client.containers.files.create(other, file_id=known)
+        assert client.containers.files.content.retrieve(put.id, container_id=other).read() == b"Hello."
+        again = stage.request("POST", f"/containers/{other}/files", json={"file_id": known})
+        assert (again.status_code, again.json()["id"]) == (200, put.id)
+        count = len(client.containers.list().data)
+        for refused in (
+            stage.request("POST", "/containers", json={"name": "x", "file_ids": [known, "file-0"]}),
+            stage.request("POST", f"/containers/{other}/files", files={"file_id": (None, "file-0")}),
+        ):
+            assert (refused.status_code, refused.json()["error"]["code"]) == (400, "file_not_found")
+        assert len(client.containers.list().data) == count
+
+
 def test_wrong_uploads_are_refused(tmp_path: Path) -> None:
     with staged(tmp_path, max_file_bytes=1000) as stage:
         client = stage.client()
@@ -129,7 +163,10 @@ def test_wrong_uploads_are_refused(tmp_path: Path) -> None:
         def status(**request: Any) -> int:
             return stage.request("POST", path, **request).status_code
 
-        assert status(json={"file_id": "file-1"}) == 415
+        assert status(json={"file_id": "file-1"}) == 400
+        assert status(json={"file_id": 1}) == 400
+        assert status(json={"file_id": "x" * 5000}) == 413
+        assert status(files={"file": ("", b"x")}) == 400
         assert status(files={"other": ("a.txt", b"x")}) == 400
         assert status(data={"file": "x"}) == 415
         assert status(files={"file": ("a.txt", b"x" * 1001)}) == 413

@@ -27,6 +27,8 @@ class About(Struct):
     memory_limit: str | None = None
     uploads: list[str] = msgspec.field(default_factory=list)
     """The paths of files that a client has put there."""
+    given: list[str] = msgspec.field(default_factory=list)
+    """The ids of files that were put there because a tool has named them."""
     begun: bool = False
     """Whether there was a session."""
     is_auto: bool = False

@@ -5,6 +5,7 @@ import contextlib
 import math
 import time
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Annotated, Any
 
 import msgspec
@@ -35,6 +36,7 @@ from antwort.providers.code_interpreter.sessions import Sessions
 from antwort.providers.code_interpreter.tool import (
     DELETED,
     FACE,
+    asked_files,
     asked_memory,
     earlier_container,
     earlier_containers,
@@ -90,6 +92,8 @@ class CodeInterpreter(ContainerRoutes):
     async def prepare_tool(
         self, name: str, tool: Mapping[str, Any], items: Iterable[Mapping[str, Any]], ctx: Context
     ) -> Mapping[str, Any]:
+        for file_id in asked_files(tool):
+            await self._known_file(ctx, file_id, "container.file_ids")
         if (named := named_container(tool)) is not None:
             try:
                 await asyncio.to_thread(self.containers.find, ctx.tenant, named)
@@ -156,7 +160,15 @@ class CodeInterpreter(ContainerRoutes):
             with _told():
                 used = await stack.enter_async_context(self.containers.in_use(lambda: self._asked(ctx).folder))
                 container = await asyncio.to_thread(self.containers.find, ctx.tenant, used.folder.name)
+                await self._give_files(ctx, container)
             yield used, container
+
+    async def _give_files(self, ctx: Context, container: Container) -> None:
+        """Put the files that the tool names into the container, each once: code may have changed them since."""
+        for file_id in asked_files(ctx.options):
+            if file_id not in container.about.given:
+                await self._put_known(container, await self._known_file(ctx, file_id, "file_ids"))
+                await asyncio.to_thread(self.containers.change, container, partial(_note_given, file_id))
 
     def _asked(self, ctx: Context) -> Container:
         """Return the container that a call is for, which is made if it is that of a conversation."""
@@ -173,6 +185,10 @@ class CodeInterpreter(ContainerRoutes):
         if not container.about.begun:
             self.containers.change(container, _begin)
         self.containers.touch(container.folder)
+
+
+def _note_given(file_id: str, about: About) -> None:
+    about.given.append(file_id)
 
 
 def _begin(about: About) -> None:

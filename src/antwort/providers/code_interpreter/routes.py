@@ -1,8 +1,10 @@
 """`/v1/containers`: what sessions work on, for clients: to give them files, and to fetch what they have made."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from typing import Annotated, Any, Literal, TypeVar
+
+from pydantic import ValidationError
 
 from antwort.provider import (
     BadRequestError,
@@ -10,12 +12,14 @@ from antwort.provider import (
     Context,
     Field,
     FileProblemError,
+    FileRecord,
     MissingFileError,
     NotFoundError,
     PayloadTooLargeError,
     Provider,
     Request,
     Response,
+    ServiceUnavailableError,
     file_response,
     open_upload,
     route,
@@ -34,6 +38,7 @@ from antwort.providers.code_interpreter.wire import (
     CreateContainer,
     DeletedContainer,
     DeletedFile,
+    NamedFile,
     container_object,
     file_object,
 )
@@ -41,10 +46,11 @@ from antwort.providers.code_interpreter.wire import (
 _ALL, _ONE = "/v1/containers", "/v1/containers/{container_id}"
 _FILES, _FILE = f"{_ONE}/files", f"{_ONE}/files/{{file_id}}"
 _READ, _WRITE = "containers:read", "containers:write"
+_JSON = "application/json"
+_LONGEST_BODY = 4096
 _UPLOAD = {
     "type": "object",
-    "properties": {"file": {"type": "string", "format": "binary"}},
-    "required": ["file"],
+    "properties": {"file": {"type": "string", "format": "binary"}, "file_id": {"type": "string"}},
 }
 
 Limit = Annotated[int, Field(ge=1, le=100, description="How many at most.")]
@@ -63,11 +69,18 @@ class ContainerRoutes(Provider[CodeInterpreterSettings]):
     async def create_container(self, ctx: Context, body: CreateContainer) -> ContainerObject:
         """Create a container."""
         check_wishes(body.model_dump())
+        wanted = [await self._known_file(ctx, file_id, "file_ids") for file_id in dict.fromkeys(body.file_ids or ())]
         most = max(1, int(self.settings.keep // 60))
         minutes = None if body.expires_after is None else min(body.expires_after.minutes, most)
         made = await asyncio.to_thread(
             lambda: self.containers.create(ctx.tenant, body.name, minutes=minutes, memory_limit=body.memory_limit)
         )
+        try:
+            for file in wanted:
+                await self._put_known(made, file)
+        except BaseException:
+            await asyncio.to_thread(self.containers.discard, made.folder)
+            raise
         return self._shown(made)
 
     @route("GET", _ALL, scope=_READ)
@@ -123,14 +136,23 @@ class ContainerRoutes(Provider[CodeInterpreterSettings]):
         takes="multipart/form-data",
     )
     async def create_container_file(self, ctx: Context, request: Request, container_id: str) -> ContainerFile:
-        """Store a file that is uploaded as a form, in its field `file`."""
+        """Store a file that is uploaded as a form, in its field `file`, or one of the files API, named by `file_id`."""
         container = await asyncio.to_thread(self.containers.use, ctx.tenant, container_id)
-        upload = await open_upload(request, "file")
-        name = upload_name(upload.filename)
+        if request.headers.get("content-type", "").partition(";")[0].strip().lower() == _JSON:
+            named = await _named_file(request)
+        else:
+            upload = await open_upload(request, "file", instead="file_id")
+            named = "" if upload.filename else upload.fields.get("file_id", "")
+            if not named:
+                return await self._put(container, upload.filename, upload.chunks)
+        return await self._put_known(container, await self._known_file(ctx, named, "file_id"))
+
+    async def _put(self, container: Container, filename: str, chunks: AsyncIterator[bytes]) -> ContainerFile:
+        name = upload_name(filename)
         files = self.containers.files(container)
         try:
             async with self.containers.in_use(lambda: container.folder):
-                await store_file(files.confined, name, upload.chunks, self.settings.limits())
+                await store_file(files.confined, name, chunks, self.settings.limits())
                 await asyncio.to_thread(self._note_upload, container, name)
         except MissingFileError as error:
             raise NotFoundError(str(error), param="container_id") from error
@@ -138,6 +160,23 @@ class ContainerRoutes(Provider[CodeInterpreterSettings]):
             raise BadRequestError(str(error), param="file") from error
         file = await asyncio.to_thread(files.find, files.id_of(name))
         return file_object(container, file)
+
+    async def _known_file(self, ctx: Context, file_id: str, param: str) -> FileRecord:
+        """Return a file of the files API; BadRequestError if it is not there."""
+        ctx.require("files:read", param=param, purpose="to read a file")
+        if self.services.files is None:
+            raise ServiceUnavailableError("There are no files here: no app runs.")
+        try:
+            return await self.services.files.get(ctx.tenant, file_id)
+        except NotFoundError as error:
+            raise BadRequestError(error.message, param=param, code="file_not_found") from None
+
+    async def _put_known(self, container: Container, file: FileRecord) -> ContainerFile:
+        """Put a copy of a file into a container."""
+        if self.services.files is None:
+            raise ServiceUnavailableError("There are no files here: no app runs.")
+        chunks = await self.services.files.read(container.tenant, file.id)
+        return await self._put(container, file.filename, chunks)
 
     @route("GET", _FILE, scope=_READ)
     async def retrieve_container_file(self, ctx: Context, container_id: str, file_id: str) -> ContainerFile:
@@ -182,6 +221,19 @@ class ContainerRoutes(Provider[CodeInterpreterSettings]):
 
         note(container.about)
         self.containers.change(container, note)
+
+
+async def _named_file(request: Request) -> str:
+    """Return the `file_id` of a JSON body."""
+    body = b""
+    async for piece in request.stream():
+        body += piece
+        if len(body) > _LONGEST_BODY:
+            raise PayloadTooLargeError("The body has no more than a file_id.")
+    try:
+        return NamedFile.model_validate_json(body).file_id
+    except ValidationError:
+        raise BadRequestError("The body must have the id of a file, as 'file_id'.", param="file_id") from None
 
 
 def _page(found: Sequence[T], limit: int, after: str | None) -> tuple[list[T], bool]:

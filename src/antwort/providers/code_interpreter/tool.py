@@ -25,6 +25,8 @@ _STOPS = {
     "time": "it took longer than {0.seconds:g} seconds",
     "output": "it printed more than {0.output_bytes:,} bytes; write long output to a file",
 }
+_NAMED = 50
+"""Files that a tool may name."""
 _GOING_ON = "container_id"
 """Where a tool with any container has the one of an earlier call."""
 _EARLIER = 10
@@ -45,13 +47,15 @@ def check_tool(tool: Mapping[str, Any]) -> None:
 
 def check_wishes(wishes: Mapping[str, Any], where: str = "") -> None:
     """Refuse what a container cannot have."""
-    for name in ("file_ids", "skills"):
-        if wishes.get(name):
-            raise BadRequestError(
-                f"'{where}{name}' is not served; upload files to a container.",
-                param=f"{where}{name}",
-                code="unsupported_parameter",
-            )
+    if wishes.get("skills"):
+        raise BadRequestError(
+            f"'{where}skills' is not served; upload files to a container.",
+            param=f"{where}skills",
+            code="unsupported_parameter",
+        )
+    named = wishes.get("file_ids") or []
+    if not isinstance(named, list) or len(named) > _NAMED or not all(isinstance(one, str) for one in named):
+        raise BadRequestError(f"'{where}file_ids' must be up to {_NAMED} ids of files.", param=f"{where}file_ids")
     memory = wishes.get("memory_limit")
     if memory is not None and memory not in MEMORY_LIMITS:
         raise BadRequestError(
@@ -89,6 +93,12 @@ def earlier_container(tool: Mapping[str, Any]) -> str | None:
     container = tool.get("container")
     found = container.get(_GOING_ON) if isinstance(container, Mapping) else None
     return found if isinstance(found, str) else None
+
+
+def asked_files(tool: Mapping[str, Any]) -> list[str]:
+    """Return the ids of the files that a tool of a request names, each once."""
+    container = tool.get("container")
+    return list(dict.fromkeys(container.get("file_ids") or ())) if isinstance(container, Mapping) else []
 
 
 def asked_memory(tool: Mapping[str, Any]) -> str | None:

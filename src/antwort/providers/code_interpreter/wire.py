@@ -50,11 +50,17 @@ class CreateContainer(_Body):
     name: str = Field(min_length=1, max_length=256)
     expires_after: ExpiresAfter | None = None
     memory_limit: MemoryLimit | None = Field(default=None, description="The operator's limit holds.")
-    file_ids: list[str] | None = Field(default=None, description="Not served; upload files instead.")
+    file_ids: list[str] | None = Field(default=None, max_length=50, description="Files to begin with, by their ids.")
     network_policy: NoNetwork | SomeNetwork | None = Field(
         default=None, discriminator="type", description="Only `disabled` is served."
     )
     skills: list[dict[str, Any]] | None = Field(default=None, description="Not served.")
+
+
+class NamedFile(BaseModel):
+    """A file of the files API."""
+
+    file_id: str
 
 
 class NetworkPolicy(BaseModel):
