@@ -111,7 +111,7 @@ def test_a_deleted_container_ends_its_session(tmp_path: Path) -> None:
         ({"name": "x", "memory_limit": "2g"}, "memory_limit"),
         ({"name": "x", "expires_after": {"anchor": "created_at", "minutes": 1}}, "expires_after.anchor"),
         ({"name": "x", "expires_after": {"anchor": "last_active_at", "minutes": 0}}, "expires_after.minutes"),
-        ({"name": "x", "network_policy": {"type": "allowlist"}}, "network_policy"),
+        ({"name": "x", "network_policy": {"type": "allowlist", "allowed_domains": ["a.example"]}}, "network_policy"),
     ],
 )
 def test_a_wrong_container_is_refused(tmp_path: Path, body: Any, param: str) -> None:

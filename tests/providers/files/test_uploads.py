@@ -72,6 +72,10 @@ def test_what_does_not_fit_is_refused_and_can_be_mended(tmp_path: Path) -> None:
         with pytest.raises(APIStatusError) as large:
             client.uploads.create(bytes=1001, **WISH)
         assert (large.value.status_code, large.value.param) == (413, "bytes")
+        for wrong_field in ({"bytes": "6"}, {"colour": "red"}, {"purpose": "fun"}):
+            refused_upload = stage.request("POST", "/uploads", json={"bytes": 6, **WISH, **wrong_field})
+            [field] = wrong_field
+            assert (refused_upload.status_code, refused_upload.json()["error"]["param"]) == (400, field)
         begun = client.uploads.create(bytes=600, **WISH)  # parts and file together are more than the quota
         with pytest.raises(BadRequestError, match="more bytes"):
             client.uploads.parts.create(begun.id, data=b"x" * 601)

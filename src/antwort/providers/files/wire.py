@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Annotated, Literal, Self, get_args
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from antwort.provider import BadRequestError, BaseModel, Field, FileRecord
 
@@ -11,8 +11,14 @@ Purpose = Literal["assistants", "batch", "fine-tune", "vision", "user_data", "ev
 Seconds = Annotated[int, Field(ge=3600, le=2_592_000, description="Seconds until it expires: an hour to 30 days.")]
 
 
+class _Body(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+
 class ExpiresAfter(BaseModel):
     """When a file expires."""
+
+    model_config = ConfigDict(extra="forbid")
 
     anchor: Literal["created_at"] = "created_at"
     seconds: Seconds
@@ -69,7 +75,7 @@ class DeletedFile(BaseModel):
     deleted: Literal[True] = True
 
 
-class CreateUpload(BaseModel):
+class CreateUpload(_Body):
     """A file that is to come in parts."""
 
     filename: str = Field(min_length=1, max_length=1000, description="The name of the file.")
@@ -79,7 +85,7 @@ class CreateUpload(BaseModel):
     expires_after: ExpiresAfter | None = Field(default=None, description="When the file expires, once it is complete.")
 
 
-class CompleteUpload(BaseModel):
+class CompleteUpload(_Body):
     """The end of an upload."""
 
     part_ids: list[str] = Field(min_length=1, max_length=10_000, description="The parts, in their order.")
