@@ -20,10 +20,20 @@ TOOL: JSON = {
     "type": "function",
     "name": "get_weather",
     "description": "Tell the weather.",
-    "parameters": {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]},
+    "parameters": {
+        "type": "object",
+        "properties": {"city": {"type": "string"}},
+        "required": ["city"],
+        "additionalProperties": False,
+    },
     "strict": True,
 }
-SCHEMA: JSON = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}
+SCHEMA: JSON = {
+    "type": "object",
+    "properties": {"a": {"type": "integer"}},
+    "required": ["a"],
+    "additionalProperties": False,
+}
 FILTER: JSON = {
     "type": "and",
     "filters": [{"type": "eq", "key": "year", "value": 2020}, {"type": "in", "key": "kind", "value": ["a", "b"]}],
