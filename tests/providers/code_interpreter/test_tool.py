@@ -149,13 +149,13 @@ def test_nobody_goes_on_in_a_container_of_another_tenant(tmp_path: Path) -> None
     ("container", "param"),
     [
         (None, "container"),
-        ({"type": "other"}, "container"),
+        ({"type": "other"}, "container.type"),
         ({"type": "auto", "file_ids": ["file-1"]}, "container.file_ids"),
         ({"type": "auto", "file_ids": "file-1"}, "container.file_ids"),
         ({"type": "auto", "memory_limit": "3g"}, "container.memory_limit"),
         ({"type": "auto", "memory_limit": ["1g"]}, "container.memory_limit"),
         (
-            {"type": "auto", "network_policy": {"type": "allowlist"}},
+            {"type": "auto", "network_policy": {"type": "allowlist", "allowed_domains": ["a.org"]}},
             "container.network_policy",
         ),
     ],
