@@ -58,14 +58,14 @@ def test_a_url_that_no_stranger_may_name_reaches_no_model(tmp_path: Path) -> Non
             refused(stage, "/responses", {"input": [call, output]}, "input[1].output[0].image_url")
             refused(stage, "/conversations", {"items": [message(image(url))]}, "items[0].content[1].image_url")
             part = {"type": "image_url", "image_url": {"url": url}}
-            chat = {"model": "m", "messages": [{"role": "user", "content": [part]}]}
+            chat = {"model": "scripted", "messages": [{"role": "user", "content": [part]}]}
             refused(stage, "/chat/completions", chat, "messages[0].content[0].image_url")
         assert stage.requests == []
 
 
 def test_names_written_with_escapes_are_read_as_well(tmp_path: Path) -> None:
     body = (
-        b'{"model": "m", "messages": [{"role": "user", "content": '
+        b'{"model": "scripted", "messages": [{"role": "user", "content": '
         b'[{"type": "image\\u005furl", "image\\u005furl": "file:///etc/passwd"}]}]}'
     )
     with served(tmp_path, [], over_http=True) as stage:
