@@ -21,7 +21,7 @@ def links(body: Any) -> list[tuple[str, str]]:
 
 
 def says(*content: Any, **fields: Any) -> dict[str, Any]:
-    return {"model": "m", "messages": [{"role": "user", "content": list(content)}], **fields}
+    return {"model": "scripted", "messages": [{"role": "user", "content": list(content)}], **fields}
 
 
 PART = "messages[0].content[0]"
@@ -157,11 +157,11 @@ def test_values_are_counted_where_objects_are_read() -> None:
 def test_a_body_with_such_a_url_reaches_no_model_server(tmp_path: Path, path: str) -> None:
     with served(tmp_path, [], over_http=True) as stage:
         for name, body, where in FETCHED:
-            answer = stage.request("POST", path, json={"model": "m", **body})
+            answer = stage.request("POST", path, json={"model": "scripted", **body})
             assert answer.status_code == 400, name
             error = answer.json()["error"]
             assert (error["param"], error["code"]) == (where, "invalid_url"), name
-        twice = b'{"model": "m", "model": "m", "messages": [], "input": "Hi"}'
+        twice = b'{"model": "scripted", "model": "scripted", "messages": [], "input": "Hi"}'
         answer = stage.request("POST", path, content=twice, headers={"content-type": "application/json"})
         assert (answer.status_code, answer.json()["error"]["code"]) == (400, "duplicate_name")
         assert stage.requests == []
@@ -171,5 +171,5 @@ def test_a_body_with_none_is_passed_on(tmp_path: Path) -> None:
     chats = [(name, body) for name, body in PLAIN if "messages" in body]
     with served(tmp_path, ["Hello."] * len(chats), over_http=True) as stage:
         for name, body in chats:
-            answer: httpx.Response = stage.request("POST", "/chat/completions", json={"model": "m", **body})
+            answer: httpx.Response = stage.request("POST", "/chat/completions", json={"model": "scripted", **body})
             assert answer.status_code == 200, (name, answer.text)
