@@ -10,6 +10,8 @@ from tests.http.sdk import Served
 
 from antwort.testing import Turn
 
+collect_ignore = [] if os.environ.get("ANTWORT_TEST_FULL") else ["test_litellm.py"]  # what is not installed otherwise
+
 
 @pytest.fixture(autouse=True)
 def _own_environment(monkeypatch: pytest.MonkeyPatch) -> None:
