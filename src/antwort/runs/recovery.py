@@ -105,7 +105,8 @@ def state_of(events: Iterable[StoredEvent]) -> ReaderState:
             state.open[data["item_id"]].part = data["part"]
         elif kind.startswith("response.reasoning_summary_"):
             _take_summary(state.open[data["item_id"]], kind, data)
-        elif kind.endswith(".delta"):
+        elif kind.endswith(".delta") and "content_index" in data:
+            # Those of arguments, code and commands count for nothing: the journal has the calls as a whole.
             state.open[data["item_id"]].take(data)
     return state
 
