@@ -107,6 +107,42 @@ def _fields(function: str, given: Any) -> JSON:
     return fields
 
 
+def read_arguments(function: str, face: Hosted, item: JSON) -> str | None:
+    """Return the arguments of a call that a client sends back as its item; None if the item is not the function's."""
+    if face.read_arguments is None:
+        shown = item.get("arguments")
+        return shown if isinstance(shown, str) else None
+    try:
+        given = face.read_arguments(item)
+        return None if given is None else msgspec.json.encode(dict(given)).decode()
+    except BaseException:  # a provider's own code, and no reason for a response to fail
+        logger.exception("function %s: `read_arguments` has failed; the model does not read the call again", function)
+        return None
+
+
+def read_output(function: str, face: Hosted, item: JSON) -> str | None:
+    """Return what the model reads of the result that an item shows; None if it shows none."""
+    try:
+        if face.read_output is not None:
+            text = face.read_output(item)
+        elif face.output_field is not None:
+            text = item.get(face.output_field)
+        else:
+            text = _joined(item.get("output"))
+    except BaseException:  # a provider's own code, and no reason for a response to fail
+        logger.exception("function %s: `read_output` has failed; the model does not read the result again", function)
+        return None
+    return text if isinstance(text, str) else None
+
+
+def _joined(output: Any) -> str | None:
+    """Return a text, or the texts of a list of parts."""
+    if not isinstance(output, list):
+        return output if isinstance(output, str) else None
+    texts = [part.get("text") for part in output if isinstance(part, dict)]
+    return "\n".join(text for text in texts if isinstance(text, str))
+
+
 def _gated(fields: JSON, includes: Any, asked: frozenset[str]) -> JSON:
     """Return an item's fields without what only a request sees that asks for it."""
     shown = dict(fields)

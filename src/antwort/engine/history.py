@@ -94,11 +94,13 @@ def read_window(
 
 def input_items(entries: Iterable[JournalEntry]) -> list[JSON]:
     """Return an input as the model reads it."""
-    items = [
-        entry.item
-        for entry in entries
-        if entry.item["type"] not in {APPROVAL_REQUEST, APPROVAL_RESPONSE} and not (entry.call or {}).get(FOR_CLIENTS)
-    ]
+    items: list[JSON] = []
+    for entry in entries:
+        call = entry.call or {}
+        if "name" in call:  # a call that the server has executed is sent back
+            items += model_items([entry])
+        elif entry.item["type"] not in {APPROVAL_REQUEST, APPROVAL_RESPONSE} and not call.get(FOR_CLIENTS):
+            items.append(entry.item)
     if not any(_was_cut_off(item) for item in items):
         return items
     answered = {item.get("call_id") for item in items if item["type"] in OUTPUTS}

@@ -41,6 +41,7 @@ from antwort.engine.parameters import (
 from antwort.engine.past import History, PastResponses, past_window
 from antwort.engine.plan import AS_USUAL, ChildWork, Decision, Plan, Shown, child_request
 from antwort.engine.prepared_tools import prepared_tools
+from antwort.engine.resent_calls import with_resent_calls
 from antwort.engine.tool_choice import read_choice
 from antwort.engine.tools import Target, Toolset
 from antwort.engine.toolsets import ToolsetBuilder
@@ -112,6 +113,7 @@ class Planner:
         entries = await resolve_references(items, self._store, ctx)
         decision = await _prepared(decision, history, entries)  # before anything is answered: it may be refused
         decision, entries = await self._continuing(decision, history, entries)
+        entries, history = self._calls_read(decision, entries, history)
         if self._input_files is not None:
             reading = partial(self._files_read, decision.response.model)
             entries = await self._input_files.resolved(entries, ctx, reading)
@@ -161,6 +163,18 @@ class Planner:
             decision = await self._with_calls(decision, continued, history)
             await self._count_spent(decision, run_id)
         return decision, [*continued.entries, *entries]
+
+    def _calls_read(
+        self, decision: Decision, entries: list[JournalEntry], history: list[JournalEntry]
+    ) -> tuple[list[JournalEntry], list[JournalEntry]]:
+        """Return an input and a history with the calls in them that clients have sent back as items.
+
+        Of responses that are continued these are known since they were made: only conversations are given items.
+        """
+        showing = partial(self._toolsets.showing, toolset=decision.toolset, ctx=decision.ctx)
+        if decision.conversation is not None:
+            history = with_resent_calls(history, showing)
+        return with_resent_calls(entries, showing), history
 
     async def _with_calls(self, decision: Decision, continued: Continued, history: Sequence[JournalEntry]) -> Decision:
         """Return a decision with the calls of the response before that can be made, or go on, now."""
@@ -231,6 +245,7 @@ class Planner:
             decision = _in_chain(decision, history)
             continued = await load_continued(self._store, record.tenant, record.id, history)
             decision = await self._with_calls(decision, continued, history)
+        _, history = self._calls_read(decision, [], history)
         restore_sources([*history, *entries], decision.ctx.sources)
         new = [entry for entry in entries if entry.direction == "input"]
         decision = await _prepared(decision, history, new, refuses=False)

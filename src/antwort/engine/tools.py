@@ -137,12 +137,14 @@ Asked = tuple[tuple[FunctionSpec, ...], ...]
 class Offer:
     """All functions that the executors have for an agent; the first executor with a name, or a tool type, wins."""
 
-    __slots__ = ("asked", "by_name", "by_type", "named", "toolsets")
+    __slots__ = ("asked", "by_item", "by_name", "by_type", "named", "toolsets")
 
     def __init__(self, offered: Iterable[tuple[ToolExecutor, Iterable[FunctionSpec]]], asked: Asked) -> None:
         self.asked = asked
         self.by_name: dict[str, Available] = {}
         self.by_type: dict[str, Available] = {}
+        self.by_item: dict[str, list[Available]] = {}
+        """Those whose calls are shown as items of a type of their own; several may share one."""
         self.toolsets: dict[tuple[tuple[str, ...] | None, frozenset[str], bool], Toolset] = {}
         """What is offered without being named, by the functions that are wanted, those that are hidden, and waiting."""
         self.named: dict[tuple[tuple[str, ...] | None, tuple[str, ...], bool], Toolset] = {}
@@ -151,8 +153,12 @@ class Offer:
             for spec in specs:
                 if spec.name not in self.by_name:
                     available = self.by_name[spec.name] = Available(spec, executor)
-                    for kind in spec.hosted.types if spec.hosted is not None else ():
+                    if spec.hosted is None:
+                        continue
+                    for kind in spec.hosted.types:
                         self.by_type.setdefault(kind, available)
+                    if spec.hosted.item is not None:
+                        self.by_item.setdefault(spec.hosted.item, []).append(available)
 
     def has(self, tool: JSON) -> bool:
         """Tell whether a tool of a request names functions of the server."""

@@ -102,6 +102,17 @@ class ToolsetBuilder:
         found = self._offer(ctx).by_name.get(name)
         return None if found is None else Target(name, self._definition(found.spec), found.spec, found.executor)
 
+    def showing(self, item_type: str, toolset: Toolset, ctx: Context) -> list[tuple[str, FunctionSpec]]:
+        """Return our functions whose calls are items of a type, offered or not, with the model's names of them.
+
+        There are none if the request has a tool of its client with such items.
+        """
+        if any(tool.call_type == item_type for tool in toolset.client_tools.values()):
+            return []
+        found = [available.spec for available in self._offer(ctx).by_item.get(item_type, ())]
+        names = {target.spec: target.name for target in toolset.targets.values()} if found else {}
+        return [(names.get(spec, spec.name), spec) for spec in found]
+
     def _offer(self, ctx: Context) -> Offer:
         """Return what the executors have for the agent of a context. Those without a version are asked each time."""
         versions = [getattr(executor, "tools_version", None) for executor in self._executors]

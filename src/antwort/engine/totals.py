@@ -45,7 +45,7 @@ class Totals(msgspec.Struct):
         """Return the totals as they were stored."""
         made: dict[tuple[str, str], int] = {}
         for entry in entries:
-            if entry.call is not None and "name" in entry.call and entry.direction != "nested":
+            if entry.call is not None and "name" in entry.call and entry.direction == "output":
                 key = entry.call["name"], entry.call["arguments"]
                 made[key] = made.get(key, 0) + 1
         return cls(

@@ -110,6 +110,16 @@ class Hosted(msgspec.Struct, frozen=True):
     """Fields of a result's item that the second item has, in the place of the text; the first has no arguments then."""
     output_of_error: Callable[[str], Mapping[str, Any]] | None = None
     """Makes those fields for a call that has failed, of what the model reads about it."""
+    read_arguments: Callable[[Mapping[str, Any]], Mapping[str, Any] | None] | None = None
+    """Makes the arguments out of an item that a client sends back, None if the item is another function's.
+
+    Without it they are what the item shows as `arguments`; an item that has none is not for the model.
+    """
+    read_output: Callable[[Mapping[str, Any]], str | None] | None = None
+    """Makes what the model reads of the result out of the item that shows it, None if it does not show it.
+
+    Without it that is what the second item has as its text.
+    """
 
     def __post_init__(self) -> None:
         if not self.types or not _are_texts(self.types):

@@ -32,7 +32,7 @@ class JournalEntry(Struct):
     call: JSON | None = None
     """For a function the server executes: name, call_id, arguments, and its output and sources once they are there.
 
-    The output of such a call that an input names has the sources only.
+    So are such calls that a client sends back as items. The output of one that an input names has the sources only.
     """
 
     @property

@@ -39,6 +39,13 @@ class ClientTool(Struct, frozen=True):
         """What the ids of its calls begin with."""
         return "ctc" if self.type == "custom" else _KINDS[self.type].prefix
 
+    @property
+    def call_type(self) -> str:
+        """The type of the items that its calls are."""
+        if self.is_function:
+            return "function_call"
+        return "custom_tool_call" if self.type == "custom" else _KINDS[self.type].call
+
     def item(self, item_id: str, call_id: str, arguments: str) -> ClientCall:
         """Return the item of a call that a model has made."""
         if self.type == "custom":

@@ -12,6 +12,9 @@ from antwort.providers.code_interpreter.session import Outcome
 _SHOWN = 100_000
 """Characters of the logs that an item shows."""
 _LINE = "\n"
+_NO_OUTPUT = "[no output]"
+_LONGEST_URL = 200
+"""Characters of a picture's address that the model reads again: some are the picture itself."""
 _FILES = 50
 """Files that a call tells of at most."""
 _ENDINGS = {
@@ -112,6 +115,24 @@ def _begun(arguments: Mapping[str, Any]) -> JSON:
     return {"code": code if isinstance(code, str) else "", "container_id": "", "outputs": None}
 
 
+def _read_arguments(item: Mapping[str, Any]) -> JSON:
+    code = item.get("code")
+    return {"code": code if isinstance(code, str) else ""}
+
+
+def _read_output(item: Mapping[str, Any]) -> str | None:
+    outputs = item.get("outputs")
+    if not isinstance(outputs, list):
+        return None
+    parts = []
+    for output in outputs:
+        if output.get("type") == "logs":
+            parts.append(str(output["logs"]).rstrip("\n"))
+        elif output.get("type") == "image":
+            parts.append(f"[picture: {one_line(str(output['url']))[:_LONGEST_URL]}]")
+    return "\n".join(part for part in parts if part) or _NO_OUTPUT
+
+
 FACE = Hosted(
     types=("code_interpreter",),
     item="code_interpreter_call",
@@ -120,6 +141,8 @@ FACE = Hosted(
     streamed_field="code",
     includes={"code_interpreter_call.outputs": "outputs"},
     check=check_tool,
+    read_arguments=_read_arguments,
+    read_output=_read_output,
 )
 
 
@@ -156,7 +179,7 @@ def report(
         lines.append(f"… and {len(made) - _FILES} more")
     if lines:
         parts.append("Files written (cite one by its number, as in [1]):\n" + "\n".join(lines))
-    return "\n".join(part for part in parts if part) or "[no output]"
+    return "\n".join(part for part in parts if part) or _NO_OUTPUT
 
 
 def _notes(outcome: Outcome, limits: SandboxLimits) -> list[str]:

@@ -234,6 +234,8 @@ class FileSearch(StoreFileRoutes, WorksApart):
             phases=("in_progress", "searching"),
             includes={"file_search_call.results": "results"},
             check=_read_tool,
+            read_arguments=lambda item: {"query": "; ".join(item.get("queries") or ())},
+            read_output=report.read_results,
             tool_defaults={
                 "vector_store_ids": [],
                 "filters": None,

@@ -1,6 +1,7 @@
 """What the model reads: chunks as text, marked as coming from documents."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from antwort.provider import Context, Source, fenced, one_line, printable
 from antwort.providers.file_search.search import FoundChunk, SearchOutcome
@@ -22,6 +23,23 @@ def results(ctx: Context, query: str, findings: SearchOutcome, places: Sequence[
     most = _length_of_each(found)
     parts = [_entry(ctx, one, place, most) for one, place in zip(found, places, strict=True)]
     return "\n\n".join([head, *findings.notes, fenced(chr(10).join(parts), "documents")])
+
+
+def read_results(item: Mapping[str, Any]) -> str | None:
+    """Return what the model reads of a search whose item a client sends back; None if that does not show what it found.
+
+    Numbers to cite by are not among it: they belong to the response that has made the search.
+    """
+    found = item.get("results")
+    if found is None:
+        return None
+    parts = [_read_entry(one) for one in found]
+    return fenced("\n\n".join(parts), "documents") if parts else "No results were found."
+
+
+def _read_entry(one: Mapping[str, Any]) -> str:
+    title = one_line(str(one.get("filename") or one.get("file_id") or ""))[:_LONGEST_TITLE]
+    return f"{title}\n{printable(str(one.get('text') or '')).strip()}".strip()
 
 
 def _entry(ctx: Context, one: FoundChunk, place: str, most: int) -> str:

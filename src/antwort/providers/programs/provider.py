@@ -38,6 +38,7 @@ _FACE = Hosted(
     describe=_describe,
     output_item="program_output",
     output_field="result",
+    read_arguments=lambda item: {"code": item["code"]},
 )
 
 

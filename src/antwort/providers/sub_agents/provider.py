@@ -41,6 +41,15 @@ def _describe(action: str, _arguments: Mapping[str, Any]) -> Mapping[str, Any]:
     return {"action": action}
 
 
+def _read_arguments(action: str, item: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    if item.get("action") != action:
+        return None
+    try:
+        return msgspec.json.decode(str(item.get("arguments")), type=dict[str, Any])
+    except (msgspec.MsgspecError, UnicodeError):
+        return {}
+
+
 def _face(action: str) -> Hosted:
     """Return the face of a function that OpenAI's multi-agent beta has too; a request names all by their type."""
     return Hosted(
@@ -49,6 +58,7 @@ def _face(action: str) -> Hosted:
         output_item="multi_agent_call_output",
         describe=partial(_describe, action),
         only_named=True,
+        read_arguments=partial(_read_arguments, action),
         companions=("wait_agent", "list_agents", "interrupt_agent", "followup_task"),
     )
 

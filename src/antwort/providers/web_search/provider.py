@@ -3,6 +3,7 @@
 import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from functools import partial
 from typing import Annotated, Any, ClassVar
 from urllib.parse import urlsplit
 
@@ -63,7 +64,31 @@ def _search_item(query: str, found: Sequence[SearchResult], size: Size) -> JSON:
     return item
 
 
-def _face(describe: Callable[[Mapping[str, Any]], JSON], companions: tuple[str, ...] = ()) -> Hosted:
+def _read_search(item: Mapping[str, Any]) -> JSON | None:
+    """Return the arguments of a search that a client sends back."""
+    action = _action(item, "search")
+    if action is None:
+        return None
+    queries = action.get("queries") or ()
+    return {"query": action.get("query") or "; ".join(str(query) for query in queries)}
+
+
+def _read_action(kind: str, names: Sequence[str], item: Mapping[str, Any]) -> JSON | None:
+    """Return the arguments of an action with a page that a client sends back."""
+    action = _action(item, kind)
+    return None if action is None else {name: action.get(name) or "" for name in names}
+
+
+def _action(item: Mapping[str, Any], kind: str) -> Mapping[str, Any] | None:
+    action = item.get("action")
+    return action if isinstance(action, Mapping) and action.get("type") == kind else None
+
+
+def _face(
+    describe: Callable[[Mapping[str, Any]], JSON],
+    read_arguments: Callable[[Mapping[str, Any]], JSON | None],
+    companions: tuple[str, ...] = (),
+) -> Hosted:
     return Hosted(
         types=("web_search", "web_search_2025_08_26", "web_search_preview", "web_search_preview_2025_03_11"),
         item="web_search_call",
@@ -72,7 +97,21 @@ def _face(describe: Callable[[Mapping[str, Any]], JSON], companions: tuple[str, 
         includes={"web_search_call.action.sources": "action.sources", "web_search_call.results": "results"},
         check=Options.read,
         companions=companions,
+        read_arguments=read_arguments,
+        read_output=report.read_results,
     )
+
+
+_SEARCH = _face(_search_action, _read_search, companions=("open_page", "find_in_page"))
+
+
+def _page_face(action: str, *names: str) -> Hosted:
+    """Return the face of something done with a page, of which the item shows these arguments."""
+
+    def describe(arguments: Mapping[str, Any]) -> JSON:
+        return {"action": {"type": action, **{name: _word(arguments, name) for name in names}}}
+
+    return _face(describe, partial(_read_action, action, names))
 
 
 class WebSearch(Provider[WebSearchSettings]):
@@ -123,7 +162,7 @@ class WebSearch(Provider[WebSearchSettings]):
     def offers(self, name: str) -> bool:
         return self.settings.open_pages != "none" or name == "web_search"
 
-    @function(idempotent=True, spill=False, hosted=_face(_search_action, companions=("open_page", "find_in_page")))
+    @function(idempotent=True, spill=False, hosted=_SEARCH)
     async def web_search(
         self, ctx: Context, query: Annotated[str, Field(description="What to look for, in a few words.")]
     ) -> ToolResult:
@@ -197,7 +236,7 @@ class WebSearch(Provider[WebSearchSettings]):
     @function(
         idempotent=True,
         spill=False,
-        hosted=_face(lambda arguments: {"action": {"type": "open_page", "url": _word(arguments, "url")}}),
+        hosted=_page_face("open_page", "url"),
     )
     async def open_page(
         self,
@@ -215,15 +254,7 @@ class WebSearch(Provider[WebSearchSettings]):
     @function(
         idempotent=True,
         spill=False,
-        hosted=_face(
-            lambda arguments: {
-                "action": {
-                    "type": "find_in_page",
-                    "url": _word(arguments, "url"),
-                    "pattern": _word(arguments, "pattern"),
-                }
-            }
-        ),
+        hosted=_page_face("find_in_page", "url", "pattern"),
     )
     async def find_in_page(
         self,

@@ -1,7 +1,8 @@
 """What the model reads: results and pages as text, marked as coming from outside."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from antwort.provider import Context, Source, fenced, one_line
 from antwort.providers.web_search.adapter import Findings, SearchResult
@@ -56,6 +57,25 @@ def results(ctx: Context, query: str, found: Sequence[SearchResult], said: Findi
         head += " Cite a result by its number in square brackets, such as [1]."
     inner = fenced("\n\n".join(parts), _ORIGIN) if parts else ""
     return "\n\n".join(part for part in (head, inner, *asides) if part)
+
+
+def read_results(item: Mapping[str, Any]) -> str | None:
+    """Return what the model reads of a search whose item a client sends back; None if that does not show what it found.
+
+    Numbers to cite by are not among it: they belong to the response that has made the search.
+    """
+    found = item.get("results")
+    if found is None:
+        found = (item.get("action") or {}).get("sources")
+    if found is None:
+        return None
+    texts = [_read_entry(one) for one in found]
+    return fenced("\n\n".join(text for text in texts if text), _ORIGIN) if texts else "No results were found."
+
+
+def _read_entry(one: Mapping[str, Any]) -> str:
+    url, title, words = (str(one.get(name) or "") for name in ("url", "title", "snippet"))
+    return "\n".join(part for part in (one_line(title), f"URL: {one_line(url)}" if url else "", words) if part)
 
 
 def page(ctx: Context, url: str, found: PageText, start: int, length: int) -> str:

@@ -88,6 +88,26 @@ def _failed(text: str) -> JSON:
     return {"max_output_length": _SHOWN, "output": [{"stdout": "", "stderr": _cut(text), "outcome": outcome}]}
 
 
+def _read_arguments(item: Mapping[str, Any]) -> JSON | None:
+    """Return the arguments of a command that was executed here; None if the client has executed it."""
+    if (item.get("environment") or {}).get("type") == "local":
+        return None
+    action = item["action"]
+    arguments: JSON = {"command": "\n".join(action["commands"])}
+    if action.get("timeout_ms") is not None:
+        arguments["timeout_ms"] = action["timeout_ms"]
+    return arguments
+
+
+def _read_output(item: Mapping[str, Any]) -> str:
+    said = []
+    for done in item["output"]:
+        outcome = done.get("outcome") or {}
+        ending = "[ended: it took too long]" if outcome.get("type") == "timeout" else _exit(outcome.get("exit_code"))
+        said.append(_joined(str(done.get("stdout") or ""), str(done.get("stderr") or ""), ending))
+    return "\n".join(said) or _joined("", "", "")
+
+
 FACE = Hosted(
     types=("shell",),
     item="shell_call",
@@ -97,6 +117,8 @@ FACE = Hosted(
     describe=_begun,
     check=check_tool,
     only_named=True,
+    read_arguments=_read_arguments,
+    read_output=_read_output,
 )
 
 
@@ -114,17 +136,22 @@ def item_fields(workspace_id: str, done: Finished) -> JSON:
 
 def report(done: Finished, limits: SandboxLimits, *, is_deleted: bool = False) -> str:
     """Return what the model reads of a command that has ended."""
-    parts = [_text(done.stdout)]
-    if done.stderr:
-        parts.append(f"[errors]\n{_text(done.stderr)}")
     if is_deleted:
-        parts.append(f"[{DELETED}]")
+        ending = f"[{DELETED}]"
     elif done.ending != "exit":
-        parts.append(f"[ended: {_ENDINGS[done.ending].format(limits)}]")
-    elif done.exit_code:
-        parts.append(f"[exit code {done.exit_code}]")
-    said = "\n".join(part.rstrip("\n") for part in parts if part.strip())
-    return said or "[no output]"
+        ending = f"[ended: {_ENDINGS[done.ending].format(limits)}]"
+    else:
+        ending = _exit(done.exit_code)
+    return _joined(_text(done.stdout), _text(done.stderr), ending)
+
+
+def _exit(code: int | None) -> str:
+    return f"[exit code {code}]" if code else ""
+
+
+def _joined(stdout: str, stderr: str, ending: str) -> str:
+    parts = [stdout, f"[errors]\n{stderr}" if stderr else "", ending]
+    return "\n".join(part.rstrip("\n") for part in parts if part.strip()) or "[no output]"
 
 
 def _text(data: bytes) -> str:
