@@ -117,6 +117,61 @@ def test_a_container_is_named_to_go_on_in_it(tmp_path: Path) -> None:
         assert refused.value.param == "tools[0].environment.container_id"
 
 
+def carried_on(response: Any) -> Any:
+    """Return the input of a client that sends all again."""
+    said = [item.to_dict() for item in response.output]
+    return [{"role": "user", "content": "Go."}, *said, {"role": "user", "content": "Go on."}]
+
+
+def workspace_of(response: Any) -> str:
+    """Return the workspace of the first command."""
+    environment = items(response)[0].environment
+    assert environment is not None
+    assert environment.type == "container_reference"
+    return environment.container_id
+
+
+def test_any_container_goes_on_in_the_one_of_an_earlier_call_that_is_sent_again(tmp_path: Path) -> None:
+    shell = ("shell", {"command": "cat a b"})
+    steps = calling(("shell", {"command": "echo mine > a"}))
+    steps += calling(("shell", {"command": "ls"}), ("write_file", {"path": "b", "content": "ours"}), shell)
+    steps += calling(shell)
+    with staged(tmp_path, steps) as stage:
+        client = stage.client()
+        create: Any = {"model": "m", "tools": [SHELL], "store": False}
+        first = client.responses.create(input="Go.", **create)
+        second = client.responses.create(input=carried_on(first), **create)
+        assert outputs(stage)[-1] == "mine\nours"
+        assert workspace_of(second) == workspace_of(first)
+        assert second.tools[0].to_dict() == SHELL
+        stage.request("DELETE", f"/workspaces/{workspace_of(first)}").raise_for_status()
+        third = client.responses.create(input=carried_on(first), **create)
+        assert "mine" not in outputs(stage)[-1]
+        assert workspace_of(third) != workspace_of(first)
+
+
+def test_a_run_with_a_workspace_of_its_own_does_not_go_on_in_an_earlier_one(tmp_path: Path) -> None:
+    command = ("shell", {"command": "echo mine >> a; cat a"})
+    with staged(tmp_path, [*calling(command), *calling(command)], per="run") as stage:
+        client = stage.client()
+        first = client.responses.create(model="m", input="Go.", tools=[SHELL])
+        client.responses.create(model="m", input=carried_on(first), tools=[SHELL])
+        assert outputs(stage)[-1] == "mine"
+
+
+def test_nobody_goes_on_in_a_workspace_of_another_tenant(tmp_path: Path) -> None:
+    keys = {name: f"key-of-{name}-0123456789" for name in "ab"}
+    auth = {"api_keys": [{"id": name, "key": key, "tenant": name} for name, key in keys.items()]}
+    steps = [*calling(("shell", {"command": "echo mine > a"})), *calling(("shell", {"command": "cat a"}))]
+    sections = {"auth": auth, "providers": {"workspace": {"enabled": True}}}
+    with staged(tmp_path, steps, sections=sections) as stage:
+        ours, theirs = (stage.client(key) for key in keys.values())
+        first = theirs.responses.create(model="m", input="Go.", tools=[SHELL])
+        second = ours.responses.create(model="m", input=carried_on(first), tools=[SHELL])
+        assert "mine" not in outputs(stage)[-1]
+        assert workspace_of(second) != workspace_of(first)
+
+
 def test_long_output_is_cut_in_the_item(tmp_path: Path) -> None:
     with staged(tmp_path, calling(("shell", {"command": "seq 1 100000"}))) as stage:
         _, got = items(stage.client().responses.create(model="m", input="Go.", tools=[SHELL]))

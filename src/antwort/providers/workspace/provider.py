@@ -28,10 +28,14 @@ from antwort.provider import (
 from antwort.providers.workspace.folders import Folders
 from antwort.providers.workspace.routes import WorkspaceRoutes
 from antwort.providers.workspace.shell import (
+    BESIDES,
     DELETED,
     FACE,
     asked_memory,
     check_command,
+    earlier_workspace,
+    earlier_workspaces,
+    going_on,
     item_fields,
     named_workspace,
     report,
@@ -78,6 +82,11 @@ class Workspace(WorkspaceRoutes):
                 await asyncio.to_thread(self.folders.find, ctx.tenant, workspace_id)
             except NotFoundError as error:
                 raise NotFoundError(error.message, param="environment.container_id") from error
+            return tool
+        for earlier in earlier_workspaces(items) if self.settings.per == "conversation" else ():
+            with contextlib.suppress(NotFoundError):
+                await asyncio.to_thread(self.folders.find, ctx.tenant, earlier)
+                return going_on(tool, earlier)
         return tool
 
     @function(timeout=math.inf, hosted=FACE, in_order=True)
@@ -89,22 +98,17 @@ class Workspace(WorkspaceRoutes):
     ) -> ToolResult:
         """Execute a shell command in the workspace. No network; processes end with the command, files stay."""
         check_command(command)
-        workspace_id = self._id(ctx)
-        if named := named_workspace(ctx.options):
-            workspace_id = named
-            with _told():
-                await asyncio.to_thread(self.folders.find, ctx.tenant, named)
         limits = self.settings.limits(None if timeout_ms is None else timeout_ms / 1000, asked_memory(ctx))
-        async with self._folder(ctx, workspace_id) as used:
+        async with self._folder(ctx) as used:
             async with self._slots:
                 done = await self._sandbox.run(
                     ["bash", "-c", command], used.folder, limits=limits, network=self.settings.network
                 )
             is_deleted = await asyncio.to_thread(lambda: used.is_deleted)
         self.commands.labels(done.ending).inc()
-        return ToolResult(report(done, limits, is_deleted=is_deleted), item=item_fields(workspace_id, done))
+        return ToolResult(report(done, limits, is_deleted=is_deleted), item=item_fields(used.folder.name, done))
 
-    @function(attach=True, in_order=True)
+    @function(attach=True, hosted=BESIDES, in_order=True)
     async def read_file(
         self,
         ctx: Context,
@@ -122,7 +126,7 @@ class Workspace(WorkspaceRoutes):
 
             return await asyncio.to_thread(read)
 
-    @function(attach=True, in_order=True, spill=False)
+    @function(attach=True, hosted=BESIDES, in_order=True, spill=False)
     async def write_file(
         self, ctx: Context, path: FilePath, content: Annotated[str, Field(description="All of it.")]
     ) -> str:
@@ -131,7 +135,7 @@ class Workspace(WorkspaceRoutes):
             size = await self._write(used.folder, path, content)
         return f"Wrote {size:,} bytes to {path}."
 
-    @function(in_order=True)
+    @function(hosted=BESIDES, in_order=True)
     async def edit_file(
         self,
         ctx: Context,
@@ -159,13 +163,11 @@ class Workspace(WorkspaceRoutes):
             return await store_file(self.folders.files(folder), path, chunks(), self.settings.limits())
 
     @contextlib.asynccontextmanager
-    async def _folder(self, ctx: Context, workspace_id: str | None = None) -> AsyncIterator[FolderInUse]:
-        """Use the workspace of a call, which is made if it is not there."""
-        workspace_id = workspace_id or self._id(ctx)
+    async def _folder(self, ctx: Context) -> AsyncIterator[FolderInUse]:
+        """Use the workspace of a call."""
         async with contextlib.AsyncExitStack() as stack:
             with _told():
-                getting = self.folders.in_use(lambda: self.folders.use(ctx.tenant, workspace_id))
-                used = await stack.enter_async_context(getting)
+                used = await stack.enter_async_context(self.folders.in_use(lambda: self._asked(ctx)))
             try:
                 yield used
             except FunctionUnavailableError as error:
@@ -173,6 +175,16 @@ class Workspace(WorkspaceRoutes):
                     raise FunctionError(DELETED) from error
                 raise
             await asyncio.to_thread(self.folders.touch, used.folder)  # it was in use until now
+
+    def _asked(self, ctx: Context) -> Path:
+        """Return the folder of the workspace that a call is for, which is made if it is that of a conversation."""
+        workspace_id = self._id(ctx)
+        if (named := named_workspace(ctx.options)) is not None:
+            workspace_id = self.folders.find(ctx.tenant, named).name
+        elif (earlier := earlier_workspace(ctx.options)) is not None:
+            with contextlib.suppress(NotFoundError):  # it has gone since the request came
+                workspace_id = self.folders.find(ctx.tenant, earlier).name
+        return self.folders.use(ctx.tenant, workspace_id)
 
     def _id(self, ctx: Context) -> str:
         own = ctx.run_id if self.settings.per == "run" else ctx.conversation_id

@@ -1,12 +1,15 @@
 """OpenAI's `shell` tool: what a request may ask of it, and how a command shows itself."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from itertools import islice
 from typing import Any
 
 from antwort.provider import JSON, BadRequestError, Context, Finished, FunctionError, Hosted, SandboxLimits
 
 _MEMORY = {"1g": 1 << 30, "4g": 4 << 30, "16g": 16 << 30, "64g": 64 << 30}
 _AUTO, _REFERENCE = "container_auto", "container_reference"
+_EARLIER = 10
+"""Workspaces of earlier calls that are looked at."""
 _ENDINGS = {
     "time": "it took longer than {0.seconds:g} seconds",
     "memory": "it used more than {0.memory:,} bytes of memory",
@@ -66,8 +69,32 @@ def asked_memory(ctx: Context) -> int | None:
 
 def named_workspace(tool: Mapping[str, Any]) -> str | None:
     """Return the workspace that a tool of a request names."""
-    environment = tool.get("environment") or {}
-    return environment.get("container_id") if environment.get("type") == _REFERENCE else None
+    return _container_id(tool, _REFERENCE)
+
+
+def earlier_workspaces(items: Iterable[Mapping[str, Any]]) -> list[str]:
+    """Return the workspaces of calls among items, in their order: each once, and not more than a few."""
+    ids = (_container_id(item, _REFERENCE) for item in items if item.get("type") == FACE.item)
+    return list(islice(dict.fromkeys(one for one in ids if one), _EARLIER))
+
+
+def going_on(tool: Mapping[str, Any], workspace_id: str) -> JSON:
+    """Return a tool with any workspace as one that goes on in that of an earlier call, as long as it is there."""
+    return {**tool, "environment": {**tool["environment"], "container_id": workspace_id}}
+
+
+def earlier_workspace(tool: Mapping[str, Any]) -> str | None:
+    """Return the workspace of an earlier call that a tool is to go on in."""
+    return _container_id(tool, _AUTO)
+
+
+def _container_id(tool_or_item: Mapping[str, Any], kind: str) -> str | None:
+    """Return the container of an environment, if it is of a kind; clients send items as they like."""
+    environment = tool_or_item.get("environment")
+    if not isinstance(environment, Mapping) or environment.get("type") != kind:
+        return None
+    found = environment.get("container_id")
+    return found if isinstance(found, str) else None
 
 
 def _begun(arguments: Mapping[str, Any]) -> JSON:
@@ -116,10 +143,13 @@ FACE = Hosted(
     output_of_error=_failed,
     describe=_begun,
     check=check_tool,
+    companions=("read_file", "write_file", "edit_file"),
     only_named=True,
     read_arguments=_read_arguments,
     read_output=_read_output,
 )
+BESIDES = Hosted(types=FACE.types, only_named=True)
+"""The face of functions that work where the tool does, and have no items of their own."""
 
 
 def item_fields(workspace_id: str, done: Finished) -> JSON:
