@@ -27,7 +27,7 @@ def test_the_endpoints_of_a_provider_are_written_with_their_limits() -> None:
     assert "### `POST /v1/vector_stores/{vector_store_id}/search`" in text
     for limit in (
         "| `query` (required) | text, up to 4096 characters or list of texts, 1 to 16 |",
-        "| `max_num_results` | integer, 1 to 50; `10` if not given |",
+        "| `max_num_results` | integer, 1 to 50 | How many results at most; 10 if not given. |",
         "| `ranking_options.hybrid_search.text_weight` (required) | number, at least 0 |",
         "| `points[].text` (required) | text, 1 to 100000 characters |",
         "| `points[].attributes` | object, up to 16 keys of up to 64 characters | Up to 16 pairs for filters: texts ",

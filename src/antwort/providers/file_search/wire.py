@@ -60,7 +60,7 @@ FileId = Annotated[
 ]
 Name = Annotated[str, Field(max_length=256)]
 QueryText = Annotated[str, Field(max_length=4096)]
-Results = Annotated[int, Field(ge=1, le=50, description="How many results at most.")]
+Results = Annotated[int, Field(ge=1, le=50, description="How many results at most; 10 if not given.")]
 Filters = Annotated[
     dict[str, Any],
     Field(
