@@ -273,7 +273,7 @@ class GatewayTimeoutError(APIError):
     status = 504
 
 
-def did_you_mean(name: str, known: Iterable[str]) -> str:
+def did_you_mean(name: str, known: Iterable[str], *, likeness: float = 0.6) -> str:
     """Return `; did you mean 'x'?` for the known name nearest to a mistyped one, or an empty string."""
-    near = difflib.get_close_matches(name, list(known), n=1)
+    near = difflib.get_close_matches(name, list(known), n=1, cutoff=likeness)
     return f"; did you mean '{near[0]}'?" if near else ""

@@ -74,6 +74,8 @@ def test_the_defaults_are_those_the_documentation_promises() -> None:
                 "max_stored_bytes": None,
                 "max_variable_bytes": 10 * 1024**3,
                 "max_value_bytes": 100 * 1024**2,
+                "max_file_bytes": 512 * 1024**2,
+                "max_files_bytes": 10 * 1024**3,
             },
         },
         "functions": {
@@ -95,6 +97,7 @@ def test_the_defaults_are_those_the_documentation_promises() -> None:
             "max_tools": 1_000,
             "unavailable_tools": "refuse",
             "thoughts_as_summary": True,
+            "reasoning_events": "openai",
             "run": {
                 "max_depth": 5,
                 "max_agents": 1000,

@@ -52,13 +52,11 @@ class BackendConfig(Settings):
     )
     tool_calls: Literal["auto", "native", "prompted"] = Field(
         default="auto",
-        description="How its models call functions: as the server reads it, told in words and read from text, or as"
-        " it turns out.",
+        description="How its models call functions: read by the server, told and read as text, or as it turns out.",
     )
     allowed_tools: Literal["fewer", "all"] = Field(
         default="fewer",
-        description="Tools it gets where a request allows some of its own (`allowed_tools`): these, or all of them, so"
-        " that the prompt stays the same.",
+        description="What a request with `allowed_tools` gives it: only these, or all, so that the prompt stays.",
     )
     context_window: PositiveInt | None = Field(
         default=None, description="Tokens its models take, for servers that do not tell."
@@ -180,8 +178,7 @@ class EngineConfig(Settings):
     )
     reasoning_events: Literal["openai", "open_responses"] = Field(
         default="openai",
-        description="What events of thoughts are called: `response.reasoning_text.…` as by OpenAI and all clients, or"
-        " `response.reasoning.…` as in the release of Open Responses.",
+        description="How events of thoughts are named: as OpenAI does, or as the release of Open Responses does.",
     )
     run: RunConfig = Field(default=RunConfig(), description="Limits of a run: of all its agents together.")
     prices: dict[str, PriceConfig] = Field(

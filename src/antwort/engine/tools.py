@@ -27,6 +27,8 @@ logger = logging.getLogger(__name__)
 
 _NAMING = frozenset({"type", "name"})
 """What a tool has that is but the name of a function."""
+_A_SLIP = 0.85
+"""How alike a name has to be to one of ours to be it, mistyped; functions of clients may resemble ours."""
 
 
 class Target(msgspec.Struct, frozen=True):
@@ -359,7 +361,7 @@ def _check(face: Hosted, tool: JSON, param: str) -> None:
 
 def _check_spelling(name: str, known: Iterable[str], param: str) -> None:
     """Refuse a function that is only named, and nearly as one of ours is: it was meant to be that one."""
-    if hint := did_you_mean(name, known):
+    if hint := did_you_mean(name, known, likeness=_A_SLIP):
         raise BadRequestError(
             f"The server has no function '{name}'{hint} A function of your own is told from it by its 'parameters'.",
             param=f"{param}.name",
