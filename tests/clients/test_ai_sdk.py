@@ -6,8 +6,12 @@ import pytest
 from tests.clients.node_scripts import run_function
 from tests.clients.stage import Stage, said
 from tests.http.sdk import Served
+from tests.support.postgres import on_one_store
 
 from antwort.testing import call, matching, turn
+
+pytestmark = on_one_store()
+
 
 BONN = call("get_weather", city="Bonn", call_id="call_1")
 ROME = call("get_weather", city="Rome", call_id="call_2")

@@ -12,6 +12,7 @@ import pytest
 from tests.clients.node_scripts import FOLDER
 from tests.clients.stage import KEY, Stage, said
 from tests.http.sdk import Served
+from tests.support.postgres import on_one_store
 
 from antwort.testing import call, turn
 
@@ -20,8 +21,7 @@ _ARCH = {"aarch64": "arm64", "x86_64": "x64"}[platform.machine()]
 CODEX = next((FOLDER / "node_modules" / "@openai" / f"codex-linux-{_ARCH}").glob("vendor/*/bin/codex"))
 IGNORE = {"unavailable_tools": "ignore"}
 """Codex always declares a web search."""
-STORES = ["sqlite", "postgresql"] if os.environ.get("ANTWORT_TEST_FULL") else ["sqlite"]
-pytestmark = pytest.mark.parametrize("database_url", STORES, indirect=True)
+pytestmark = on_one_store()
 OVER = pytest.mark.parametrize("websocket", [False, True], ids=["http", "websocket"])
 
 

@@ -4,8 +4,12 @@ import pytest
 from pydantic_ai.exceptions import ModelHTTPError
 from tests.clients import pydantic_agents as script
 from tests.clients.stage import KEY, Stage, said
+from tests.support.postgres import on_one_store
 
 from antwort.testing import call, matching, turn
+
+pytestmark = on_one_store()
+
 
 BONN = call("get_weather", city="Bonn", call_id="call_1")
 PLACE = {"city": "Bonn", "country": "Germany"}

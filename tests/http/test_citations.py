@@ -7,9 +7,13 @@ import pytest
 from openai.types.responses import Response
 from tests.http.sdk import create, done, served
 from tests.http.sockets import socket
+from tests.support.postgres import on_one_store
 
 from antwort.provider import Context, Source
 from antwort.testing import Turn, call, matching, turn
+
+pytestmark = on_one_store("_on_each_database")
+
 
 BOTH_WAYS = pytest.mark.parametrize("stream", [False, True], ids=["json", "stream"])
 

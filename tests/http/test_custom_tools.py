@@ -7,8 +7,12 @@ import pytest
 from openai import BadRequestError
 from openai.types.responses import Response, ResponseCustomToolCall, ResponseReasoningItem
 from tests.http.sdk import CLIENT_TOOL, create, served
+from tests.support.postgres import on_one_store
 
 from antwort.testing import call, turn
+
+pytestmark = on_one_store("_on_each_database")
+
 
 BOTH_WAYS = pytest.mark.parametrize("stream", [False, True], ids=["json", "stream"])
 TOOL: Any = {"type": "custom", "name": "run_sql", "description": "Runs SQL."}

@@ -6,8 +6,12 @@ from typing import Any
 import pytest
 from openai import BadRequestError
 from tests.http.sdk import CLIENT_TOOL, create, done, served
+from tests.support.postgres import on_one_store
 
 from antwort.testing import Gate, call, turn
+
+pytestmark = on_one_store("_on_each_database")
+
 
 BOTH_WAYS = pytest.mark.parametrize("stream", [False, True], ids=["json", "stream"])
 

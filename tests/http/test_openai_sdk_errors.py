@@ -20,9 +20,13 @@ from openai import (
 )
 from pydantic import SecretStr
 from tests.http.sdk import create, done, served
+from tests.support.postgres import on_one_store
 
 from antwort.config import ApiKeyConfig, AuthConfig
 from antwort.testing import Gate, call, fail, lint_stream, raw, turn
+
+pytestmark = on_one_store("_on_each_database")
+
 
 BOTH_WAYS = pytest.mark.parametrize("stream", [False, True], ids=["json", "stream"])
 KEYS = AuthConfig(

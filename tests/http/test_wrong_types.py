@@ -5,6 +5,10 @@ from typing import Any
 
 import pytest
 from tests.http.sdk import served
+from tests.support.postgres import on_one_store
+
+pytestmark = on_one_store("_on_each_database")
+
 
 STRANGE: list[Any] = [[], {}, [["text"]], {"type": "text"}, 7, True]
 ITEM: Any = {"type": "function_call_output", "call_id": "c", "output": "x"}

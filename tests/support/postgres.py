@@ -20,7 +20,7 @@ import pytest
 
 from antwort.storage.upgrade import upgrade
 
-__all__ = ["PostgresServer", "database_url", "postgres_server", "postgres_template", "postgres_url"]
+__all__ = ["PostgresServer", "database_url", "on_one_store", "postgres_server", "postgres_template", "postgres_url"]
 
 USER = "nobody"
 """Who runs the server if we are root: PostgreSQL refuses to be."""
@@ -155,6 +155,14 @@ def postgres_url(postgres_server: PostgresServer) -> Iterator[str]:
     url = postgres_server.create()
     yield url
     postgres_server.drop(url)
+
+
+_STORES = ["sqlite", "postgresql"] if os.environ.get("ANTWORT_TEST_FULL") else ["sqlite"]
+
+
+def on_one_store(fixture: str = "database_url") -> pytest.MarkDecorator:
+    """Mark tests that are about requests and clients, not what is stored: on both stores with the large counts only."""
+    return pytest.mark.parametrize(fixture, _STORES, indirect=True)
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
