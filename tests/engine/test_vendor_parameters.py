@@ -96,8 +96,11 @@ async def test_a_fallback_gets_what_it_takes_itself(tmp_path: Path) -> None:
 
 
 def test_clients_send_them_beside_the_other_fields_in_the_background_too(tmp_path: Path) -> None:
-    with ScriptServer(["One.", "Two."]) as model, running(served_by(model, tmp_path, parameters=["vllm"])) as server:
-        client = OpenAI(base_url=f"{server.url}/v1", api_key="none", max_retries=0)
+    with (
+        ScriptServer(["One.", "Two."]) as model,
+        running(served_by(model, tmp_path, parameters=["vllm"])) as server,
+        OpenAI(base_url=f"{server.url}/v1", api_key="none", max_retries=0) as client,
+    ):
         *_, last = client.responses.create(
             model="scripted", input="Hi", background=True, stream=True, extra_body=VENDOR
         )

@@ -89,8 +89,11 @@ async def test_a_hosted_function_works_on_a_model_that_knows_none(tmp_path: Path
 def test_text_before_a_call_is_streamed_and_the_call_is_not_shown(tmp_path: Path) -> None:
     gate = Gate()
     steps = [turn(["Wait", " a moment. <", gate, *SUM[1:]]), turn(["It ", "is 84."])]
-    with ScriptServer(steps) as model, running(app_on(model, tmp_path, "prompted")) as server:
-        client = OpenAI(base_url=f"{server.url}/v1", api_key="none", max_retries=0)
+    with (
+        ScriptServer(steps) as model,
+        running(app_on(model, tmp_path, "prompted")) as server,
+        OpenAI(base_url=f"{server.url}/v1", api_key="none", max_retries=0) as client,
+    ):
         tools: Any = [CALCULATE]
         events = client.responses.create(model="scripted", input="What is 12*7?", tools=tools, stream=True)
         deltas = []
