@@ -5,9 +5,12 @@ import contextlib
 import itertools
 import logging
 import time
+from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from operator import itemgetter
 from typing import TypeVar
+
+from typing_extensions import override
 
 from antwort.config import KeepConfig
 from antwort.errors import ConflictError
@@ -164,29 +167,55 @@ def _is_running(old: OldResponse) -> bool:
     return old.active and (old.background or old.created_at > time.time() - ABANDONED)
 
 
-class Sweeper:
-    """Deletes what is too old now and then, as long as the server runs."""
+class RegularSweep(ABC):
+    """Deletes what is over at the start and then every so many seconds, in a task of its own. `what` is its name."""
 
-    def __init__(self, store: Store, keep: KeepConfig, every: float, metrics: Metrics) -> None:
-        self._pruner = Pruner(store, pause=PAUSE)
-        self._keep = keep
+    what: str
+
+    def __init__(self, every: float) -> None:
         self._every = every
-        self._deleted = metrics.counter("antwort_pruned_total", "Things deleted because they were too old.", ["kind"])
-        for kind in (*KINDS, VALUES):
-            self._deleted.labels(kind)  # so that each shows from the beginning
         self._task: asyncio.Task[None] | None = None
 
+    @abstractmethod
+    async def sweep(self) -> object:
+        """Delete what is over, once."""
+
     def start(self) -> None:
-        """Begin, in a task of its own."""
+        """Begin."""
         self._task = asyncio.get_running_loop().create_task(self._run())
 
     async def close(self) -> None:
-        """Stop; what is deleted is deleted."""
+        """Stop; what is not deleted yet is deleted after the next start."""
         if self._task is not None:
             self._task.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await self._task
 
+    async def _run(self) -> None:
+        while True:
+            try:
+                await self.sweep()
+            except StoreUnavailableError as error:
+                logger.warning("%s is not deleted now: %s", self.what, error.message)
+            except Exception:  # it must not be the end of all sweeps
+                logger.exception("%s could not be deleted", self.what)
+            await asyncio.sleep(self._every)
+
+
+class Sweeper(RegularSweep):
+    """Deletes what is too old now and then, as long as the server runs."""
+
+    what = "what is too old"
+
+    def __init__(self, store: Store, keep: KeepConfig, every: float, metrics: Metrics) -> None:
+        super().__init__(every)
+        self._pruner = Pruner(store, pause=PAUSE)
+        self._keep = keep
+        self._deleted = metrics.counter("antwort_pruned_total", "Things deleted because they were too old.", ["kind"])
+        for kind in (*KINDS, VALUES):
+            self._deleted.labels(kind)  # so that each shows from the beginning
+
+    @override
     async def sweep(self) -> Pruned:
         """Delete what is too old, once."""
         counts = await self._pruner.prune(cutoffs(self._keep, time.time()))
@@ -199,13 +228,3 @@ class Sweeper:
             told = ", ".join(f"{count} {kind}" for kind, count in counts.items() if count)
             logger.info("deleted what was too old (storage.keep): %s", told)
         return counts
-
-    async def _run(self) -> None:
-        while True:
-            try:
-                await self.sweep()
-            except StoreUnavailableError as error:
-                logger.warning("what is too old is not deleted now: %s", error.message)
-            except Exception:  # it must not be the end of all sweeps
-                logger.exception("what is too old could not be deleted")
-            await asyncio.sleep(self._every)

@@ -12,7 +12,7 @@ from starlette.responses import Response, StreamingResponse
 
 _PIECE = 1 << 18
 _ANY = "application/octet-stream"
-_RANGE = re.compile(r"bytes=([0-9]{0,18})-([0-9]{0,18})")
+_RANGE = re.compile(r"bytes=([0-9]{0,20})-([0-9]{0,20})")
 
 
 def file_response(file: BinaryIO, name: str) -> Response:
@@ -23,9 +23,16 @@ def file_response(file: BinaryIO, name: str) -> Response:
     return StreamingResponse(_content(file), headers=_headers(name))
 
 
-def content_response(content: AsyncIterable[bytes], name: str, *, size: int, part: range | None = None) -> Response:
-    """Send the content of a file as `file_response` does, all of it or, with `part`, what was asked for."""
+def content_response(
+    content: AsyncIterable[bytes], name: str, *, size: int, part: range | None = None, kind: str | None = None
+) -> Response:
+    """Send a content as `file_response` does a file, all of it or, with `part`, what was asked for.
+
+    `kind` is its media type, where more is known of it than the name.
+    """
     headers = {**_headers(name), "accept-ranges": "bytes", "content-length": str(size if part is None else len(part))}
+    if kind is not None:
+        headers["content-type"] = kind
     headers["content-disposition"] = f"attachment; filename*=UTF-8''{quote(name, safe='')}"
     if part is not None:
         headers["content-range"] = f"bytes {part.start}-{part.stop - 1}/{size}"
@@ -44,9 +51,7 @@ def asked_range(header: str | None, size: int) -> range | None:
     start = int(first) if first else max(size - int(last), 0)
     stop = min(int(last) + 1, size) if first and last else size
     if start >= stop:
-        raise HTTPException(
-            416, f"The file has {size:,} bytes, and none of those.", {"content-range": f"bytes */{size}"}
-        )
+        raise HTTPException(416, f"There are {size:,} bytes, and none of those.", {"content-range": f"bytes */{size}"})
     return range(start, stop)
 
 

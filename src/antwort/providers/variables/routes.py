@@ -1,9 +1,6 @@
 """`/v1/variables`: what agents keep, for clients: to give them large inputs, and to fetch what they have made."""
 
-import re
 from typing import Annotated, Literal
-
-from starlette.responses import StreamingResponse
 
 from antwort.provider import (
     BadRequestError,
@@ -22,6 +19,8 @@ from antwort.provider import (
     Values,
     Variable,
     VariableScope,
+    asked_range,
+    content_response,
     route,
 )
 from antwort.providers.variables.settings import VariablesSettings
@@ -29,7 +28,6 @@ from antwort.providers.variables.wire import EXAMPLE, DeletedVariable, VariableL
 
 _ONE = "/v1/variables/{variable_id}"
 _READ, _WRITE = "variables:read", "variables:write"
-_RANGE = re.compile(r"bytes=(\d{0,20})-(\d{0,20})")
 _MEDIA_TYPES: dict[ValueKind, str] = {
     "text": "text/plain; charset=utf-8",
     "json": "application/json",
@@ -147,20 +145,11 @@ class VariableRoutes(Provider[VariablesSettings]):
     async def retrieve_variable_content(self, ctx: Context, request: Request, variable_id: str) -> Response:
         """Return the value of a version, or the range of bytes that the header `Range` asks for."""
         variable = await self._variable(ctx, variable_id)
-        start, end = _asked(request.headers.get("range"), variable.size)
-        is_part = (start, end) != (0, variable.size)
-        headers = {
-            "content-length": str(end - start),
-            "accept-ranges": "bytes",
-            "x-content-type-options": "nosniff",
-        }
-        if start > end:
-            headers = {"content-range": f"bytes */{variable.size}"}
-            return Response(status_code=416, headers=headers)
-        if is_part:
-            headers["content-range"] = f"bytes {start}-{end - 1}/{variable.size}"
+        part = asked_range(request.headers.get("range"), variable.size)
+        start, end = (0, variable.size) if part is None else (part.start, part.stop)
         chunks = self.values.read(variable, start, end)
-        return StreamingResponse(chunks, 206 if is_part else 200, headers, media_type=_MEDIA_TYPES[variable.kind])
+        kind = _MEDIA_TYPES[variable.kind]
+        return content_response(chunks, variable.key, size=variable.size, part=part, kind=kind)
 
     @route(
         "DELETE", _ONE, scope=_WRITE, examples=[Example(DeletedVariable(id=EXAMPLE.id).model_dump(), parameters=_PATH)]
@@ -192,16 +181,3 @@ def _kind(content_type: str) -> ValueKind:
     if kind == "application/json" or kind.endswith("+json"):
         return "json"
     return "text" if kind.startswith("text/") else "bytes"
-
-
-def _asked(header: str | None, size: int) -> tuple[int, int]:
-    """Return the bytes that a range asks for; what cannot be read asks for all, one beyond the end begins after it."""
-    found = _RANGE.fullmatch((header or "").strip())
-    if found is None or not (found[1] or found[2]):
-        return 0, size
-    if not found[1]:
-        last = int(found[2])
-        return (max(0, size - last), size) if last else (size + 1, size)
-    start = int(found[1])
-    end = min(int(found[2]) + 1 if found[2] else size, size)
-    return (start, end) if start < size else (size + 1, size)
