@@ -4,6 +4,7 @@ from typing import Any
 
 from agents import (
     Agent,
+    FileSearchTool,
     ModelSettings,
     OpenAIConversationsSession,
     OpenAIResponsesCompactionSession,
@@ -75,6 +76,10 @@ async def hosted(client: AsyncOpenAI) -> Any:
     """Ask an agent of the server, which has a function there, beside a function of one's own."""
     agent = Agent[None](name="Accountant", model=model(client, "accountant"), tools=[get_weather])
     return (await Runner.run(agent, "What is 6*7?")).final_output
+
+
+def searcher(client: AsyncOpenAI, search: FileSearchTool) -> Agent[None]:
+    return Agent(name="Librarian", model=model(client, "antwort-demo"), tools=[search])
 
 
 async def replay(client: AsyncOpenAI) -> Any:
