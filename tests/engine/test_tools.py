@@ -231,6 +231,19 @@ def test_the_tools_of_requests_that_only_name_functions_are_put_together_once() 
     assert toolset(toolsets, named).targets["whisper"].is_client
 
 
+def test_the_tools_of_clients_are_put_together_once(toolsets: ToolsetBuilder) -> None:
+    custom = {"type": "custom", "name": "write"}
+    first = toolset(toolsets, CLIENT, custom)
+    assert toolset(toolsets, {**CLIENT}, {**custom}) is first
+    assert toolset(toolsets, custom, CLIENT) is not first
+    assert toolset(toolsets, CLIENT, {**custom, "description": "Write."}) is not first
+    hosted = toolset(toolsets, CLIENT, {"type": "find"})
+    assert toolset(toolsets, CLIENT, {"type": "find"}) is not hosted, "its options are those of the request"
+    for _ in range(2):
+        with pytest.raises(BadRequestError, match=r"Unknown parameter: 'tools\[0\]\.colour'"):
+            toolset(toolsets, {**CLIENT, "colour": "red"})
+
+
 def test_an_executor_without_a_version_is_asked_with_every_request() -> None:
     registry, other = FunctionRegistry(), Changing()
     registry.register(FunctionSpec("here", "Do it here.", {}, no_handler))
@@ -257,7 +270,7 @@ def test_definitions_are_written_once_for_all_requests(toolsets: ToolsetBuilder)
         assert msgspec.json.encode(toolset(toolsets).definitions.encoded(shaped)) == b'[{"called":"find"}]'
         mixed = toolset(toolsets, CLIENT).definitions.encoded(shaped)
         assert msgspec.json.encode(mixed) == b'[{"called":"mine"},{"called":"find"}]'
-    assert written == ["find", "mine", "mine"]
+    assert written == ["find", "mine"]
 
 
 def test_what_is_kept_is_bounded() -> None:
@@ -267,11 +280,17 @@ def test_what_is_kept_is_bounded() -> None:
     toolsets = ToolsetBuilder([registry])
     for n in range(20):
         assert len(toolset(toolsets, {"type": "function", "name": f"f{n}"}).targets) == 20
+    for n in range(40):
+        toolset(toolsets, {**CLIENT, "description": f"{n}" * 100_000})
+    assert len(toolsets._sent._kept) < 20
+    assert sum(len(sent) for _, _, sent, _ in toolsets._sent._kept) < 2_500_000
+    toolset(toolsets, {**CLIENT, "description": "x" * 3_000_000})
+    assert not toolsets._sent._kept
     for n in range(200):
         toolsets.build((), CTX.with_(agent=Agent(f"a{n}")))
     kept = toolsets._offers.values()
     assert len(kept) <= 64
-    assert all(len(offer.toolsets) <= 8 and len(offer.named) <= 8 for offer in kept)
+    assert all(len(offer.toolsets) <= 8 for offer in kept)
 
 
 # --- tool_choice -----------------------------------------------------------------------------------------------

@@ -139,7 +139,7 @@ Asked = tuple[tuple[FunctionSpec, ...], ...]
 class Offer:
     """All functions that the executors have for an agent; the first executor with a name, or a tool type, wins."""
 
-    __slots__ = ("asked", "by_item", "by_name", "by_type", "named", "toolsets")
+    __slots__ = ("asked", "by_item", "by_name", "by_type", "toolsets")
 
     def __init__(self, offered: Iterable[tuple[ToolExecutor, Iterable[FunctionSpec]]], asked: Asked) -> None:
         self.asked = asked
@@ -149,8 +149,6 @@ class Offer:
         """Those whose calls are shown as items of a type of their own; several may share one."""
         self.toolsets: dict[tuple[tuple[str, ...] | None, frozenset[str], bool], Toolset] = {}
         """What is offered without being named, by the functions that are wanted, those that are hidden, and waiting."""
-        self.named: dict[tuple[tuple[str, ...] | None, tuple[str, ...], bool], Toolset] = {}
-        """What requests have that say nothing of functions but their names: by those wanted, the names, and waiting."""
         for executor, specs in offered:
             for spec in specs:
                 if spec.name not in self.by_name:

@@ -1,8 +1,11 @@
 """Toolsets: for each request, what the executors offer and what it brings, put together once and kept."""
 
+from collections import OrderedDict
 from collections.abc import Hashable, Iterable, Sequence
 from typing import TypeVar
 from weakref import WeakKeyDictionary
+
+import msgspec
 
 from antwort.backends.base import ToolDefinitions
 from antwort.context import Agent, Context
@@ -19,8 +22,6 @@ from antwort.functions import Effect, FunctionSpec, ToolExecutor, tool_definitio
 from antwort.scopes import FUNCTIONS_CALL
 from antwort.types import JSON
 
-_NAMING = frozenset({"type", "name"})
-"""What a tool has that is but the name of a function."""
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
 
@@ -28,6 +29,12 @@ _AGENTS = 64
 """Agents for which an offer is kept."""
 _TOOLSETS = 8
 """Toolsets that are kept of each."""
+_SELF_CONTAINED = ("function", "custom", "namespace")
+"""Types of tools that mean the same whenever the same is offered besides."""
+_MOST_BYTES = 2 * 1024**2
+"""JSON of tools whose toolsets are kept, of all clients together. In memory they take several times as much."""
+_LEAST_BYTES = 4096
+"""What a toolset counts at least."""
 
 
 class ToolsetBuilder:
@@ -44,6 +51,7 @@ class ToolsetBuilder:
         self._versions: list[object] = []
         self._unversioned: list[ToolExecutor] = []
         self._offers: dict[Agent, Offer] = {}
+        self._sent = _SentTools()
 
     def build(
         self,
@@ -69,13 +77,13 @@ class ToolsetBuilder:
         permitted = ctx.grants(FUNCTIONS_CALL)
         if not tools:
             return self._offered(offer, wanted, frozenset(), ctx.agent, waits=waits) if permitted else Toolset()
-        names = _only_names(tools) if permitted else None
-        if names is None:
+        sent = _written(tools) if permitted else None
+        if sent is None:
             return self._named(offer, tools, wanted, ctx, waits=waits)
-        toolset = offer.named.get((wanted, names, waits))
+        toolset = self._sent.find((offer, wanted, sent, waits))
         if toolset is None:
             toolset = self._named(offer, tools, wanted, ctx, waits=waits)
-            _keep(offer.named, (wanted, names, waits), toolset, _TOOLSETS)
+            self._sent.keep((offer, wanted, sent, waits), toolset)
         return toolset
 
     def _named(
@@ -120,6 +128,7 @@ class ToolsetBuilder:
             self._versions = versions
             self._unversioned = [e for e, version in zip(self._executors, versions, strict=True) if version is None]
             self._offers.clear()
+            self._sent.clear()
         asked = tuple([tuple(executor.discovered_tools(ctx)) for executor in self._unversioned])
         offer = self._offers.get(ctx.agent)
         if offer is None or offer.asked != asked:
@@ -168,10 +177,48 @@ class ToolsetBuilder:
         return found
 
 
-def _only_names(tools: Sequence[JSON]) -> tuple[str, ...] | None:
-    """Return the names of the functions of a request that says nothing else of any; None if it does."""
-    names = [tool["name"] for tool in tools if tool.keys() == _NAMING and tool["type"] == "function"]
-    return tuple(names) if len(names) == len(tools) and all(isinstance(name, str) for name in names) else None
+_Sent = tuple[Offer, tuple[str, ...] | None, bytes, bool]
+"""What a toolset is made of: what is offered, the functions that are wanted, the tools of a request, and waiting."""
+
+
+class _SentTools:
+    """Toolsets of the tools that were sent lately: clients send the same ones with each of their requests."""
+
+    def __init__(self) -> None:
+        self._kept: OrderedDict[_Sent, Toolset] = OrderedDict()
+        self._bytes = 0
+
+    def find(self, sent: _Sent) -> Toolset | None:
+        found = self._kept.get(sent)
+        if found is not None:
+            self._kept.move_to_end(sent)
+        return found
+
+    def keep(self, sent: _Sent, toolset: Toolset) -> None:
+        """Keep a toolset that is not there yet, in the place of those that were not asked for the longest."""
+        self._kept[sent] = toolset
+        self._bytes += _size(sent)
+        while self._bytes > _MOST_BYTES:
+            oldest, _ = self._kept.popitem(last=False)
+            self._bytes -= _size(oldest)
+
+    def clear(self) -> None:
+        self._kept.clear()
+        self._bytes = 0
+
+
+def _size(sent: _Sent) -> int:
+    return max(_LEAST_BYTES, len(sent[2]))
+
+
+def _written(tools: Sequence[JSON]) -> bytes | None:
+    """Return tools as JSON; None if what they mean depends on more than that, or if they cannot be written."""
+    if any(tool.get("type") not in _SELF_CONTAINED for tool in tools):
+        return None
+    try:
+        return msgspec.json.encode(tools)
+    except UnicodeEncodeError:
+        return None
 
 
 def _keep(kept: dict[K, V], key: K, value: V, most: int) -> None:
