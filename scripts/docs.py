@@ -5,10 +5,10 @@ with 1 if there is anything.
 
 Generated parts stand between `<!-- generated: NAME -->` and `<!-- end -->`; NAME is a key of `PARTS` below.
 
-A `console` block is a session: each command after a `$` is run by the shell in an empty folder, and what it prints is
-written below it. A code block whose first line is a comment with a path, such as `# plugins/units.py`, is a file in
-that folder from there on. `antwort serve` runs until the page ends or starts another. A block that comes after
-`<!-- not run: REASON -->` is left alone.
+A `console` block is a session: each command after a `$` is run by the shell in a folder that has nothing but
+`examples`, and what it prints is written below it. A code block whose first line is a comment with a path, such as
+`# plugins/units.py`, is a file in that folder from there on. `antwort serve` runs until the page ends or starts
+another. A block that comes after `<!-- not run: REASON -->` is left alone.
 """
 
 import argparse
@@ -226,6 +226,7 @@ def with_sessions(page: str) -> str:
         tempfile.TemporaryDirectory() as programs,
         Session(Path(folder), Path(programs)) as session,
     ):
+        (Path(folder) / "examples").symlink_to(ROOT / "examples")
         parts, written = [], 0
         for block in blocks(page):
             write_file(block, Path(folder))
