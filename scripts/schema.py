@@ -15,7 +15,7 @@ from pathlib import Path
 
 from alembic.autogenerate import produce_migrations, render_python_code
 from alembic.migration import MigrationContext
-from alembic.operations.ops import MigrateOperation, UpgradeOps
+from alembic.operations.ops import CreateIndexOp, MigrateOperation, ModifyTableOps, UpgradeOps
 from sqlalchemy import NullPool, create_engine
 from sqlalchemy.dialects import sqlite
 from sqlalchemy.schema import CreateIndex, CreateTable
@@ -47,7 +47,7 @@ def upgrade() -> None:
 '''
 CHANGE = """
 
-def _change_{table}() -> None:
+def {part}() -> None:
     {steps}
 """
 
@@ -78,17 +78,24 @@ def next_revision(message: str, migrations: Migrations = MIGRATIONS) -> tuple[st
         raise SystemExit("The newest revision leads to these tables already.")
     revision = f"{len(migrations.revisions) + 1:04}"
     before = f'"{migrations.revisions[-1]}"' if migrations.revisions else "None"
-    tables: dict[str, list[MigrateOperation]] = {}
+    parts: dict[str, list[MigrateOperation]] = {}
     for op in changes.ops:
-        tables.setdefault(getattr(op, "table_name", "others"), []).append(op)
-    calls = "\n    ".join(f"_change_{table}()" for table in tables)
+        parts.setdefault(_part(op), []).append(op)
+    calls = "\n    ".join(f"{part}()" for part in parts)
     script = REVISION.format(message=message.capitalize(), revision=revision, before=before, calls=calls)
-    script += "".join(CHANGE.format(table=table, steps=_steps(ops)) for table, ops in tables.items())
+    script += "".join(CHANGE.format(part=part, steps=_steps(ops)) for part, ops in parts.items())
     return revision, _formatted(script)
 
 
+def _part(op: MigrateOperation) -> str:
+    """Return the name of the part of a revision that has a step: indexes are apart from their table."""
+    table = getattr(op, "table_name", "others")
+    only_indexes = isinstance(op, ModifyTableOps) and all(isinstance(step, CreateIndexOp) for step in op.ops)
+    return f"_index_{table}" if only_indexes else f"_change_{table}"
+
+
 def _steps(ops: Sequence[MigrateOperation]) -> str:
-    """Return what a revision does to one table."""
+    """Return what one part of a revision does."""
     lines = render_python_code(UpgradeOps(ops)).splitlines()
     return "\n".join(line for line in lines if not line.lstrip().startswith("# ###")).strip()
 

@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from types import TracebackType
@@ -45,7 +45,7 @@ from antwort.server.sockets.websocket import WebSockets
 from antwort.storage.base import Questions
 from antwort.storage.forwarding import LimitedRecords
 from antwort.storage.opening import ProviderStorage, Storage, open_configured, open_on_demand, open_temporary
-from antwort.storage.retention import Sweeper
+from antwort.storage.retention import RegularSweep, Sweeper, UnstoredSweeper
 from antwort.storage.sql.store import Store
 from antwort.storage.urls import database_url, is_postgres, sqlite_path, why_one_process
 from antwort.storage.values import StoredValues, ValueLimits
@@ -92,8 +92,7 @@ class Antwort:
         self._executors = tuple(executors)
         self._http: ASGIApp | None = None
         self._websockets: WebSockets | None = None
-        self._sweeper: Sweeper | None = None
-        self._file_sweeper: FileSweeper | None = None
+        self._sweepers: Sequence[RegularSweep] = ()
         self._started = False
         given = list(providers)
         configured = self._configured_providers(factories or {}, demo=backend is None and not self.config.backends)
@@ -264,10 +263,13 @@ class Antwort:
             recovered = await self.runs.recover() if recover else 0
             if recover and self._peers.number == 0:  # one is enough
                 settings = self.config.storage
-                self._sweeper = Sweeper(storage.store, settings.keep, settings.sweep, self.metrics)
-                self._sweeper.start()
-                self._file_sweeper = FileSweeper(self.files, settings.sweep)
-                self._file_sweeper.start()
+                self._sweepers = (
+                    Sweeper(storage.store, settings.keep, settings.sweep, self.metrics),
+                    UnstoredSweeper(storage.store, settings.keep),
+                    FileSweeper(self.files, settings.sweep),
+                )
+                for sweeper in self._sweepers:
+                    sweeper.start()
         except BaseException:
             self._watchdog.close()
             await self.registry.close()
@@ -383,9 +385,8 @@ class Antwort:
         started = self.state.phase == "running"
         self.state.phase = "stopping"
         if started:
-            for sweeper in (self._sweeper, self._file_sweeper):
-                if sweeper is not None:
-                    await sweeper.close()
+            for sweeper in self._sweepers:
+                await sweeper.close()
             await self.runs.close()
         await self.registry.close()
         for executor in self._executors:

@@ -123,7 +123,7 @@ def test_the_defaults_are_those_the_documentation_promises() -> None:
             "busy_timeout": 5.0,
             "pool_size": 8,
             "reconnect": 10.0,
-            "keep": {"responses": None, "events": None, "conversations": None},
+            "keep": {"responses": None, "events": None, "conversations": None, "unstored": 600.0},
             "sweep": 3600.0,
         },
         "encryption": {"key": None, "previous_keys": []},

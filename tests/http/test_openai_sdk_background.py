@@ -241,10 +241,38 @@ def test_a_run_that_fails_says_why(tmp_path: Path) -> None:
     assert stream.types[-2:] == ["error", "response.failed"]
 
 
-def test_a_background_response_needs_to_be_stored(tmp_path: Path) -> None:
-    with served(tmp_path, []) as stage, pytest.raises(BadRequestError) as error:
-        begun(stage.client(), store=False)
-    assert error.value.param == "store"
+def test_a_response_that_is_not_to_be_stored_can_be_fetched_streamed_and_cancelled(held: Served, gate: Gate) -> None:
+    client = held.client()
+    response = begun(client, store=False)
+    assert (response.status, response.to_dict()["store"]) == ("queued", False)
+    gate.wait_reached()
+    assert client.responses.retrieve(response.id).status == "in_progress"
+    gate.open()
+    finished = done(held, response.id)
+    assert (finished["status"], finished["store"]) == ("completed", False)
+    stream = held.resume(response.id)
+    assert stream.types[-1] == "response.completed"
+    assert held.resume(response.id, after=2).response == finished
+    assert client.responses.cancel(response.id).status == "completed"
+    assert [item.type for item in client.responses.input_items.list(response.id).data] == ["message"]
+    client.responses.delete(response.id)
+    with pytest.raises(NotFoundError):
+        client.responses.retrieve(response.id)
+
+
+def test_a_response_that_is_not_to_be_stored_is_not_listed_and_nothing_comes_after_it(tmp_path: Path) -> None:
+    with served(tmp_path, ["First.", "Second."]) as stage:
+        client = stage.client()
+        unstored = done(stage, begun(client, store=False).id)
+        stored = client.responses.create(model="scripted", input="Hi")
+        listed = stage.request("GET", "/responses").json()["data"]
+        with pytest.raises(BadRequestError) as continued:
+            client.responses.create(model="scripted", input="And?", previous_response_id=unstored["id"])
+        reference: Any = {"type": "item_reference", "id": unstored["output"][0]["id"]}
+        with pytest.raises(NotFoundError):
+            client.responses.create(model="scripted", input=[reference])
+    assert [response["id"] for response in listed] == [stored.id]
+    assert (continued.value.param, continued.value.code) == ("previous_response_id", "previous_response_not_found")
 
 
 @pytest.mark.parametrize("after", ["x", "-1", "1.5"])

@@ -33,6 +33,7 @@ class Run:
     name: str
     streams: bool
     shows_calls: bool
+    stored: bool = True
     id: str | None = None
     """Known once the server has accepted it."""
     seen: bytes = b""
@@ -46,7 +47,7 @@ class Run:
     async def ask(self, client: httpx.AsyncClient, after: float) -> None:
         """Ask for the run and read its stream, until the server is gone."""
         await asyncio.sleep(after)  # so that a kill meets each run somewhere else
-        body = {"model": "steady", "input": self.name, "background": True, "stream": self.streams}
+        body = {"model": "steady", "input": self.name, "background": True, "stream": self.streams, "store": self.stored}
         headers = {"antwort-show-calls": "1"} if self.shows_calls else {}
         try:
             if not self.streams:
@@ -86,7 +87,8 @@ class Round:
 
     async def _cut_off(self) -> None:
         for number in range(RUNS):
-            self.runs.append(Run(f"run-{self.number}-{number}", self.chance.random() < 0.5, self.chance.random() < 0.5))
+            streams, shows_calls = self.chance.random() < 0.5, self.chance.random() < 0.5
+            self.runs.append(Run(f"run-{self.number}-{number}", streams, shows_calls, stored=number != 1))
         async with httpx.AsyncClient(base_url=self.server.url, timeout=PATIENCE) as client:
             asking = [asyncio.ensure_future(run.ask(client, self.chance.uniform(0, LATEST / 2))) for run in self.runs]
             await asyncio.sleep(self.chance.uniform(0, LATEST))
@@ -104,11 +106,11 @@ class Round:
         """Hold everything that was accepted against what clients find now."""
         async with httpx.AsyncClient(base_url=self.server.url, timeout=PATIENCE) as client:
             listed = [response["id"] async for response in _all_responses(client)]
-            accepted = [run.id for run in self.runs if run.id is not None]
-            assert set(accepted) <= set(listed)
-            for response_id in listed:
-                run = next((run for run in self.runs if run.id == response_id), None)
-                await self._check_run(client, response_id, run)
+            accepted = {run.id: run for run in self.runs if run.id is not None}
+            unstored = [response_id for response_id, run in accepted.items() if not run.stored]
+            assert set(accepted) - set(listed) == set(unstored)
+            for response_id in [*listed, *unstored]:
+                await self._check_run(client, response_id, accepted.get(response_id))
         executions = self.server.executions()
         assert {call: executions[call] for call in self.before} == self.before
         repeated = [call for call, count in executions.items() if count > 1 and not _is_idempotent(call)]

@@ -18,12 +18,13 @@ async def test_a_server_deletes_what_is_too_old_and_goes_on_with_what_is_not_ove
     store = SqliteStore.open(tmp_path / "antwort.db")
     old = int(time.time()) - 40 * 86_400
     await store.create(record("old", tenant="default", status="completed", created_at=old))
+    await store.create(record("unstored", tenant="default", status="completed", unstored_at=old))
     await store.create(record("new", tenant="default", status="completed", created_at=int(time.time())))
     await store.close()
     config = Config(data_dir=tmp_path, storage=StorageConfig.model_validate({"keep": {"responses": "30d"}}))
     async with Antwort(config) as app:
         while True:
-            if await app.engine.store.get("default", "old") is None:
+            if not any([await app.engine.store.get("default", name) for name in ("old", "unstored")]):
                 break
             await asyncio.sleep(0.01)
         assert await app.engine.store.get("default", "new") is not None

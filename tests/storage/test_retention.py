@@ -9,7 +9,7 @@ from tests.storage.samples import TENANT, entry, event, history, record
 from antwort.config import KeepConfig, StorageConfig
 from antwort.observability import Metrics
 from antwort.storage import ConversationRecord, Store, retention
-from antwort.storage.retention import Pruner, Sweeper, cutoffs
+from antwort.storage.retention import Pruner, Sweeper, UnstoredSweeper, cutoffs
 from antwort.storage.sql import conversations
 
 NOW = int(time.time())
@@ -136,6 +136,24 @@ async def test_a_conversation_that_a_response_goes_on_with_is_used_from_its_begi
     assert [each.id for each in found] == ["item_old"]
     assert await Pruner(store).prune({"conversations": NOW}) == {"conversations": 0}
     assert await Pruner(store).prune({"conversations": NOW + 1}) == {"conversations": 1}
+
+
+async def test_what_is_not_to_be_stored_goes_some_time_after_its_end(store: Store) -> None:
+    long_ago = NOW - DAY
+    await keep(store, "over", 1, events=3, unstored_at=long_ago)
+    await keep(store, "of an agent", 1, parent_id="over", parent_call_id="call", child_index=0, unstored_at=long_ago)
+    await keep(store, "over now", 1, events=1, status="in_progress", unstored_at=long_ago)
+    await keep(store, "running", 1, events=1, status="in_progress", unstored_at=long_ago)
+    await keep(store, "stored", 1, events=1)
+    await store.update(record("over now", status="completed", background=True, unstored_at=long_ago))
+    sweeper = UnstoredSweeper(store, KeepConfig())
+    assert await sweeper.sweep() == 1
+    assert await store.events(TENANT, "over") == []
+    assert await store.get(TENANT, "of an agent") is None
+    for name in ("over now", "running", "stored"):
+        assert await store.get(TENANT, name) is not None
+    assert await names(store) == ["stored"]
+    assert await sweeper.sweep() == 0
 
 
 async def test_counting_deletes_nothing(store: Store) -> None:

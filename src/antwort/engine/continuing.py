@@ -48,7 +48,7 @@ async def answer_waiting(
         return Continued()
     if verdicts:
         ctx.require(FUNCTIONS_CALL, param="input", purpose="to approve a call of a function")
-        if not response.store:
+        if not response.is_kept:
             raise BadRequestError("A call can only be approved in a response that is stored.", param="store")
     questions = {q.id: q for q in await store.questions.get_all(ctx.tenant, [*waiting, *verdicts])}
     for question_id, (param, _) in verdicts.items():
@@ -68,7 +68,7 @@ async def answer_waiting(
     answers |= {question_id: verdict for question_id, (_, verdict) in verdicts.items()}
     ended = [questions[q] for q in waiting if q in questions and q not in answers]
     ended = [question for question in ended if question.status in {"expired", "cancelled"}]
-    if answers and not response.store:
+    if answers and not response.is_kept:
         raise BadRequestError("A question can only be answered in a response that is stored.", param="store")
     over = {*answers, *(question.id for question in ended)}
     for question_id, call_id in waiting.items():

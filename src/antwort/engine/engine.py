@@ -127,6 +127,7 @@ class Engine(msgspec.Struct, frozen=True):
             parent_id=None if parent is None else parent.response_id,
             parent_call_id=None if parent is None else parent.call_id,
             child_index=None if parent is None else parent.index,
+            unstored_at=None if response.store else response.created_at,
         )
 
     def respond(self, plan: Plan, sink: EventSink | None = None) -> Coroutine[Any, Any, ResponseObject]:

@@ -66,10 +66,6 @@ def check_parameters(create: CreateResponse, *, most_tools: int, beyond: Collect
             raise BadRequestError(
                 f"'{name}' is not supported by this server.", param=name, code="unsupported_parameter"
             )
-    if create.background and create.store is False:
-        raise BadRequestError(
-            "'background' needs 'store': a response that is not kept cannot be fetched.", param="store"
-        )
     previous = create.previous_response_id
     if previous is not None and not previous.startswith("resp"):
         raise wrong_prefix("previous_response_id", previous, "resp")

@@ -101,12 +101,16 @@ class PastResponses:
         """By tenant and the id of the last response."""
         self._size = 0
 
-    async def history(self, tenant: str, response_id: str) -> History:
-        """Return all up to a response of the tenant; an unknown id is a BadRequestError with OpenAI's code."""
+    async def history(self, tenant: str, response_id: str, *, of_run: bool = False) -> History:
+        """Return all up to a response of the tenant; an unknown id is a BadRequestError with OpenAI's code.
+
+        So is that of a response that is not to be stored, except for whoever is `of_run`, the same run.
+        """
         chain = await self._store.chain(tenant, response_id)
-        if chain is None:
+        if chain is None or (chain.unstored and not of_run):
+            reason = "" if chain is None else " It was created with 'store' false."
             raise BadRequestError(
-                f"Previous response with id '{response_id}' not found.",
+                f"Previous response with id '{response_id}' not found.{reason}",
                 param="previous_response_id",
                 code="previous_response_not_found",
             )

@@ -108,8 +108,8 @@ class Plan(Decision, frozen=True, kw_only=True):
 
     @property
     def stored(self) -> bool:
-        """Tell whether the response is kept."""
-        return self.response.store
+        """Tell whether the response is kept, if only for a while."""
+        return self.response.is_kept
 
 
 class ChildWork(msgspec.Struct, frozen=True):

@@ -202,7 +202,7 @@ class Planner:
             if recall is not None and previous in recall:
                 history = [*recall[previous]]
             else:
-                history = await self._past.history(parent.ctx.tenant, previous)
+                history = await self._past.history(parent.ctx.tenant, previous, of_run=True)
         entries = [JournalEntry("input", item) for item in read_input(create.input)]
         response = decision.response
         await self._name_model(create, response)
@@ -238,7 +238,7 @@ class Planner:
             raise BadRequestError(f"The agent '{profile or decision.profile}' is not what it was when the run began.")
         history: list[JournalEntry] = []
         if record.previous_response_id is not None:  # of the record: a response that was deleted meanwhile is left out
-            history = await self._past.history(record.tenant, record.previous_response_id)
+            history = await self._past.history(record.tenant, record.previous_response_id, of_run=True)
         elif decision.conversation is not None:  # one that was deleted meanwhile is left out too
             history = await self._store.conversations.history(record.tenant, decision.conversation) or []
         if parent is None:

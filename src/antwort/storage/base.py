@@ -48,6 +48,8 @@ class ResponseChain(Struct, frozen=True):
     """How the response is."""
     ids: list[str]
     """Those before it and itself, oldest first."""
+    unstored: bool = False
+    """Its client wants it not stored: it is there for a while only."""
 
 
 class ResponseRecord(Struct):
@@ -80,6 +82,11 @@ class ResponseRecord(Struct):
     """Which of the agents of that call it is."""
     parked: bool = False
     """It waits for somebody: nobody works on it until its questions are answered."""
+    unstored_at: int | None = None
+    """When something was last written of a response that its client wants not stored; others have none.
+
+    It is kept while it is made, and for a while after its end. Nothing lists it, and nothing can come after it.
+    """
 
 
 class ListedResponse(Struct):

@@ -35,6 +35,8 @@ ABANDONED = 86_400
 """Seconds after which a response in the foreground that never ended is one that a crash has left."""
 UNCLAIMED = 3600
 """Seconds for which values are kept though nothing that is stored has a claim to them: a run may be under way."""
+UNSTORED = 60.0
+"""Seconds, at most, between two looks for responses that are not to be stored."""
 
 Pruned = dict[str, int]
 """How many were deleted of each kind."""
@@ -96,6 +98,14 @@ class Pruner:
             for blob_id, tenant in blobs:
                 with contextlib.suppress(ConflictError):
                     await values.discard(tenant, blob_id)
+            await asyncio.sleep(self._pause)
+        return forgotten
+
+    async def forget_unstored(self, before: int) -> int:
+        """Delete responses that their clients want not stored and that were over before a moment; return how many."""
+        forgotten = 0
+        while found := await self._retention.unstored(before, GROUP):
+            forgotten += sum(await asyncio.gather(*map(self._delete, found)))
             await asyncio.sleep(self._pause)
         return forgotten
 
@@ -200,6 +210,22 @@ class RegularSweep(ABC):
             except Exception:  # it must not be the end of all sweeps
                 logger.exception("%s could not be deleted", self.what)
             await asyncio.sleep(self._every)
+
+
+class UnstoredSweeper(RegularSweep):
+    """Deletes responses that their clients want not stored, about as long after their end as is configured."""
+
+    what = "a response that is not to be stored"
+
+    def __init__(self, store: Store, keep: KeepConfig) -> None:
+        super().__init__(min(max(keep.unstored / 10, 1.0), UNSTORED))
+        self._pruner = Pruner(store, pause=PAUSE)
+        self._age = keep.unstored
+
+    @override
+    async def sweep(self) -> int:
+        """Delete those that are over for long enough, once."""
+        return await self._pruner.forget_unstored(int(time.time() - self._age))
 
 
 class Sweeper(RegularSweep):

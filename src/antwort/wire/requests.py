@@ -96,7 +96,7 @@ class CreateResponse(Struct, kw_only=True, forbid_unknown_fields=True):
     ] = None
     stream: Annotated[bool | None, Meta(description="Whether to answer with server-sent events.")] = None
     stream_options: Annotated[StreamOptions | None, Meta(description="Options of the stream.")] = None
-    background: Annotated[bool | None, Meta(description="Whether to answer at once and work on; needs `store`.")] = None
+    background: Annotated[bool | None, Meta(description="Whether to answer at once and work on.")] = None
     store: Annotated[
         bool | None, Meta(description="Whether the response is kept, so that it can be fetched and continued.")
     ] = None

@@ -99,6 +99,11 @@ class ResponseObject(Struct, kw_only=True):
     """The agent profile that answered, if one was asked for; ours."""
 
     @property
+    def is_kept(self) -> bool:
+        """Tell whether the server keeps it: in the background for a while even if it is not to be stored."""
+        return self.store or self.background
+
+    @property
     def output_text(self) -> str:
         """The text of all messages of the model, without what functions have said to the user."""
         return "".join(map(_text, self.output))

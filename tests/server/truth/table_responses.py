@@ -77,7 +77,7 @@ CHOICES = [
 ]
 FLAGS = [
     *taken({"store": False}, {"store": None}, {"background": None}, {"parallel_tool_calls": False}),
-    *taken({"background": True, "store": True}),
+    *taken({"background": True, "store": True}, {"background": True, "store": False}),
     *refused("store", "invalid_type", {"store": "no"}, {"store": 0}),
     *refused("stream", "invalid_type", {"stream": "yes"}),
     *refused("background", "invalid_type", {"background": 1}),

@@ -24,6 +24,7 @@ _UNFINISHED = text("background AND status IN ('queued', 'in_progress')")
 _CONTINUES = text("previous_response_id IS NOT NULL")
 _ROOT = text("parent_id IS NULL")
 _SUB_AGENT = text("parent_id IS NOT NULL")
+_UNSTORED = text("unstored_at IS NOT NULL")
 _SAME_RUN = text("run_id IS NOT NULL")
 _OPEN = text("status = 'open'")
 _BY = text("answered_by IS NOT NULL")
@@ -69,6 +70,8 @@ responses = Table(
     Column("child_index", Integer),
     # It waits for somebody, and nobody works on it.
     Column("parked", Boolean, nullable=False),
+    # When something was last written of a response that its client wants not stored; others have none.
+    Column("unstored_at", BigInteger),
     ForeignKeyConstraint(["parent_id"], ["responses.id"], ondelete="CASCADE"),
     UniqueConstraint("id"),
     Index("ix_responses_list", "tenant", "created_at", "number", sqlite_where=_ROOT, postgresql_where=_ROOT),
@@ -92,6 +95,7 @@ responses = Table(
         sqlite_where=_CONTINUES,
         postgresql_where=_CONTINUES,
     ),
+    Index("ix_responses_unstored", "unstored_at", sqlite_where=_UNSTORED, postgresql_where=_UNSTORED),
 )
 
 entries = Table(

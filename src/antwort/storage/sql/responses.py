@@ -3,6 +3,7 @@
 Every statement names the tenant. The drivers compile a text once and keep it, as long as the text is the same.
 """
 
+import time
 from collections.abc import Callable, Sequence
 
 from antwort.errors import NotFoundError
@@ -37,9 +38,10 @@ from antwort.storage.sql.rows import (
 from antwort.storage.sql.transactions import Transactions, reads, to_its_end, writes
 from antwort.types import JSON
 
-_INSERT_RESPONSE = f"INSERT INTO responses ({RECORD}) VALUES ({', '.join('?' * 18)})"  # noqa: S608
+_INSERT_RESPONSE = f"INSERT INTO responses ({RECORD}) VALUES ({', '.join('?' * 19)})"  # noqa: S608
 _UPDATE_RESPONSE = """
-    UPDATE responses SET status = ?, body = ?, extra = ?, parked = ? WHERE id = ? AND tenant = ? AND epoch = ?"""
+    UPDATE responses SET status = ?, body = ?, extra = ?, parked = ?, unstored_at = ?
+    WHERE id = ? AND tenant = ? AND epoch = ?"""
 _PUT_ENTRY = f"""
     INSERT INTO entries (response_id, position, tenant, item_id, {ENTRY}) VALUES (?, ?, ?, ?, ?, ?, ?, ?)
     ON CONFLICT (response_id, position) DO UPDATE SET item_id = excluded.item_id, direction = excluded.direction,
@@ -65,7 +67,8 @@ _CHAIN = """
         FROM chain JOIN responses AS earlier
             ON earlier.id = chain.previous AND earlier.tenant = :tenant AND earlier.number < chain.number
     )
-    SELECT group_concat(link), (SELECT status FROM responses WHERE id = :id AND tenant = :tenant)
+    SELECT group_concat(link), (SELECT status FROM responses WHERE id = :id AND tenant = :tenant),
+        (SELECT unstored_at FROM responses WHERE id = :id AND tenant = :tenant)
     FROM (SELECT number || ' ' || id AS link FROM chain) AS links"""
 _EVENTS = """
     SELECT sequence, type, data FROM events WHERE response_id = ? AND tenant = ? AND sequence > ?
@@ -78,7 +81,7 @@ _RELINK = """
 # What the server wrote wins over what a client sent back under the same id, and the newest over older ones.
 _FIND_ITEM = f"""
     SELECT {ENTRY} FROM entries JOIN responses ON responses.id = entries.response_id
-    WHERE entries.tenant = ? AND entries.item_id = ?
+    WHERE entries.tenant = ? AND entries.item_id = ? AND unstored_at IS NULL
     ORDER BY entries.direction DESC, responses.number DESC, entries.position DESC LIMIT 1"""  # noqa: S608
 _CLAIM = """
     UPDATE responses SET epoch = epoch + 1, parked = FALSE
@@ -104,7 +107,8 @@ _POSITION = "SELECT created_at, number FROM responses WHERE id = ? AND tenant = 
 _FIRST, _LAST = (-(2**63), 0), (2**63 - 1, 2**63 - 1)
 _BETWEEN = """
     FROM responses
-    WHERE tenant = ? AND parent_id IS NULL AND (created_at, number) > (?, ?) AND (created_at, number) < (?, ?)"""
+    WHERE tenant = ? AND parent_id IS NULL AND unstored_at IS NULL
+    AND (created_at, number) > (?, ?) AND (created_at, number) < (?, ?)"""
 _UPWARDS = f"{_BETWEEN} ORDER BY created_at, number LIMIT ?"
 _DOWNWARDS = f"{_BETWEEN} ORDER BY created_at DESC, number DESC LIMIT ?"
 _ASCENDING = f"SELECT {RECORD} {_UPWARDS}"
@@ -195,12 +199,14 @@ class ResponseStore(Transactions):
 
         `said` is appended to the conversation of the record, as `ConversationStore.add` does; if the conversation is
         gone, nothing is. Nor is it if the response was over before: its end may be stored again, and is said once.
+        One that is not to be stored was written now.
         """
+        unstored_at = None if record.unstored_at is None else int(time.time())
         await self._update(
             record.tenant,
             record.id,
             record.epoch,
-            change=(record.status, body_text(record.body), object_text(record.extra), record.parked),
+            change=(record.status, body_text(record.body), object_text(record.extra), record.parked, unstored_at),
             entries=entry_rows(record.tenant, record.id, entries, start),
             events=event_rows(record.tenant, record.id, events),
             said=_said_rows(record, said),
@@ -285,11 +291,11 @@ class ResponseStore(Transactions):
 
         Where a response in between was deleted, the others remain.
         """
-        links, status = database.execute(_CHAIN, {"id": response_id, "tenant": tenant}).fetchone()
+        links, status, unstored_at = database.execute(_CHAIN, {"id": response_id, "tenant": tenant}).fetchone()
         if links is None:
             return None
         numbered = sorted((int(number), name) for number, _, name in (link.partition(" ") for link in links.split(",")))
-        return ResponseChain(status, [name for _, name in numbered])
+        return ResponseChain(status, [name for _, name in numbered], unstored_at is not None)
 
     @reads
     def journals(self, database: Database, tenant: str, response_ids: Sequence[str]) -> dict[str, list[JournalEntry]]:
@@ -317,7 +323,7 @@ class ResponseStore(Transactions):
         before: str | None = None,
         order: str = "desc",
     ) -> Page:
-        """Return `ListedResponse`s by creation time; `after` and `before` are response ids.
+        """Return `ListedResponse`s by creation time, of those that are stored; `after` and `before` are response ids.
 
         Raise NotFoundError for an unknown one. With `before` alone the page is the one right before it. However many
         they are, the number of statements is the same.
@@ -365,7 +371,7 @@ class ResponseStore(Transactions):
 
     @reads
     def find_item(self, database: Database, tenant: str, item_id: str) -> JournalEntry | None:
-        """Return an item of any response or conversation by its id, for `item_reference`."""
+        """Return an item of any stored response or conversation by its id, for `item_reference`."""
         with snapshot(database):
             row = database.execute(_FIND_ITEM, (tenant, item_id)).fetchone()
             if row is not None and row[0] == "output":

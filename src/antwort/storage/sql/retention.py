@@ -6,13 +6,17 @@ Old responses are found by walking up their numbers, which follow the order of s
 from collections.abc import Sequence
 
 from antwort.storage.base import ACTIVE, OldResponse
-from antwort.storage.sql.database import Database
+from antwort.storage.sql.database import Database, Row
 from antwort.storage.sql.records import forget_deleted
 from antwort.storage.sql.transactions import Transactions, reads, writes
 
 _WALK = """
     SELECT number, tenant, id, created_at, status, background FROM responses WHERE number > ? AND parent_id IS NULL
     ORDER BY number LIMIT ?"""
+_UNSTORED = """
+    SELECT number, tenant, id, created_at, status, background FROM responses
+    WHERE unstored_at < ? AND parent_id IS NULL AND status NOT IN ('queued', 'in_progress')
+    ORDER BY unstored_at LIMIT ?"""
 _COUNT_EVENTS = "SELECT count(*) FROM events WHERE response_id = ? AND tenant = ?"
 _DROP_EVENTS = """
     DELETE FROM events WHERE response_id = :id AND tenant = :tenant AND sequence IN
@@ -46,17 +50,23 @@ _USAGE = [
 ]
 
 
+def _old_response(row: Row) -> OldResponse:
+    number, tenant, name, created_at, status, background = row
+    return OldResponse(number, tenant, name, created_at, active=status in ACTIVE, background=bool(background))
+
+
 class Retention(Transactions):
     """What is old, and how much there is. Each method is one transaction."""
 
     @reads
     def walk(self, database: Database, after: int, limit: int) -> Sequence[OldResponse]:
         """Return responses in the order of storing, those with a number above `after`."""
-        rows = database.execute(_WALK, (after, limit)).fetchall()
-        return [
-            OldResponse(number, tenant, name, created_at, active=status in ACTIVE, background=bool(background))
-            for number, tenant, name, created_at, status, background in rows
-        ]
+        return list(map(_old_response, database.execute(_WALK, (after, limit)).fetchall()))
+
+    @reads
+    def unstored(self, database: Database, before: int, limit: int) -> Sequence[OldResponse]:
+        """Return responses that their clients want not stored and that were over before a moment."""
+        return list(map(_old_response, database.execute(_UNSTORED, (before, limit)).fetchall()))
 
     @reads
     def count_events(self, database: Database, tenant: str, response_id: str) -> int:

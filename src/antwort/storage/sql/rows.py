@@ -13,7 +13,7 @@ from antwort.wire.responses import ResponseObject
 
 RECORD = (
     "id, tenant, created_at, status, model, body, request, previous_response_id, background, epoch, subject, extra, "
-    "conversation_id, run_id, parent_id, parent_call_id, child_index, parked"
+    "conversation_id, run_id, parent_id, parent_call_id, child_index, parked, unstored_at"
 )
 """The columns of a record, in the order of its fields."""
 ENTRY = "direction, item, visible, call"
@@ -73,13 +73,14 @@ def record_row(record: ResponseRecord) -> Row:
         record.parent_call_id,
         record.child_index,
         record.parked,
+        record.unstored_at,
     )
 
 
 def record_of(row: Sequence[Any]) -> ResponseRecord:
     """Return the record in a row of `RECORD`."""
     id_, tenant, created_at, status, model, body, request, previous, background, epoch, subject, extra, *rest = row
-    said_in, run_id, parent_id, call_id, index, parked = rest
+    said_in, run_id, parent_id, call_id, index, parked, unstored_at = rest
     return ResponseRecord(
         id_,
         tenant,
@@ -99,6 +100,7 @@ def record_of(row: Sequence[Any]) -> ResponseRecord:
         call_id,
         index,
         bool(parked),
+        unstored_at,
     )
 
 

@@ -59,6 +59,7 @@ CREATE TABLE responses (
     parent_call_id TEXT,
     child_index INTEGER,
     parked BOOLEAN NOT NULL,
+    unstored_at BIGINT,
     CONSTRAINT pk_responses PRIMARY KEY (number),
     CONSTRAINT fk_responses_parent_id FOREIGN KEY(parent_id) REFERENCES responses (id) ON DELETE CASCADE,
     CONSTRAINT uq_responses_id UNIQUE (id)
@@ -68,6 +69,7 @@ CREATE INDEX ix_responses_list ON responses (tenant, created_at, number) WHERE p
 CREATE INDEX ix_responses_previous ON responses (tenant, previous_response_id) WHERE previous_response_id IS NOT NULL;
 CREATE INDEX ix_responses_run ON responses (run_id) WHERE run_id IS NOT NULL;
 CREATE INDEX ix_responses_unfinished ON responses (created_at) WHERE background AND status IN ('queued', 'in_progress');
+CREATE INDEX ix_responses_unstored ON responses (unstored_at) WHERE unstored_at IS NOT NULL;
 CREATE TABLE stored_files (
     id TEXT NOT NULL,
     tenant TEXT NOT NULL,

@@ -10,16 +10,25 @@ down_revision = None
 def upgrade() -> None:
     """Bring a database here from the revision before."""
     _change_blobs()
+    _index_blobs()
     _change_conversations()
+    _index_conversations()
     _change_records()
+    _index_records()
     _change_responses()
+    _index_responses()
     _change_stored_files()
+    _index_stored_files()
     _change_blob_chunks()
     _change_conversation_items()
+    _index_conversation_items()
     _change_entries()
+    _index_entries()
     _change_events()
     _change_questions()
+    _index_questions()
     _change_variable_versions()
+    _index_variable_versions()
 
 
 def _change_blobs() -> None:
@@ -33,6 +42,9 @@ def _change_blobs() -> None:
         sa.PrimaryKeyConstraint("id", name=op.f("pk_blobs")),
         sa.UniqueConstraint("tenant", "hash", name=op.f("uq_blobs_tenant")),
     )
+
+
+def _index_blobs() -> None:
     op.create_index("ix_blobs_size", "blobs", ["tenant", "size"], unique=False)
 
 
@@ -46,6 +58,9 @@ def _change_conversations() -> None:
         sa.Column("used_at", sa.BigInteger(), nullable=False),
         sa.PrimaryKeyConstraint("id", name=op.f("pk_conversations")),
     )
+
+
+def _index_conversations() -> None:
     op.create_index("ix_conversations_used", "conversations", ["used_at", "id"], unique=False)
 
 
@@ -67,6 +82,9 @@ def _change_records() -> None:
         sa.PrimaryKeyConstraint("number", name=op.f("pk_records")),
         sa.UniqueConstraint("owner", "kind", "tenant", "id", name=op.f("uq_records_owner")),
     )
+
+
+def _index_records() -> None:
     op.create_index(
         "ix_records_deleted",
         "records",
@@ -117,12 +135,16 @@ def _change_responses() -> None:
         sa.Column("parent_call_id", sa.Text(), nullable=True),
         sa.Column("child_index", sa.Integer(), nullable=True),
         sa.Column("parked", sa.Boolean(), nullable=False),
+        sa.Column("unstored_at", sa.BigInteger(), nullable=True),
         sa.ForeignKeyConstraint(
             ["parent_id"], ["responses.id"], name=op.f("fk_responses_parent_id"), ondelete="CASCADE"
         ),
         sa.PrimaryKeyConstraint("number", name=op.f("pk_responses")),
         sa.UniqueConstraint("id", name=op.f("uq_responses_id")),
     )
+
+
+def _index_responses() -> None:
     op.create_index(
         "ix_responses_child",
         "responses",
@@ -163,6 +185,14 @@ def _change_responses() -> None:
         sqlite_where=sa.text("background AND status IN ('queued', 'in_progress')"),
         postgresql_where=sa.text("background AND status IN ('queued', 'in_progress')"),
     )
+    op.create_index(
+        "ix_responses_unstored",
+        "responses",
+        ["unstored_at"],
+        unique=False,
+        sqlite_where=sa.text("unstored_at IS NOT NULL"),
+        postgresql_where=sa.text("unstored_at IS NOT NULL"),
+    )
 
 
 def _change_stored_files() -> None:
@@ -180,6 +210,9 @@ def _change_stored_files() -> None:
         sa.Column("status", sa.Text(), nullable=False),
         sa.PrimaryKeyConstraint("id", name=op.f("pk_stored_files")),
     )
+
+
+def _index_stored_files() -> None:
     op.create_index(
         "ix_stored_files_expires",
         "stored_files",
@@ -235,6 +268,9 @@ def _change_conversation_items() -> None:
         sa.PrimaryKeyConstraint("number", name=op.f("pk_conversation_items")),
         sa.UniqueConstraint("conversation_id", "item_id", name=op.f("uq_conversation_items_conversation_id")),
     )
+
+
+def _index_conversation_items() -> None:
     op.create_index("ix_conversation_items_item", "conversation_items", ["tenant", "item_id"], unique=False)
     op.create_index("ix_conversation_items_order", "conversation_items", ["conversation_id", "number"], unique=False)
 
@@ -255,6 +291,9 @@ def _change_entries() -> None:
         ),
         sa.PrimaryKeyConstraint("response_id", "position", name=op.f("pk_entries")),
     )
+
+
+def _index_entries() -> None:
     op.create_index("ix_entries_item", "entries", ["tenant", "item_id"], unique=False)
 
 
@@ -299,6 +338,9 @@ def _change_questions() -> None:
         sa.PrimaryKeyConstraint("number", name=op.f("pk_questions")),
         sa.UniqueConstraint("id", name=op.f("uq_questions_id")),
     )
+
+
+def _index_questions() -> None:
     op.create_index(
         "ix_questions_answered_by",
         "questions",
@@ -348,6 +390,9 @@ def _change_variable_versions() -> None:
         sa.PrimaryKeyConstraint("id", name=op.f("pk_variable_versions")),
         sa.UniqueConstraint("tenant", "scope", "scope_id", "key", "version", name=op.f("uq_variable_versions_tenant")),
     )
+
+
+def _index_variable_versions() -> None:
     op.create_index("ix_variable_versions_blob", "variable_versions", ["blob_id"], unique=False)
     op.create_index("ix_variable_versions_list", "variable_versions", ["tenant", "id"], unique=False)
     op.create_index(
