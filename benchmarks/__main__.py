@@ -22,6 +22,8 @@ from benchmarks.http_libraries import http_rows
 from benchmarks.measure import BenchmarkError, Row
 from benchmarks.programs import METHOD as PROGRAMS_METHOD
 from benchmarks.programs import programs_rows
+from benchmarks.retrieval import METHOD as RETRIEVAL_METHOD
+from benchmarks.retrieval import retrieval_rows
 from benchmarks.sandboxes import METHOD as SANDBOXES_METHOD
 from benchmarks.sandboxes import sandboxes_rows
 from benchmarks.sub_agents import METHOD as AGENTS_METHOD
@@ -55,6 +57,7 @@ PARTS = {
     "gateway": Part(lambda options: gateway_rows(full=options.full, rounds=options.rounds), METHOD),
     "http": Part(lambda options: http_rows(full=options.full, rounds=options.rounds), HTTP_METHOD),
     "file_search": Part(lambda options: file_search_rows(full=options.full)),
+    "retrieval": Part(lambda _: retrieval_rows(), RETRIEVAL_METHOD, slow=True),
     "agents": Part(lambda _: agents_rows(), AGENTS_METHOD, slow=True),
     "programs": Part(lambda _: programs_rows(), PROGRAMS_METHOD, slow=True),
     "sandboxes": Part(lambda _: sandboxes_rows(), SANDBOXES_METHOD, slow=True),

@@ -41,6 +41,10 @@ class DocumentChunk(Struct, frozen=True):
         shown = " > ".join(dict.fromkeys(part for part in parts if part))
         return shown[:_LONGEST_CONTEXT]
 
+    def in_context(self, title: str) -> str:
+        """Return what is embedded: the text below what stands above it."""
+        return f"{self.context(title)}\n\n{self.text}"
+
 
 class _Unit(Struct, frozen=True, gc=False):
     """A part of the text that is not cut."""

@@ -169,7 +169,7 @@ class Searcher:
         async def answer(number: int) -> list[FoundChunk]:
             looks = _looks(wish, number, vectors[number] if vectors else None, stores)
             near, *worded = await together(over_all(look) for look in looks)
-            return _joined(near, worded[0], wish) if worded else near
+            return _joined(near, worded[0], wish, wish.queries[number]) if worded else near
 
         return await together(answer(number) for number in range(len(wish.queries)))
 
@@ -254,9 +254,10 @@ def _mismatch(store: VectorStoreRecord, wanted: int, got: int) -> str:
     )
 
 
-def _joined(near: Sequence[FoundChunk], worded: Sequence[FoundChunk], wish: Wish) -> list[FoundChunk]:
+def _joined(near: Sequence[FoundChunk], worded: Sequence[FoundChunk], wish: Wish, query: str) -> list[FoundChunk]:
     """Join what was found by meaning and by words, each over all stores."""
-    scores = joint_scores([one.key for one in near], [one.key for one in worded], wish.weights)
+    by_meaning, by_words = ({one.key: one.hit.text for one in found} for found in (near, worded))
+    scores = joint_scores(by_meaning, by_words, wish.weights, query)
     found = {one.key: one for one in (*worded, *near)}
     least = wish.threshold or 0.0
     return [

@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from antwort.providers.file_search.vectors.base import Hit, Query
 from antwort.providers.file_search.vectors.ranking import cosine_score, finish, fused, saturated
+from antwort.providers.file_search.vectors.word_shares import word_shares
 
 
 def hits(names: str, score: float = 0.5) -> list[Hit]:
@@ -15,7 +16,7 @@ def hits(names: str, score: float = 0.5) -> list[Hit]:
 def test_what_leads_both_scores_one_and_what_leads_one_its_weight() -> None:
     found = {hit.id: hit.score for hit in fused(hits("ab"), hits("ac"), None)}
     assert found["a"] == pytest.approx(1.0)
-    assert found["b"] == found["c"] == pytest.approx(61 / 62 / 2)
+    assert found["b"] == found["c"] == pytest.approx(11 / 12 / 2)
     found = {hit.id: hit.score for hit in fused(hits("a"), hits("b"), (3.0, 1.0))}
     assert found == {"a": pytest.approx(0.75), "b": pytest.approx(0.25)}
 
@@ -27,6 +28,32 @@ def test_weights_of_nothing_count_as_none_given() -> None:
 
 def test_only_the_ratio_of_weights_counts() -> None:
     assert fused(hits("ab"), hits("ba"), (1e308, 1e308)) == fused(hits("ab"), hits("ba"), (1.0, 1.0))
+
+
+def test_a_rank_by_words_counts_as_much_as_the_text_has_of_the_words() -> None:
+    texts = {"a": "My laptop was stolen.", "b": "Lost devices are reported.", "c": "A laptop bag", "d": "It was late."}
+    one = {name: Hit(name, 0.5, text, "file", "file.txt", 0, {}) for name, text in texts.items()}
+    near, worded = [one["b"], one["a"], one["c"], one["d"]], [one["d"], one["a"], one["c"]]
+    found = {hit.id: hit.score for hit in fused(near, worded, None, "stolen laptop was reported by mail")}
+    assert max(found, key=lambda name: found[name]) == "a"
+    assert found["b"] > found["d"]
+    by_words_alone = fused(near, worded, (0.0, 1.0), "stolen laptop was reported by mail")
+    assert [hit.id for hit in by_words_alone] == ["d", "a", "c"]
+
+
+def test_shares_of_words_are_those_of_the_rare_ones_in_all_their_endings() -> None:
+    query, texts = "the foxes", ["The fox lives.", "the hen", "Foxing", "party"]
+    both, common, rare, none = word_shares(query, texts)
+    assert (both, none) == (1.0, 0.0)
+    assert rare == pytest.approx(common)  # two texts have each
+    assert word_shares("art", ["party", "an art"]) == [0.0, 1.0]
+    assert word_shares("KP-2107", ["KP-2140", "part KP-2107"])[1] == 1.0
+
+
+@pytest.mark.parametrize("query", ["", "?", "\N{CJK UNIFIED IDEOGRAPH-6E2F}\N{CJK UNIFIED IDEOGRAPH-53E3}"])
+def test_where_no_word_is_recognised_all_texts_have_all(query: str) -> None:
+    assert word_shares(query, ["a", "b"]) == [1.0, 1.0]
+    assert word_shares(query, []) == []
 
 
 def test_the_end_is_in_order_within_limit_and_threshold() -> None:

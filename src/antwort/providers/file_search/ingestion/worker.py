@@ -105,8 +105,7 @@ class IngestionWorker:
     async def _embedded(self, document: Document, chunks: Sequence[DocumentChunk], job: Job) -> list[NewChunk]:
         """Return chunks with their vectors; what is embedded says what they stand below."""
         title = document.title or job.filename
-        texts = [f"{chunk.context(title)}\n\n{chunk.text}" for chunk in chunks]
-        found = await self._embedding.embed_whole(texts)
+        found = await self._embedding.embed_whole([chunk.in_context(title) for chunk in chunks])
         for vector in (vector for vectors in found for vector in vectors):
             if len(vector) != job.dimensions:
                 raise UnreadableError(

@@ -1,16 +1,17 @@
 """Scores between 0 and 1, and one order out of two."""
 
 import math
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
 from antwort.providers.file_search.vectors.base import Hit, Query
+from antwort.providers.file_search.vectors.word_shares import word_shares
 
 K = TypeVar("K", bound=Hashable)
 
-_RANK_CONSTANT = 60
-"""The `k` of reciprocal rank fusion: how little the first ranks stand out."""
+_RANK_CONSTANT = 10
+"""The `k` of reciprocal rank fusion: how little the first ranks stand out. What stands last is there by chance."""
 FEWEST = 40
 """Hits of each search that are joined, at least."""
 
@@ -31,26 +32,39 @@ def candidates(query: Query) -> int:
 
 
 def joint_scores(
-    by_vector: Sequence[K], by_keyword: Sequence[K], weights: tuple[float, float] | None
+    by_vector: Mapping[K, str], by_keyword: Mapping[K, str], weights: tuple[float, float] | None, query: str
 ) -> dict[K, float]:
-    """Join two orders by their ranks. What leads both scores 1; what leads one, the weight of that one."""
+    """Join two orders by their ranks; each gives the texts of what it found, best first.
+
+    A rank by words counts as much as the text has of the query's words, squared: a question in words of its own finds
+    many texts by one word or two, and these say little. What leads both, and has all the words, scores 1.
+    """
     heaviest = max(weights) if weights is not None else 0.0
     heavy = (1.0, 1.0) if weights is None or heaviest <= 0 else (weights[0] / heaviest, weights[1] / heaviest)
     most = sum(heavy) / (_RANK_CONSTANT + 1)
+    trust = _trust(by_vector, by_keyword, query) if min(heavy) > 0 else {}
     scores: dict[K, float] = {}
-    for weight, ranked in zip(heavy, (by_vector, by_keyword), strict=True):
-        if weight <= 0:
-            continue
-        for rank, key in enumerate(ranked, start=1):
-            scores[key] = scores.get(key, 0.0) + weight / (_RANK_CONSTANT + rank)
+    if heavy[0] > 0:
+        scores = {key: heavy[0] / (_RANK_CONSTANT + rank) for rank, key in enumerate(by_vector, start=1)}
+    if heavy[1] > 0:
+        for rank, key in enumerate(by_keyword, start=1):
+            scores[key] = scores.get(key, 0.0) + heavy[1] * trust.get(key, 1.0) / (_RANK_CONSTANT + rank)
     return {key: min(1.0, score / most) for key, score in scores.items()}
 
 
-def fused(by_vector: Sequence[Hit], by_keyword: Sequence[Hit], weights: tuple[float, float] | None) -> list[Hit]:
+def _trust(by_vector: Mapping[K, str], by_keyword: Mapping[K, str], query: str) -> dict[K, float]:
+    texts = {**by_vector, **by_keyword}
+    shares = word_shares(query, list(texts.values()))
+    return {key: share**2 for key, share in zip(texts, shares, strict=True)}
+
+
+def fused(
+    by_vector: Sequence[Hit], by_keyword: Sequence[Hit], weights: tuple[float, float] | None, query: str = ""
+) -> list[Hit]:
     """Join what two searches of one collection found."""
-    scores = joint_scores([hit.id for hit in by_vector], [hit.id for hit in by_keyword], weights)
+    near, worded = ({hit.id: hit.text for hit in hits} for hits in (by_vector, by_keyword))
     hits = {hit.id: hit for hit in (*by_keyword, *by_vector)}
-    return [replace(hits[key], score=score) for key, score in scores.items()]
+    return [replace(hits[key], score=score) for key, score in joint_scores(near, worded, weights, query).items()]
 
 
 def finish(hits: Iterable[Hit], query: Query) -> list[Hit]:

@@ -158,7 +158,7 @@ class Embedded(VectorStoreBackend):
             dense = [hit_of(id_, cosine_score(score), payload) for id_, score, payload in found[0]]
         if text is not None:
             sparse = [hit_of(id_, saturated(score, BM25_HALF), payload) for id_, score, payload in found[-1]]
-        return finish(fused(dense, sparse, query.weights) if hybrid else dense or sparse, query)
+        return finish(fused(dense, sparse, query.weights, query.text or "") if hybrid else dense or sparse, query)
 
     @override
     async def count(self, name: str, *, tenant: str, vector_store_id: str = "") -> Count:

@@ -168,7 +168,7 @@ class Pgvector(VectorStoreBackend):
             check_dimensions(await self.dimensions(name) or len(query.vector), [query.vector])
         near = [statements.found_hit(row, cosine_score(1 - row[1])) for row in by_vector]
         worded = [statements.found_hit(row, saturated(row[1], _RANK_HALF)) for row in by_keyword]
-        return finish(fused(near, worded, query.weights) if hybrid else near or worded, query)
+        return finish(fused(near, worded, query.weights, query.text or "") if hybrid else near or worded, query)
 
     @override
     async def count(self, name: str, *, tenant: str, vector_store_id: str = "") -> Count:

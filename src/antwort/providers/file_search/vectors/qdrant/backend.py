@@ -205,7 +205,7 @@ class Qdrant(VectorStoreBackend):
         sparse = [_hit(point, saturated(point.score, BM25_HALF)) for point in found[0]] if words else []
         sparse += [_hit(point, _UNSPARSE_BEST * point.score / len(words)) for point in found[1]] if words else []
         sparse.sort(key=lambda hit: (-hit.score, hit.id))
-        return finish(fused(dense, sparse[:limit], query.weights) if hybrid else sparse, query)
+        return finish(fused(dense, sparse[:limit], query.weights, query.text or "") if hybrid else sparse, query)
 
     @override
     async def count(self, name: str, *, tenant: str, vector_store_id: str = "") -> Count:
