@@ -11,8 +11,11 @@ from pydantic import SecretStr
 from tests.clients import langchain_chat as script
 from tests.clients.stage import KEY, Stage, said
 from tests.http.sdk import AsyncRecording, Recording, Served
+from tests.support.postgres import on_one_store
 
 from antwort.testing import call, matching, turn
+
+pytestmark = on_one_store()
 
 Chat = Callable[..., ChatOpenAI]
 BONN = call("get_weather", city="Bonn", call_id="call_1")

@@ -5,8 +5,11 @@ from agents import SQLiteSession
 from openai import AuthenticationError, NotFoundError
 from tests.clients import openai_agents as script
 from tests.clients.stage import KEY, Stage, said
+from tests.support.postgres import on_one_store
 
 from antwort.testing import call, matching, turn
+
+pytestmark = on_one_store()
 
 BONN = call("get_weather", city="Bonn", call_id="call_1")
 WEATHER_TURNS = [

@@ -4,8 +4,11 @@ import pytest
 from openai import AuthenticationError, NotFoundError
 from tests.clients import openai_python as script
 from tests.clients.stage import KEY, Stage, said
+from tests.support.postgres import on_one_store
 
 from antwort.testing import call, matching, turn
+
+pytestmark = on_one_store()
 
 BONN = call("get_weather", city="Bonn", call_id="call_1")
 ROME = call("get_weather", city="Rome", call_id="call_2")

@@ -9,10 +9,13 @@ import pytest
 from openai import BadRequestError, NotFoundError
 from openai.types.responses import ResponseCompactionItem
 from tests.http.sdk import CLIENT_TOOL, Served, create, served
+from tests.support.postgres import on_one_store
 
 from antwort.testing import Gate, call, fail, lint_response, matching, turn
 from antwort.types import JSON
 from antwort.wire.responses import Usage
+
+pytestmark = on_one_store("_on_each_database")
 
 BOTH_WAYS = pytest.mark.parametrize("stream", [False, True], ids=["json", "stream"])
 LONG = turn(error=fail(400, "This model's maximum context length is 100 tokens.", code="context_length_exceeded"))

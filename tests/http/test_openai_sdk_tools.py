@@ -13,10 +13,13 @@ from openai import BadRequestError, pydantic_function_tool
 from openai.types.responses import Response, ResponseFunctionToolCall
 from pydantic import BaseModel
 from tests.http.sdk import CLIENT_TOOL, Served, create, done, served
+from tests.support.postgres import on_one_store
 
 from antwort.provider import Context, Hosted, Provider, Source, ToolResult, function
 from antwort.testing import Gate, call, lint_response, lint_stream, matching, turn
 from antwort.types import JSON
+
+pytestmark = on_one_store("_on_each_database")
 
 WEATHER = call("get_weather", city="Bonn", call_id="call_w")
 BOTH_WAYS = pytest.mark.parametrize("stream", [False, True], ids=["json", "stream"])

@@ -9,10 +9,13 @@ from openai.types.responses.responses_server_event import ResponsesServerEvent
 from pydantic import TypeAdapter
 from tests.http.sdk import CLIENT_TOOL, done, served
 from tests.http.sockets import socket
+from tests.support.postgres import on_one_store
 
 from antwort.server.sockets.extension import TEXTS
 from antwort.server.sockets.protocol import WebSocketProtocol
 from antwort.testing import Gate, Turn, call, fail, turn
+
+pytestmark = on_one_store("_on_each_database")
 
 SERVER_EVENT: TypeAdapter[Any] = TypeAdapter(ResponsesServerEvent)
 

@@ -8,10 +8,13 @@ import pytest
 from tests.http import sdk
 from tests.http.sdk import CLIENT_TOOL, Served, done, served
 from tests.specs.open_responses import ask, called_back, post, said, texts
+from tests.support.postgres import on_one_store
 
 from antwort.provider import Context, Hosted, Provider, Source, ToolResult, function
 from antwort.testing import Turn, call, fail, lint_response, lint_stream, turn
 from antwort.types import JSON
+
+pytestmark = on_one_store()
 
 WEATHER = call("get_weather", city="Bonn", call_id="call_1")
 TOO_LONG = turn(error=fail(400, "The maximum context length is 100 tokens.", code="context_length_exceeded"))

@@ -10,10 +10,13 @@ from tests.http import sdk
 from tests.http.sdk import CLIENT_TOOL, served
 from tests.http.sockets import Socket, socket
 from tests.specs.open_responses import ask, called_back, post, said, texts
+from tests.support.postgres import on_one_store
 
 from antwort.config import Config
 from antwort.testing import Gate, Turn, call, fail, matching, turn
 from antwort.types import JSON
+
+pytestmark = on_one_store()
 
 CODE_WORD = "Remember the code word: ember."
 

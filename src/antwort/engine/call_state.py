@@ -12,6 +12,7 @@ from antwort.engine.journal import Journal
 from antwort.engine.plan import Plan
 from antwort.storage.base import JournalEntry, Question
 from antwort.suspension import Suspension
+from antwort.types import JSON
 from antwort.wire.items import failed_status
 
 FOR_OTHERS = ("agents", "calls")
@@ -21,10 +22,14 @@ _FOR_EVER = 100 * 365.25 * 86_400
 """Seconds. What waits longer has no end that anybody has to store."""
 
 
-def expiry(suspension: Suspension) -> int | None:
-    """Return when nobody waits any more, if that is ever."""
-    seconds = suspension.expires_in
-    return None if seconds is None or seconds >= _FOR_EVER else int(time.time() + seconds)
+def note_wait(call: JSON, suspension: Suspension) -> None:
+    """Note in the record of a call what it waits for, since when, and until when if not for ever."""
+    now, seconds = time.time(), suspension.expires_in
+    call[WAITING] = msgspec.to_builtins(suspension)
+    call["waiting_since"] = int(now)
+    call.pop("expires_at", None)
+    if seconds is not None and seconds < _FOR_EVER:
+        call["expires_at"] = int(now + seconds)
 
 
 def is_under_way(entry: JournalEntry) -> bool:
@@ -53,7 +58,7 @@ def questions_of(entries: Iterable[JournalEntry], plan: Plan) -> list[Question]:
                     root_id=plan.root_id,
                     kind=wait.kind,
                     body=wait.body,
-                    created_at=int(time.time()),
+                    created_at=call.get("waiting_since") or int(time.time()),
                     expires_at=call.get("expires_at"),
                 )
             )

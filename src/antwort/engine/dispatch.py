@@ -13,7 +13,7 @@ from antwort.engine.admission import Admission
 from antwort.engine.answers import Answer
 from antwort.engine.approvals import ApprovedCall, ResumedCall, approval_body, approval_request, provider_of
 from antwort.engine.call_items import OWN, call_item, found_fields, output_item
-from antwort.engine.call_state import FOR_OTHERS, expiry, interrupt, is_under_way, waited_for
+from antwort.engine.call_state import FOR_OTHERS, interrupt, is_under_way, note_wait, waited_for
 from antwort.engine.emitter import Emitter, ModelCall
 from antwort.engine.history import ASKED, FOR_CLIENTS, QUESTION_ID, SAID_BEFORE, TOLD, WAITING
 from antwort.engine.journal import Journal
@@ -255,7 +255,7 @@ class Dispatch:
         asks = asks and refusal is None
         if asks and target is not None:
             request = approval_request(call.name, call.arguments, provider_of(target))
-            record[WAITING] = msgspec.to_builtins(Suspension("approval", approval_body(request)))
+            note_wait(record, Suspension("approval", approval_body(request)))
             record[QUESTION_ID] = request["id"]
             self._emitter.whole(request)
             self._journal.note(JournalEntry("output", request, call={FOR_CLIENTS: True}))
@@ -403,11 +403,9 @@ class Dispatch:
             entry.call[ASKED] = nested_questions(self._journal.entries, call.call_id)
         if WAITING in entry.call:  # it waits on
             return
-        entry.call[WAITING] = msgspec.to_builtins(suspension)
+        note_wait(entry.call, suspension)
         if suspension.kind not in FOR_OTHERS:
             entry.call[QUESTION_ID] = new_id("question")
-        if (end := expiry(suspension)) is not None:
-            entry.call["expires_at"] = end
         if suspension.kind == "calls" and call.output_index >= 0:  # what it shows of itself is known already
             entry.item["status"], entry.call[TOLD] = "completed", True
             self._emitter.done(call.output_index)

@@ -19,7 +19,7 @@ from antwort.engine.admission import Admission
 from antwort.engine.answers import Answer
 from antwort.engine.approvals import approval_body, approval_request, provider_of
 from antwort.engine.call_items import OWN
-from antwort.engine.call_state import FOR_OTHERS, expiry, interrupt, is_under_way, waited_for
+from antwort.engine.call_state import FOR_OTHERS, interrupt, is_under_way, note_wait, waited_for
 from antwort.engine.emitter import Emitter
 from antwort.engine.history import FOR_CLIENTS, INTERRUPTED, QUESTION_ID, WAITING
 from antwort.engine.journal import Journal
@@ -196,7 +196,7 @@ class NestedCalls:
 
     async def _ask_approval(self, record: JSON, target: Target) -> CallResult:
         request = approval_request(target.name, record["arguments"], provider_of(target))
-        record[WAITING] = msgspec.to_builtins(Suspension("approval", approval_body(request)))
+        note_wait(record, Suspension("approval", approval_body(request)))
         record[QUESTION_ID] = request["id"]
         self._emitter.whole(request)
         self._journal.note(JournalEntry("output", request, call={FOR_CLIENTS: True}))
@@ -228,9 +228,7 @@ class NestedCalls:
         """Note what a call waits for. A question is shown as a call that the client can answer."""
         if WAITING in record:  # it waits on
             return
-        record[WAITING] = msgspec.to_builtins(suspension)
-        if (end := expiry(suspension)) is not None:
-            record["expires_at"] = end
+        note_wait(record, suspension)
         if suspension.kind in FOR_OTHERS:
             return
         record[QUESTION_ID] = new_id("question")

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import os
 import random
 from pathlib import Path
 from typing import Any
@@ -29,7 +30,7 @@ from antwort.providers.file_search import FileSearch
 from antwort.providers.file_search.reconcile import Reconciler
 from antwort.providers.file_search.vectors.embedded.backend import Embedded
 
-CLIENTS, ROUNDS = 4, 4
+CLIENTS, ROUNDS = 4, 4 if os.environ.get("ANTWORT_TEST_FULL") else 2
 ELSEWHERE = "in the data folder of another server; use qdrant or pgvector to share them"
 
 

@@ -14,7 +14,7 @@ from tests.runs.processes import ServerProcess
 from tests.support.embeddings import EmbeddingServer
 from tests.support.qdrant import QdrantServer
 
-ROUNDS = 30 if os.environ.get("ANTWORT_TEST_FULL") else 3
+ROUNDS = 30 if os.environ.get("ANTWORT_TEST_FULL") else 2
 CLIENTS = 6
 LATEST = 24
 """Answers that clients get before the kill comes, at the most."""

@@ -9,12 +9,15 @@ import pytest
 from openai.types.responses import Response
 from tests.http.sdk import create, done
 from tests.providers.user.stage import answer, asked, begun, outputs, questions, served_user
+from tests.support.postgres import on_one_store
 
 from antwort.context import Context
 from antwort.errors import ConfigError
 from antwort.provider import AgentTask, Hosted, Provider, Settings, function
 from antwort.testing import call, fail, turn
 from antwort.types import JSON
+
+pytestmark = on_one_store("_on_each_database")
 
 BOTH_WAYS = pytest.mark.parametrize("stream", [False, True], ids=["json", "stream"])
 

@@ -13,6 +13,7 @@ from uuid import UUID
 import pytest
 from qdrant_client import AsyncQdrantClient, models
 from tests.providers.file_search.vectors.conformance import (
+    FULL,
     STORE,
     TENANT,
     VectorBackendContract,
@@ -333,7 +334,7 @@ async def test_a_server_is_named_as_it_is_asked(url: str, server: str) -> None:
     await backend.close()
 
 
-@pytest.mark.parametrize("grpc", [False, True])
+@pytest.mark.parametrize("grpc", [False, True] if FULL else [False])
 async def test_long_texts_are_written_in_requests_that_the_server_takes(
     qdrant_server: QdrantServer, client: AsyncQdrantClient, grpc: bool
 ) -> None:
