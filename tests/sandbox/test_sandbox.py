@@ -10,6 +10,7 @@ import pytest
 from antwort.errors import ConfigError, FunctionUnavailableError
 from antwort.sandbox import BareHost, Sandbox, SandboxLimits, sandbox
 from antwort.sandbox.control_groups import ControlGroups
+from antwort.sandbox.usage import descendants
 
 
 @pytest.fixture
@@ -26,6 +27,11 @@ async def appears(path: Path) -> None:
 
 def names(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir())
+
+
+def groups_of(process: int) -> list[str]:
+    """Return the control groups of ours that a process is in."""
+    return [line for line in Path(f"/proc/{process}/cgroup").read_text().splitlines() if "/antwort-" in line]
 
 
 async def test_a_command_has_its_output_its_errors_and_its_exit_code(folder: Path) -> None:
@@ -200,6 +206,29 @@ async def test_control_groups_are_given_back(folder: Path) -> None:
         await asyncio.wait_for(box.run(["sleep", "60"], folder), 0.2)
     groups = box._groups or ControlGroups({})
     assert [path for parent in groups._parents.values() for path in parent.glob(f"antwort-{os.getpid()}-*")] == []
+
+
+async def test_a_command_begins_in_its_control_groups(folder: Path) -> None:
+    box = Sandbox()
+    await box.prepare()
+    groups = box._groups or ControlGroups({})
+    async with box.open(["sh", "-c", "echo begun; sleep 600"], folder) as running:
+        assert await running.stdout.readline() == b"begun\n"
+        inside = list(descendants(running._first or 0))
+        assert len(inside) > 1
+        assert {len(groups_of(one)) for one in inside} == {len(set(groups._parents.values()))}
+
+
+async def test_a_command_that_nobody_lets_begin_never_does(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server may end while a command waits for its limits."""
+    box = Sandbox()
+    await box.prepare()
+    monkeypatch.setattr("antwort.sandbox.process.GO", b"")
+    async with box.open(["touch", "begun"], folder) as waiting:
+        waiting.stdin.close()
+        await waiting.wait()
+    has_to_wait = box._groups is not None and bool(box._groups.controllers)
+    assert names(folder) == ([] if has_to_wait else ["begun"])
 
 
 async def test_a_machine_without_bubblewrap_is_told_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:

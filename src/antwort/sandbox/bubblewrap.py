@@ -2,7 +2,7 @@
 
 import os
 import shutil
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from msgspec import Struct
@@ -45,17 +45,16 @@ _STAGES = ("/mnt", "/media", "/srv", "/run")
 TOOLS = {"bwrap": "bubblewrap", "prlimit": "util-linux", "setpriv": "util-linux", "unshare": "util-linux"}
 """The programs that the sandbox needs, and the packages that have them."""
 
-# As root, in a namespace of mounts that ends with the process: join the groups, show the folder, be somebody else.
+# As root, in a namespace of mounts that ends with the process: show the folder, be somebody else.
 _DESCEND = """
 stage=$1 folder=$2 user=$3; shift 3
-while [ "$1" != -- ]; do echo $$ > "$1" || exit; shift; done; shift
 [ -z "$folder" ] || mount --no-canonicalize --bind "$folder" "$stage" || exit
 exec setpriv --reuid="$user" --regid="$user" --clear-groups --inh-caps=-all --bounding-set=-all --no-new-privs "$@"
 """
-_ENTER = """
-while [ "$1" != -- ]; do echo $$ > "$1" || exit; shift; done; shift
-exec "$@"
-"""
+# A shell takes no more of its input than the line that it reads. If whoever should write it is gone, nothing happens.
+_WAIT = 'read -r _ && exec "$@"'
+GO = b"\n"
+"""What a command that waits is to read first."""
 
 
 class Openings:
@@ -103,13 +102,13 @@ def command_line(
     status: int,
     openings: Openings,
     user: int | None = None,
-    doors: Iterable[Path] = (),
+    waits: bool = False,
     memory_is_counted: bool = False,
 ) -> list[str]:
     """Return how a command is started in the sandbox.
 
-    Whoever is root gives the `user` to be instead. `doors` are those of control groups; to the open file `status` goes
-    who the first process is, and how the command ended.
+    Whoever is root gives the `user` to be instead. To the open file `status` goes who the first process is, and how the
+    command ended. One that `waits` begins when it has read `GO`.
     """
     folder, stage = seen.folder, None
     if user is not None:
@@ -122,13 +121,14 @@ def command_line(
         *_own_places(None if folder is None else stage or str(folder), limits),
         *_environment({**ENVIRONMENT, **seen.environment}),
         *_filter(openings, network=seen.network),
-        *("--json-status-fd", str(status), "--", *rlimits(limits, memory_is_counted=memory_is_counted), *command),
+        *("--json-status-fd", str(status), "--", *rlimits(limits, memory_is_counted=memory_is_counted)),
+        *(["/bin/sh", "-c", _WAIT, "sh"] if waits else []),
+        *command,
     ]
-    joined = [*map(str, doors), "--", *inside]
     if user is None:
-        return ["/bin/sh", "-c", _ENTER, "sh", *joined] if len(joined) > len(inside) + 1 else inside
+        return inside
     shown = [stage or "", "" if folder is None else str(folder), str(user)]
-    return ["unshare", "--mount", "--propagation", "private", "--", "/bin/sh", "-c", _DESCEND, "sh", *shown, *joined]
+    return ["unshare", "--mount", "--propagation", "private", "--", "/bin/sh", "-c", _DESCEND, "sh", *shown, *inside]
 
 
 def _namespaces(*, network: bool) -> Iterator[str]:

@@ -6,7 +6,7 @@ import secrets
 import signal
 import subprocess
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from antwort.sandbox.limits import SandboxLimits
@@ -18,20 +18,21 @@ _PATIENCE = 2.0
 """Seconds that the kernel has to forget processes that were killed."""
 
 
-JOIN = 'for door do echo $$ > "$door" || exit; done'
-"""How a shell joins the groups whose doors are its arguments."""
-
-
 class ControlGroup:
-    """One group: a folder for each hierarchy. Whoever joins it writes his number to each of `doors`."""
+    """One group: a folder for each hierarchy."""
 
     def __init__(self, folders: Mapping[str, Path]) -> None:
         self._folders = folders
 
-    @property
-    def doors(self) -> list[Path]:
-        """The files by which a process joins."""
-        return [folder / "cgroup.procs" for folder in dict.fromkeys(self._folders.values())]
+    def add(self, processes: Iterable[int]) -> None:
+        """Put processes into the group, each with what it starts from then on; OSError if that cannot be done.
+
+        They are asked for one by one, so that what one of them starts meanwhile can be among the next. The kernel may
+        need a few hundredths of a second, so not on the event loop.
+        """
+        for process in processes:
+            for folder in dict.fromkeys(self._folders.values()):
+                (folder / "cgroup.procs").write_text(str(process))
 
     def ran_out_of_memory(self) -> bool:
         """Tell whether the kernel had to end a process because there was no memory left."""
@@ -94,16 +95,21 @@ class ControlGroups:
         return found
 
     def _works(self) -> bool:
-        """Tell whether a group can be made, and joined."""
+        """Tell whether a group can be made, and filled."""
         try:
             group = self.make(SandboxLimits())
         except OSError:
             return False
-        joining = subprocess.run(  # noqa: S603 - the names are the kernel's and our own
-            ["/bin/sh", "-c", JOIN, "sh", *map(str, group.doors)], stderr=subprocess.DEVNULL, check=False
-        )
-        group.remove()
-        return joining.returncode == 0
+        with subprocess.Popen(["/bin/cat"], stdin=subprocess.PIPE) as trial:
+            try:
+                group.add([trial.pid])
+            except OSError:
+                return False
+            finally:
+                trial.kill()
+                trial.wait()
+                group.remove()
+        return True
 
     def make(self, limits: SandboxLimits) -> ControlGroup:
         """Make a group with limits; OSError if that cannot be done."""

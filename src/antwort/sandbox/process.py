@@ -7,12 +7,13 @@ import logging
 import os
 import signal
 import time
-from asyncio.subprocess import Process
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from typing import BinaryIO
 
 from typing_extensions import override
 
+from antwort.concurrency.child_processes import ChildProcess, pipe_reader
+from antwort.sandbox.bubblewrap import GO
 from antwort.sandbox.control_groups import ControlGroup
 from antwort.sandbox.limits import Ending, SandboxLimits
 from antwort.sandbox.usage import Room, descendants, is_stopped, memory_usage
@@ -23,7 +24,6 @@ _SOON, _LATE = 0.05, 0.5
 """Seconds between two looks at what a process uses: soon at first, then later and later."""
 _SHARE = 10
 """How many times as long as a look takes the pause after it is at least."""
-_PIECE = 1 << 16
 _ROUNDS = 200
 """How often processes are looked at that are to stop: on another processor one may go on for a moment."""
 _PATIENCE = 5.0
@@ -38,7 +38,7 @@ class SandboxProcess:
 
     def __init__(
         self,
-        process: Process,
+        process: ChildProcess,
         limits: SandboxLimits,
         *,
         room: Room | None = None,
@@ -63,19 +63,16 @@ class SandboxProcess:
     @property
     def stdin(self) -> asyncio.StreamWriter:
         """What the process reads."""
-        assert self._process.stdin is not None  # noqa: S101 - it was started with a pipe
         return self._process.stdin
 
     @property
     def stdout(self) -> asyncio.StreamReader:
         """What the process writes."""
-        assert self._process.stdout is not None  # noqa: S101 - it was started with a pipe
         return self._process.stdout
 
     @property
     def stderr(self) -> asyncio.StreamReader:
         """What the process complains of."""
-        assert self._process.stderr is not None  # noqa: S101 - it was started with a pipe
         return self._process.stderr
 
     @property
@@ -131,7 +128,7 @@ class SandboxProcess:
             with contextlib.suppress(ProcessLookupError):
                 signal.pidfd_send_signal(self._first_handle, signal.SIGKILL)
         elif self._process.returncode is None:
-            with contextlib.suppress(ProcessLookupError):  # not by asyncio, which would take its exit code from itself
+            with contextlib.suppress(ProcessLookupError):
                 os.kill(self._process.pid, signal.SIGKILL)
 
     async def wait(self) -> Ending:
@@ -147,12 +144,10 @@ class SandboxProcess:
     async def close(self) -> None:
         """End the process, and return when it and all that it has started are gone."""
         self.kill()
-        draining = [asyncio.create_task(_drain(pipe)) for pipe in (self.stdout, self.stderr)]
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_PATIENCE):
                 await self._process.wait()
                 await self._wait_for_first()
-        self._tasks += draining
         for task in self._tasks:
             task.cancel()
         if self._tasks:
@@ -164,21 +159,30 @@ class SandboxProcess:
             await asyncio.to_thread(self._group.remove)
         if self._status is not None:
             self._status.close()
-        self.stdin.close()
+        self._process.close()
 
-    async def follow(self, status: BinaryIO) -> bool:
-        """Learn who the first process is, then watch it; False if there never is one, since the sandbox failed."""
-        reader = asyncio.StreamReader()
-        loop = asyncio.get_running_loop()
-        self._status, _ = await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), status)
-        line = await reader.readline()
-        if not line:
-            return False
-        self._first = int(json.loads(line)["child-pid"])
-        with contextlib.suppress(ProcessLookupError):
+    async def begin(self, status: BinaryIO) -> bool:
+        """Learn who the first process is, let it begin within its limits, and watch it; False if the sandbox failed."""
+        reader, self._status = await pipe_reader(status)
+        try:
+            # The kernel takes its time for who joins a group first, so that is not the one for whom everybody waits.
+            line, _ = await asyncio.gather(reader.readline(), self._join([self._process.pid]))
+            if not line:
+                return False
+            self._first = int(json.loads(line)["child-pid"])
             self._first_handle = os.pidfd_open(self._first)
+            await self._join(descendants(self._first))
+        except ProcessLookupError:
+            return False
+        if self._group is not None:
+            await self.write(GO)
         self._tasks = [asyncio.create_task(self._follow(reader)), asyncio.create_task(self._watch())]
         return True
+
+    async def _join(self, processes: Iterable[int]) -> None:
+        """Put processes into the control group, if there is one."""
+        if self._group is not None:
+            await asyncio.to_thread(self._group.add, processes)
 
     async def _follow(self, status: asyncio.StreamReader) -> None:
         while line := await status.readline():
@@ -231,13 +235,6 @@ class SandboxProcess:
             await gone.wait()
         finally:
             loop.remove_reader(self._first_handle)
-
-
-async def _drain(pipe: asyncio.StreamReader) -> None:
-    """Read what nobody wants: a process is over for asyncio only when its pipes are read to the end."""
-    with contextlib.suppress(RuntimeError):  # somebody reads it
-        while await pipe.read(_PIECE):
-            pass
 
 
 class BareProcess(SandboxProcess):

@@ -11,6 +11,7 @@ from typing import BinaryIO
 from msgspec import Struct
 from typing_extensions import override
 
+from antwort.concurrency.child_processes import ChildProcess
 from antwort.errors import ConfigError, FunctionUnavailableError
 from antwort.sandbox.bubblewrap import (
     ENVIRONMENT,
@@ -144,7 +145,12 @@ class Sandbox:
             raise _failure(str(error.strerror)) from error
         try:
             process = SandboxProcess(
-                await _spawn(arranged.arguments, arranged.openings.files),
+                await ChildProcess.start(
+                    arranged.arguments,
+                    environment={"PATH": _PATH},
+                    cwd=Path("/"),
+                    inherited=arranged.openings.files,
+                ),
                 limits,
                 room=arranged.room,
                 group=arranged.group,
@@ -157,12 +163,14 @@ class Sandbox:
             raise
         arranged.openings.close()
         try:
-            is_followed = await process.follow(arranged.status)
-            complaint = "" if is_followed else (await process.stderr.read(_PIECE)).decode(errors="replace")
-        except BaseException:
+            has_begun = await process.begin(arranged.status)
+            complaint = "" if has_begun else (await process.stderr.read(_PIECE)).decode(errors="replace")
+        except BaseException as error:
             await process.close()
+            if isinstance(error, OSError):
+                raise _failure(str(error.strerror)) from error
             raise
-        if not is_followed:
+        if not has_begun:
             await process.close()
             raise _failure(complaint if seen.folder is None else complaint.replace(str(seen.folder), WORKSPACE))
         return process
@@ -185,7 +193,7 @@ class Sandbox:
             status=tell,
             openings=openings,
             user=user,
-            doors=() if group is None else group.doors,
+            waits=group is not None,
             memory_is_counted=counted,
         )
         room = None if seen.folder is None else Room.of(seen.folder, limits)
@@ -211,7 +219,9 @@ class BareHost(Sandbox):
     async def _start(self, command: Sequence[str], seen: Surroundings, limits: SandboxLimits) -> SandboxProcess:
         environment = {**ENVIRONMENT, "HOME": str(seen.folder or "/"), **seen.environment}
         arguments = [*rlimits(limits, memory_is_counted=False), *command]
-        spawned = await _spawn(arguments, [], environment, cwd=seen.folder or Path("/"), start_new_session=True)
+        spawned = await ChildProcess.start(
+            arguments, environment=environment, cwd=seen.folder or Path("/"), start_new_session=True
+        )
         room = None if seen.folder is None else await asyncio.to_thread(Room.of, seen.folder, limits)
         process = BareProcess(spawned, limits, room=room)
         process.watch()
@@ -261,27 +271,6 @@ async def _feed(process: SandboxProcess, data: bytes) -> None:
     if data:
         await process.write(data)
     process.stdin.close()
-
-
-async def _spawn(
-    arguments: Sequence[str],
-    inherited: Sequence[int],
-    environment: Mapping[str, str] | None = None,
-    *,
-    cwd: Path = Path("/"),
-    start_new_session: bool = False,
-) -> asyncio.subprocess.Process:
-    """Start a process with pipes, and with nothing of this process's environment."""
-    return await asyncio.create_subprocess_exec(
-        *arguments,
-        stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-        pass_fds=tuple(inherited),
-        env=dict(environment or {"PATH": _PATH}),
-        cwd=cwd,
-        start_new_session=start_new_session,
-    )
 
 
 def _failure(complaint: str) -> FunctionUnavailableError:
