@@ -125,7 +125,8 @@ def test_a_list_has_what_was_known_last_while_the_vector_database_is_away(
         store = stage.client().vector_stores.create(name="drinks").id
         write(stage, store, {"text": "green tea"})
         now = stage.request("GET", "/vector_stores").json()["data"]
-        backend.broken = True
+    provider, _ = uncounted(qdrant_server, embeddings)
+    with staged(tmp_path, [], {}, provider=provider) as stage:  # after a restart
         unseen = stage.client().vector_stores.create(name="new").id
         away = {one["id"]: one for one in stage.request("GET", "/vector_stores").json()["data"]}
         back = stage.request("GET", f"/vector_stores/{store}")

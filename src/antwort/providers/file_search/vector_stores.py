@@ -7,6 +7,7 @@ struck out after its collection is gone, so that whatever a crash leaves behind 
 import contextlib
 import secrets
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
+from dataclasses import asdict
 from enum import StrEnum
 from typing import Any, Literal
 
@@ -35,8 +36,6 @@ _MOST = 1000
 """Stores that a search without ids looks into at most."""
 _IDS = 5000
 """Windows that are deleted at once."""
-_KNOWN = 10_000
-"""Stores whose counts are remembered."""
 _PAGE = 500
 """Records that are read at once."""
 
@@ -108,6 +107,11 @@ class VectorStoreRecord:
         return int(self.kept.value.get("windows", 0))
 
     @property
+    def known(self) -> Count:
+        """What was in it when it was listed last."""
+        return Count(**self.kept.value.get("known", {}))
+
+    @property
     def is_shared(self) -> bool:
         """Tell whether the collection has other stores in it."""
         return self.collection != collection_name(self.id)
@@ -153,8 +157,6 @@ class VectorStores:
         self._most = most
         self._place = backend.place
         self.now = now
-        self._known: dict[str, Count] = {}
-        """What was in stores when they were listed last."""
 
     # --- reading -----------------------------------------------------------------------------------------------------
 
@@ -254,7 +256,10 @@ class VectorStores:
         return not (store.state is StoreState.CREATING or self.is_expired(store) or self.is_elsewhere(store))
 
     async def counts(self, stores: Sequence[VectorStoreRecord]) -> tuple[list[Count], bool]:
-        """Count what is in stores, and tell whether it is so now: while the database is away, it is as last known."""
+        """Count what is in stores, and tell whether it is so now: while the database is away, it is as last known.
+
+        What has changed since is noted in the records, so that it is known after a restart and to other servers, too.
+        """
         asked = [store for store in stores if self._is_counted(store)]
         places = [Place(store.collection, store.tenant, store.id) for store in asked]
         try:
@@ -262,12 +267,11 @@ class VectorStores:
             if found is None:
                 found = await together(self.count(store) for store in asked)
         except VectorStoreUnavailable:
-            return [self._known.get(store.id, Count()) for store in stores], False
-        known = dict(zip((store.id for store in asked), found, strict=True))
-        self._known |= known
-        for store_id in list(self._known)[: max(0, len(self._known) - _KNOWN)]:
-            del self._known[store_id]
-        return [known.get(store.id, Count()) for store in stores], True
+            return [store.known for store in stores], False
+        counted = dict(zip((store.id for store in asked), found, strict=True))
+        changed = [store for store in asked if store.known != counted[store.id]]
+        await together(self._change(store, {"known": asdict(counted[store.id])}) for store in changed)
+        return [counted.get(store.id, Count()) for store in stores], True
 
     # --- writing -----------------------------------------------------------------------------------------------------
 

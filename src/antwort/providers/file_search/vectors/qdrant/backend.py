@@ -212,9 +212,12 @@ class Qdrant(VectorStoreBackend):
         own = scope(checked_name(name), tenant, vector_store_id)
         condition = _filter(own)
         with self._translated():
-            chunks = await self._client.count(name, count_filter=condition, exact=True)
-            files = await self._client.facet(name, "file_id", facet_filter=condition, limit=_ALL, exact=True)
-            sizes = await self._client.facet(name, "text_bytes", facet_filter=condition, limit=_ALL, exact=True)
+            # All at once: whoever lists many stores waits for one round trip.
+            chunks, files, sizes = await asyncio.gather(
+                self._client.count(name, count_filter=condition, exact=True),
+                self._client.facet(name, "file_id", facet_filter=condition, limit=_ALL, exact=True),
+                self._client.facet(name, "text_bytes", facet_filter=condition, limit=_ALL, exact=True),
+            )
         counted = sum(hit.count for hit in sizes.hits)
         size = sum(int(hit.value) * hit.count for hit in sizes.hits)
         if counted < chunks.count:
