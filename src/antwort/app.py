@@ -97,6 +97,7 @@ class Antwort:
         given = list(providers)
         configured = self._configured_providers(factories or {}, demo=backend is None and not self.config.backends)
         made = [*given, *(provider for provider, _ in configured)]
+        self._absent = self._catalogue.absent({provider.name for provider in made})
         secrets = [*secret_values(self.config), *(s for p in made for s in secret_values(getattr(p, "settings", None)))]
         self.redactor = Redactor(secrets)
         self.chain = build_authenticator(self.config)
@@ -149,7 +150,7 @@ class Antwort:
         self, factories: Mapping[str, Factory], *, demo: bool
     ) -> list[tuple[FunctionProvider, ProviderConfig]]:
         """Make the providers that the configuration enables, in its order; `demo` if the demo model will answer."""
-        catalogue = Catalogue(plugins_dir=self.config.plugins_dir, factories=factories)
+        self._catalogue = catalogue = Catalogue(plugins_dir=self.config.plugins_dir, factories=factories)
         for conflict in catalogue.conflicts:
             if self.config.strict_names:
                 raise ConfigError(f"{conflict} (strict_names is on)")
@@ -247,6 +248,7 @@ class Antwort:
                 settings=self.config.engine,
                 agents=self.agents,
                 values=self.values,
+                absent=self._absent,
                 metrics=self.metrics,
                 tracer=self._tracer,
                 sealer=sealer,
@@ -367,6 +369,7 @@ class Antwort:
             engine=self.engine,
             runs=self.runs,
             router=self.router,
+            absent=self._absent,
             bodies=BodyBudget(max(server.max_bodies_bytes, server.max_body_bytes)),
         )
 

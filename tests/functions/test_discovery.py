@@ -52,6 +52,18 @@ def test_our_own_providers_are_found_by_entry_point_like_any_other() -> None:
     assert {found.name for found in Catalogue()} >= names
 
 
+_NEEDED = {"web_search": {"url": "http://localhost:1"}}
+"""Settings without which a provider cannot be made."""
+
+
+@pytest.mark.parametrize("name", [point.name for point in entry_points(group="antwort.providers")])
+def test_our_own_providers_declare_the_paths_and_the_hosted_tools_that_they_have(name: str) -> None:
+    made = Catalogue().make(name, ProviderConfig(enabled=True, settings=_NEEDED.get(name, {})))
+    declared = Catalogue().absent({point.name for point in entry_points(group="antwort.providers")} - {name})
+    assert {"/".join(route.path.split("/")[:3]) for route in made.routes()} == declared.paths.keys()
+    assert {kind for spec in made.tools() if spec.hosted for kind in spec.hosted.types} == declared.tools.keys()
+
+
 def test_nothing_is_imported_unless_it_is_enabled(tmp_path: Path) -> None:
     write(tmp_path / "exploding.py", "raise SystemError('imported')")
     Antwort(Config(plugins_dir=tmp_path, providers={"exploding": ProviderConfig(enabled=False)}))

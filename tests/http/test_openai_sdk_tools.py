@@ -9,7 +9,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
-from openai import BadRequestError, pydantic_function_tool
+from openai import BadRequestError, NotFoundError, pydantic_function_tool
 from openai.types.responses import Response, ResponseFunctionToolCall
 from pydantic import BaseModel
 from tests.http.sdk import CLIENT_TOOL, Served, create, done, served
@@ -305,6 +305,20 @@ def test_a_function_named_without_parameters_is_ours(tmp_path: Path) -> None:
     assert response.output_text == "3"
     assert response.tools[0].type == "function"
     assert response.tools[0].description == "Add two numbers."
+
+
+def test_who_asks_for_what_a_provider_has_that_is_not_enabled_is_told_which_and_how(tmp_path: Path) -> None:
+    cure = "`providers.file_search.enabled: true` in antwort.yaml, docs/configuration.md#providers"
+    with served(tmp_path, [], section={"basics": {"enabled": True}}) as stage:
+        tool = stage.request("POST", "/responses", json={"input": "?", "tools": [{"type": "file_search"}]})
+        with pytest.raises(NotFoundError) as whole:
+            stage.client().vector_stores.list()
+        below = stage.request("POST", "/vector_stores/vs_1/files", json={})
+        beside = stage.request("GET", "/vector_storeys")
+    assert (tool.status_code, cure in tool.text) == (400, True)
+    assert (whole.value.code, cure in whole.value.message) == ("provider_not_enabled", True)
+    assert (below.status_code, cure in below.text) == (404, True)
+    assert (beside.status_code, "enable" in beside.text) == (404, False)
 
 
 def test_a_tool_nobody_serves_is_refused(tmp_path: Path) -> None:

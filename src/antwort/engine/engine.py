@@ -28,6 +28,7 @@ from antwort.engine.totals import Totals
 from antwort.engine.window import compaction_item
 from antwort.errors import NotFoundError
 from antwort.functions import ToolExecutor
+from antwort.functions.absent import NONE_ABSENT, AbsentProviders
 from antwort.observability import Metrics, Tracer
 from antwort.run_services import Values
 from antwort.sealing import Sealer
@@ -68,6 +69,7 @@ class Engine(msgspec.Struct, frozen=True):
         sealer: Sealer,
         check_url: CheckUrl | None = None,
         values: Values | None = None,
+        absent: AbsentProviders = NONE_ABSENT,
         input_files: Callable[[LargeWork], InputFiles] | None = None,
     ) -> "Engine":
         """Put an engine together."""
@@ -75,7 +77,7 @@ class Engine(msgspec.Struct, frozen=True):
         planner = Planner(
             settings,
             agents,
-            ToolsetBuilder(executors, ignores_unavailable=settings.unavailable_tools == "ignore"),
+            ToolsetBuilder(executors, ignores_unavailable=settings.unavailable_tools == "ignore", absent=absent),
             models=models,
             store=store,
             sealer=sealer,

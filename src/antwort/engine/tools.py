@@ -11,6 +11,7 @@ from antwort.backends.base import ToolDefinitions
 from antwort.engine.callers import DIRECT, PROGRAMMATIC, read_callers, with_stubs
 from antwort.errors import BadRequestError, FunctionError, did_you_mean
 from antwort.functions import FunctionSpec, Hosted, ToolExecutor
+from antwort.functions.absent import AbsentProviders
 from antwort.types import JSON
 from antwort.wire.client_tools import (
     CLIENT_TYPES,
@@ -174,8 +175,9 @@ class UnavailableToolError(BadRequestError):
 class NamedTools:
     """The tools that a request names, as far as they are read."""
 
-    def __init__(self, offer: Offer, definition: Callable[[FunctionSpec], JSON]) -> None:
+    def __init__(self, offer: Offer, definition: Callable[[FunctionSpec], JSON], absent: AbsentProviders) -> None:
         self._offer = offer
+        self._absent = absent
         self._definition = definition
         self._targets: dict[str, Target] = {}
         self._echo: list[JSON] = []
@@ -244,8 +246,7 @@ class NamedTools:
             available = ", ".join(sorted({*CLIENT_TYPES, *self._offer.by_type}))
             raise UnavailableToolError(
                 f"Tools of type '{kind}' are not available here; available: {available}. The operator of this server "
-                "can enable a provider that has them (`providers` in antwort.yaml, docs/configuration.md), or have "
-                "them left out (`engine.unavailable_tools: ignore`).",
+                f"{self._absent.tool_cure(kind)}, or have them left out (`engine.unavailable_tools: ignore`).",
                 param=f"{param}.type",
                 code="unsupported_tool",
             )

@@ -19,6 +19,7 @@ from antwort.engine.tools import (
     includes_of,
 )
 from antwort.functions import Effect, FunctionSpec, ToolExecutor, tool_definition
+from antwort.functions.absent import NONE_ABSENT, AbsentProviders
 from antwort.scopes import FUNCTIONS_CALL
 from antwort.types import JSON
 
@@ -44,9 +45,16 @@ class ToolsetBuilder:
     left out.
     """
 
-    def __init__(self, executors: Sequence[ToolExecutor], *, ignores_unavailable: bool = False) -> None:
+    def __init__(
+        self,
+        executors: Sequence[ToolExecutor],
+        *,
+        ignores_unavailable: bool = False,
+        absent: AbsentProviders = NONE_ABSENT,
+    ) -> None:
         self._executors = executors
         self._ignores_unavailable = ignores_unavailable
+        self._absent = absent
         self._definitions: WeakKeyDictionary[FunctionSpec, JSON] = WeakKeyDictionary()
         self._versions: list[object] = []
         self._unversioned: list[ToolExecutor] = []
@@ -91,7 +99,7 @@ class ToolsetBuilder:
     ) -> Toolset:
         """Return what a request names, and what it has besides."""
         permitted = ctx.grants(FUNCTIONS_CALL)
-        named = NamedTools(offer, self._definition)
+        named = NamedTools(offer, self._definition, self._absent)
         for index, tool in enumerate(tools):
             if not permitted and offer.has(tool):
                 ctx.require(FUNCTIONS_CALL, param=f"tools[{index}]", purpose="to use a function of the server")

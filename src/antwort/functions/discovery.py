@@ -10,7 +10,7 @@ import inspect
 import logging
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import cache, partial
 from importlib.machinery import ModuleSpec
 from importlib.metadata import Distribution, EntryPoint, entry_points
@@ -22,6 +22,7 @@ from msgspec import Struct
 
 from antwort.config import LoadedConfig, ProviderConfig, secret_values
 from antwort.errors import ConfigError, did_you_mean
+from antwort.functions.absent import AbsentProviders
 from antwort.functions.lifetime import warn_if_slow
 from antwort.functions.output import described
 from antwort.functions.provider import FunctionProvider, Provider, is_function
@@ -29,6 +30,8 @@ from antwort.observability import Redactor
 
 GROUP = "antwort.providers"
 DEFAULT_GROUP = "antwort.default_providers"
+PATH_GROUP = "antwort.provider_paths"
+TOOL_GROUP = "antwort.provider_tools"
 DISTRIBUTION = "antwort"
 _MEMBERS = ("name", "tools", "can_execute", "execute", "routes", "collectors", "close")
 logger = logging.getLogger(__name__)
@@ -73,6 +76,18 @@ class Catalogue:
         self.plugins = tuple(self._add_plugins(plugins_dir)) if plugins_dir is not None else ()
         self.defaults = tuple(
             point.name for point in points.select(group=DEFAULT_GROUP) if package_of(point.dist)[0] == DISTRIBUTION
+        )
+
+        names = {point.value: point.name for point in points.select(group=GROUP)}
+        self._answered = [
+            {point.name: names[point.value] for point in points.select(group=group) if point.value in names}
+            for group in (PATH_GROUP, TOOL_GROUP)
+        ]
+
+    def absent(self, present: Collection[str]) -> AbsentProviders:
+        """Return what the installed packages say that their providers have, of those that are not present."""
+        return AbsentProviders(
+            *({what: name for what, name in group.items() if name not in present} for group in self._answered)
         )
 
     def _add(self, found: Found) -> None:

@@ -9,6 +9,7 @@ from antwort.backends import ModelRouter
 from antwort.config import Config
 from antwort.engine.engine import Engine
 from antwort.functions import FunctionRegistry
+from antwort.functions.absent import AbsentProviders
 from antwort.observability import Metrics, MetricsPage
 from antwort.runs.local import LocalRuns
 from antwort.server.body_limit import BodyBudget, BodyLimit
@@ -49,6 +50,7 @@ class Parts(Struct, frozen=True):
     runs: LocalRuns
     router: ModelRouter
     bodies: BodyBudget
+    absent: AbsentProviders
 
 
 def build_asgi(parts: Parts) -> ASGIApp:
@@ -77,7 +79,7 @@ def build_asgi(parts: Parts) -> ASGIApp:
     routes = endpoints.routes()
     parts.registry.reserve(routes)
 
-    router = Router(routes, parts.registry.http_handler())
+    router = Router(routes, parts.registry.http_handler(), parts.absent)
     bodies = BodyLimit(
         server.max_body_bytes,
         parts.bodies,

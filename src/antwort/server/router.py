@@ -7,6 +7,7 @@ from starlette.types import Receive, Scope, Send
 
 from antwort.callables import HandlerKind, handler_kind
 from antwort.errors import DefinitionError
+from antwort.functions.absent import NONE_ABSENT, AbsentProviders
 from antwort.functions.provider_routes import ProviderRoutes
 from antwort.web.answers import json_response
 from antwort.web.asgi_scope import CONTEXT, ROUTE, authorize
@@ -20,13 +21,19 @@ class Router:
     Handlers of the API run on the event loop: one written as plain `def` is refused with a DefinitionError.
     """
 
-    def __init__(self, routes: Iterable[Route | AsgiRoute], providers: ProviderRoutes) -> None:
+    def __init__(
+        self,
+        routes: Iterable[Route | AsgiRoute],
+        providers: ProviderRoutes,
+        absent: AbsentProviders = NONE_ABSENT,
+    ) -> None:
         self._table: RouteTable[Route | AsgiRoute] = RouteTable()
         for route in routes:
             if isinstance(route, Route) and handler_kind(route.handler) is HandlerKind.SYNC:
                 raise DefinitionError(f"route {route}: a handler of the API must be written as `async def`")
             self._table.add(route)
         self._providers = providers
+        self._absent = absent
 
     def pattern(self, method: str, path: str) -> str | None:
         """Return the path pattern of the route for a request, if there is one."""
@@ -50,6 +57,8 @@ class Router:
                 error = no_route(method, path, allowed)
                 self._providers.count_refusal(method, path, error.status)
                 raise error
+            if not allowed and (absent := self._absent.no_path(path)) is not None:
+                raise absent
             return self._providers(scope, receive, send)
         route = found.route
         scope[ROUTE] = route.path
