@@ -399,9 +399,10 @@ def _snake_case(name: str) -> str:
 
 def _attributes(cls: type, kind: type | None = None) -> Iterator[tuple[str, Any]]:
     """Yield the attributes of a class and its bases, bases first, in the order of definition, each name once."""
-    names = dict.fromkeys(name for base in reversed(cls.__mro__) for name in vars(base))
-    for name in names:
-        value = inspect.getattr_static(cls, name)
+    found: dict[str, Any] = {}
+    for base in reversed(cls.__mro__):
+        found |= vars(base)  # a name that is defined again stays where it was
+    for name, value in found.items():
         if kind is None or isinstance(value, kind):
             yield name, value
 

@@ -12,11 +12,12 @@ from msgspec import Struct
 
 from antwort.ingestion.document import Block, Document
 from antwort.ingestion.tokens import TokenRuler
+from antwort.lazy_imports import compiled_on_use
 
 AUTO_SIZE, AUTO_OVERLAP = 800, 400
 """Tokens of the strategy `auto`."""
-_LINE = re.compile(r"[^\n]*\n+|[^\n]+")
-_SENTENCE = re.compile(r".+?(?:[.!?…][\"'»”)\]]*\s+|[\u3002\uff01\uff1f]\s*|\Z)", re.DOTALL)
+_LINE = compiled_on_use(r"[^\n]*\n+|[^\n]+")
+_SENTENCE = compiled_on_use(r".+?(?:[.!?…][\"'»”)\]]*\s+|[\u3002\uff01\uff1f]\s*|\Z)", re.DOTALL)
 _SHARE = 4
 """A block is left whole as a unit of an overlap only if it is no more than such a part of a chunk."""
 _LONGEST_CONTEXT = 300

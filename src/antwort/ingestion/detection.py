@@ -4,9 +4,10 @@ import re
 from pathlib import PurePath
 
 from antwort.ingestion.document import UnreadableError
+from antwort.lazy_imports import compiled_on_use
 
-_PDF = re.compile(rb"%PDF-\d")
-_HTML = re.compile(
+_PDF = compiled_on_use(rb"%PDF-\d")
+_HTML = compiled_on_use(
     rb"\s*(?:<\?xml[^>]*>\s*)?(?:<!--.*?-->\s*)*<(?:!doctype\s+html|html)[\s>]", re.IGNORECASE | re.DOTALL
 )
 _BEGINNING = 1024
@@ -46,7 +47,7 @@ _BY_NAME = {
     ".mht": "mail",
     ".mhtml": "mail",
 }
-_CODE = re.compile(
+_CODE = compiled_on_use(
     r"\.(?:c|cc|cfg|clj|cpp|cs|css|dart|exs?|go|gradle|h|hpp|hs|ini|java|jsx?|kt|lua|m|ml|php|pl|proto|ps1|pyi?|r|rb|rs"
     r"|scala|scss|sh|sql|svg|swift|tf|toml|tsx?|vue|xml|ya?ml)"
 )

@@ -1,10 +1,11 @@
 """Tokens, as near as one comes without a model's own dictionary: every character of a text is in exactly one."""
 
-import re
 from array import array
 from bisect import bisect_left
 
-_TOKEN = re.compile(
+from antwort.lazy_imports import compiled_on_use
+
+_TOKEN = compiled_on_use(
     r"[^\S\n]*(?:"
     r"[A-Za-z]{1,8}|"
     r"\d{1,3}|"

@@ -6,8 +6,9 @@ from collections.abc import Iterable
 
 from antwort.config import ServerConfig
 from antwort.errors import BadRequestError, PermissionDeniedError
+from antwort.lazy_imports import compiled_on_use
 
-_HOST = re.compile(r"(?:\[(?P<v6>[0-9a-f:.]{2,45})\]|(?P<name>[\w.-]{1,253}?)\.?)(?::\d{0,5})?", re.ASCII)
+_HOST = compiled_on_use(r"(?:\[(?P<v6>[0-9a-f:.]{2,45})\]|(?P<name>[\w.-]{1,253}?)\.?)(?::\d{0,5})?", re.ASCII)
 _REMEMBERED = 256
 """Headers whose check is spared when they come again; ports and subdomains are the clients' to invent."""
 _SHOWN = 100

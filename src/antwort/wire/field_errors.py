@@ -9,6 +9,7 @@ import msgspec
 from msgspec import inspect
 
 from antwort.errors import BadRequestError, did_you_mean
+from antwort.lazy_imports import compiled_on_use
 
 UNKNOWN_PARAMETER = "unknown_parameter"
 """The code of an error about a field that no request has."""
@@ -22,13 +23,13 @@ _NAMES = {
     "null": "null",
 }
 """What the types of JSON are called, by what msgspec calls them."""
-_PLACE = re.compile(r" - at (?P<key>`key` in )?`\$\.?(?P<path>.*)`$")
-_FIELD = re.compile(r"^Object (?P<fault>missing required|contains unknown) field `(?P<name>.*)`$")
-_TYPE = re.compile(r"^Expected `(?P<expected>[^`]*)`, got `(?P<got>[^`]*)`$")
-_LIMIT = re.compile(r"^Expected `(?P<kind>\w+)`(?P<size> of length)? (?P<sign><=|>=|<|>) (?P<bound>\S+)$")
-_PATTERN = re.compile(r"^Expected `str` matching regex '(?P<pattern>.*)'$")
-_VALUE = re.compile(r"^Invalid (?:enum )?value (?P<value>.*)$")
-_STEP = re.compile(r"\[(\d+)\]|([^.\[\]]+)")
+_PLACE = compiled_on_use(r" - at (?P<key>`key` in )?`\$\.?(?P<path>.*)`$")
+_FIELD = compiled_on_use(r"^Object (?P<fault>missing required|contains unknown) field `(?P<name>.*)`$")
+_TYPE = compiled_on_use(r"^Expected `(?P<expected>[^`]*)`, got `(?P<got>[^`]*)`$")
+_LIMIT = compiled_on_use(r"^Expected `(?P<kind>\w+)`(?P<size> of length)? (?P<sign><=|>=|<|>) (?P<bound>\S+)$")
+_PATTERN = compiled_on_use(r"^Expected `str` matching regex '(?P<pattern>.*)'$")
+_VALUE = compiled_on_use(r"^Invalid (?:enum )?value (?P<value>.*)$")
+_STEP = compiled_on_use(r"\[(\d+)\]|([^.\[\]]+)")
 
 Kind = Literal["integer", "decimal", "string", "array", "object"]
 """What can be too small or too large."""
