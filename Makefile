@@ -57,4 +57,4 @@ lock: setup  ## refresh requirements/*.txt from pyproject.toml
 	@scripts/lock $(ARGS)
 
 clean:  ## remove .venv, node_modules and caches
-	rm -rf .venv .venv-lowest .venv-searxng .venv-litellm .venv-peers tests/clients/node/node_modules .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf .venv .venv-lowest .venv-searxng .venv-moto .venv-litellm .venv-peers tests/clients/node/node_modules .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -10,8 +10,18 @@ import pytest
 from hypothesis import HealthCheck, settings
 from tests.support.postgres import database_url, postgres_server, postgres_template, postgres_url
 from tests.support.qdrant import qdrant, qdrant_server
+from tests.support.s3 import bucket, s3_server
 
-__all__ = ["database_url", "postgres_server", "postgres_template", "postgres_url", "qdrant", "qdrant_server"]
+__all__ = [
+    "bucket",
+    "database_url",
+    "postgres_server",
+    "postgres_template",
+    "postgres_url",
+    "qdrant",
+    "qdrant_server",
+    "s3_server",
+]
 
 # A shell lets what it starts in the background ignore Ctrl-C, and so would every process that a test interrupts.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

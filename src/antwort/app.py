@@ -21,7 +21,7 @@ from antwort.context import ANONYMOUS_TENANT, Context
 from antwort.engine.engine import Engine
 from antwort.engine.input_files import InputFiles
 from antwort.errors import ConfigError, ServiceUnavailableError, StateError, did_you_mean
-from antwort.files import DiskBlobs, FileLimits, Files, FileSweeper, StoredFiles
+from antwort.files import FileLimits, Files, FileSweeper, StoredFiles, open_blobs
 from antwort.functions import Catalogue, FunctionProvider, FunctionRegistry, FunctionSpec, ToolExecutor
 from antwort.functions.discovery import doubt_about, given_at
 from antwort.functions.output import described
@@ -336,7 +336,7 @@ class Antwort:
         settings = self.config.limits.per_tenant
         room = limits.check_room if limits.counts_bytes else None
         bounds = FileLimits(settings.max_file_bytes, settings.max_files_bytes)
-        return StoredFiles(storage.store.files, DiskBlobs(storage.blobs), bounds, check_room=room)
+        return StoredFiles(storage.store.files, open_blobs(storage.bucket, storage.blobs), bounds, check_room=room)
 
     def _sealer(self) -> Sealer:
         settings = self.config.encryption

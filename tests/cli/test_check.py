@@ -1,6 +1,7 @@
 import contextlib
 import json
 import sqlite3
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -236,6 +237,18 @@ def test_a_data_folder_that_cannot_be_one_is_a_problem(cli: Cli) -> None:
     assert result.exit_code == 2
     (line,) = result.stderr.splitlines()
     assert line.endswith("/file is no folder one may write to")
+
+
+def test_a_bucket_has_its_line_or_names_the_package_that_is_missing(
+    cli: Cli, config: Write, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config("storage:\n  s3:\n    bucket: our-files\n")
+    assert "ok  bytes of files: the bucket our-files" in cli("check").stdout.splitlines()
+    monkeypatch.setitem(sys.modules, "obstore", None)
+    monkeypatch.delitem(sys.modules, "antwort.files.s3")
+    result = cli("check")
+    assert result.exit_code == 2
+    assert "storage.s3: files in a bucket need a package that is not installed: pip install" in result.stderr
 
 
 def test_a_database_that_is_not_supported_is_a_problem_without_its_password(cli: Cli, config: Write) -> None:

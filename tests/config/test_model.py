@@ -125,6 +125,7 @@ def test_the_defaults_are_those_the_documentation_promises() -> None:
             "reconnect": 10.0,
             "keep": {"responses": None, "events": None, "conversations": None, "unstored": 600.0},
             "sweep": 3600.0,
+            "s3": None,
         },
         "encryption": {"key": None, "previous_keys": []},
         "outbound": {

@@ -10,6 +10,7 @@ NOT_OURS = {
     ".git",
     ".venv",
     ".venv-searxng",
+    ".venv-moto",
     ".venv-peers",
     "node_modules",
     "__pycache__",

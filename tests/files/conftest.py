@@ -3,10 +3,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.files.keepers import Folder, InBucket, Keeper
 from tests.support.postgres import PostgresServer
 
 from antwort.config import Config, StorageConfig
-from antwort.files import DiskBlobs, FileLimits, StoredFiles
+from antwort.files import FileLimits, StoredFiles
 from antwort.storage import Store, open_store
 
 
@@ -16,11 +17,18 @@ def shared_database(postgres_server: PostgresServer, postgres_template: str) -> 
     return postgres_server.create(postgres_template)
 
 
-@pytest.fixture(params=["sqlite", "postgresql"])
-async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Store]:
+@pytest.fixture(params=["sqlite and disk", "postgresql and disk", "sqlite and s3"])
+def kinds(request: pytest.FixtureRequest) -> list[str]:
+    """What rows and bytes are kept in."""
+    words: str = request.param
+    return words.split(" and ")
+
+
+@pytest.fixture
+async def store(kinds: list[str], request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Store]:
     """A store of each kind there is, without files."""
     url = f"sqlite:///{tmp_path / 'antwort.db'}"
-    if request.param == "postgresql":
+    if "postgresql" in kinds:
         url = request.getfixturevalue("shared_database")
         server: PostgresServer = request.getfixturevalue("postgres_server")
         server.execute("TRUNCATE stored_files", url)
@@ -30,17 +38,18 @@ async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
 
 
 @pytest.fixture
-def blobs(tmp_path: Path) -> Path:
-    """The folder with the bytes."""
-    return tmp_path / "kept" / "blobs"
+def keeper(kinds: list[str], request: pytest.FixtureRequest, tmp_path: Path) -> Keeper:
+    """What keeps the bytes."""
+    folder = tmp_path / "kept" / "blobs"
+    return InBucket(request.getfixturevalue("bucket"), folder) if "s3" in kinds else Folder(folder)
 
 
 @pytest.fixture
-def open_files(store: Store, blobs: Path) -> Callable[..., StoredFiles]:
+def open_files(store: Store, keeper: Keeper) -> Callable[..., StoredFiles]:
     """Make the service once more, as another process would."""
 
     def open_them(limits: FileLimits | None = None, **options: Any) -> StoredFiles:
-        return StoredFiles(store.files, DiskBlobs(blobs), limits, **options)
+        return StoredFiles(store.files, keeper.open(), limits, **options)
 
     return open_them
 

@@ -19,6 +19,7 @@ from antwort.cli.options import config_options, json_option, load
 from antwort.cli.output import print_json
 from antwort.config import BackendConfig, Config, LoadedConfig, mask_urls
 from antwort.errors import ConfigError
+from antwort.files import open_blobs
 from antwort.functions import Catalogue
 from antwort.functions.discovery import given_at
 from antwort.functions.registration import Registration, examine
@@ -95,6 +96,7 @@ async def _examine(loaded: LoadedConfig, report: CheckReport) -> None:
         return
     report.parts["authentication"] = app.chain.describe()
     report.attempt(partial(_examine_storage, loaded.config, report))
+    report.attempt(partial(_examine_files, loaded.config, report))
     try:
         await _examine_providers(app, report)
         await _examine_models(loaded, report)
@@ -132,6 +134,13 @@ def _examine_storage(config: Config, report: CheckReport) -> None:
         report.parts["storage"] = f"{where}, to be created at the next start"
     else:
         report.parts["storage"] = f"{where}, {'to be upgraded at the next start' if old else 'up to date'}"
+
+
+def _examine_files(config: Config, report: CheckReport) -> None:
+    """Look whether a bucket can be used, if one is named. It is not asked: only the server may have credentials."""
+    if config.storage.s3 is not None:
+        open_blobs(config.storage.s3, config.data_dir)
+        report.parts["bytes of files"] = f"the bucket {config.storage.s3.bucket}"
 
 
 def _examine_folder(path: Path) -> None:

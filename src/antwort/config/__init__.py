@@ -16,6 +16,7 @@ from antwort.config.engine import (
     KeepConfig,
     OutboundConfig,
     RunConfig,
+    S3Config,
     StorageConfig,
 )
 from antwort.config.load import LoadedConfig, Override, load_config, validate_settings
@@ -56,6 +57,7 @@ __all__ = [
     "ProviderConfig",
     "RateConfig",
     "RunConfig",
+    "S3Config",
     "ServerConfig",
     "Settings",
     "StorageConfig",

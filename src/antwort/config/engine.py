@@ -231,6 +231,21 @@ class KeepConfig(Settings):
     )
 
 
+class S3Config(Settings):
+    """A bucket for the bytes of files. Credentials come from the environment, as those of other tools for S3 do."""
+
+    bucket: str = Field(description="Its name; it must be there already.", pattern=r"^[A-Za-z0-9._-]+$")
+    prefix: str = Field(default="", description="A folder in it, such as antwort/files; files lie at the top if none.")
+    endpoint: str | None = Field(
+        default=None,
+        description="Base URL of a server that speaks the API of S3, such as http://localhost:9000; Amazon's if none.",
+        pattern=r"^https?://",
+    )
+    region: str | None = Field(
+        default=None, description="Its region; what AWS_REGION or AWS_DEFAULT_REGION says if none, else us-east-1."
+    )
+
+
 class StorageConfig(Settings):
     """Where responses are kept."""
 
@@ -251,6 +266,9 @@ class StorageConfig(Settings):
     )
     keep: KeepConfig = Field(default=KeepConfig(), description="How long things are kept.")
     sweep: Duration = Field(default=3600.0, description="How often the server deletes what is too old, such as 1h.")
+    s3: S3Config | None = Field(
+        default=None, description="Keep the bytes of files in a bucket; they are below the data folder if none."
+    )
 
 
 class OutboundConfig(Settings):

@@ -9,7 +9,7 @@ from pathlib import Path
 from msgspec import Struct
 from typing_extensions import override
 
-from antwort.config import Config
+from antwort.config import Config, S3Config
 from antwort.storage.base import Records
 from antwort.storage.forwarding import ForwardingRecords
 from antwort.storage.sql.store import Store
@@ -42,12 +42,14 @@ class Storage(ProviderStorage, frozen=True):
     store: Store
     blobs: Path
     """The folder for the bytes of files."""
+    bucket: S3Config | None = None
+    """What keeps them in place of that folder, if anything."""
 
 
 @contextlib.asynccontextmanager
 async def open_configured(config: Config) -> AsyncIterator[Storage]:
     """Open the configured storage; what is not there is created. What cannot be used is a ConfigError."""
-    async with _open(lambda: open_store(config), config.data_dir) as storage:
+    async with _open(lambda: open_store(config), config.data_dir, config.storage.s3) as storage:
         yield storage
 
 
@@ -61,10 +63,10 @@ async def open_temporary() -> AsyncIterator[Storage]:
 
 
 @contextlib.asynccontextmanager
-async def _open(opening: Callable[[], Store], folder: Path) -> AsyncIterator[Storage]:
+async def _open(opening: Callable[[], Store], folder: Path, bucket: S3Config | None = None) -> AsyncIterator[Storage]:
     store = await asyncio.to_thread(opening)  # it takes some milliseconds, in which others go on
     try:
-        yield Storage(store.records, folder / "providers", store, folder / "blobs")
+        yield Storage(store.records, folder / "providers", store, folder / "blobs", bucket)
     finally:
         await store.close()
 
