@@ -62,6 +62,19 @@ def test_it_speaks_to_the_official_client_streaming_and_not() -> None:
     assert server.headers[0]["authorization"] == "Bearer none"
 
 
+def test_rankings_are_served_beside_the_script_and_strictly() -> None:
+    asked: JSON = {"model": "r", "query": "green tea", "documents": ["coffee", "Tea!", "tea, green"], "top_n": 2}
+    with ScriptServer([]) as server:
+        answer = httpx.post(f"{server.url}/rerank", json=asked).json()
+        wrong: list[JSON] = [{"query": ""}, {"documents": []}, {"documents": ["a", 1]}, {"top_n": 0}, {"texts": ["a"]}]
+        refused = [httpx.post(f"{server.url}/rerank", json=asked | one) for one in wrong]
+    assert answer["results"] == [{"index": 2, "relevance_score": 1.0}, {"index": 1, "relevance_score": 0.5}]
+    assert [(one.status_code, one.json()["error"]["param"]) for one in refused] == [
+        (400, name) for one in wrong for name in one
+    ]
+    assert server.reranked[0] == asked
+
+
 def test_models_and_embeddings_are_served_beside_the_script() -> None:
     with ScriptServer([], models=["a", "b"]) as server, OpenAI(base_url=server.url, api_key="none") as client:
         assert [model.id for model in client.models.list()] == ["a", "b"]

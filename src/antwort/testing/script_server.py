@@ -16,6 +16,7 @@ from antwort.errors import APIError
 from antwort.server.serve import bind, url_of
 from antwort.testing.chat import ChatWriter, Tokenizers, embedding, read_chat
 from antwort.testing.playback import Closed, Failed, TurnPiece, perform
+from antwort.testing.reranking import ranking
 from antwort.testing.script import Failure, Script, Turn
 from antwort.testing.script_file import read_script
 from antwort.types import JSON
@@ -32,9 +33,10 @@ class ScriptServer:
             client = OpenAI(base_url=server.url, api_key="none")
 
     It listens on a free port of the loopback interface, on a thread of its own, and answers
-    `POST /v1/chat/completions` (streaming or not), `GET /v1/models` and `POST /v1/embeddings` (made-up vectors, the
-    same for the same text). It is as strict as `ScriptedBackend`: a request that the script does not foresee gets a
-    500, and the end of the block raises a ScriptError for it and for steps that were never asked for.
+    `POST /v1/chat/completions` (streaming or not), `GET /v1/models`, `POST /v1/embeddings` (made-up vectors, the same
+    for the same text) and `POST /v1/rerank` (a score is the share of the query's words). It is as
+    strict as `ScriptedBackend`: a request that the script does not foresee gets a 500, and the end of the block raises
+    a ScriptError for it and for steps that were never asked for.
 
     With a `tokenizer` it counts tokens like that server: `vllm` at `/tokenize`, `llamacpp` at `/apply-template` and
     `/tokenize`; each word is one. With a `context_window` it refuses a request with more tokens, in the words of that
@@ -63,6 +65,8 @@ class ScriptServer:
         """Their headers, by lower-case name."""
         self.embedded: list[JSON] = []
         """The bodies of the requests for embeddings."""
+        self.reranked: list[JSON] = []
+        """The bodies of the requests for rankings."""
         self.cancelled: list[int] = []
         """The numbers of the steps whose client left before the end."""
         self.tokenized: list[JSON] = []
@@ -130,6 +134,7 @@ class ScriptServer:
         app = web.Application(client_max_size=1 << 30)
         app.router.add_post("/v1/chat/completions", self._chat)
         app.router.add_post("/v1/embeddings", self._embeddings)
+        app.router.add_post("/v1/rerank", self._rerank)
         app.router.add_get("/v1/models", self._list)
         for path, answer in self._tokenizers.routes().items():
             app.router.add_post(path, self._counting(answer))
@@ -164,6 +169,14 @@ class ScriptServer:
         tokens = sum(len(str(text).split()) for text in texts)
         usage = {"prompt_tokens": tokens, "total_tokens": tokens}
         return web.json_response({"object": "list", "model": body.get("model"), "data": data, "usage": usage})
+
+    async def _rerank(self, request: web.Request) -> web.Response:
+        body = await _body(request)
+        self.reranked.append(body)
+        try:
+            return web.json_response(ranking(body))
+        except APIError as error:
+            return web.json_response(error.envelope(), status=error.status)
 
     def _counting(self, answer: Callable[[JSON], JSON]) -> Callable[[web.Request], Awaitable[web.Response]]:
         async def count(request: web.Request) -> web.Response:

@@ -38,6 +38,7 @@ from antwort.providers.file_search.ingestion.reception import Reception
 from antwort.providers.file_search.ingestion.store_files import StoreFiles
 from antwort.providers.file_search.ingestion.worker import IngestionWorker
 from antwort.providers.file_search.reconcile import Reconciler
+from antwort.providers.file_search.reranking import Reranker
 from antwort.providers.file_search.search import FoundChunk, Searcher, SearchOutcome, Wish
 from antwort.providers.file_search.settings import FileSearchSettings
 from antwort.providers.file_search.vector_stores import VectorStoreRecord, VectorStores
@@ -95,6 +96,15 @@ class FileSearch(StoreFileRoutes, WorksApart):
         documentation="Results of a search.",
         full_name="antwort_filesearch_results_returned",
         buckets=(0, 1, 2, 3, 5, 10, 20, 50),
+    )
+    reranks = Counter(
+        documentation="Second rankings of results, by how they ended.",
+        labelnames=["status"],
+        full_name="antwort_filesearch_reranks_total",
+    )
+    rerank_duration = Histogram(
+        documentation="Seconds that a second ranking took.",
+        full_name="antwort_filesearch_rerank_duration_seconds",
     )
     ingested = Counter(
         documentation="Files that were made searchable, or could not be, by how that ended.",
@@ -161,6 +171,7 @@ class FileSearch(StoreFileRoutes, WorksApart):
                 now=self._now,
             )
             self._searcher = Searcher(self._backend, self._embedding, self.embedding_duration.time)
+            self._reranker = self._make_reranker()
             housekeeping = asyncio.create_task(
                 Reconciler(self._stores, self._backend).run(self.settings.reconcile), name="file search housekeeping"
             )
@@ -194,6 +205,14 @@ class FileSearch(StoreFileRoutes, WorksApart):
         watching = asyncio.create_task(self._watch_queue(desk, reception), name="file search queue")
         closing.push_async_callback(_end, watching)
 
+    def _make_reranker(self) -> Reranker | None:
+        url = self.settings.rerank_url
+        return None if url is None else Reranker(self.services.http, url, self.settings, self._count_rerank)
+
+    def _count_rerank(self, status: str, seconds: float) -> None:
+        self.reranks.labels(status).inc()
+        self.rerank_duration.observe(seconds)
+
     def _count_file(self, status: str, seconds: float) -> None:
         self.ingested.labels(status).inc()
         self.ingestion_duration.observe(seconds)
@@ -221,7 +240,10 @@ class FileSearch(StoreFileRoutes, WorksApart):
 
     @override
     async def examine(self) -> Sequence[str]:
-        answers = await asyncio.gather(_problem(self._backend.health()), _problem(self._embedding.embed(["antwort"])))
+        asked: list[Awaitable[object]] = [self._backend.health(), self._embedding.embed(["antwort"])]
+        if self._reranker is not None:
+            asked.append(self._reranker.check())
+        answers = await asyncio.gather(*map(_problem, asked))
         return [problem for problem in answers if problem is not None]
 
     @function(
@@ -280,6 +302,15 @@ class FileSearch(StoreFileRoutes, WorksApart):
 
     @override
     async def search_measured(self, stores: Sequence[VectorStoreRecord], wish: Wish) -> SearchOutcome:
+        reranker = self._reranker if wish.rerank else None
+        findings = await self._search_in_time(stores, wish if reranker is None else reranker.widened(wish))
+        if reranker is not None:
+            await reranker.rank(findings, wish)
+        self.returned.observe(len(findings.found))
+        await asyncio.gather(*(self._stores.touch(store) for store in stores))
+        return findings
+
+    async def _search_in_time(self, stores: Sequence[VectorStoreRecord], wish: Wish) -> SearchOutcome:
         limit, status = self.settings.timeout, "error"
         try:
             with self.duration.time():
@@ -291,8 +322,6 @@ class FileSearch(StoreFileRoutes, WorksApart):
             raise FileSearchError(f"The search did not end within {limit:g} seconds.") from None
         finally:
             self.queries.labels(status).inc()
-        self.returned.observe(len(findings.found))
-        await asyncio.gather(*(self._stores.touch(store) for store in stores))
         return findings
 
     async def _chosen(

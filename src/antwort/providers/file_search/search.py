@@ -42,6 +42,8 @@ class Wish:
     threshold: float | None = None
     weights: tuple[float, float] | None = None
     """How much meaning and words count; None for meaning alone."""
+    rerank: bool = True
+    """Rank what is found a second time, if the server can."""
 
     @classmethod
     def of(
@@ -62,7 +64,8 @@ class Wish:
         weights = (asked.embedding_weight, asked.text_weight) if asked else None
         if hybrid and asked is None and threshold is None:
             weights = _EQUAL
-        return cls(queries, limit, filter_, threshold, weights)
+        rerank = ranking is None or ranking.ranker != "none"
+        return cls(queries, limit, filter_, threshold, weights, rerank)
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,12 @@ from antwort.provider import Duration, Field, SecretStr, Settings
 _POSTGRESQL = re.compile(r"postgres(ql)?(\+psycopg)?://")
 _BARE_PERCENT = re.compile(r"%(?![0-9A-Fa-f]{2})")
 
+_OF_SERVICE = {
+    "embedding_url": ("embedding_model", "embedding_api_key", "embedding_dimensions", "embedding_max_tokens"),
+    "rerank_url": ("rerank_model", "rerank_api_key", "rerank_max_tokens"),
+}
+"""Settings that mean nothing without the address of their service."""
+
 
 class QdrantSettings(Settings):
     """A Qdrant server."""
@@ -113,6 +119,25 @@ class FileSearchSettings(Settings):
         default=True,
         description="Search by meaning and by words, where a request says neither how nor which score is the least.",
     )
+    rerank_url: str | None = Field(
+        default=None,
+        pattern=r"^https?://",
+        description="The whole address of a service that ranks results a second time, such as "
+        "http://localhost:8082/v1/rerank; if not given, there is no second ranking.",
+    )
+    rerank_model: str | None = Field(default=None, description="The model to ask that service for.")
+    rerank_api_key: SecretStr | None = Field(default=None, description="The key that service wants.")
+    rerank_candidates: int = Field(
+        default=30, ge=1, le=200, description="Results that are ranked a second time; the best of them are returned."
+    )
+    rerank_max_tokens: PositiveInt | None = Field(
+        default=None,
+        ge=16,
+        description="Tokens of a result that are sent to that service; set it for one that refuses long texts.",
+    )
+    rerank_timeout: Duration = Field(
+        default=5.0, description="Time that ranking may take, beside that of the search; then the first ranking counts."
+    )
     timeout: Duration = Field(default=30.0, description="Time a search may take.")
     reconcile: Duration = Field(
         default=300.0, description="Time between looks for what a crash left unfinished, and for expired stores."
@@ -139,8 +164,8 @@ class FileSearchSettings(Settings):
                 raise ValueError(
                     f"'{name}' is set, but vectors are kept in the data folder; add 'vector_backend: {name}'"
                 )
-        if self.embedding_url is None:
-            for key in ("embedding_model", "embedding_api_key", "embedding_dimensions", "embedding_max_tokens"):
+        for url, keys in _OF_SERVICE.items():
+            for key in keys if getattr(self, url) is None else ():
                 if getattr(self, key) is not None:
-                    raise ValueError(f"'{key}' has no effect without 'embedding_url'; add the address of that service")
+                    raise ValueError(f"'{key}' has no effect without '{url}'; add the address of that service")
         return self

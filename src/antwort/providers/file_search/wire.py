@@ -172,7 +172,7 @@ class RankingOptions(_Body):
     """How results are ranked."""
 
     ranker: Literal["none", "auto", "default-2024-11-15"] | None = Field(
-        default=None, description="Has no effect: there is no second ranking."
+        default=None, description="`none`: results are not ranked a second time, although the server can."
     )
     score_threshold: float | None = Field(default=None, ge=0, le=1, description="The least score of a result.")
     hybrid_search: HybridSearch | None = None
