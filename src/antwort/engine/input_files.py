@@ -6,6 +6,8 @@ response goes on, and can be continued, though the file is deleted meanwhile.
 
 import asyncio
 import base64
+import hashlib
+from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 from urllib.parse import unquote, urlsplit
@@ -32,6 +34,8 @@ MOST_DOCUMENTS = 20
 """Files of one request that are fetched from somewhere, or whose text is taken out: each may take a while."""
 _AT_ONCE = 2
 """Documents that are read at the same time, of all requests: each keeps a processor busy."""
+MOST_KEPT = 16 * 1024**2
+"""Characters of texts of documents that are kept, of all requests."""
 _IMAGES = {b"\x89PNG": "png", b"\xff\xd8\xff": "jpeg", b"GIF8": "gif"}
 _PDF = b"%PDF-"
 
@@ -48,6 +52,7 @@ class InputFiles:
         self._parser = parser
         self._large_work = large_work
         self._slots = asyncio.Semaphore(_AT_ONCE)
+        self._texts = _RecentTexts()
 
     async def resolved(
         self, entries: list[JournalEntry], ctx: Context, reading: Callable[[], Awaitable[FileReading]]
@@ -94,9 +99,17 @@ class InputFiles:
 
     async def text_url(self, raw: bytes, name: str, where: str) -> str:
         """Return the text of a document, as a data URL."""
-        try:
+        key = (await self._large_work.run(_fingerprint, raw), name)  # the name may say what it is
+        found = self._texts.get(key)
+        if found is None:
             async with self._slots:
-                document = await self._parser.parse(raw, name)
+                found = await self._read(raw, name, where)
+            self._texts.keep(key, found)
+        return found
+
+    async def _read(self, raw: bytes, name: str, where: str) -> str:
+        try:
+            document = await self._parser.parse(raw, name)
         except UnreadableError as error:
             raise BadRequestError(
                 f"The file '{name}' cannot be read: {error}", param=where, code="unsupported_file"
@@ -106,6 +119,32 @@ class InputFiles:
     async def data_url(self, media_type: str, raw: bytes) -> str:
         """Return bytes as a data URL."""
         return await self._large_work.run(_data_url, media_type, raw)
+
+
+class _RecentTexts:
+    """Texts of the documents that were asked for last, by what the documents are.
+
+    A client that has the server keep nothing sends the same ones with each request, and each would be read in a process
+    of its own.
+    """
+
+    def __init__(self) -> None:
+        self._kept: OrderedDict[tuple[bytes, str], str] = OrderedDict()
+        self._size = 0
+
+    def get(self, key: tuple[bytes, str]) -> str | None:
+        """Return a text if it is kept."""
+        found = self._kept.get(key)
+        if found is not None:
+            self._kept.move_to_end(key)
+        return found
+
+    def keep(self, key: tuple[bytes, str], text: str) -> None:
+        """Keep a text, and drop what there is no room for; what is read at the same time twice is kept once."""
+        self._size += len(text) - len(self._kept.pop(key, ""))
+        self._kept[key] = text
+        while self._size > MOST_KEPT:
+            self._size -= len(self._kept.popitem(last=False)[1])
 
 
 class _Request:
@@ -212,6 +251,10 @@ def _named(part: Any) -> bool:
 def _text(part: JSON, name: str) -> str:
     value = part.get(name)
     return value if isinstance(value, str) else ""
+
+
+def _fingerprint(raw: bytes) -> bytes:
+    return hashlib.sha256(raw).digest()
 
 
 def _data_url(media_type: str, raw: bytes) -> str:

@@ -12,6 +12,8 @@ from tests.providers.files.stage import KEYS, TENANTS, keep
 from tests.support.site import Reply, Site
 
 from antwort.engine import input_files
+from antwort.ingestion.document import Document
+from antwort.ingestion.parser import DocumentParser
 
 PNG = b"\x89PNG\r\n\x1a\n" + b"\x00" * 20
 DOCX = docx(paragraph("The harbour opens at seven."))
@@ -118,3 +120,30 @@ def test_files_of_others_are_not_there_and_reading_needs_its_scope(tmp_path: Pat
         assert missing.value.code == "file_not_found"
         with pytest.raises(PermissionDeniedError, match="files:read"):
             asking(stage, file(file_id=made), key="key-of-c-0123456789")
+
+
+def test_a_document_that_is_sent_again_and_again_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    read_names: list[str] = []
+    parse = DocumentParser.parse
+
+    async def counted(self: DocumentParser, data: bytes, filename: str) -> Document:
+        read_names.append(filename)
+        return await parse(self, data, filename)
+
+    monkeypatch.setattr(DocumentParser, "parse", counted)
+    with served(tmp_path, ["Seven."] * 6, over_http=True, section=ENABLED) as stage:
+        stored = keep(stage, DOCX, "a.docx").id
+        for part in (file(file_id=stored), file(file_id=stored), file(filename="a.docx", file_data=data_url(DOCX))):
+            asking(stage, part)
+            [text] = read(stage)
+            assert text["text"].startswith("[file: a.docx]\nThe harbour opens at seven.")
+        assert read_names == ["a.docx"]
+        stage.client().files.delete(stored)
+        with pytest.raises(BadRequestError) as refused:
+            asking(stage, file(file_id=stored))
+        assert refused.value.code == "file_not_found"
+
+        monkeypatch.setattr(input_files, "MOST_KEPT", 100)  # room for one of them
+        for name in ("b.docx", "c.docx", "b.docx"):
+            asking(stage, file(filename=name, file_data=data_url(DOCX)))
+        assert read_names == ["a.docx", "b.docx", "c.docx", "b.docx"]
