@@ -1,12 +1,13 @@
 """The items of calls that the server executes: as they begin, and what they tell of the result."""
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import msgspec
 
 from antwort.functions import Hosted, ToolResult
+from antwort.storage.base import JournalEntry
 from antwort.types import JSON
 from antwort.wire.ids import new_id
 
@@ -14,6 +15,8 @@ logger = logging.getLogger(__name__)
 
 OWN = "antwort:function_call"
 """The item of a call that has none of its own."""
+UNASKED = "unasked"
+"""Where the record of a call keeps what its item would show had the request asked for it."""
 _OURS = frozenset({"id", "type", "status"})
 """The fields of an item that no function sets."""
 
@@ -76,15 +79,28 @@ def _failed(function: str, face: Hosted, text: str) -> JSON:
         return {}
 
 
-def found_fields(function: str, face: Hosted, result: ToolResult, asked: frozenset[str]) -> JSON:
-    """Return what the item of a call tells about its result."""
+def found_fields(function: str, face: Hosted, result: ToolResult, asked: frozenset[str]) -> tuple[JSON, JSON]:
+    """Return what the item of a call tells about its result, and what it tells to whoever asks for more.
+
+    The latter are fields by the value of `include` that shows them.
+    """
     try:
         fields = _fields(function, result.item)
         own = {name: value for name, value in fields.items() if name not in face.output_fields}
         return _gated(own, face.includes, asked)
     except BaseException:
         logger.exception("function %s: the item of its result cannot be read", function)
-        return {}
+        return {}, {}
+
+
+def shown_item(entry: JournalEntry, include: Iterable[str] | None) -> JSON:
+    """Return an item with what a reader asks for, though the request that made it may not have."""
+    item, unasked = entry.item, (entry.call or {}).get(UNASKED, {})
+    for value in include or ():
+        for name, field in unasked.get(value, {}).items():
+            inner = item.get(name)
+            item = {**item, name: {**inner, **field} if isinstance(inner, dict) else field}
+    return item
 
 
 def _fields(function: str, given: Any) -> JSON:
@@ -143,15 +159,17 @@ def _joined(output: Any) -> str | None:
     return "\n".join(text for text in texts if isinstance(text, str))
 
 
-def _gated(fields: JSON, includes: Any, asked: frozenset[str]) -> JSON:
-    """Return an item's fields without what only a request sees that asks for it."""
-    shown = dict(fields)
+def _gated(fields: JSON, includes: Mapping[str, str], asked: frozenset[str]) -> tuple[JSON, JSON]:
+    """Return an item's fields without what only a request sees that asks for it, and that by what one has to ask."""
+    shown, unasked = dict(fields), {}
     for value, path in includes.items():
         if value in asked:
             continue
         *parents, last = path.split(".")
         if not parents:
-            shown.pop(last, None)  # an item that always shows the field has it since the call began
-        elif len(parents) == 1 and isinstance(shown.get(parents[0]), dict):
-            shown[parents[0]] = {name: field for name, field in shown[parents[0]].items() if name != last}
-    return shown
+            if last in shown:  # an item that always shows the field has it since the call began
+                unasked[value] = {last: shown.pop(last)}
+        elif len(parents) == 1 and isinstance(outer := shown.get(parents[0]), dict) and last in outer:
+            shown[parents[0]] = {name: field for name, field in outer.items() if name != last}
+            unasked[value] = {parents[0]: {last: outer[last]}}
+    return shown, unasked

@@ -12,7 +12,7 @@ from antwort.context import Source, Sources
 from antwort.engine.admission import Admission
 from antwort.engine.answers import Answer
 from antwort.engine.approvals import ApprovedCall, ResumedCall, approval_body, approval_request, provider_of
-from antwort.engine.call_items import OWN, call_item, found_fields, output_item
+from antwort.engine.call_items import OWN, UNASKED, call_item, found_fields, output_item
 from antwort.engine.call_state import FOR_OTHERS, interrupt, is_under_way, note_wait, waited_for
 from antwort.engine.emitter import Emitter, ModelCall
 from antwort.engine.history import ASKED, FOR_CLIENTS, QUESTION_ID, SAID_BEFORE, TOLD, WAITING
@@ -374,7 +374,10 @@ class Dispatch:
             item["output"] = record["output"]
         else:
             if face is not None and face.item == item["type"]:
-                item.update(found_fields(call.name, face, result, self._plan.include))
+                found, unasked = found_fields(call.name, face, result, self._plan.include)
+                item.update(found)
+                if unasked:
+                    record[UNASKED] = unasked
             # What came of it is said by the second item, if there is one.
             whole = face is not None and (face.output_field is not None or bool(face.output_fields))
             failed = result.is_error and not whole

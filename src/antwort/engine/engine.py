@@ -1,7 +1,7 @@
 """The engine: takes requests, makes responses, and gives back what is kept of them."""
 
 import time
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -12,6 +12,7 @@ from antwort.concurrency.stragglers import Stragglers
 from antwort.config import AgentConfig, EngineConfig
 from antwort.context import Context
 from antwort.engine.answers import Answer
+from antwort.engine.call_items import shown_item
 from antwort.engine.compaction import Compactor
 from antwort.engine.events import EventSink
 from antwort.engine.history import Recall
@@ -201,13 +202,13 @@ class Engine(msgspec.Struct, frozen=True):
             return counted
         return await self.large_work.run_if(is_large(request.items), estimate_tokens, request)
 
-    async def retrieve(self, tenant: str, response_id: str) -> JSON:
-        """Return a stored response as clients see it."""
+    async def retrieve(self, tenant: str, response_id: str, include: Iterable[str] | None = None) -> JSON:
+        """Return a stored response as clients see it, with what they ask for besides what the request has."""
         record = await self.store.get(tenant, response_id)
         if record is None:
             raise not_found(response_id)
         entries = await self.store.journal(tenant, response_id)
-        return shown(record, [e.item for e in entries if e.direction == "output" and e.visible])
+        return shown(record, [shown_item(e, include) for e in entries if e.direction == "output" and e.visible])
 
 
 _NOWHERE = ResponseRecord("", "", 0, "", "", {}, {})

@@ -8,6 +8,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from antwort.concurrency.large_work import LargeWork, is_large
 from antwort.context import Context
+from antwort.engine.call_items import shown_item
 from antwort.engine.history import resolve_references
 from antwort.engine.input import ID_PREFIXES, read_input
 from antwort.engine.links import CheckUrl, check_links, item_links
@@ -196,26 +197,26 @@ class ConversationEndpoints:
         limit: Limit = 20,
         after: After = None,
         order: Order = "desc",
-        include: Include = None,  # noqa: ARG002
+        include: Include = None,
     ) -> ItemList:
         """List the items of a conversation, the last first."""
         page = await self._conversations.items(ctx.tenant, conversation_id, limit=limit, after=after, order=order)
         if page is None:
             raise _not_found(conversation_id)
-        return ItemList.of([entry.item for entry in page.data], has_more=page.has_more)
+        return ItemList.of([shown_item(entry, include) for entry in page.data], has_more=page.has_more)
 
     async def retrieve_item(
         self,
         ctx: Context,
         conversation_id: ConversationId,
         item_id: str,
-        include: Include = None,  # noqa: ARG002
+        include: Include = None,
     ) -> AnyItem:
         """Return an item of a conversation."""
         entry = await self._conversations.item(ctx.tenant, conversation_id, item_id)
         if entry is None or not entry.visible:
             raise _no_item(conversation_id, item_id)
-        return entry.item
+        return shown_item(entry, include)
 
     async def delete_item(self, ctx: Context, conversation_id: ConversationId, item_id: str) -> Conversation:
         """Delete an item and return the conversation it was in."""

@@ -234,12 +234,12 @@ class ResponseEndpoints:
         *,
         stream: Stream = False,
         starting_after: StartingAfter = None,
-        include: Include = None,  # noqa: ARG002 - whatever is kept is returned
+        include: Include = None,
         include_obfuscation: Obfuscation = None,  # noqa: ARG002
     ) -> ResponseObject | Response:
         """Return a response; with `stream=true`, its events, those after `starting_after` only."""
         if not stream:
-            return _response(await self._engine.retrieve(ctx.tenant, response_id))
+            return _response(await self._engine.retrieve(ctx.tenant, response_id, include))
         after = -1 if starting_after is None else starting_after
         record = await self._engine.store.get(ctx.tenant, response_id)
         if record is None:
@@ -249,7 +249,7 @@ class ResponseEndpoints:
             record.status in ACTIVE or await self._engine.store.events(ctx.tenant, response_id, limit=1)
         ):
             return self._tail(ctx.tenant, response_id, after)
-        response = await self._engine.retrieve(ctx.tenant, response_id)
+        response = await self._engine.retrieve(ctx.tenant, response_id, include)
         large = is_large(response["output"])
         body = await self._engine.large_work.run_if(large, _replayed, response, after, self._thoughts)
         return Response(body, media_type="text/event-stream")

@@ -32,8 +32,17 @@ def test_a_call_has_openai_s_item(tmp_path: Path) -> None:
 
 def test_outputs_are_shown_only_to_who_asks(tmp_path: Path) -> None:
     with staged(tmp_path, running_code("print(6 * 7)")) as stage:
-        (item,) = calls(stage.client().responses.create(model="m", input="Go.", tools=[TOOL]))
-        assert item.outputs is None
+        client = stage.client()
+        conversation = client.conversations.create()
+        answer = client.responses.create(model="m", input="Go.", tools=[TOOL], conversation=conversation.id)
+        assert [item.outputs for item in calls(answer)] == [None]
+        assert calls(client.responses.retrieve(answer.id)) == calls(answer)
+        asked = calls(client.responses.retrieve(answer.id, include=OUTPUTS))
+        assert [item.outputs for item in asked] == [[OutputLogs(type="logs", logs="42\n")]]
+        listed: list[Any] = list(client.conversations.items.list(conversation.id, include=OUTPUTS, order="asc"))
+        assert listed[1].outputs == asked[0].outputs
+        found: Any = client.conversations.items.retrieve(asked[0].id, conversation_id=conversation.id, include=OUTPUTS)
+        assert found.outputs == asked[0].outputs
 
 
 def test_a_stream_has_openai_s_events_in_order(tmp_path: Path) -> None:
