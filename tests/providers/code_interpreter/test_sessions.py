@@ -193,12 +193,30 @@ async def test_a_tenant_has_a_bounded_number_of_sessions_and_the_idle_ones_go_fi
 
 async def test_a_tenant_whose_sessions_are_all_at_work_is_told(tmp_path: Path) -> None:
     with ScriptedBackend([]) as model:
-        async with _app(tmp_path, model, max_sessions=1) as app:
+        async with _app(tmp_path, model, max_sessions=1, max_wait=0.01) as app:
             first = asyncio.create_task(_execute(app, "a", "import time; time.sleep(600)"))
             await _until(lambda: bool(_places(app)))
-            assert "1 sessions are at work" in await _execute(app, "b", "1")
+            told = await app.registry.execute("code_interpreter", {"code": "1"}, Context("t", conversation_id="b"))
+            assert "1 sessions are at work" in told.output
+            assert told.item == {"container_id": _provider(app).containers.id_of_conversation("t", "b")}
             first.cancel()
             await asyncio.wait([first])
+
+
+async def test_calls_wait_for_a_session_when_all_are_at_work_and_hold_up_nobody_else(tmp_path: Path) -> None:
+    busy = "import os, time\nwhile not os.path.exists('go'): time.sleep(0.01)"
+    with ScriptedBackend([]) as model:
+        async with _app(tmp_path, model, max_sessions=1, concurrency=2) as app:
+            first = asyncio.create_task(_execute(app, "a", busy))
+            await _until(lambda: any(place.session is not None for place in _places(app)))
+            waiting = [asyncio.create_task(_execute(app, name, f"'{name}'")) for name in "bcd"]
+            await _until(lambda: len(_places(app)) == 4)
+            assert await _execute(app, "e", "1", tenant="other") == "1"
+            assert not any(one.done() for one in waiting)
+            containers = _provider(app).containers
+            (containers.find("t", containers.id_of_conversation("t", "a")).folder / "go").touch()
+            assert await asyncio.gather(*waiting) == ["'b'", "'c'", "'d'"]
+            await first
 
 
 async def test_a_container_that_goes_after_the_request_has_come_is_told_to_the_model(tmp_path: Path) -> None:
@@ -208,6 +226,7 @@ async def test_a_container_that_goes_after_the_request_has_come_is_told_to_the_m
             ctx = Context("t", conversation_id="a", options={"container": gone})
             named = await app.registry.execute("code_interpreter", {"code": "1"}, ctx)
             assert (named.status, named.output) == ("error", f"There is no container with the id '{gone}'.")
+            assert named.item == {"container_id": gone}
             ctx = ctx.with_(options={"container": {"type": "auto", "container_id": gone}})
             assert (await app.registry.execute("code_interpreter", {"code": "1"}, ctx)).output == "1"
             ctx = ctx.with_(options={"container": {"type": "auto", "container_id": ["what clients send"]}})

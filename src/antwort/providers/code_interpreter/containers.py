@@ -84,8 +84,7 @@ class Containers(TenantFolders):
 
     def of_conversation(self, tenant: str, conversation_id: str, memory_limit: str | None) -> Container:
         """Return the container of a conversation, which is made if it is not there, and note that it is used."""
-        digest = hashlib.sha256(f"{tenant}\0{conversation_id}".encode()).hexdigest()
-        container_id = f"cntr_{digest[:48]}"
+        container_id = self.id_of_conversation(tenant, conversation_id)
         with self._changing:
             try:
                 return self.use(tenant, container_id)
@@ -93,6 +92,11 @@ class Containers(TenantFolders):
                 self.discard(self._of(tenant) / container_id)
                 about = About("auto", int(time.time()), memory_limit=memory_limit, is_auto=True)
                 return self._create(tenant, container_id, about)
+
+    def id_of_conversation(self, tenant: str, conversation_id: str) -> str:
+        """Return the id that the container of a conversation has, or would have."""
+        digest = hashlib.sha256(f"{tenant}\0{conversation_id}".encode()).hexdigest()
+        return f"cntr_{digest[:48]}"
 
     def all(self, tenant: str) -> list[Container]:
         """Return the containers of a tenant, those made last first."""

@@ -74,8 +74,13 @@ class CodeInterpreter(ContainerRoutes):
             raise ConfigError(f"{error} Install Python there, or set `python` to the path of another one.") from error
         place = await asyncio.to_thread(lambda: self.services.folder)
         self.containers = Containers(place, sandbox, keep=own.keep, most=own.max_containers, most_files=own.max_files)
-        self.sessions = Sessions(self._start_session, idle=own.idle, most=own.max_sessions)
-        self._slots = asyncio.Semaphore(own.concurrency)
+        self.sessions = Sessions(
+            self._start_session,
+            idle=own.idle,
+            most=own.max_sessions,
+            max_wait=own.max_wait,
+            concurrency=own.concurrency,
+        )
         sweeping = [
             asyncio.create_task(self.containers.sweep_regularly()),
             asyncio.create_task(self.sessions.sweep_regularly()),
@@ -115,6 +120,13 @@ class CodeInterpreter(ContainerRoutes):
         Work with files in the current folder, by relative paths; plots are saved there as pictures. No network.
         """
         try:
+            return await self._result(ctx, code)
+        except FunctionError as error:
+            item = {"container_id": self._asked_id(ctx)}
+            return ToolResult(str(error), is_error=True, status=error.status, item=item)
+
+    async def _result(self, ctx: Context, code: str) -> ToolResult:
+        try:
             code.encode()
         except UnicodeEncodeError:
             raise FunctionError("The code is no text that can be written in UTF-8.") from None
@@ -123,8 +135,7 @@ class CodeInterpreter(ContainerRoutes):
             before = await asyncio.to_thread(files.all)
             started = time.perf_counter()
             try:
-                async with self._slots:
-                    outcome, is_new = await self.sessions.execute(container, lambda one: self._execute(one, code))
+                outcome, is_new = await self.sessions.execute(container, lambda one: self._execute(one, code))
             except FunctionUnavailableError as error:
                 if await asyncio.to_thread(lambda: used.is_deleted):
                     raise FunctionError(DELETED) from error
@@ -177,14 +188,22 @@ class CodeInterpreter(ContainerRoutes):
         if (earlier := earlier_container(ctx.options)) is not None:
             with contextlib.suppress(NotFoundError):  # it has expired, or was deleted, since the request came
                 return self.containers.use(ctx.tenant, earlier)
-        conversation, memory = ctx.conversation_id or ctx.run_id or _ALONE, asked_memory(ctx.options)
-        return self.containers.of_conversation(ctx.tenant, conversation, memory)
+        return self.containers.of_conversation(ctx.tenant, _conversation(ctx), asked_memory(ctx.options))
+
+    def _asked_id(self, ctx: Context) -> str:
+        """Return the id of the container that a call is for, whether it is there or not."""
+        named = named_container(ctx.options) or earlier_container(ctx.options)
+        return named or self.containers.id_of_conversation(ctx.tenant, _conversation(ctx))
 
     def _note_use(self, container: Container) -> None:
         """Note that a container was in use until now, and that there was a session."""
         if not container.about.begun:
             self.containers.change(container, _begin)
         self.containers.touch(container.folder)
+
+
+def _conversation(ctx: Context) -> str:
+    return ctx.conversation_id or ctx.run_id or _ALONE
 
 
 def _note_given(file_id: str, about: About) -> None:

@@ -25,17 +25,25 @@ class _Place:
         self.session: Session | None = None
         self.birth = ""
         """Which container the session is for, as one that was deleted may have had the same id."""
-        self.is_starting = False
+        self.is_taken = False
+        """Whether there is going to be a session."""
         self.used = time.monotonic()
+
+    def has_session_of(self, container: Container) -> bool:
+        """Tell whether the session of a container is here, and alive."""
+        return self.session is not None and self.session.is_alive and self.birth == container.about.birth
 
 
 class Sessions:
     """Executes code in the session of a container."""
 
-    def __init__(self, start: Start, *, idle: float, most: int) -> None:
+    def __init__(self, start: Start, *, idle: float, most: int, max_wait: float, concurrency: int) -> None:
         self._start = start
         self._idle = idle
         self._most = most
+        self._max_wait = max_wait
+        self._slots = asyncio.Semaphore(concurrency)
+        self._changed = asyncio.Event()
         self._places: dict[tuple[str, str], _Place] = {}
 
     async def execute(self, container: Container, run: Callable[[Session], Awaitable[Outcome]]) -> tuple[Outcome, bool]:
@@ -47,12 +55,16 @@ class Sessions:
         place.waiting += 1
         try:
             async with place.lock:
-                is_same = place.birth == container.about.birth
-                is_new = place.session is None or not place.session.is_alive or not is_same
-                if is_new:
-                    await self._begin(place, container)
-                assert place.session is not None  # noqa: S101 - it was just begun
-                return await run(place.session), is_new
+                try:
+                    if is_new := not place.has_session_of(container):
+                        await self._take(place)
+                    async with self._slots:  # nobody who waits for anything else has one
+                        if not place.has_session_of(container):
+                            await self._begin(place, container)
+                        assert place.session is not None  # noqa: S101 - it was just begun
+                        return await run(place.session), is_new
+                finally:
+                    place.is_taken = False
         finally:
             place.waiting -= 1
             place.used = time.monotonic()
@@ -60,12 +72,14 @@ class Sessions:
                 await asyncio.shield(self._close(place))
             if place.session is None and not place.waiting:
                 self._forget(place)
+            self._changed.set()
 
     async def close(self, container: Container) -> None:
         """Close the session of a container, whatever it does."""
         place = self._places.pop((container.tenant, container.id), None)
         if place is not None:
             await self._close(place)
+            self._changed.set()
 
     async def close_all(self) -> None:
         """Close all sessions."""
@@ -93,26 +107,34 @@ class Sessions:
         """How many sessions there are."""
         return sum(place.session is not None for place in self._places.values())
 
-    async def _begin(self, place: _Place, container: Container) -> None:
-        """Begin a session, in the place of the one of the tenant that was idle longest if there are too many."""
+    async def _take(self, place: _Place) -> None:
+        """See to it that there is room for a session: that of the tenant which was idle longest goes if there is none.
+
+        If all are at work this waits for one of them; FunctionError if that takes too long.
+        """
         await self._close(place)
-        others = [one for one in self._places.values() if one.tenant == place.tenant]
-        taken = [one for one in others if one.session is not None or one.is_starting]
-        oldest = None
-        if len(taken) >= self._most:
-            idle = [one for one in taken if not one.waiting]
-            if not idle:
-                raise FunctionError(f"{self._most} sessions are at work, which is the limit. Try again later.")
-            oldest = min(idle, key=lambda one: one.used)
-            self._forget(oldest)
-        place.is_starting = True
         try:
-            if oldest is not None:
-                await self._close(oldest)
-            place.session = await self._start(container)
-            place.birth = container.about.birth
-        finally:
-            place.is_starting = False
+            async with asyncio.timeout(self._max_wait):
+                while len(taken := self._taken(place.tenant)) >= self._most and all(map(_works, taken)):
+                    self._changed.clear()
+                    await self._changed.wait()
+        except TimeoutError:
+            raise FunctionError(f"{self._most} sessions are at work, which is the limit. Try again later.") from None
+        place.is_taken = True
+        if len(taken) >= self._most:
+            oldest = min((one for one in taken if not _works(one)), key=lambda one: one.used)
+            self._forget(oldest)
+            await self._close(oldest)
+
+    def _taken(self, tenant: str) -> list[_Place]:
+        """Return the places of a tenant that have a session, or are going to have one."""
+        places = [one for one in self._places.values() if one.tenant == tenant]
+        return [one for one in places if one.session is not None or one.is_taken]
+
+    async def _begin(self, place: _Place, container: Container) -> None:
+        await self._close(place)
+        place.session = await self._start(container)
+        place.birth = container.about.birth
 
     def _forget(self, place: _Place) -> None:
         for key in [key for key, one in self._places.items() if one is place]:
@@ -124,3 +146,7 @@ class Sessions:
         if session is not None:
             with contextlib.suppress(ProcessLookupError):
                 await session.close()
+
+
+def _works(place: _Place) -> bool:
+    return place.waiting > 0

@@ -20,6 +20,9 @@ class CodeInterpreterSettings(Settings):
         default=1200.0, gt=0, description="Time after its last call that a session is kept, with its variables."
     )
     max_sessions: PositiveInt = Field(default=8, description="Sessions of a tenant at the same time.")
+    max_wait: Duration = Field(
+        default=60.0, gt=0, description="Time that a call waits for a session when all of the tenant are at work."
+    )
     max_containers: PositiveInt = Field(default=1000, description="Containers of a tenant.")
     max_time: Duration = Field(default=60.0, gt=0, description="Time that a call may take.")
     max_memory: PositiveInt = Field(default=1 << 30, description="Bytes of memory that a session may use.")
