@@ -6,10 +6,10 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
-from openai import APIStatusError, NotFoundError, PermissionDeniedError
+from openai import APIStatusError, BadRequestError, NotFoundError, PermissionDeniedError
 from openai.types.responses.response_code_interpreter_tool_call import OutputLogs
 from tests.providers.code_interpreter.stage import OUTPUTS, TOOL, calls, outputs, running_code, staged
 
@@ -40,6 +40,22 @@ def test_containers_are_created_listed_retrieved_and_deleted(tmp_path: Path) -> 
             client.containers.retrieve(first.id)
         with pytest.raises(NotFoundError):
             client.containers.delete(first.id)
+
+
+@pytest.mark.parametrize("order", ["asc", "desc"])
+def test_a_list_goes_on_after_a_container_that_was_deleted(tmp_path: Path, order: Literal["asc", "desc"]) -> None:
+    with staged(tmp_path) as stage:
+        client = stage.client()
+        made = {client.containers.create(name=f"{number}").id for number in range(5)}
+        seen = []
+        for one in client.containers.list(limit=2, order=order):
+            seen.append(one.id)
+            client.containers.delete(one.id)
+        assert len(seen) == len(made)
+        assert set(seen) == made
+        with pytest.raises(BadRequestError, match="no container") as caught:
+            client.containers.list(after="cntr_" + 48 * "0")
+        assert (caught.value.param, caught.value.code) == ("after", "invalid_value")
 
 
 def test_files_are_uploaded_listed_retrieved_downloaded_and_deleted(tmp_path: Path) -> None:

@@ -15,6 +15,8 @@ from antwort.provider import NotFoundError, Sandbox, TenantFolders
 from antwort.providers.code_interpreter.files import Files
 
 _ID = re.compile(r"cntr_[0-9a-f]{48}")
+_REMEMBERED = 10_000
+"""Containers that are remembered after their end."""
 
 
 class About(Struct):
@@ -59,6 +61,8 @@ class Containers(TenantFolders):
     def __init__(self, place: Path, sandbox: Sandbox, *, keep: float, most: int, most_files: int) -> None:
         super().__init__(place, sandbox, keep=keep, most=most)
         self._most_files = most_files
+        self._gone: dict[Path, tuple[int, str]] = {}
+        """Where those that are gone were in the lists."""
 
     def create(
         self, tenant: str, name: str, *, minutes: int | None = None, memory_limit: str | None = None
@@ -98,10 +102,25 @@ class Containers(TenantFolders):
         digest = hashlib.sha256(f"{tenant}\0{conversation_id}".encode()).hexdigest()
         return f"cntr_{digest[:48]}"
 
-    def all(self, tenant: str) -> list[Container]:
-        """Return the containers of a tenant, those made last first."""
-        found = [one for one in self._found(tenant) if not self._has_expired(one)]
-        return sorted(found, key=lambda one: (-one.about.created_at, one.id))
+    def all(self, tenant: str, *, after: str | None = None, newest_first: bool = True) -> list[Container]:
+        """Return the containers of a tenant, by when they were made, or those after one; NotFoundError if that is none.
+
+        It may be one that was deleted: scripts delete what a page shows, and go on after the last.
+        """
+        found = sorted((one for one in self._found(tenant) if not self._has_expired(one)), key=_order)
+        start = None if after is None else self._place_in_list(tenant, after)
+        if newest_first:
+            return [one for one in found if start is None or _order(one) > start]
+        return [one for one in reversed(found) if start is None or _order(one) < start]
+
+    def _place_in_list(self, tenant: str, container_id: str) -> tuple[int, str]:
+        try:
+            return _order(self.find(tenant, container_id))
+        except NotFoundError:
+            gone = self._gone.get(self._of(tenant) / container_id)
+            if gone is None:
+                raise
+            return gone
 
     def files(self, container: Container) -> Files:
         """Return the files of a container."""
@@ -114,6 +133,15 @@ class Containers(TenantFolders):
             if found is not None and found.about.birth == container.about.birth:
                 change(found.about)
                 self._write(found.folder, found.about)
+
+    @override
+    def discard(self, folder: Path) -> None:
+        with self._changing:
+            if (found := self._read(folder, "")) is not None:
+                self._gone[folder] = _order(found)
+                if len(self._gone) > _REMEMBERED:
+                    del self._gone[next(iter(self._gone))]
+            super().discard(folder)
 
     @override
     def _is_expired(self, mark: Path) -> bool:
@@ -154,3 +182,8 @@ class Containers(TenantFolders):
         new = folder.with_name(f".{secrets.token_hex(8)}")
         new.write_bytes(msgspec.json.encode(about))
         new.replace(self._mark(folder))
+
+
+def _order(container: Container) -> tuple[int, str]:
+    """Return by what lists are ordered, the newest first."""
+    return -container.about.created_at, container.id

@@ -94,9 +94,14 @@ class ContainerRoutes(Provider[CodeInterpreterSettings]):
         name: Annotated[str | None, Field(description="Only those of this name.")] = None,
     ) -> ContainerList:
         """List the containers, the newest first."""
-        found = await asyncio.to_thread(self.containers.all, ctx.tenant)
+        try:
+            found = await asyncio.to_thread(
+                lambda: self.containers.all(ctx.tenant, after=after, newest_first=order == "desc")
+            )
+        except NotFoundError as error:
+            raise _unknown_cursor(error.message) from error
         shown = [self._shown(one) for one in found if name is None or one.about.name == name]
-        data, more = _page(shown if order == "desc" else shown[::-1], limit, after)
+        data, more = _page(shown, limit)
         return ContainerList(data=data, first_id=_first(data), last_id=_last(data), has_more=more)
 
     @route("GET", _ONE, scope=_READ)
@@ -236,14 +241,18 @@ async def _named_file(request: Request) -> str:
         raise BadRequestError("The body must have the id of a file, as 'file_id'.", param="file_id") from None
 
 
-def _page(found: Sequence[T], limit: int, after: str | None) -> tuple[list[T], bool]:
+def _page(found: Sequence[T], limit: int, after: str | None = None) -> tuple[list[T], bool]:
     """Return a page of a list, and whether there is more; BadRequestError if the cursor is unknown."""
     start = 0
     if after is not None:
         start = next((number for number, one in enumerate(found, 1) if one.id == after), 0)
         if not start:
-            raise BadRequestError(f"There is nothing with the id '{after[:80]}'.", param="after", code="invalid_value")
+            raise _unknown_cursor(f"There is nothing with the id '{after[:80]}'.")
     return list(found[start : start + limit]), len(found) > start + limit
+
+
+def _unknown_cursor(why: str) -> BadRequestError:
+    return BadRequestError(why, param="after", code="invalid_value")
 
 
 def _first(data: Sequence[Any]) -> str | None:
