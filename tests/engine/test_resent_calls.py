@@ -14,6 +14,7 @@ from antwort.testing import call, turn
 from antwort.types import JSON
 
 NOT_SENT = "(The output of this call was not sent along.)"
+INTERRUPTED = "The call was interrupted and its result is not known. Check before you repeat it."
 PROVIDERS = {
     "workspace": {"enabled": True},
     "code_interpreter": {"enabled": True},
@@ -80,6 +81,10 @@ SENT: dict[str, tuple[list[JSON], list[tuple[str, JSON, str]]]] = {
     "a command without its output": (
         [COMMAND],
         [("shell", {"command": "echo hey; false", "timeout_ms": 9}, NOT_SENT)],
+    ),
+    "a command that a crash has cut off": (
+        [{**COMMAND, "id": "sc_1", "status": "incomplete", "environment": None}],
+        [("shell", {"command": "echo hey; false", "timeout_ms": 9}, INTERRUPTED)],
     ),
     "a program": (
         [PROGRAM, {"type": "program_output", "call_id": "p1", "result": "9"}],
