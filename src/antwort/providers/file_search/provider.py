@@ -5,6 +5,7 @@ import contextlib
 import logging
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Annotated, Any, ClassVar
 
 from typing_extensions import override
@@ -35,8 +36,9 @@ from antwort.providers.file_search.ingestion.companions import Companions
 from antwort.providers.file_search.ingestion.desk import IngestionDesk
 from antwort.providers.file_search.ingestion.queue import IngestionQueue
 from antwort.providers.file_search.ingestion.reception import Reception
-from antwort.providers.file_search.ingestion.store_files import StoreFiles
+from antwort.providers.file_search.ingestion.store_files import ChunkPlace, StoreFiles
 from antwort.providers.file_search.ingestion.worker import IngestionWorker
+from antwort.providers.file_search.neighbours import with_neighbours_joined
 from antwort.providers.file_search.reconcile import Reconciler
 from antwort.providers.file_search.reranking import Reranker
 from antwort.providers.file_search.search import FoundChunk, Searcher, SearchOutcome, Wish
@@ -289,16 +291,15 @@ class FileSearch(StoreFileRoutes, WorksApart):
         if away:
             findings.notes.append(f"Vector stores not searched, since this server does not keep their vectors: {away}.")
         item = {"queries": [query], "results": [_result(one) for one in findings.found]}
-        return ToolResult(report.results(ctx, query, findings, await self._places(findings.found)), item=item)
+        return ToolResult(report.results(ctx, query, findings), item=item)
 
-    async def _places(self, found: Sequence[FoundChunk]) -> list[str]:
-        """Return where in their files chunks stand, as far as that is known."""
+    async def _placed(self, found: Sequence[FoundChunk]) -> list[FoundChunk]:
+        """Return chunks with where in their files they stand, as far as that is known."""
         if self._desk is None:
-            return [""] * len(found)
+            return list(found)
         files = {(one.store.tenant, one.store.id, one.hit.file_id) for one in found}
         known = {file: await self._desk.store_files.places(*file) for file in files}
-        chunks = [(known[one.store.tenant, one.store.id, one.hit.file_id], one.hit.index) for one in found]
-        return [str(places[index]) if 0 <= index < len(places) else "" for places, index in chunks]
+        return [_with_place(one, known[one.store.tenant, one.store.id, one.hit.file_id]) for one in found]
 
     @override
     async def search_measured(self, stores: Sequence[VectorStoreRecord], wish: Wish) -> SearchOutcome:
@@ -306,6 +307,9 @@ class FileSearch(StoreFileRoutes, WorksApart):
         findings = await self._search_in_time(stores, wish if reranker is None else reranker.widened(wish))
         if reranker is not None:
             await reranker.rank(findings, wish)
+        findings.found = await self._placed(findings.found)
+        if self.settings.join_neighbours:
+            findings.found = with_neighbours_joined(findings.found)
         self.returned.observe(len(findings.found))
         await asyncio.gather(*(self._stores.touch(store) for store in stores))
         return findings
@@ -358,6 +362,13 @@ def _unknown(store_id: str, *, by_request: bool) -> FunctionError:
             f"{missing}, although the request names it; whoever sent it must correct its vector_store_ids. {_ADVICE}"
         )
     return FunctionError(f"{missing}; leave vector_store_ids out to search all.")
+
+
+def _with_place(one: FoundChunk, places: Sequence[ChunkPlace]) -> FoundChunk:
+    """Return a chunk with its place; a place of another length is that of what the file was before."""
+    place = places[one.hit.index] if 0 <= one.hit.index < len(places) else None
+    fits = place is not None and place.end - place.start == len(one.hit.text)
+    return replace(one, place=place) if fits else one
 
 
 def _result(one: FoundChunk) -> dict[str, Any]:

@@ -12,7 +12,7 @@ _WHOLE = 80_000
 """Characters of all chunks together; what is longer is cut evenly."""
 
 
-def results(ctx: Context, query: str, findings: SearchOutcome, places: Sequence[str]) -> str:
+def results(ctx: Context, query: str, findings: SearchOutcome) -> str:
     """Return what was found, one entry for each chunk: number, document, where it stands there, score, text."""
     head = f'Results of a file search for "{one_line(query)}".'
     found = findings.found
@@ -21,7 +21,7 @@ def results(ctx: Context, query: str, findings: SearchOutcome, places: Sequence[
         return "\n\n".join([head, empty, *findings.notes])
     head += " Cite a document by its number in square brackets, such as [1]."
     most = _length_of_each(found)
-    parts = [_entry(ctx, one, place, most) for one, place in zip(found, places, strict=True)]
+    parts = [_entry(ctx, one, most) for one in found]
     return "\n\n".join([head, *findings.notes, fenced(chr(10).join(parts), "documents")])
 
 
@@ -42,15 +42,17 @@ def _read_entry(one: Mapping[str, Any]) -> str:
     return f"{title}\n{printable(str(one.get('text') or '')).strip()}".strip()
 
 
-def _entry(ctx: Context, one: FoundChunk, place: str, most: int) -> str:
+def _entry(ctx: Context, one: FoundChunk, most: int) -> str:
     hit = one.hit
     title = one_line(hit.filename or hit.file_id)[:_LONGEST_TITLE]
     number = ctx.sources.add(Source(title, file_id=hit.file_id))
     text = printable(hit.text).strip()
     if len(text) > most:
         text = f"{text[:most].rstrip()}…"
+    place = "" if one.place is None else str(one.place)
     where = f"{one_line(place)[:_LONGEST_TITLE]}, " if place else ""
-    return f"[{number}] {title} ({where}chunk {hit.index}, score {hit.score:.2f})\n{text}\n"
+    chunks = f"chunk {hit.index}" if one.last_index is None else f"chunks {hit.index}-{one.last_index}"
+    return f"[{number}] {title} ({where}{chunks}, score {hit.score:.2f})\n{text}\n"
 
 
 def _length_of_each(found: Sequence[FoundChunk]) -> int:

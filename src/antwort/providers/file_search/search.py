@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from antwort.provider import FunctionError
 from antwort.providers.file_search.embedding.base import EmbeddingClient
 from antwort.providers.file_search.errors import EmbeddingUnavailable, FileSearchError, NoCollection, WrongDimensions
+from antwort.providers.file_search.ingestion.store_files import ChunkPlace
 from antwort.providers.file_search.together import together
 from antwort.providers.file_search.vector_stores import VectorStoreRecord
 from antwort.providers.file_search.vectors.base import Filter, Hit, Query, VectorStoreBackend
@@ -70,10 +71,14 @@ class Wish:
 
 @dataclass(frozen=True, slots=True)
 class FoundChunk:
-    """A chunk, and the store it is in."""
+    """A chunk, or several that follow each other, and the store it is in."""
 
     store: VectorStoreRecord
     hit: Hit
+    place: ChunkPlace | None = None
+    """Where in its file it stands, if that is known."""
+    last_index: int | None = None
+    """The position of the last of several chunks, if it is these; that of the first is in the hit."""
 
     @property
     def key(self) -> tuple[str, str]:

@@ -119,6 +119,10 @@ class FileSearchSettings(Settings):
         default=True,
         description="Search by meaning and by words, where a request says neither how nor which score is the least.",
     )
+    join_neighbours: bool = Field(
+        default=True,
+        description="Make one result of chunks of an attached file that follow each other, without what they repeat.",
+    )
     rerank_url: str | None = Field(
         default=None,
         pattern=r"^https?://",

@@ -87,6 +87,7 @@ def test_attributes_change_and_the_content_is_what_was_read(tmp_path: Path, sett
 def test_a_file_attached_again_is_cut_anew_and_leaves_nothing_of_before(
     tmp_path: Path, settings: dict[str, Any]
 ) -> None:
+    settings = {**settings, "join_neighbours": False}  # each result is a chunk
     with ingesting(tmp_path, settings) as stage, stage.worker():
         file_id = stage.upload(" ".join(f"Some words, number {number}." for number in range(300)))
         store = stage.client.vector_stores.create()

@@ -1,0 +1,61 @@
+"""Chunks of a file that follow each other, or overlap, become one result: a reader gets the passage, not its pieces."""
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+import msgspec
+
+from antwort.providers.file_search.search import FoundChunk
+
+_Ranked = tuple[int, FoundChunk]
+
+
+def with_neighbours_joined(found: Sequence[FoundChunk]) -> list[FoundChunk]:
+    """Join neighbours, where it is known where in their file they stand; each result has the rank of its best chunk."""
+    files: dict[tuple[str, str], list[_Ranked]] = defaultdict(list)
+    results: list[_Ranked] = []
+    for rank, one in enumerate(found):
+        if one.place is None:
+            results.append((rank, one))
+        else:
+            files[one.store.id, one.hit.file_id].append((rank, one))
+    for chunks in files.values():
+        results += map(_joined, _runs(chunks))
+    return [one for _, one in sorted(results, key=lambda ranked: ranked[0])]
+
+
+def _runs(chunks: Sequence[_Ranked]) -> Iterator[list[_Ranked]]:
+    """Part the chunks of a file where there is text between them."""
+    run: list[_Ranked] = []
+    end = 0
+    for ranked in sorted(chunks, key=lambda ranked: _span(ranked[1])):
+        start, last = _span(ranked[1])
+        if run and start > end:
+            yield run
+            run = []
+        end = max(end, last) if run else last
+        run.append(ranked)
+    if run:
+        yield run
+
+
+def _joined(run: Sequence[_Ranked]) -> _Ranked:
+    """Return chunks as one: the text of all, without what they repeat, and the best score."""
+    rank, best = min(run, key=lambda ranked: ranked[0])
+    first, place = run[0][1], run[0][1].place
+    if len(run) == 1 or place is None:
+        return rank, best
+    text, end, last_page = first.hit.text, place.end, place.last_page
+    for _, one in run[1:]:
+        start, last = _span(one)
+        text += one.hit.text[end - start :] if last > end else ""
+        end = max(end, last)
+        last_page = max(last_page, one.place.last_page if one.place else 0)
+    hit = replace(best.hit, text=text, index=first.hit.index)
+    whole = msgspec.structs.replace(place, end=end, last_page=last_page)
+    return rank, replace(best, hit=hit, place=whole, last_index=max(one.hit.index for _, one in run))
+
+
+def _span(one: FoundChunk) -> tuple[int, int]:
+    return (one.place.start, one.place.end) if one.place is not None else (0, 0)
