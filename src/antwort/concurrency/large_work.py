@@ -42,17 +42,17 @@ def is_large(items: Sequence[Mapping[str, Any]]) -> bool:
     if count >= MANY:
         return True
     for item in items:
-        for name in ("content", "output", "arguments"):
-            value = item.get(name)
-            if value is None:
-                continue
-            if isinstance(value, str):
-                size += len(value)
-            elif isinstance(value, list):
-                count += len(value)
-                if count >= MANY:
-                    return True
-                size += _size(value)
+        arguments = item.get("arguments")
+        if isinstance(arguments, str):
+            size += len(arguments)
+        value = item.get("content") or item.get("output")  # no item has both
+        if isinstance(value, str):
+            size += len(value)
+        elif isinstance(value, list):
+            count += len(value)
+            if count >= MANY:
+                return True
+            size += _size(value)
         if size >= MUCH:
             return True
     return False

@@ -75,6 +75,7 @@ class NestedCalls:
         self._keys = count()
         self._under_way: set[str] = set()
         self._saving: asyncio.Task[None] | None = None
+        self._known: dict[str, int] | None = None
 
     @cached_property
     def functions(self) -> Mapping[str, CallableFunction]:
@@ -248,14 +249,16 @@ class NestedCalls:
 
     # --- the journal -------------------------------------------------------------------------------------------------
 
-    @cached_property
+    @property
     def _positions(self) -> dict[str, int]:
-        """Where the calls that were made are in the journal, by their ids."""
-        found = {}
-        for position, entry in enumerate(self._journal.entries):
-            if entry.direction == NESTED and entry.call is not None and entry.call[PARENT] == self._ctx.call_id:
-                found[str(entry.call["call_id"])] = position
-        return found
+        """Where the calls that were made are in the journal, by their ids; looked for once."""
+        if self._known is None:
+            self._known = {
+                str(entry.call["call_id"]): position
+                for position, entry in enumerate(self._journal.entries)
+                if entry.direction == NESTED and entry.call is not None and entry.call[PARENT] == self._ctx.call_id
+            }
+        return self._known
 
     async def _store(self, record: JSON) -> None:
         """Store a call as it is: as a new entry, or in the place of its entry."""

@@ -58,11 +58,10 @@ class AuditLog:
         """
         if not self._enabled or (self.path is None and not audit_logger.isEnabledFor(logging.INFO)):
             return
-        bound = log_context()
         fields = {
-            "tenant": tenant or bound.get("tenant"),
+            "tenant": tenant or log_context().get("tenant"),
             "subject": subject,
-            "request_id": request_id or bound.get("request_id"),
+            "request_id": request_id or log_context().get("request_id"),
             **fields,
         }
         clean = self._redactor.field

@@ -158,9 +158,11 @@ class JSONFormatter(_Formatter):
             "ts": timestamp(time.time()),
             "level": "info",
             "logger": logger,
-            "message": self.redactor.excerpt(event),
+            "message": event,
         }
-        return json_line(merge(line, self._beside(fields, {**self._process, **log_context()})))
+        if self._process or not log_context().keys() <= fields.keys():
+            fields = self._beside(fields, {**self._process, **log_context()})
+        return json_line(merge(line, fields))
 
 
 class ConsoleFormatter(_Formatter):
@@ -233,7 +235,7 @@ class _Handler(logging.StreamHandler[TextIO]):
 
 
 def log_clean(logger: logging.Logger, event: str, fields: Mapping[str, JSONValue]) -> None:
-    """Log an event at INFO, of a logger below `antwort`, with fields that are JSON and have no secrets.
+    """Log an event at INFO, of a logger below `antwort`, by a name and with fields that have no secrets and are JSON.
 
     Where nobody but our own handler gets it, as on nearly every server, the line is written without a record: that
     would cost several times as much.

@@ -62,12 +62,8 @@ class BodyLimit:
 
     def watch(self, scope: Scope, receive: Receive) -> "Body":
         """Return the body of a request, to be read through its `receive`; PayloadTooLargeError if it is too large."""
-        announced, kind = b"", b"json"
-        for name, value in scope["headers"]:
-            if name == b"content-length":
-                announced = value
-            elif name == b"content-type":
-                kind = value
+        headers = dict(scope["headers"])
+        announced, kind = headers.get(b"content-length", b""), headers.get(b"content-type", b"json")
         is_announced = announced.isdigit()
         size = int(announced) if is_announced else self.limit
         if is_announced and size <= min(SMALL, self._max_values, self.limit):

@@ -17,11 +17,7 @@ _ACCEPTABLE = re.compile(rb"[A-Za-z0-9._:-]{1,128}")
 
 def request_id_of(scope: Scope) -> bytes:
     """Return the id that the client gives to a request, or a new one."""
-    given: bytes = b""
-    for name, value in scope["headers"]:
-        if name == HEADER:
-            given = value
-            break
+    given: bytes = dict(scope["headers"]).get(HEADER, b"")
     return given if given and _ACCEPTABLE.fullmatch(given) else b"req_" + random_digits()[:32].encode()
 
 

@@ -13,16 +13,13 @@ def require_json(scope: Scope) -> None:
     first. They send the page's origin along. A body that was encoded, such as by gzip, is refused as well: nobody here
     decodes one, and what a small one becomes would have to be bounded.
     """
-    claimed = from_page = False
-    for name, value in scope["headers"]:
-        if name == b"content-type":
-            _check_media_type(value)
-            claimed = True
-        elif name == b"content-encoding":
-            _check_encoding(value)
-        elif name == b"origin":
-            from_page = True
-    if from_page and not claimed:
+    headers = dict(scope["headers"])
+    claimed = headers.get(b"content-type")
+    if claimed is not None:
+        _check_media_type(claimed)
+    if b"content-encoding" in headers:
+        _check_encoding(headers[b"content-encoding"])
+    if claimed is None and b"origin" in headers:
         raise UnsupportedMediaTypeError("Web pages must say that they send JSON (content-type: application/json).")
 
 
