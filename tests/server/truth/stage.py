@@ -21,6 +21,7 @@ NOWHERE = "http://127.0.0.1:9"
 PROVIDERS: dict[str, Any] = {
     "web_search": {"enabled": True, "settings": {"url": NOWHERE}},
     "file_search": {"enabled": True},
+    "files": {"enabled": True},
     "code_interpreter": {"enabled": True},
     "programs": {"enabled": True},
     "workspace": {"enabled": True},
@@ -56,7 +57,10 @@ class Stage:
 
     def ask(self, method: str, path: str, body: Any = None) -> Answer:
         """Send a request; a body that is no bytes is sent as JSON."""
-        headers = {} if body is None else {"content-type": "application/json"}
+        return self._ask(method, path, body, "application/json")
+
+    def _ask(self, method: str, path: str, body: Any, kind: str) -> Answer:
+        headers = {} if body is None else {"content-type": kind}
         sent = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
         self._connection.request(method, f"/v1{path}", sent, headers)
         response = self._connection.getresponse()
@@ -69,6 +73,17 @@ class Stage:
         answer = self.ask("POST", path, body)
         assert answer.status == 200, answer
         return answer.body
+
+    def upload(self, name: str, content: bytes) -> str:
+        """Upload a file, and return its id."""
+        parts = {'name="purpose"': b"assistants", f'name="file"; filename="{name}"': content}
+        form = b"".join(
+            b"--cut\r\nContent-Disposition: form-data; %s\r\n\r\n%s\r\n" % (head.encode(), part)
+            for head, part in parts.items()
+        )
+        answer = self._ask("POST", "/files", form + b"--cut--\r\n", "multipart/form-data; boundary=cut")
+        assert answer.status == 200, answer
+        return str(answer.body["id"])
 
     def close(self) -> None:
         self._connection.close()

@@ -12,6 +12,7 @@ from openai.types import (
 )
 from openai.types.conversations import conversation_create_params, conversation_update_params, item_create_params
 from openai.types.responses import input_token_count_params, response_compact_params, response_create_params
+from openai.types.vector_stores import file_batch_create_params, file_create_params, file_update_params
 from tests.server.truth.sdk_types import Case, Maker
 from tests.server.truth.stage import Stage, staged
 
@@ -181,6 +182,30 @@ def test_vector_stores(stage: Stage) -> None:
         (f"/vector_stores/{store}/search", vector_store_search_params.VectorStoreSearchParams),
     ):
         assert problems(stage, path, Maker(VALUES), kind) == []
+
+
+def test_files_of_vector_stores(stage: Stage) -> None:
+    store, file_id = stage.make("/vector_stores", {})["id"], stage.upload("tea.txt", b"Tea is steeped.")
+    path, known = f"/vector_stores/{store}", {**VALUES, "file_id": file_id, "file_ids": [file_id]}
+
+    def changed(body: JSON) -> JSON:
+        return {name: value for name, value in body.items() if name != "vector_store_id"}  # it is in the path
+
+    def batch(body: JSON) -> JSON:
+        return body if "files" in body else {"file_ids": [file_id], **body}
+
+    assert problems(stage, f"{path}/files", Maker(known), file_create_params.FileCreateParams) == []
+    maker = Maker(known, skipped=frozenset({"vector_store_id"}))
+    assert problems(stage, f"{path}/files/{file_id}", maker, file_update_params.FileUpdateParams, changed) == []
+    batches = file_batch_create_params.FileBatchCreateParams
+    assert problems(stage, f"{path}/file_batches", Maker(known), batches, batch) == []
+
+
+def test_compaction_of_a_file(stage: Stage) -> None:
+    part = {"type": "input_file", "file_id": stage.upload("tea.txt", b"Tea is steeped.")}
+    body = {"model": "scripted", "input": [{"role": "user", "content": [part]}]}
+    (item,) = stage.make("/responses/compact", body)["output"]
+    assert item["type"] == "compaction"
 
 
 def test_containers(stage: Stage) -> None:
