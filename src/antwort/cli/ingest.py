@@ -14,7 +14,7 @@ from typing_extensions import override
 from antwort.app import Antwort
 from antwort.cli.folder_upload import FileReport, FolderUpload, LocalFile, Outcome, ServerFiles, found_files
 from antwort.cli.groups import Group
-from antwort.cli.options import configured, json_option
+from antwort.cli.options import configured, json_option, log_options
 from antwort.cli.output import Misuse, print_json
 from antwort.cli.terminal import harmless
 from antwort.config import LoadedConfig
@@ -128,6 +128,7 @@ def _own_url(loaded: LoadedConfig) -> str:
 @click.option(
     "--idle", type=float, metavar="SECONDS", help="End after so many seconds without work; never if not given."
 )
+@log_options
 @configured
 def watch(loaded: LoadedConfig, *, idle: float | None) -> None:
     """Read and embed files that are attached to vector stores, as they come.

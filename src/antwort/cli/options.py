@@ -55,6 +55,23 @@ def config_options(command: F) -> F:
     return command
 
 
+def log_options(command: F) -> F:
+    """Add the options of every command that logs what it does."""
+    level = setting(
+        "--log-level",
+        "observability.log_level",
+        type=click.Choice(["debug", "info", "warning", "error"], case_sensitive=False),
+        help="Least severe messages to log.",
+    )
+    form = setting(
+        "--log-format",
+        "observability.log_format",
+        type=click.Choice(["auto", "console", "json"]),
+        help="Form of the log.",
+    )
+    return level(form(command))
+
+
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 

@@ -18,7 +18,7 @@ from antwort.auth import allowed_hosts, check_bind
 from antwort.cli.banner import banner, tell_backends
 from antwort.cli.event_loop import StuckLoop, run_contained
 from antwort.cli.model import ModelChoice, backend_option, choose_model, probe_option
-from antwort.cli.options import configured, setting
+from antwort.cli.options import configured, log_options, setting
 from antwort.concurrency.contained_tasks import end_tasks
 from antwort.config import LoadedConfig
 from antwort.errors import ConfigError
@@ -41,18 +41,7 @@ logger = logging.getLogger(__name__)
     is_flag=True,
     help="Serve without authentication on an address other machines can reach.",
 )
-@setting(
-    "--log-level",
-    "observability.log_level",
-    type=click.Choice(["debug", "info", "warning", "error"], case_sensitive=False),
-    help="Least severe messages to log.",
-)
-@setting(
-    "--log-format",
-    "observability.log_format",
-    type=click.Choice(["auto", "console", "json"]),
-    help="Form of the log.",
-)
+@log_options
 @backend_option
 @setting("--model", "engine.default_model", help="Model of requests that name none.")
 @probe_option
@@ -115,11 +104,14 @@ def _run(app: Antwort, sock: socket.socket, on_ready: Callable[[], None], worker
 
 
 def _command(loaded: LoadedConfig, *words: str) -> list[str]:
-    """Return how another command of this program is started with the same configuration."""
+    """Return how another command of this program, one with a log, is started with the same configuration."""
+    config = loaded.config
     options = {
         "--config": loaded.path,
-        "--data-dir": loaded.config.data_dir,
-        "--plugins-dir": loaded.config.plugins_dir,
+        "--data-dir": config.data_dir,
+        "--plugins-dir": config.plugins_dir,
+        "--log-level": config.observability.log_level,
+        "--log-format": config.observability.log_format,
     }
     given = [part for option, value in options.items() if value is not None for part in (option, str(value))]
     return [sys.executable, "-m", "antwort", *words, *given]
