@@ -41,8 +41,10 @@ class Signature(Struct, frozen=True):
 
 def context_parameter(handler: Callable[..., Any], *, name: str) -> str | None:
     """Return the name of the parameter annotated as `Context`, if there is one."""
-    hints = type_hints(handler, name=name)
-    parameters = inspect.signature(handler).parameters
+    return _context_among(inspect.signature(handler).parameters, type_hints(handler, name=name), name)
+
+
+def _context_among(parameters: Mapping[str, inspect.Parameter], hints: Mapping[str, Any], name: str) -> str | None:
     found = [parameter for parameter in parameters if is_context(hints.get(parameter))]
     if len(found) > 1:
         raise DefinitionError(f"function '{name}': more than one parameter is a Context ({', '.join(found)})")
@@ -61,10 +63,11 @@ def read_signature(handler: Callable[..., Any], *, name: str, description: str |
     if not description:
         raise DefinitionError(f"function '{name}' has no docstring; write one that tells the model what it does")
     hints = type_hints(handler, name=name)
-    context = context_parameter(handler, name=name)
+    given = inspect.signature(handler).parameters
+    context = _context_among(given, hints, name)
     parameters: list[Parameter] = []
     field_defaults: dict[str, FieldInfo] = {}
-    for raw in inspect.signature(handler).parameters.values():
+    for raw in given.values():
         if raw.name == context:
             continue
         parameter = _parameter(raw, hints, documented, name)

@@ -345,11 +345,12 @@ class FunctionSpec:
         """Raise DefinitionError unless the handler can be called with what the parameters say."""
         if inspect.isgeneratorfunction(self.handler):
             raise DefinitionError(f"function '{self.name}' is a plain generator; make it `async def`, or return a list")
-        positional, keywords = self._arguments(None, dict.fromkeys(self.parameters.get("properties", {})))
-        if isinstance(self.arguments, SignatureArguments) or self.handler is None:
+        handler: Any = self.handler
+        if handler is not None and isinstance(self.arguments, SignatureArguments):
             return  # its parameters are those of the handler
+        positional, keywords = self._arguments(None, dict.fromkeys(self.parameters.get("properties", {})))
         try:
-            inspect.signature(self.handler).bind(*positional, **keywords)
+            inspect.signature(handler).bind(*positional, **keywords)
         except TypeError as error:
             raise DefinitionError(f"function '{self.name}': the handler does not fit the parameters: {error}") from None
 
