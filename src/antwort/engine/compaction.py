@@ -1,13 +1,15 @@
 """Compaction: a long window becomes a summary by the model, sealed into one item that stands for all of it."""
 
+import contextlib
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from msgspec import Struct
 
 from antwort.backends import ModelRouter
 from antwort.backends.base import ModelRequest
+from antwort.backends.chat.request import decoded_file, file_text
 from antwort.concurrency.large_work import LargeWork, is_large
 from antwort.engine.model_turn import TOO_LONG
 from antwort.engine.telemetry import TurnMetrics
@@ -208,21 +210,21 @@ def _record(items: Sequence[JSON]) -> Iterator[str]:
     for item in items:
         match item.get("type") or "message":
             case "message":
-                yield f"{str(item.get('role')).upper()}: {_cut(_text(item.get('content')))}"
+                yield f"{str(item.get('role')).upper()}: {_cut(_text(item.get('content'), _recorded))}"
             case "custom_tool_call":
                 yield f"CALL {item.get('name')}({_cut(str(item.get('input')))})"
             case kind if kind in CALLS:
                 call = as_function(item)
                 yield f"CALL {call.get('name')}({_cut(str(call.get('arguments')))})"
             case kind if kind in OUTPUTS:
-                yield f"RESULT: {_cut(_text(as_function(item).get('output')))}"
+                yield f"RESULT: {_cut(_text(as_function(item).get('output'), _recorded))}"
 
 
 def _own_words(items: Sequence[JSON], room: int) -> str:
     """Return what the user said last, in at most so many characters; what an earlier compaction says is left out."""
     said: list[str] = []
     for item in reversed(items):
-        text = _text(item.get("content")) if item.get("role") == "user" and not is_summary(item) else ""
+        text = _text(item.get("content"), _part) if item.get("role") == "user" and not is_summary(item) else ""
         if not text:
             continue
         text = _cut(text, min(_LONGEST, room))
@@ -233,18 +235,31 @@ def _own_words(items: Sequence[JSON], room: int) -> str:
     return "\n".join(reversed(said)) or "(none)"
 
 
-def _text(content: Any) -> str:
+def _text(content: Any, shown: Callable[[JSON], str]) -> str:
+    """Return a content as text; `shown` says what each part of it is."""
     if isinstance(content, str):
-        return content
+        return shown({"text": content})
     parts = content if isinstance(content, list) else []
-    return "\n".join(_part(part) for part in parts if isinstance(part, dict))
+    return "\n".join(shown(part) for part in parts if isinstance(part, dict))
+
+
+def _recorded(part: JSON) -> str:
+    """Return a part as the summary is made from it: of files what is in them."""
+    if part.get("type") == "input_file" and isinstance(data := part.get("file_data"), str):
+        name = str(part.get("filename") or "file")
+        with contextlib.suppress(BadRequestError):  # it is no text: a model server reads it by itself
+            raw = decoded_file(data, name)
+            if not raw.startswith(b"%PDF-"):
+                return f"{_part(part)}\n{file_text(raw, name)}\n[end of file: {name}]"
+    return _part(part)
 
 
 def _part(part: JSON) -> str:
     for name in ("text", "refusal"):
         if isinstance(part.get(name), str):
             return str(part[name])
-    return f"[{str(part.get('type')).removeprefix('input_')}]"
+    named = f": {part['filename']}" if part.get("filename") else ""
+    return f"[{str(part.get('type')).removeprefix('input_')}{named}]"
 
 
 def _cut(text: str, longest: int = _LONGEST) -> str:

@@ -147,3 +147,13 @@ def test_a_document_that_is_sent_again_and_again_is_read_once(tmp_path: Path, mo
         for name in ("b.docx", "c.docx", "b.docx"):
             asking(stage, file(filename=name, file_data=data_url(DOCX)))
         assert read_names == ["a.docx", "b.docx", "c.docx", "b.docx"]
+
+
+def test_a_summary_is_made_from_what_is_in_files(tmp_path: Path) -> None:
+    with served(tmp_path, ["It opens at seven."], over_http=True, section=ENABLED) as stage:
+        notes = keep(stage, b"The harbour opens at seven.", "notes.txt").id
+        parts = [file(file_id=notes), file(filename="plan.pdf", file_data=data_url(PDF))]
+        said: Any = [{"role": "user", "content": parts}, {"role": "assistant", "content": "I see."}]
+        stage.client().responses.compact(model="scripted", input=said)
+        record = stage.bodies[-1]["messages"][-1]["content"]
+    assert record.startswith("USER: [file: notes.txt]\nThe harbour opens at seven.\n[end of file: notes.txt]\n")
