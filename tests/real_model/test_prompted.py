@@ -1,7 +1,8 @@
 """Functions in words: the server is given none, and what the model writes is read as calls.
 
 SmolLM2 was not taught to call functions, and its server is not told about any. `tool_choice` becomes a schema of the
-answer, so that the first turn is a call; what the model makes of the result is its own business.
+answer, so that the first turn is a call; what the model makes of the result is its own business. Left the choice, this
+model calls nothing, in whatever words it is told: with 135 million parameters it answers any question itself.
 """
 
 from pathlib import Path
