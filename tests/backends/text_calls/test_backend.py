@@ -316,11 +316,16 @@ def test_refusals_of_functions_are_known_by_their_words(message: str) -> None:
         "Missing required parameter: 'tools[0].type'.",
         "The conversation is too long for the model.",
         "Unknown parameter: 'colour'.",
+        "Unknown parameter: 'tools[0].function.colour'.",
+        "{'loc': ('body', 'tools', 0, 'function'), 'msg': 'this tool is not supported'}",
+        "Invalid schema for function 'f': In context=('properties', 'a'), 'uniqueItems' is not permitted.",
+        "Function name 'a b' is not allowed.",
+        "The tool 'calculate' is not allowed here.",
         "Image input is not supported.",
     ],
 )
 def test_other_refusals_are_told_apart(message: str) -> None:
-    assert not refuses_tools(BadRequestError(message))
+    assert not refuses_tools(BadRequestError(message), [CALCULATE])
 
 
 # --- sinks -----------------------------------------------------------------------------------------------------------

@@ -2,7 +2,7 @@
 
 import logging
 import re
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Sequence
 from typing import Any
 
 from typing_extensions import override
@@ -17,6 +17,7 @@ from antwort.backends.text_calls.sinks import NativeSink, PromptedSink
 from antwort.config import BackendConfig
 from antwort.errors import APIError, BadRequestError
 from antwort.lazy_imports import compiled_on_use
+from antwort.types import JSON
 
 logger = logging.getLogger(__name__)
 
@@ -34,6 +35,7 @@ _refusal_of_tools = compiled_on_use(
     r"|--enable-auto-tool-choice|--tool-call-parser|--jinja",  # vLLM, llama.cpp
     re.IGNORECASE,
 )
+_about_one_function = compiled_on_use(r"\btools?\W{1,4}\d|\bschemas?\b|\bfunction name\b", re.IGNORECASE)
 
 
 def with_tool_calls(server: RemoteBackend, config: BackendConfig) -> ModelBackend:
@@ -82,7 +84,7 @@ class TextCalls(BackendWrapper):
         try:
             await self.backend.run(request, reading)
         except APIError as error:
-            if reading.begun or not refuses_tools(error):
+            if reading.begun or not refuses_tools(error, request.tools):
                 raise
             logger.warning(
                 "The backend '%s' takes no functions for the model '%s', which is told about them in words from now on:"
@@ -113,9 +115,15 @@ class TextCalls(BackendWrapper):
         _remember(self._unguided, request.model)  # it was the schema
 
 
-def refuses_tools(error: APIError) -> bool:
-    """Tell whether a server says that it takes no functions, for this model or at all."""
-    return _refusal_of_tools.search(error.message) is not None
+def refuses_tools(error: APIError, tools: Sequence[JSON] = ()) -> bool:
+    """Tell whether a server says that it takes no functions, for this model or at all.
+
+    What is wrong with one of the functions is the client's business: the model would be told in words for all others.
+    """
+    message = error.message
+    if _refusal_of_tools.search(message) is None or _about_one_function.search(message) is not None:
+        return False
+    return not any(f"{quote}{tool['name']}{quote}" in message for tool in tools for quote in "'\"`")
 
 
 def _reader(request: ModelRequest) -> CallReader:
