@@ -1,5 +1,6 @@
 """A turn for models that are told in words how to call functions: no functions in the request, calls as plain text."""
 
+import re
 from collections.abc import Mapping, Sequence
 from itertools import groupby
 from typing import Any
@@ -8,6 +9,7 @@ import msgspec
 from msgspec.structs import replace
 
 from antwort.backends.base import ModelRequest, ToolDefinitions
+from antwort.lazy_imports import compiled_on_use
 from antwort.types import JSON
 from antwort.wire.client_tools import CALLS, OUTPUTS, as_function
 
@@ -25,6 +27,7 @@ _SEVERAL = "You may write several calls, one after the other; then stop."
 _ONE = "Write one call only, then stop."
 _MUST = "Now you must call one of the functions: answer with nothing but the call."
 _MUST_NAMED = "Now you must call the function {name}: answer with nothing but the call."
+_mark = compiled_on_use(r"<(?=\s*/?\s*tool_response)", re.IGNORECASE)
 _FORMAT = "When you answer without a call, answer with nothing but JSON{schema}."
 
 
@@ -154,17 +157,27 @@ def _call_text(call: JSON) -> str:
 
 
 def _results(outputs: Sequence[JSON], names: Mapping[Any, str]) -> JSON:
-    """Return the outputs of calls as one message; as one text unless there are images or files in it."""
+    """Return the outputs of calls as one message; as one text unless there are images or files in it.
+
+    An output that has the mark of its own end in it could go on as the user.
+    """
     parts: list[JSON] = []
     for output in outputs:
         content = output.get("output")
         name = names.get(output.get("call_id"), "function")
         parts.append(_text(f'<tool_response name="{name}">\n'))
-        parts += content if isinstance(content, list) else [_text(str(content or ""))]
+        parts += map(_unmarked, content if isinstance(content, list) else [_text(str(content or ""))])
         parts.append(_text("\n</tool_response>\n"))
     if all(part.get("type") == "input_text" for part in parts):
         parts = [_text("".join(str(part.get("text")) for part in parts).rstrip())]
     return {"type": "message", "role": "user", "content": parts}
+
+
+def _unmarked(part: JSON) -> JSON:
+    """Return a part of an output whose text neither begins nor ends a result."""
+    if part.get("type") != "input_text":
+        return part
+    return {**part, "text": _mark.sub("< ", str(part.get("text")))}
 
 
 def _text(text: str) -> JSON:
