@@ -19,6 +19,8 @@ from benchmarks.growth import METHOD as GROWTH_METHOD
 from benchmarks.growth import growth_rows
 from benchmarks.http_libraries import METHOD as HTTP_METHOD
 from benchmarks.http_libraries import http_rows
+from benchmarks.ingestion import METHOD as INGESTION_METHOD
+from benchmarks.ingestion import ingestion_rows
 from benchmarks.measure import BenchmarkError, Row
 from benchmarks.programs import METHOD as PROGRAMS_METHOD
 from benchmarks.programs import programs_rows
@@ -58,6 +60,7 @@ PARTS = {
     "http": Part(lambda options: http_rows(full=options.full, rounds=options.rounds), HTTP_METHOD),
     "file_search": Part(lambda options: file_search_rows(full=options.full)),
     "retrieval": Part(lambda _: retrieval_rows(), RETRIEVAL_METHOD, slow=True),
+    "ingestion": Part(lambda _: ingestion_rows(), INGESTION_METHOD, slow=True),
     "agents": Part(lambda _: agents_rows(), AGENTS_METHOD, slow=True),
     "programs": Part(lambda _: programs_rows(), PROGRAMS_METHOD, slow=True),
     "sandboxes": Part(lambda _: sandboxes_rows(), SANDBOXES_METHOD, slow=True),

@@ -63,12 +63,13 @@ class Server:
 
     def cpu_seconds(self) -> float:
         """Return the CPU time, user and system, that the process and all its descendants have used."""
-        return sum(cpu_seconds(pid) for pid in self._tree())
+        return sum(cpu_seconds(pid) for pid in self.processes())
 
     def resident_bytes(self) -> int:
-        return sum(_resident_bytes(pid) for pid in self._tree())
+        return sum(_resident_bytes(pid) for pid in self.processes())
 
-    def _tree(self) -> Iterator[int]:
+    def processes(self) -> Iterator[int]:
+        """Yield the process and all its descendants."""
         waiting = [self.pid]
         while waiting:
             pid = waiting.pop()
@@ -98,14 +99,17 @@ def _resident_bytes(pid: int) -> int:
 
 
 @contextlib.contextmanager
-def running(command: Sequence[str], *, core: int, cwd: Path | None = None, timeout: float = 60) -> Iterator[Server]:
-    """Start a server on a core and wait until it says where it listens; end it, and what it started, on the way out."""
+def running(
+    command: Sequence[str], *, core: int | None, cwd: Path | None = None, timeout: float = 60
+) -> Iterator[Server]:
+    """Start a server on a core, or on all, and wait until it says where it listens; end it, with what it started."""
     with (
         TemporaryFile() as log,
         child(command, cwd=cwd, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log) as process,
     ):
-        with contextlib.suppress(ProcessLookupError):
-            os.sched_setaffinity(process.pid, {core})
+        if core is not None:
+            with contextlib.suppress(ProcessLookupError):
+                os.sched_setaffinity(process.pid, {core})
         deadline = time.monotonic() + timeout
         while (line := read_line(process, deadline)) is not None:
             if line.startswith(LISTENING):

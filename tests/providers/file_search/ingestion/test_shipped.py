@@ -1,5 +1,6 @@
 """The shipped server with its worker, through the SDK: from an upload to an answer whose citation leads to the file."""
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,8 @@ def test_an_uploaded_file_is_found_and_cited(server: ServerProcess) -> None:
             vector_store_id=store.id, file=("report.pdf", samples.pdf("Oolong is steeped for three minutes"))
         )
         assert (report.status, report.last_error) == ("completed", None)
+        # The worker stands back for whoever asks the server something.
+        assert max(os.getpriority(os.PRIO_PROCESS, pid) for pid in server.children()) == 19
         pages = [
             ("a.md", b"# Milk\n\nMilk comes last."),
             ("b.html", b"<h1>Sugar</h1><p>Sugar is a matter of taste.</p>"),

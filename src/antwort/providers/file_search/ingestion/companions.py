@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import logging
+import os
 from collections.abc import Callable
 
 from antwort.providers.file_search.ingestion.reception import Reception
@@ -12,6 +13,8 @@ logger = logging.getLogger(__name__)
 IDLE = 60.0
 """Seconds without work after which such a worker ends: the memory of its model is worth more then."""
 _GRACE = 5.0
+_NICENESS = 19
+"""How far such a worker stands back: whoever asks the server something does not wait for it."""
 
 
 class Companions:
@@ -66,5 +69,7 @@ class Companions:
 
     async def _start(self) -> None:
         process = await asyncio.create_subprocess_exec(*self._command, stdin=asyncio.subprocess.DEVNULL)
+        with contextlib.suppress(OSError):  # it has ended already, or the system does not allow it
+            os.setpriority(os.PRIO_PROCESS, process.pid, _NICENESS)
         self._running.append(process)
         logger.info("ingestion worker %d has started", process.pid)

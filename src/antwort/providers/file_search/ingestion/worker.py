@@ -20,8 +20,8 @@ logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-_BATCH = 16
-"""Chunks that are embedded and written at once."""
+_BATCH = 4
+"""Chunks that are embedded and written at once: the server does nothing else while it reads their vectors."""
 _RENEW = 15.0
 """Seconds after which the server is told that the work goes on."""
 _AGAIN = 1.0
