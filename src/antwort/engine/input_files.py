@@ -29,7 +29,7 @@ from antwort.types import JSON
 
 FILES_READ = "files:read"
 MOST_BYTES = 50 * 1024**2
-"""Of all files that one request names."""
+"""Of all files that one request names, and of the texts of those that are turned into text."""
 MOST_DOCUMENTS = 20
 """Files of one request that are fetched from somewhere, or whose text is taken out: each may take a while."""
 _AT_ONCE = 2
@@ -155,6 +155,7 @@ class _Request:
         self._ctx = ctx
         self._reading = reading
         self._room = MOST_BYTES
+        self._text_room = MOST_BYTES
         self._documents = 0
 
     async def entry(self, entry: JournalEntry, where: str) -> JournalEntry:
@@ -207,6 +208,9 @@ class _Request:
             if field != "file_url":
                 self._count(f"{where}.{field}")
             url = await self._source.text_url(raw, name, f"{where}.{field}")
+            self._text_room -= len(url)  # a small file may have a text that is ten thousand times as long
+            if self._text_room < 0:
+                raise _too_large(f"{where}.{field}", "texts of the ")
             return {**kept, "filename": name, "file_data": url}
         if given:
             return part
@@ -261,7 +265,7 @@ def _data_url(media_type: str, raw: bytes) -> str:
     return f"data:{media_type};base64,{base64.b64encode(raw).decode()}"
 
 
-def _too_large(where: str) -> BadRequestError:
+def _too_large(where: str, whose: str = "") -> BadRequestError:
     return BadRequestError(
-        f"The files of a request have {MOST_BYTES:,} bytes at most.", param=where, code="file_too_large"
+        f"The {whose}files of a request have {MOST_BYTES:,} bytes at most.", param=where, code="file_too_large"
     )

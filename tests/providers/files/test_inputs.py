@@ -109,6 +109,11 @@ def test_what_cannot_be_read_names_its_part(tmp_path: Path, monkeypatch: pytest.
         with pytest.raises(BadRequestError) as refused:
             asking(stage, file(file_data=data_url(DOCX)), file(file_data=data_url(DOCX)))
         assert (refused.value.code, refused.value.param) == ("too_many_files", "input[0].content[2].file_data")
+        monkeypatch.undo()
+        monkeypatch.setattr(input_files, "MOST_BYTES", 100)  # room for one text
+        with pytest.raises(BadRequestError, match="texts of the files") as refused:
+            asking(stage, file(file_data=data_url(DOCX)), file(file_data=data_url(DOCX)))
+        assert (refused.value.code, refused.value.param) == ("file_too_large", "input[0].content[2].file_data")
 
 
 def test_files_of_others_are_not_there_and_reading_needs_its_scope(tmp_path: Path) -> None:
