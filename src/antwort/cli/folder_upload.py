@@ -3,9 +3,10 @@
 import asyncio
 import hashlib
 import itertools
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+import os
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NoReturn
 from urllib.parse import urlsplit
 
 import aiohttp
@@ -22,6 +23,8 @@ _POLL = 0.5
 _LONGEST = 512
 """Characters of an attribute."""
 _GLOB = frozenset("*?[")
+_REFUSED = frozenset({400, 413, 429})
+"""Answers that are about one file, such as one that is too large; the others may be taken."""
 
 
 class LocalFile(Struct, frozen=True):
@@ -29,7 +32,7 @@ class LocalFile(Struct, frozen=True):
 
     path: Path
     name: str
-    """Its path below the folder that was named: what tells it from others in the store."""
+    """Its path below the folder that was named, or before a pattern: what tells it from others in the store."""
 
 
 class StoredFile(Struct, frozen=True):
@@ -51,39 +54,66 @@ class FileReport(Struct, frozen=True):
     reason: str = ""
 
 
+class RefusedFile(CommandFailure):
+    """The server does not take a file."""
+
+
 def found_files(paths: Sequence[str]) -> list[LocalFile]:
     """Return the files that are named: single ones, all of folders but hidden ones, and those that patterns match."""
     found: dict[str, LocalFile] = {}
     for text in paths:
-        path = Path(text)
-        if path.is_dir():
-            inside = sorted(one for one in path.rglob("*") if one.is_file() and not _is_hidden(one.relative_to(path)))
-            files = [LocalFile(one, one.relative_to(path).as_posix()) for one in inside]
-        elif path.is_file():
-            files = [LocalFile(path, path.name)]
-        elif not _GLOB.isdisjoint(text):
-            root = Path(path.anchor or ".")
-            matched = sorted(root.glob(str(path.relative_to(path.anchor))))
-            files = [LocalFile(one, one.as_posix()) for one in matched if one.is_file()]
-        else:
-            raise Misuse(f"there is no file or folder '{text}'")
-        for file in files:
+        for file in _named(text):
             other = found.setdefault(file.name, file)
             if other.path.resolve() != file.path.resolve():
                 raise Misuse(
-                    f"'{other.path}' and '{file.path}' would have one name, '{file.name}'; bring them in apart"
+                    f"'{other.path}' and '{file.path}' would have one name, '{file.name}'; name the folder above both, "
+                    "or give each a store of its own"
                 )
     return list(found.values())
 
 
-def _is_hidden(path: Path) -> bool:
-    return any(part.startswith(".") for part in path.parts)
+def _named(text: str) -> list[LocalFile]:
+    path = Path(text)
+    if path.is_dir():
+        return [_below(path, one) for one in sorted(_inside(path))]
+    if path.is_file():
+        return [_below(path.parent, path)]
+    if _GLOB.isdisjoint(text):
+        raise Misuse(f"there is no file or folder '{text}'")
+    plain = list(itertools.takewhile(_GLOB.isdisjoint, path.parts))
+    folder = Path(*plain)
+    files = [_below(folder, one) for one in sorted(folder.glob(str(Path(*path.parts[len(plain) :])))) if one.is_file()]
+    if not files:
+        raise Misuse(f"no file matches '{text}'")
+    return files
+
+
+def _below(folder: Path, path: Path) -> LocalFile:
+    return LocalFile(path, path.relative_to(folder).as_posix())
+
+
+def _inside(folder: Path) -> Iterator[Path]:
+    for parent, folders, names in os.walk(folder, onerror=_unreadable):
+        folders[:] = [name for name in folders if not _is_hidden(name)]
+        paths = (Path(parent, name) for name in names if not _is_hidden(name))
+        yield from (path for path in paths if path.is_file())
+
+
+def _unreadable(error: OSError) -> NoReturn:
+    """Refuse a folder that cannot be listed: its files would seem to be gone."""
+    raise Misuse(f"the folder '{error.filename}' cannot be read: {error.strerror}")
+
+
+def _is_hidden(name: str) -> bool:
+    return name.startswith(".")
 
 
 class ServerFiles:
     """The files and vector stores of a server, over its API. What goes wrong is a CommandFailure."""
 
     def __init__(self, url: str, key: str | None) -> None:
+        if not url.startswith(("http://", "https://")):
+            raise Misuse("--url must begin with http:// or https://")
         self._url = url.rstrip("/") if urlsplit(url).path.strip("/") else f"{url.rstrip('/')}/v1"
         headers = {"Authorization": f"Bearer {key}"} if key else {}
         self._session = aiohttp.ClientSession(headers=headers, timeout=aiohttp.ClientTimeout(total=None, sock_read=300))
@@ -109,13 +139,18 @@ class ServerFiles:
         return _stored(await self._ask("GET", f"/vector_stores/{store_id}/files/{file_id}"))
 
     async def bring(self, store_id: str, file: LocalFile, sha256: str) -> str:
-        """Upload a file, attach it, and return its id."""
+        """Upload a file, attach it, and return its id. Raises RefusedFile, and OSError if it cannot be read."""
         with file.path.open("rb") as content:
             form = aiohttp.FormData({"purpose": "assistants"})
             form.add_field("file", content, filename=file.path.name, content_type="application/octet-stream")
             file_id = str((await self._ask("POST", "/files", data=form))["id"])
         attributes = {"path": file.name[-_LONGEST:], "sha256": sha256}
-        await self._ask("POST", f"/vector_stores/{store_id}/files", json={"file_id": file_id, "attributes": attributes})
+        attached = {"file_id": file_id, "attributes": attributes}
+        try:
+            await self._ask("POST", f"/vector_stores/{store_id}/files", json=attached)
+        except RefusedFile:
+            await self._ask("DELETE", f"/files/{file_id}")
+            raise
         return file_id
 
     async def remove(self, store_id: str, file_id: str) -> None:
@@ -138,12 +173,14 @@ class ServerFiles:
             async with self._session.request(method, f"{self._url}{path}", **options) as answer:
                 body = await answer.json(content_type=None)
         except (aiohttp.ClientError, TimeoutError, ValueError) as error:
-            why = str(error) or type(error).__name__
+            why = _cause(error)
             raise CommandFailure(
                 f"no answer from {self._url}: {why}; start the server ('antwort serve'), or say where it is with --url"
             ) from None
         if answer.status != 200:
             message = body.get("error", {}).get("message") if isinstance(body, dict) else None
+            if answer.status in _REFUSED:
+                raise RefusedFile(message or str(answer.reason))
             raise CommandFailure(f"{method} {path}: {message or answer.reason}")
         return dict(body)
 
@@ -162,7 +199,7 @@ class FolderUpload:
     async def run(self, files: Iterable[LocalFile], *, mirror: bool) -> list[FileReport]:
         """Bring files in, and return what became of each; with `mirror`, remove what was brought in and is not there.
 
-        An older version of a file goes when the new one can be found; if that has failed it stays.
+        An older version of a file goes when the new one can be found; if that has failed, one that can be found stays.
         """
         before: dict[str, list[StoredFile]] = {}
         for stored in await self._server.stored(self._store_id):
@@ -182,21 +219,27 @@ class FolderUpload:
         return reports
 
     async def _bring(self, file: LocalFile, before: Sequence[StoredFile]) -> list[FileReport]:
+        try:
+            report = await self._brought(file, before)
+        except RefusedFile as error:
+            report = FileReport(file.name, "failed", "", error.message)
+        except OSError as error:
+            report = FileReport(file.name, "failed", "", f"It cannot be read: {error.strerror or error}.")
+        self._tell(report)
+        for old in before:
+            is_better = report.outcome == "failed" and (old.status == "completed" or not report.file_id)
+            if old.id != report.file_id and not is_better:
+                await self._server.remove(self._store_id, old.id)
+        return [report]
+
+    async def _brought(self, file: LocalFile, before: Sequence[StoredFile]) -> FileReport:
         sha256 = await asyncio.to_thread(_hash, file.path)
         same = next((one for one in before if one.sha256 == sha256 and one.status != "failed"), None)
         if same is not None and same.status == "completed":
-            report = FileReport(file.name, "unchanged", same.id)
-        else:
-            begun = same.id if same is not None else await self._server.bring(self._store_id, file, sha256)
-            state = await self._settled(begun)
-            is_done = state.status == "completed"
-            report = FileReport(file.name, "completed" if is_done else "failed", state.id, state.reason)
-        self._tell(report)
-        if report.outcome != "failed":
-            for old in before:
-                if old.id != report.file_id:
-                    await self._server.remove(self._store_id, old.id)
-        return [report]
+            return FileReport(file.name, "unchanged", same.id)
+        begun = same.id if same is not None else await self._server.bring(self._store_id, file, sha256)
+        state = await self._settled(begun)
+        return FileReport(file.name, "completed" if state.status == "completed" else "failed", state.id, state.reason)
 
     async def _settled(self, file_id: str) -> StoredFile:
         while True:
@@ -221,6 +264,13 @@ def _stored(file: JSON) -> StoredFile:
         str(file["status"]),
         str(error.get("message", "")),
     )
+
+
+def _cause(error: Exception) -> str:
+    """Say why there is no answer, in few words."""
+    if isinstance(error, aiohttp.ClientConnectorError) and (number := error.os_error.errno) and number > 0:
+        return os.strerror(number).lower()
+    return str(error) or type(error).__name__
 
 
 def _hash(path: Path) -> str:

@@ -53,7 +53,7 @@ def ingest() -> None:
 @ingest.command()
 @click.argument("paths", nargs=-1, required=True, metavar="PATH...")
 @click.option("--store", required=True, metavar="NAME", help="Vector store, by name or id; created if there is none.")
-@click.option("--mirror", is_flag=True, help="Remove what an earlier run has brought in and is not there any more.")
+@click.option("--mirror", is_flag=True, help="Remove what earlier runs have brought in and this one does not name.")
 @click.option("--url", metavar="URL", help="The running server; that of the configuration if not given.")
 @click.option("--api-key", envvar="OPENAI_API_KEY", show_envvar=True, metavar="KEY", help="Key for that server.")
 @json_option
@@ -75,8 +75,12 @@ def files(
     """
     found = found_files(paths)
     if not found and not mirror:
-        raise Misuse("there are no files to bring in")
-    reports = asyncio.run(_bring(found, store, url or _own_url(loaded), api_key, mirror=mirror, quiet=as_json))
+        raise Misuse(f"there are no files in {' and '.join(repr(path) for path in paths)}")
+    try:
+        reports = asyncio.run(_bring(found, store, url or _own_url(loaded), api_key, mirror=mirror, quiet=as_json))
+    except KeyboardInterrupt:
+        click.echo("antwort: broken off; the same command goes on from here", err=True)
+        raise
     counts = collections.Counter(report.outcome for report in reports)
     if as_json:
         print_json(msgspec.to_builtins(IngestReport(dict(counts), reports)))
