@@ -3,11 +3,12 @@
 `python scripts/schema.py` writes `schema.sql`, the script that makes a new SQLite database.
 
 `python scripts/schema.py --revision "notes of responses"` also writes the next revision, which leads from the newest
-one to the tables as they are; read it before you commit it. As long as nothing is released there is only one: delete
-it, and write it again.
+one to the tables as they are; read it before you commit it. A revision that is on the main branch is never written
+again: whoever has run that branch has a database of it.
 """
 
 import argparse
+import re
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -112,7 +113,7 @@ def main() -> None:
     message: str | None = parser.parse_args().revision
     if message is not None:
         revision, script = next_revision(message)
-        name = "_".join(message.lower().split())
+        name = "_".join(re.findall(r"\w+", message.lower()))
         (MIGRATIONS.folder / "versions" / f"r{revision}_{name}.py").write_text(script, encoding="utf-8")
     (MIGRATIONS.folder / "schema.sql").write_text(sqlite_script(), encoding="utf-8")
 

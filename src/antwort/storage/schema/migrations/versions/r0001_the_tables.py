@@ -10,25 +10,15 @@ down_revision = None
 def upgrade() -> None:
     """Bring a database here from the revision before."""
     _change_blobs()
-    _index_blobs()
     _change_conversations()
-    _index_conversations()
     _change_records()
-    _index_records()
     _change_responses()
-    _index_responses()
-    _change_stored_files()
-    _index_stored_files()
     _change_blob_chunks()
     _change_conversation_items()
-    _index_conversation_items()
     _change_entries()
-    _index_entries()
     _change_events()
     _change_questions()
-    _index_questions()
     _change_variable_versions()
-    _index_variable_versions()
 
 
 def _change_blobs() -> None:
@@ -42,9 +32,6 @@ def _change_blobs() -> None:
         sa.PrimaryKeyConstraint("id", name=op.f("pk_blobs")),
         sa.UniqueConstraint("tenant", "hash", name=op.f("uq_blobs_tenant")),
     )
-
-
-def _index_blobs() -> None:
     op.create_index("ix_blobs_size", "blobs", ["tenant", "size"], unique=False)
 
 
@@ -58,9 +45,6 @@ def _change_conversations() -> None:
         sa.Column("used_at", sa.BigInteger(), nullable=False),
         sa.PrimaryKeyConstraint("id", name=op.f("pk_conversations")),
     )
-
-
-def _index_conversations() -> None:
     op.create_index("ix_conversations_used", "conversations", ["used_at", "id"], unique=False)
 
 
@@ -82,9 +66,6 @@ def _change_records() -> None:
         sa.PrimaryKeyConstraint("number", name=op.f("pk_records")),
         sa.UniqueConstraint("owner", "kind", "tenant", "id", name=op.f("uq_records_owner")),
     )
-
-
-def _index_records() -> None:
     op.create_index(
         "ix_records_deleted",
         "records",
@@ -135,16 +116,12 @@ def _change_responses() -> None:
         sa.Column("parent_call_id", sa.Text(), nullable=True),
         sa.Column("child_index", sa.Integer(), nullable=True),
         sa.Column("parked", sa.Boolean(), nullable=False),
-        sa.Column("unstored_at", sa.BigInteger(), nullable=True),
         sa.ForeignKeyConstraint(
             ["parent_id"], ["responses.id"], name=op.f("fk_responses_parent_id"), ondelete="CASCADE"
         ),
         sa.PrimaryKeyConstraint("number", name=op.f("pk_responses")),
         sa.UniqueConstraint("id", name=op.f("uq_responses_id")),
     )
-
-
-def _index_responses() -> None:
     op.create_index(
         "ix_responses_child",
         "responses",
@@ -185,53 +162,6 @@ def _index_responses() -> None:
         sqlite_where=sa.text("background AND status IN ('queued', 'in_progress')"),
         postgresql_where=sa.text("background AND status IN ('queued', 'in_progress')"),
     )
-    op.create_index(
-        "ix_responses_unstored",
-        "responses",
-        ["unstored_at"],
-        unique=False,
-        sqlite_where=sa.text("unstored_at IS NOT NULL"),
-        postgresql_where=sa.text("unstored_at IS NOT NULL"),
-    )
-
-
-def _change_stored_files() -> None:
-    op.create_table(
-        "stored_files",
-        sa.Column("id", sa.Text(), nullable=False),
-        sa.Column("tenant", sa.Text(), nullable=False),
-        sa.Column("filename", sa.Text(), nullable=False),
-        sa.Column("purpose", sa.Text(), nullable=False),
-        sa.Column("bytes", sa.BigInteger(), nullable=False),
-        sa.Column("sha256", sa.Text(), nullable=False),
-        sa.Column("created_at", sa.BigInteger(), nullable=False),
-        sa.Column("expires_at", sa.BigInteger(), nullable=True),
-        sa.Column("part_of", sa.Text(), nullable=False),
-        sa.Column("status", sa.Text(), nullable=False),
-        sa.PrimaryKeyConstraint("id", name=op.f("pk_stored_files")),
-    )
-
-
-def _index_stored_files() -> None:
-    op.create_index(
-        "ix_stored_files_expires",
-        "stored_files",
-        ["expires_at"],
-        unique=False,
-        sqlite_where=sa.text("expires_at IS NOT NULL"),
-        postgresql_where=sa.text("expires_at IS NOT NULL"),
-    )
-    op.create_index("ix_stored_files_list", "stored_files", ["tenant", "part_of", "id"], unique=False)
-    op.create_index(
-        "ix_stored_files_not_there",
-        "stored_files",
-        ["id"],
-        unique=False,
-        sqlite_where=sa.text("status <> 'uploaded'"),
-        postgresql_where=sa.text("status <> 'uploaded'"),
-    )
-    op.create_index("ix_stored_files_purpose", "stored_files", ["tenant", "part_of", "purpose", "id"], unique=False)
-    op.create_index("ix_stored_files_size", "stored_files", ["tenant", "part_of", "bytes"], unique=False)
 
 
 def _change_blob_chunks() -> None:
@@ -268,9 +198,6 @@ def _change_conversation_items() -> None:
         sa.PrimaryKeyConstraint("number", name=op.f("pk_conversation_items")),
         sa.UniqueConstraint("conversation_id", "item_id", name=op.f("uq_conversation_items_conversation_id")),
     )
-
-
-def _index_conversation_items() -> None:
     op.create_index("ix_conversation_items_item", "conversation_items", ["tenant", "item_id"], unique=False)
     op.create_index("ix_conversation_items_order", "conversation_items", ["conversation_id", "number"], unique=False)
 
@@ -291,9 +218,6 @@ def _change_entries() -> None:
         ),
         sa.PrimaryKeyConstraint("response_id", "position", name=op.f("pk_entries")),
     )
-
-
-def _index_entries() -> None:
     op.create_index("ix_entries_item", "entries", ["tenant", "item_id"], unique=False)
 
 
@@ -338,9 +262,6 @@ def _change_questions() -> None:
         sa.PrimaryKeyConstraint("number", name=op.f("pk_questions")),
         sa.UniqueConstraint("id", name=op.f("uq_questions_id")),
     )
-
-
-def _index_questions() -> None:
     op.create_index(
         "ix_questions_answered_by",
         "questions",
@@ -390,9 +311,6 @@ def _change_variable_versions() -> None:
         sa.PrimaryKeyConstraint("id", name=op.f("pk_variable_versions")),
         sa.UniqueConstraint("tenant", "scope", "scope_id", "key", "version", name=op.f("uq_variable_versions_tenant")),
     )
-
-
-def _index_variable_versions() -> None:
     op.create_index("ix_variable_versions_blob", "variable_versions", ["blob_id"], unique=False)
     op.create_index("ix_variable_versions_list", "variable_versions", ["tenant", "id"], unique=False)
     op.create_index(
