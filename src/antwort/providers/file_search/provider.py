@@ -220,15 +220,22 @@ class FileSearch(StoreFileRoutes, WorksApart):
         self.ingestion_duration.observe(seconds)
 
     async def _watch_queue(self, desk: IngestionDesk, reception: Reception) -> None:
-        """Take up what a crash has left, then show how much there is to do."""
-        await desk.recover()
+        """Take up what a crash or an outage has left, and show how much there is to do; what fails is tried again."""
+        is_recovered = False
         while True:
-            self.ingestion_queue.set(depth := await desk.queue.depth())
-            self.ingestion_workers.set(reception.inside)
-            if depth:  # also what another process of the server has been given
-                desk.on_work()
+            try:
+                if not is_recovered:
+                    await desk.recover()
+                    is_recovered = True
+                await desk.complete_removals()
+                self.ingestion_queue.set(depth := await desk.queue.depth())
+                self.ingestion_workers.set(reception.inside)
+                if depth:  # also what another process of the server has been given
+                    desk.on_work()
+                await reception.open()  # if another process did that, and is gone
+            except Exception:
+                logger.exception("file search: the queue of files cannot be looked at now")
             await asyncio.sleep(_WATCHED)
-            await reception.open()  # if another process did that, and is gone
 
     @override
     async def work_apart(self, place: Workplace, *, idle: float | None = None) -> None:

@@ -11,9 +11,12 @@ from typing import Any
 import httpx
 import msgspec
 import pytest
+from openai import APIStatusError, ConflictError
 from tests.providers.file_search.ingestion.stage import IngestionStage, ingesting
+from tests.providers.file_search.stage import on_loop
 from tests.support.embeddings import DIMENSIONS, EmbeddingServer
 
+from antwort.providers.file_search.errors import VectorStoreUnavailable
 from antwort.providers.file_search.ingestion import messages
 from antwort.providers.file_search.ingestion.messages import Answer, Door, Job, NewChunk, connect, receive, send
 
@@ -117,6 +120,58 @@ async def test_a_file_that_is_attached_again_meanwhile_is_read_again(stage: Inge
         assert await ask(messages.Complete([(0, 3, 0, 0, 0)], [""])) == Answer()
     done = stage.client.vector_stores.files.retrieve(file_id, vector_store_id=store)
     assert (done.status, done.attributes) == ("completed", {"n": 2})
+
+
+async def test_what_another_server_attaches_while_a_job_ends_counts(
+    stage: IngestionStage, door: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, file_id = attached(stage)
+    files, queue = stage.provider.desk.store_files, stage.provider.desk.queue
+    note = files.note
+
+    async def interrupted(*what: Any) -> None:
+        await note(*what)
+        found = await files.get("default", store, file_id)
+        assert found is not None
+        await files.put("default", store, msgspec.structs.replace(found.value, attributes={"n": 2}))
+        await queue.add("default", store, file_id)
+
+    async with worker(door) as ask:
+        await job_of(ask)
+        await ask(CHUNK)
+        monkeypatch.setattr(files, "note", interrupted)
+        assert (await ask(messages.Complete([(0, 3, 0, 0, 0)], [""]))).lost
+        monkeypatch.undo()
+        await job_of(ask)
+        await ask(CHUNK)
+        assert await ask(messages.Complete([(0, 3, 0, 0, 0)], [""])) == Answer()
+    done = stage.client.vector_stores.files.retrieve(file_id, vector_store_id=store)
+    assert (done.status, done.attributes) == ("completed", {"n": 2})
+
+
+async def test_a_removal_that_failed_is_done_later_and_the_file_is_not_attached_meanwhile(
+    stage: IngestionStage, door: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, file_id = attached(stage)
+    async with worker(door) as ask:
+        await job_of(ask)
+        await ask(CHUNK)
+    desk, files = stage.provider.desk, stage.client.vector_stores.files
+
+    async def away(*_: object, **__: object) -> None:
+        raise VectorStoreUnavailable("The vector database cannot be reached.")
+
+    monkeypatch.setattr(desk._backend, "delete", away)
+    with pytest.raises(APIStatusError) as refused:
+        files.delete(file_id, vector_store_id=store)
+    with pytest.raises(ConflictError):
+        files.create(store, file_id=file_id)
+    on_loop(stage.served, desk.complete_removals())  # the database is still away
+    assert (refused.value.status_code, files.list(store).data, usage(stage, store)) == (503, [], 3)
+    monkeypatch.undo()
+    on_loop(stage.served, desk.complete_removals())
+    assert usage(stage, store) == 0
+    assert files.create(store, file_id=file_id).status == "in_progress"
 
 
 async def test_a_store_that_is_deleted_meanwhile_ends_the_work(stage: IngestionStage, door: Path) -> None:

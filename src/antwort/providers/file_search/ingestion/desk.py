@@ -5,10 +5,11 @@ import contextlib
 import logging
 import time
 from array import array
-from collections import defaultdict
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 from uuid import UUID, uuid5
+from weakref import WeakValueDictionary
 
 import msgspec
 
@@ -98,7 +99,10 @@ class IngestionDesk:
         self._backend = backend
         self._on_end = on_end
         self._on_chunks = on_chunks
-        self._locks: dict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
+        self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        """Those that somebody has, or waits for."""
+        self._has_removals = True
+        """Something may be left of files that are detached; a crash before the start may have left some."""
         self.on_work: Callable[[], None] = lambda: None
         """Called when there is something to do."""
 
@@ -107,14 +111,19 @@ class IngestionDesk:
     async def attach(
         self, store: VectorStoreRecord, file: FileRecord, attributes: Mapping[str, Any], chunking: Chunking
     ) -> StoreFile:
-        """Attach a file to a store; one that is attached already is read again."""
-        before = await self.store_files.get(store.tenant, store.id, file.id)
+        """Attach a file to a store; one that is attached already is read again.
+
+        ConflictError, with nothing attached, if the file is just being detached.
+        """
         value = StoreFileValue(file.id, file.filename, file.sha256, dict(attributes), chunking)
-        if before is not None and before.value.indexed is not None:
-            value = msgspec.structs.replace(value, indexed=before.value.indexed)
-        await self.store_files.put(store.tenant, store.id, value)
-        await self.queue.add(store.tenant, store.id, file.id)
-        await self.store_files.forget(store.tenant, store.id, file.id, (FAILED, CANCELLED))
+        async with self._locked(store.id, file.id):
+            await self.queue.check_stays(store.tenant, store.id, file.id)
+            before = await self.store_files.get(store.tenant, store.id, file.id)
+            if before is not None and before.value.indexed is not None:
+                value = msgspec.structs.replace(value, indexed=before.value.indexed)
+            await self.store_files.put(store.tenant, store.id, value)
+            await self.queue.add(store.tenant, store.id, file.id)
+            await self.store_files.forget(store.tenant, store.id, file.id, (FAILED, CANCELLED))
         self.on_work()
         return await self.get(store, file.id)
 
@@ -126,10 +135,14 @@ class IngestionDesk:
         return found
 
     async def detach(self, store: VectorStoreRecord, file_id: str) -> None:
-        """Remove a file and its chunks from a store. If the chunks cannot be removed now, they are later."""
-        await self.get(store, file_id)
-        await self.queue.mark_deletion(store.tenant, store.id, file_id)
-        await self._remove(store, file_id)
+        """Remove a file and its chunks from a store. If the chunks cannot be removed now, they are later.
+
+        One whose chunks are still to be removed can be detached again.
+        """
+        if not await self.queue.is_deleting(store.tenant, store.id, file_id):
+            await self.get(store, file_id)
+            await self.queue.mark_deletion(store.tenant, store.id, file_id)
+        await self._remove_marked(store, file_id)
 
     async def cancel(self, store: VectorStoreRecord, file_ids: Sequence[str]) -> None:
         """Give up those of some files that are not completed yet."""
@@ -183,7 +196,7 @@ class IngestionDesk:
                 await self.queue.release(lent, _ELSEWHERE, is_attempt=False)
                 continue
             if file is None:
-                await self._remove(store, lent.file_id)
+                await self._remove(store, lent.file_id, partial(self.queue.is_current, lent))
                 continue
             work = Work(lent, store, file)
             if lent.value.attempts > MOST_ATTEMPTS:
@@ -225,7 +238,7 @@ class IngestionDesk:
         async with self._current(work):
             await self._clean(work)
             await self.store_files.note(store.tenant, PLACES, store.id, value.file_id, kept)
-            await self.store_files.put(store.tenant, store.id, msgspec.structs.replace(value, indexed=indexed))
+            await self._note_indexed(work, indexed)
         await self._end(work, "completed")
 
     async def fail(self, work: Work, code: str, message: str) -> None:
@@ -236,7 +249,7 @@ class IngestionDesk:
             await self._clean(work)
             note = {"code": code, "message": message}
             await self.store_files.note(store.tenant, FAILED, store.id, value.file_id, note)
-            await self.store_files.put(store.tenant, store.id, msgspec.structs.replace(value, indexed=None))
+            await self._note_indexed(work, None)
         await self._end(work, "failed")
 
     async def release(self, work: Work, message: str, seconds: float) -> None:
@@ -256,20 +269,17 @@ class IngestionDesk:
     # --- after a start -----------------------------------------------------------------------------------------------
 
     async def recover(self) -> None:
-        """Complete what a crash has left: removals that are not done, and files without the job they need."""
+        """Make the jobs that files need and a crash has prevented, and lend again what nobody can have any more."""
         if self._backend.place:  # only this process can have lent them
             await self.queue.free_all()
-        async for kept in self.store_files.scan(JOB):
-            if kept.value["state"] == "deleting":
-                with contextlib.suppress(NotFoundError):
-                    store = await self._stores.get(kept.tenant, kept.parent)
-                    await self._remove(store, kept.id.partition(":")[2])
         async for kept in self.store_files.scan(FILE):
             file_id = kept.id.partition(":")[2]
             try:
                 store = await self._stores.get(kept.tenant, kept.parent)
             except NotFoundError:
                 await self.store_files.forget_store(kept.tenant, kept.parent)
+                continue
+            except FunctionError:  # its vectors are elsewhere
                 continue
             if kept.value["indexed"] is None:
                 file = await self.store_files.get(kept.tenant, store.id, file_id)
@@ -278,18 +288,30 @@ class IngestionDesk:
         if await self.queue.depth():
             self.on_work()
 
+    async def complete_removals(self) -> None:
+        """Remove what a crash, or a vector database that was away, has left of files that are detached."""
+        due, self._has_removals = self._has_removals, False
+        if not due:
+            return
+        async for kept in self.store_files.scan(JOB):
+            if kept.value["state"] != "deleting":
+                continue
+            try:
+                store = await self._stores.get(kept.tenant, kept.parent)
+                await self._remove_marked(store, kept.id.partition(":")[2])
+            except NotFoundError:  # it went with its store
+                await self.store_files.forget_store(kept.tenant, kept.parent)
+            except FunctionError as error:
+                logger.warning(
+                    "file search: what was removed from vector store %s is still in it: %s", kept.parent, error
+                )
+
     # --- parts -------------------------------------------------------------------------------------------------------
 
     @contextlib.asynccontextmanager
     async def _locked(self, store_id: str, file_id: str) -> AsyncIterator[None]:
-        name = record_id(store_id, file_id)
-        lock = self._locks[name]
-        try:
-            async with lock:
-                yield
-        finally:
-            if not lock.locked():
-                self._locks.pop(name, None)
+        async with self._locks.setdefault(record_id(store_id, file_id), asyncio.Lock()):
+            yield
 
     @contextlib.asynccontextmanager
     async def _current(self, work: Work) -> AsyncIterator[None]:
@@ -311,17 +333,36 @@ class IngestionDesk:
             await self._stores.erase(work.store, work.file.value.file_id)
             work.is_clean = True
 
+    async def _note_indexed(self, work: Work, indexed: Indexed | None) -> None:
+        """Note what was made of a file; LostError if it was attached anew meanwhile, perhaps with other attributes."""
+        value = msgspec.structs.replace(work.file.value, indexed=indexed)
+        if not await self.store_files.change(work.file, value):
+            raise LostError
+
     async def _end(self, work: Work, status: str) -> None:
         value, store = work.file.value, work.store
-        await self.queue.end(store.tenant, store.id, value.file_id)
+        async with self._locked(store.id, value.file_id):
+            if await self.queue.is_current(work.lent):  # or there is something new to do
+                await self.queue.end(store.tenant, store.id, value.file_id)
         self._on_end(status, time.monotonic() - work.started)
         await self._stores.touch(store)
 
-    async def _remove(self, store: VectorStoreRecord, file_id: str) -> None:
-        await self.store_files.forget(store.tenant, store.id, file_id, (FILE, FAILED, CANCELLED, PLACES))
+    async def _remove_marked(self, store: VectorStoreRecord, file_id: str) -> None:
+        try:
+            await self._remove(store, file_id, partial(self.queue.is_deleting, store.tenant, store.id, file_id))
+        except BaseException:
+            self._has_removals = True
+            raise
+
+    async def _remove(self, store: VectorStoreRecord, file_id: str, is_due: Callable[[], Awaitable[bool]]) -> None:
+        """Remove what is left of a file, as long as that is due: it may have been done, and the file attached anew."""
         async with self._locked(store.id, file_id):
+            if not await is_due():
+                return
+            await self.store_files.forget(store.tenant, store.id, file_id, (FILE, FAILED, CANCELLED, PLACES))
             await self._stores.erase(store, file_id)
-            await self.queue.end(store.tenant, store.id, file_id)
+            if await is_due():
+                await self.queue.end(store.tenant, store.id, file_id)
 
 
 def chunk_id(store_id: str, value: StoreFileValue, number: int) -> str:

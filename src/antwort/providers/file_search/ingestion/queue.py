@@ -78,6 +78,16 @@ class IngestionQueue:
         """Turn the job of a file into one for its removal, which no worker gets."""
         await self._put(tenant, store_id, file_id, JobValue("deleting"), over_deletion=True)
 
+    async def is_deleting(self, tenant: str, store_id: str, file_id: str) -> bool:
+        """Tell whether a file is marked for its removal."""
+        kept = await self._records.get(tenant, JOB, record_id(store_id, file_id))
+        return kept is not None and kept.value["state"] == "deleting"
+
+    async def check_stays(self, tenant: str, store_id: str, file_id: str) -> None:
+        """Raise ConflictError if a file is just being detached."""
+        if await self.is_deleting(tenant, store_id, file_id):
+            raise _detaching()
+
     async def end(self, tenant: str, store_id: str, file_id: str) -> None:
         """Delete the job of a file."""
         await self._records.delete(tenant, JOB, record_id(store_id, file_id))
@@ -161,7 +171,11 @@ class IngestionQueue:
                     return
                 continue
             if kept.value["state"] == "deleting" and not over_deletion:
-                raise ConflictError("The file is just being removed from the vector store; try again in a moment.")
+                raise _detaching()
             kept.value = made
             if await self._records.update(kept):
                 return
+
+
+def _detaching() -> ConflictError:
+    return ConflictError("The file is just being removed from the vector store; try again in a moment.")

@@ -133,6 +133,10 @@ class StoreFiles:
             except ConflictError:  # somebody else was faster
                 continue
 
+    async def change(self, file: StoreFile, value: StoreFileValue) -> bool:
+        """Replace what is kept about a file; False if somebody else has done so since it was read."""
+        return await self._records.update(msgspec.structs.replace(file.kept, value=msgspec.to_builtins(value)))
+
     async def page(
         self,
         tenant: str,
