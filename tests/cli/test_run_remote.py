@@ -92,7 +92,9 @@ def test_a_server_that_is_not_there_is_one_line(cli: Cli) -> None:
     result = cli("run", "hi", "--url", "http://me:hunter22@127.0.0.1:1")
     assert (result.exit_code, result.stdout) == (1, "")
     (line,) = result.stderr.splitlines()
-    assert line.endswith("cannot be reached: connection refused.")
+    assert line.endswith(
+        "cannot be reached: connection refused. Start the server ('antwort serve'), or say where it is with --url."
+    )
     assert "hunter22" not in line
 
 

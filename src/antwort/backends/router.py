@@ -203,10 +203,10 @@ class ModelRouter:
         await known.update()
         if known.models:
             return ModelTarget(route, known.models[0].id)
-        if known.failed:
+        if known.problem is not None:
             raise ServiceUnavailableError(
-                f"The request names no model, and the backend '{route.backend.name}' cannot be asked for one at the"
-                " moment; name a model or try again later.",
+                f"The request names no model, and the backend cannot be asked for one: {known.problem.message}"
+                " Name a model, or try again later.",
                 code=UNAVAILABLE,
             )
         raise NotFoundError(

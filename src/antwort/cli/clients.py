@@ -17,12 +17,13 @@ from antwort.backends.sse import EventSplitter
 from antwort.cli.output import Misuse
 from antwort.config import BackendConfig, mask_urls
 from antwort.context import ANONYMOUS_TENANT, Context
-from antwort.errors import APIError, BadGatewayError, did_you_mean
+from antwort.errors import APIError, BadGatewayError, ServiceUnavailableError, did_you_mean
 from antwort.types import JSON
 from antwort.wire.requests import decode_create
 
 _MAX_ERROR = 64 * 1024
 _END = b"[DONE]"
+_CURE = "Start the server ('antwort serve'), or say where it is with --url."
 
 _encode = msgspec.json.Encoder().encode
 
@@ -153,7 +154,7 @@ class RemoteClient:
         """Ask the server for a response."""
         transport = Transport(self.description, self._config)
         try:
-            reply = await transport.post("/responses", _encode({**request, "stream": True}))
+            reply = await _post(transport, request)
             try:
                 if reply.status != 200:
                     raise await _refusal(reply)
@@ -166,6 +167,13 @@ class RemoteClient:
                 reply.abort()
         finally:
             await transport.close()
+
+
+async def _post(transport: Transport, request: Mapping[str, Any]) -> Reply:
+    try:
+        return await transport.post("/responses", _encode({**request, "stream": True}))
+    except ServiceUnavailableError as error:
+        raise ServiceUnavailableError(f"{error.message} {_CURE}", code=error.code) from None
 
 
 def _event(data: bytes, server: str) -> JSON:

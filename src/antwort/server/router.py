@@ -6,13 +6,18 @@ from starlette.requests import Request
 from starlette.types import Receive, Scope, Send
 
 from antwort.callables import HandlerKind, handler_kind
-from antwort.errors import DefinitionError
+from antwort.errors import DefinitionError, did_you_mean
 from antwort.functions.absent import NONE_ABSENT, AbsentProviders
 from antwort.functions.provider_routes import ProviderRoutes
 from antwort.web.answers import json_response
 from antwort.web.asgi_scope import CONTEXT, ROUTE, authorize
 from antwort.web.parameters import check_query
 from antwort.web.routes import AsgiRoute, Route, RouteTable, no_route
+
+_BASE = "/v1"
+_LONGEST = 100
+"""Characters of a path that are compared with those that there are."""
+_LIKENESS = 0.85
 
 
 class Router:
@@ -47,6 +52,13 @@ class Router:
             self._providers.count_refusal(method, path, status)
         return pattern
 
+    def _hint(self, path: str) -> str:
+        """Say which path may be meant by one that there is not, or nothing."""
+        meant = f"{_BASE}{path.rpartition(_BASE)[2].rstrip('/')}"
+        if meant != path and (self._table.allowed(meant) or self._providers.allowed(meant)):
+            return f"; it is {meant}." if path.startswith(meant) else f"; it is {meant}: end the base URL in {_BASE}."
+        return did_you_mean(path[:_LONGEST], self._table.literal_paths(), likeness=_LIKENESS)
+
     def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
         """Serve one HTTP request. It is no coroutine itself: it would be kept as long as a stream is open."""
         method, path = scope["method"], scope["path"]
@@ -57,8 +69,8 @@ class Router:
                 error = no_route(method, path, allowed)
                 self._providers.count_refusal(method, path, error.status)
                 raise error
-            if not allowed and (absent := self._absent.no_path(path)) is not None:
-                raise absent
+            if not allowed:
+                raise self._absent.no_path(path) or no_route(method, path, (), self._hint(path))
             return self._providers(scope, receive, send)
         route = found.route
         scope[ROUTE] = route.path

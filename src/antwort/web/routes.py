@@ -295,6 +295,10 @@ class RouteTable(Generic[R]):
                 return Match(route, dict(zip(names, found.groupdict().values(), strict=True)))
         return None
 
+    def literal_paths(self) -> list[str]:
+        """Return the paths that have nothing in braces."""
+        return list(self._literal)
+
     def allowed(self, path: str) -> list[str]:
         """Return the methods a path can be asked with; none if there is no such path."""
         methods = list(self._literal.get(path, ()))
@@ -304,11 +308,11 @@ class RouteTable(Generic[R]):
         return list(dict.fromkeys(methods))
 
 
-def no_route(method: str, path: str, allowed: Iterable[str]) -> APIError:
-    """Return the error for a request that no route answers: 405 if other methods are possible, else 404."""
+def no_route(method: str, path: str, allowed: Iterable[str], hint: str = "") -> APIError:
+    """Return the error for a request that no route answers: 405 if other methods are possible, else 404 with a hint."""
     methods = ", ".join(dict.fromkeys(allowed))
     if not methods:
-        return NotFoundError(f"There is no {path} here. GET /openapi.json lists every endpoint.")
+        return NotFoundError(f"There is no {path} here{hint or '. GET /openapi.json lists every endpoint.'}")
     return MethodNotAllowedError(f"{method} is not possible on {path}; use {methods}.", headers={"allow": methods})
 
 
