@@ -96,6 +96,17 @@ async def test_a_server_that_is_away_is_told_and_its_address_is_not(bucket: Buck
     assert "127.0.0.1" not in str(caught.value)
 
 
+async def test_a_new_file_is_not_gone_where_the_server_finds_nothing(
+    blobs: Blobs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def not_found(*_: object, **__: object) -> None:
+        raise FileNotFoundError("404 Not Found: <html>")
+
+    monkeypatch.setattr("obstore.put_async", not_found)
+    with pytest.raises(ServiceUnavailableError, match="not found"):
+        await blobs.write("a", pieces(b"x"))
+
+
 def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setitem(sys.modules, "obstore", None)
     monkeypatch.delitem(sys.modules, "antwort.files.s3", raising=False)

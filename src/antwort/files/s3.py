@@ -103,8 +103,11 @@ class S3Blobs(Blobs):
         await to_its_end(sending)
 
     async def _send(self, name: str, content: "bytes | _Relay") -> None:
-        with _own_errors():
-            await obstore.put_async(self._store, name, content, chunk_size=_PART, max_concurrency=_PARTS_AT_ONCE)
+        try:
+            with _own_errors():
+                await obstore.put_async(self._store, name, content, chunk_size=_PART, max_concurrency=_PARTS_AT_ONCE)
+        except NotFoundError as error:  # nothing was to be there yet: it is the bucket that is not found
+            raise ServiceUnavailableError("The bucket that has the files fails: it is not found.") from error
 
 
 class _BrokenOffError(Exception):
