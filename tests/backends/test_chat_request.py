@@ -138,6 +138,16 @@ def test_a_tool_that_is_no_unicode_is_refused() -> None:
         body(tools=ToolDefinitions([{**TOOL, "description": "\ud800"}]))
 
 
+def test_what_is_too_deep_to_be_written_is_refused() -> None:
+    deep: JSON = {}
+    for _ in range(5000):
+        deep = {"a": deep}
+    with pytest.raises(BadRequestError, match="tools are nested too deeply"):
+        body(tools=ToolDefinitions([{**TOOL, "parameters": deep}]))
+    with pytest.raises(BadRequestError, match="request is nested too deeply"):
+        body(extra={"top_k": deep})
+
+
 def test_text_that_is_no_unicode_is_refused() -> None:
     with pytest.raises(BadRequestError, match="not valid Unicode"):
         body(instructions="\ud800")

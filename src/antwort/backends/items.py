@@ -43,6 +43,8 @@ def shaped_tools(tools: Sequence[JSON], shaped: Callable[[JSON], JSON]) -> list[
         return tools.encoded(shaped)
     except UnicodeEncodeError:
         raise BadRequestError("The tools hold text that is not valid Unicode.", param="tools") from None
+    except RecursionError:
+        raise BadRequestError("The tools are nested too deeply.", param="tools") from None
 
 
 def with_extra(body: JSON, *extras: JSON) -> JSON:

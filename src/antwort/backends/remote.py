@@ -271,6 +271,8 @@ def encode_body(body: JSON, *, in_pieces: bool = False) -> bytes:
         return b"".join(_pieces(body)) if in_pieces else msgspec.json.encode(body)
     except UnicodeEncodeError:
         raise BadRequestError("The request holds text that is not valid Unicode.", param="input") from None
+    except RecursionError:  # what can just be read may be too deep to be written
+        raise BadRequestError("The request is nested too deeply.") from None
 
 
 def encode_parts(body: JSON, *, in_pieces: bool = False) -> bytes | Parts:
