@@ -122,6 +122,19 @@ async def test_a_file_that_is_attached_again_meanwhile_is_read_again(stage: Inge
     assert (done.status, done.attributes) == ("completed", {"n": 2})
 
 
+async def test_a_file_that_is_attached_while_it_is_deleted_does_not_stay(stage: IngestionStage, door: Path) -> None:
+    store, file_id = attached(stage)
+    desk, files = stage.provider.desk, stage.client.vector_stores.files
+    found = on_loop(stage.served, desk.get(on_loop(stage.served, desk._stores.get("default", store)), file_id))
+    on_loop(stage.served, stage.served.server.app.files.delete("default", file_id))
+    on_loop(stage.served, desk.store_files.put("default", store, found.value))
+    on_loop(stage.served, desk.queue.add("default", store, file_id))
+    assert [file.id for file in files.list(store)] == [file_id]
+    async with worker(door) as ask:
+        assert (await ask(messages.Claim(0))).value is None
+    assert files.list(store).data == []
+
+
 async def test_what_another_server_attaches_while_a_job_ends_counts(
     stage: IngestionStage, door: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

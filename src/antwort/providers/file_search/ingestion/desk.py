@@ -198,6 +198,9 @@ class IngestionDesk:
             if file is None:
                 await self._remove(store, lent.file_id, partial(self.queue.is_current, lent))
                 continue
+            if not await self._is_kept(lent):  # it was deleted in the moment in which it was attached
+                await self.detach(store, lent.file_id)
+                continue
             work = Work(lent, store, file)
             if lent.value.attempts > MOST_ATTEMPTS:
                 await self.fail(work, "server_error", f"It was given up after {MOST_ATTEMPTS} attempts.")
@@ -332,6 +335,13 @@ class IngestionDesk:
         if not work.is_clean:
             await self._stores.erase(work.store, work.file.value.file_id)
             work.is_clean = True
+
+    async def _is_kept(self, lent: LentJob) -> bool:
+        try:
+            await self.files.get(lent.tenant, lent.file_id)
+        except NotFoundError:
+            return False
+        return True
 
     async def _note_indexed(self, work: Work, indexed: Indexed | None) -> None:
         """Note what was made of a file; LostError if it was attached anew meanwhile, perhaps with other attributes."""
