@@ -32,6 +32,20 @@ async def test_a_file_comes_whole_however_the_form_is_cut(size: int) -> None:
     assert b"".join([chunk async for chunk in upload.chunks]) == b"one,two\r\n--bad\r\n"
 
 
+@pytest.mark.parametrize(
+    ("spelt", "name"),
+    [
+        (b"filename=\"=?utf-8?B?dMOkLm1k?=\"; filename*=utf-8''t%C3%A4.md", "t\u00e4.md"),
+        (b"filename*=UTF-8'en'a%20b.md", "a b.md"),
+        (b"filename=a.md; filename*=utf-8''a.md", "a.md"),
+        (b"filename=\"a; filename*=utf-8''b.md\"", "a; filename*=utf-8''b.md"),
+    ],
+)
+async def test_names_are_read_as_clients_spell_them(spelt: bytes, name: str) -> None:
+    upload = await open_upload(request([FORM.replace(b'filename="a b.csv"', spelt)]), "file")
+    assert upload.filename == name
+
+
 async def test_what_is_no_form_is_refused() -> None:
     for kind in ("application/json", "multipart/form-data", "multipart/mixed; boundary=b", ""):
         with pytest.raises(UnsupportedMediaTypeError):

@@ -1,7 +1,9 @@
 """Files that come in forms, read as they come."""
 
+import re
 from collections import deque
 from collections.abc import AsyncIterator, Mapping
+from urllib.parse import unquote_to_bytes
 
 from msgspec import Struct
 from python_multipart.exceptions import MultipartParseError
@@ -14,6 +16,8 @@ _HEADER_BYTES = 16 * 1024
 """Bytes of the headers of one part."""
 _OTHER_BYTES = 64 * 1024
 """Bytes of all fields but the file."""
+_QUOTED = re.compile(rb'"(?:\\.|[^"\\])*"')
+_EXTENDED_NAME = re.compile(rb";\s*filename\*\s*=\s*utf-8'[^';]*'([^;\s]+)", re.IGNORECASE)
 
 
 class Upload(Struct, frozen=True):
@@ -126,8 +130,9 @@ class _Form:
         self._name = self._value = b""
 
     def _headers_end(self) -> None:
-        _, options = parse_options_header(self._headers.get(b"content-disposition", b""))
-        name = options.get(b"filename")
+        disposition = self._headers.get(b"content-disposition", b"")
+        _, options = parse_options_header(disposition)
+        name = _file_name(disposition, options)
         if self.filename is None and options.get(b"name") == self._wanted and name is not None:
             self.filename = name.decode(errors="replace")
             self._within = True
@@ -150,3 +155,12 @@ class _Form:
             self.is_whole = True
         elif self._field is not None:
             self.fields[self._field] = self._text.decode(errors="replace")
+
+
+def _file_name(disposition: bytes, options: Mapping[bytes, bytes]) -> bytes | None:
+    """Return the name of the file in a part. One that is spelt out in UTF-8 goes before one that is made ASCII.
+
+    .NET sends both if a name is not ASCII, some others only the first.
+    """
+    extended = _EXTENDED_NAME.search(_QUOTED.sub(b'""', disposition)) if b"*" in disposition else None
+    return options.get(b"filename") if extended is None else unquote_to_bytes(extended[1])

@@ -88,6 +88,19 @@ def test_fields_may_stand_behind_the_file(tmp_path: Path) -> None:
         assert made.json()["expires_at"] is not None
 
 
+def test_when_a_file_expires_may_be_said_in_json(tmp_path: Path) -> None:
+    with staged(tmp_path) as stage:
+        for said, param in (
+            (b'{"anchor": "created_at", "seconds": 3600}', None),
+            (b'{"anchor": "created_at", "seconds": 10}', "expires_after.seconds"),
+            (b"soon", "expires_after"),
+        ):
+            sent = form((FILE, b"Hello."), ('purpose"', b"vision"), ('expires_after"', said))
+            answer = stage.request("POST", "/files", **sent).json()
+            assert answer.get("error", {}).get("param") == param
+            assert param is not None or answer["expires_at"] is not None
+
+
 def test_a_form_that_is_none_leaves_nothing(tmp_path: Path) -> None:
     purpose = ('purpose"', b"batch")
     forms: list[tuple[dict[str, Any], str | None]] = [

@@ -1,5 +1,6 @@
 """Files and uploads as the API shows them, and what it takes."""
 
+import json
 from collections.abc import Mapping
 from typing import Annotated, Literal, Self, get_args
 
@@ -124,8 +125,8 @@ def read_form(fields: Mapping[str, str]) -> FileForm:
     expires = {
         key: fields[f"expires_after[{key}]"] for key in ("anchor", "seconds") if f"expires_after[{key}]" in fields
     }
-    if expires:
-        given["expires_after"] = expires
+    if expires or fields.get("expires_after"):
+        given["expires_after"] = expires or _read_json(fields["expires_after"])
     try:
         return _form.validate_python(given)
     except ValidationError as error:
@@ -133,6 +134,14 @@ def read_form(fields: Mapping[str, str]) -> FileForm:
         param = ".".join(str(part) for part in first["loc"])
         code = "missing_required_parameter" if first["type"] == "missing" else "invalid_value"
         raise BadRequestError(f"'{param}': {first['msg']}.", param=param, code=code) from None
+
+
+def _read_json(text: str) -> object:
+    """Return what a field says as JSON, as some clients write objects in forms, or the text if it is none."""
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
 
 
 FILE = FileObject(
