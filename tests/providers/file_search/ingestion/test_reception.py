@@ -19,6 +19,7 @@ from tests.support.embeddings import DIMENSIONS, EmbeddingServer
 from antwort.providers.file_search.errors import VectorStoreUnavailable
 from antwort.providers.file_search.ingestion import messages
 from antwort.providers.file_search.ingestion.messages import Answer, Door, Job, NewChunk, connect, receive, send
+from antwort.providers.file_search.ingestion.worker import IngestionWorker
 
 VECTOR = array("f", [0.5] * DIMENSIONS).tobytes()
 CHUNK = messages.Write([NewChunk(0, "tea", [VECTOR])])
@@ -227,3 +228,15 @@ async def test_what_may_pass_is_tried_again_and_the_last_reason_is_told(stage: I
 def metric(stage: IngestionStage, name: str) -> str:
     page = httpx.get(f"{stage.served.server.url}/metrics").text
     return next(line for line in page.splitlines() if line.startswith(f"{name}{{"))
+
+
+async def test_a_worker_without_a_server_says_once_that_it_waits(
+    door: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    unused: Any = None
+    monkeypatch.setattr("antwort.providers.file_search.ingestion.worker._AGAIN", 0.01)
+    with caplog.at_level("INFO"):
+        await IngestionWorker(door, unused, unused, idle=0.1).run()
+    (line,) = [record.message for record in caplog.records if "ingestion.worker" in record.name]
+    assert "the server is not there, or has no work to give; waiting for it: " in line
+    assert door.name in line

@@ -58,10 +58,12 @@ class IngestionWorker:
         """Work; a server that is away is waited for."""
         loop = asyncio.get_running_loop()
         last = loop.time()
+        away = logging.INFO
         while self._idle is None or loop.time() - last < self._idle:
             try:
                 async with _connected(self._door) as server:
                     logger.info("waiting for files")
+                    away = logging.INFO
                     last = loop.time()
                     while self._idle is None or loop.time() - last < self._idle:
                         job = await server.claim(_WAIT if self._idle is None else min(_WAIT, self._idle))
@@ -69,7 +71,8 @@ class IngestionWorker:
                             await self._handle(server, job)
                             last = loop.time()
             except (OSError, asyncio.IncompleteReadError, ValueError, ServerError, LostJobError) as error:
-                logger.debug("the server is not there, or has no work to give: %s", error)
+                logger.log(away, "the server is not there, or has no work to give; waiting for it: %s", error)
+                away = logging.DEBUG  # told once
                 await asyncio.sleep(_AGAIN)
 
     async def _handle(self, server: "_Server", job: Job) -> None:
@@ -100,7 +103,7 @@ class IngestionWorker:
             batch = chunks[start : start + _BATCH]
             await server.ask(messages.Write(await self._embedded(document, batch, job)))
         await server.ask(_complete(chunks))
-        logger.info("'%s' is searchable: %d chunks", job.filename, len(chunks))
+        logger.info("'%s' is searchable; chunks: %d", job.filename, len(chunks))
 
     async def _embedded(self, document: Document, chunks: Sequence[DocumentChunk], job: Job) -> list[NewChunk]:
         """Return chunks with their vectors; what is embedded says what they stand below."""
