@@ -197,3 +197,15 @@ def test_this_file_can_be_read() -> None:
 def test_what_cannot_be_read_is_refused_with_a_reason(data: bytes, reason: str) -> None:
     with pytest.raises(UnreadableError, match=reason):
         parsed(data, "x.dat")
+
+
+@pytest.mark.parametrize(
+    ("content", "name"),
+    [
+        (b"<!-- --> " * 400 + b"words", "a.txt"),
+        (b"From: " + b'"' * 50_000 + b"\nSubject: s\n\nwords", "a.eml"),
+        (b"To: " + b"a@b.example," * 20_000 + b"\nSubject: s\n\nwords", "a.eml"),
+    ],
+)
+def test_what_could_be_read_in_many_ways_is_read_at_once(content: bytes, name: str) -> None:
+    assert "words" in parsed(content, name).text

@@ -7,8 +7,8 @@ from antwort.ingestion.document import UnreadableError
 from antwort.lazy_imports import compiled_on_use
 
 _PDF = compiled_on_use(rb"%PDF-\d")
-_HTML = compiled_on_use(
-    rb"\s*(?:<\?xml[^>]*>\s*)?(?:<!--.*?-->\s*)*<(?:!doctype\s+html|html)[\s>]", re.IGNORECASE | re.DOTALL
+_HTML = compiled_on_use(  # what is read is never read in another way: many comments would take for ever
+    rb"\s*+(?:<\?xml[^>]*+>\s*+)?+(?:(?><!--.*?-->)\s*+)*+<(?:!doctype\s++html|html)[\s>]", re.IGNORECASE | re.DOTALL
 )
 _BEGINNING = 1024
 """Bytes in which the mark of a PDF has to be, as its readers agree."""

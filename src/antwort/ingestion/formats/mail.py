@@ -1,20 +1,32 @@
 """Messages: who wrote to whom about what, and the text; attachments are named."""
 
 import email
-import email.policy
 from email.message import EmailMessage
-from typing import cast
+from email.policy import EmailPolicy
+from typing import Any, cast
+
+from typing_extensions import override
 
 from antwort.ingestion.document import DocumentBuilder
 from antwort.ingestion.formats.html import add_page
 from antwort.ingestion.formats.text import add_paragraphs
 
 _SHOWN = ("From", "To", "Cc", "Date")
+_LONGEST_HEADER = 1000
+"""Characters of a header that are read: the time that takes grows faster than its length."""
+
+
+class _Policy(EmailPolicy):
+    """Reads messages as is usual now, but no more of a header than somebody writes."""
+
+    @override
+    def header_fetch_parse(self, name: str, value: str) -> Any:
+        return super().header_fetch_parse(name, value if hasattr(value, "name") else value[:_LONGEST_HEADER])
 
 
 def read(data: bytes, filename: str, builder: DocumentBuilder) -> None:  # noqa: ARG001 - all readers have it
     """Read a message."""
-    message = email.message_from_bytes(data, policy=email.policy.default)
+    message = cast("EmailMessage", email.message_from_bytes(data, policy=_Policy()))
     builder.title = str(message["Subject"] or "")
     builder.heading(builder.title, 1)
     builder.add("\n".join(f"{name}: {message[name]}" for name in _SHOWN if message[name]))
