@@ -56,6 +56,8 @@ async def test_a_name_of_the_list_is_passed_on_from_an_object_as_well(tmp_path: 
     with ScriptServer(["Yes."]) as server:
         async with served_by(server, tmp_path, parameters=["steering"], extra_body={"steering": 1}) as app:
             await app.run("Hi", model="scripted", extra_body={"steering": 2})
+            with pytest.raises(BadRequestError, match="beside 'extra_body'"):
+                await app.run("Hi", model="scripted", extra_body={"model": "other"})
     assert server.requests[0]["steering"] == 2
 
 

@@ -48,6 +48,12 @@ def check_beyond(create: CreateResponse, taken: Collection[str], backend: str = 
                     param=name,
                     code=UNKNOWN_PARAMETER,
                 )
+            if name in CreateResponse.__struct_fields__:
+                raise BadRequestError(
+                    f"'{name}' is a field of the request: it stands beside 'extra_body', not in it.",
+                    param=f"extra_body.{name}",
+                    code=UNKNOWN_PARAMETER,
+                )
             raise unknown_parameter(
                 name,
                 CreateResponse.__struct_fields__,
