@@ -68,7 +68,7 @@ SENT: dict[str, tuple[list[JSON], list[tuple[str, JSON, str]]]] = {
             ("code_interpreter", {"code": "print(5)"}, "The call has failed."),
         ],
     ),
-    "the same code twice": ([CODE, CODE], [("code_interpreter", {"code": "print(5)"}, NOT_SENT)] * 2),
+    "the same code twice": ([CODE, {**CODE, "id": "ci_2"}], [("code_interpreter", {"code": "print(5)"}, NOT_SENT)] * 2),
     "no code at all": ([{"type": "code_interpreter_call"}], [("code_interpreter", {"code": ""}, NOT_SENT)]),
     "a command": (
         [COMMAND, shell_output(SAID)],

@@ -80,3 +80,37 @@ def test_an_id_that_nobody_could_ask_for_is_refused(tmp_path: Path, name: str, k
 def test_a_request_of_very_many_items_is_refused(tmp_path: Path) -> None:
     with served(tmp_path, []) as stage, pytest.raises(BadRequestError, match="more than 10,000 items"):
         create(stage, False, input=[{"role": "user", "content": ""}] * 10_001)
+
+
+def test_outputs_that_a_client_sends_again_with_each_request_of_a_run_count_once(tmp_path: Path) -> None:
+    # Semantic Kernel sends every output of a run, and the id of the response before as well.
+    cities = [turn(calls=[call("get_weather", city=city)]) for city in ("Bonn", "Ulm")]
+    with served(tmp_path, [*cities, turn("Sunny.")]) as stage:
+        answer = create(stage, False, input="Weather?", tools=[CLIENT_TOOL])
+        outputs: list[Any] = []
+        for told in ("Sun in Bonn", "Sun in Ulm"):
+            called: Any = answer.output[-1]
+            outputs.append({"type": "function_call_output", "call_id": called.call_id, "output": told})
+            answer = create(stage, False, input=outputs, tools=[CLIENT_TOOL], previous_response_id=answer.id)
+        assert answer.output_text == "Sunny."
+        with pytest.raises(BadRequestError, match="more than one output"):
+            other: Any = {**outputs[0], "output": "Rain"}
+            stage.client().responses.create(input=[other], previous_response_id=answer.id)
+    read = ["message", *["function_call", "function_call_output"] * 2]
+    assert [item["type"] for item in stage.requests[2].items] == read
+
+
+@pytest.mark.parametrize("kept_in", ["conversation", "chain"])
+def test_a_call_that_a_client_sends_again_is_read_once(tmp_path: Path, kept_in: str) -> None:
+    with served(tmp_path, [turn(calls=[call("get_weather", city="Bonn")]), turn("Sunny.")]) as stage:
+        before: Any = {"conversation": stage.client().conversations.create().id} if kept_in == "conversation" else {}
+        first = create(stage, False, input="Weather?", tools=[CLIENT_TOOL], **before)
+        before = before or {"previous_response_id": first.id}
+        called: Any = first.output[0].model_dump(exclude_none=True)
+        output: Any = {"type": "function_call_output", "call_id": called["call_id"], "output": "Sun"}
+        with pytest.raises(BadRequestError, match=f"Duplicate item found with id {called['id']}. ") as refused:
+            stage.client().responses.create(input=[called, output], **before)
+        assert (refused.value.param, refused.value.code) == ("input", None)
+        del called["id"]
+        assert create(stage, False, input=[called, output], **before).output_text == "Sunny."
+    assert [item["type"] for item in stage.requests[1].items] == ["message", "function_call", "function_call_output"]

@@ -41,6 +41,7 @@ from antwort.engine.parameters import (
 from antwort.engine.past import History, PastResponses, past_window
 from antwort.engine.plan import AS_USUAL, ChildWork, Decision, Plan, Shown, child_request
 from antwort.engine.prepared_tools import prepared_tools
+from antwort.engine.repeated_input import check_repeated_ids, without_repeated_calls
 from antwort.engine.resent_calls import with_resent_calls
 from antwort.engine.tool_choice import read_choice
 from antwort.engine.tools import Target, Toolset
@@ -111,6 +112,8 @@ class Planner:
         items = await self._large_work.run(read_input, create.input) if large else read_input(create.input)
         history = await self._history(decision, recall)
         entries = await resolve_references(items, self._store, ctx)
+        check_repeated_ids(create.input, history, entries)
+        entries = without_repeated_calls(history, entries)
         decision = await _prepared(decision, history, entries)  # before anything is answered: it may be refused
         decision, entries = await self._continuing(decision, history, entries)
         entries, history = self._calls_read(decision, entries, history)

@@ -218,6 +218,7 @@ ITEMS = [
     *refused("input[1].summary", "invalid_type", item(type="reasoning", summary="Hm")),
     *refused("input", None, {"input": [USER, CALL]}, {"input": [USER, OUTPUT]}),
     *refused("input", "duplicate_tool_output", {"input": [CALL, OUTPUT, OUTPUT]}),
+    *refused("input", None, {"input": [{**USER, "id": "msg_1"}, {**USER, "id": "msg_1"}]}),
     *refused("input", None, {"input": [{"type": "item_reference", "id": "msg_gone"}]}, status=404),
 ]
 BEFORE = [
