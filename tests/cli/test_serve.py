@@ -291,7 +291,7 @@ def test_an_address_of_the_environment_that_is_none_is_one_line(
 
 def test_a_model_server_without_a_scheme_names_the_flag(refused: Refused) -> None:
     line = refused("serve", "--port", "0", "--backend", "localhost:8000")
-    assert line.startswith("flag --backend: backends.default.url: ")
+    assert line == "--backend must be a URL, such as http://localhost:11434/v1, or 'openai'"
 
 
 @pytest.mark.parametrize("options", [(), ("--data-dir", "my data"), ("--config", "other.yaml")])

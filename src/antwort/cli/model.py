@@ -11,6 +11,7 @@ from antwort.app import Antwort
 from antwort.backends.detection import SERVICE, find_backend, named_service, service_not_used
 from antwort.cli.options import setting
 from antwort.config import BackendConfig, LoadedConfig
+from antwort.errors import ConfigError
 from antwort.workers.peers import Peers
 
 NAME = "default"
@@ -22,6 +23,8 @@ _URL = f"backends.{NAME}.url"
 def _meaning(backend: str) -> dict[str, str]:
     """Return the settings that `--backend` stands for: a URL, or the service that the environment names."""
     if backend != SERVICE:
+        if not backend.startswith(("http://", "https://")):
+            raise ConfigError(f"--backend must be a URL, such as http://localhost:11434/v1, or '{SERVICE}'")
         return {_URL: backend}
     service = named_service(os.environ)
     key = service.api_key
