@@ -35,7 +35,7 @@ QUESTIONS = [
 @contextlib.contextmanager
 def serving(backend: str | None) -> Iterator[str]:
     """Start the server in an empty folder, on a free port; give its address."""
-    options = ["--config", str(HERE / "antwort.yaml"), "--port", "0", "--log-level", "warning"]
+    options = ["--config", str(HERE / "antwort.yaml"), "--port", "0", "--log-level", "error"]
     options += ["--backend", backend] if backend else ["--no-probe"]  # the demo model, whatever runs here
     command = [*ANTWORT, "serve", *options]
     with (

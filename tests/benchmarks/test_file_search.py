@@ -57,7 +57,7 @@ async def test_the_memory_and_the_work_of_a_database_are_seen() -> None:
     for opened in DATABASES.values():
         async with opened() as database:
             assert database.memory() > 1
-            assert database.mapped() > 1
+            assert database.mapped() > 0  # a share of what others have in memory too
             assert database.cpu_seconds() > 0
             assert os.getpid() not in database.processes()
 

@@ -1,6 +1,7 @@
 """Services that speak OpenAI's embeddings API on a free port of this machine, as strictly as OpenAI does."""
 
 import base64
+import contextlib
 import hashlib
 import http.server
 import json
@@ -154,8 +155,9 @@ class Service:
                 self.send_response(reply.status)
                 for name, value in {"content-length": str(len(said)), **reply.headers}.items():
                     self.send_header(name, value)
-                self.end_headers()
-                self.wfile.write(said)
+                with contextlib.suppress(ConnectionError):  # the server that asked may have been killed
+                    self.end_headers()
+                    self.wfile.write(said)
 
         return Handler
 
