@@ -193,7 +193,7 @@ async def test_without_a_default_the_first_model_of_the_first_backend_is_used() 
         (
             [route(Server("near", problem=True))],
             ServiceUnavailableError,
-            "cannot be asked for one: The backend 'near' cannot be reached",
+            "'near' cannot be asked for one",
         ),
     ],
 )

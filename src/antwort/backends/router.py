@@ -10,7 +10,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from antwort.backends.base import FileReading, ModelBackend, ModelInfo, ModelRequest, TurnSink
-from antwort.backends.errors import UNAVAILABLE
+from antwort.backends.errors import UNAVAILABLE, UNREACHABLE
 from antwort.backends.findings import Finding, finding_of
 from antwort.backends.known_models import KnownModels
 from antwort.backends.transport import Transport
@@ -204,8 +204,10 @@ class ModelRouter:
         if known.models:
             return ModelTarget(route, known.models[0].id)
         if known.problem is not None:
+            # What a backend says may repeat what others have asked it.
+            told = f": {known.problem.message}" if known.problem.code == UNREACHABLE else " at the moment."
             raise ServiceUnavailableError(
-                f"The request names no model, and the backend cannot be asked for one: {known.problem.message}"
+                f"The request names no model, and the backend '{route.backend.name}' cannot be asked for one{told}"
                 " Name a model, or try again later.",
                 code=UNAVAILABLE,
             )

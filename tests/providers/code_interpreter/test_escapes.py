@@ -40,6 +40,8 @@ class Attempt(NamedTuple):
     name: str
     code: str
     told: str = ""
+    or_told: str | None = None
+    """What it may be instead, if one of two limits is met first."""
 
 
 def tried(name: str, statement: str) -> Attempt:
@@ -70,7 +72,12 @@ ATTEMPTS = [
         "see processes of others",
         "import os\nprint([open(f'/proc/{p}/cmdline').read() for p in os.listdir('/proc') if p.isdigit()])",
     ),
-    Attempt("fork bomb", "import os\nwhile True:\n    try: os.fork()\n    except OSError: pass", "5 seconds"),
+    Attempt(
+        "fork bomb",
+        "import os\nwhile True:\n    try: os.fork()\n    except OSError: pass",
+        "5 seconds",
+        or_told="bytes of memory",
+    ),
     Attempt("memory bomb", "a = []\nwhile True: a.append(b'x' * (8 << 20))", "bytes of memory"),
     Attempt(
         "disk bomb",
@@ -97,7 +104,7 @@ def test_an_attempt_is_contained(machine: FunctionMachine, attempt: Attempt) -> 
     machine.count += 1
     conversation = f"own{machine.count}"
     read = execute(machine, attempt.code, conversation)
-    assert attempt.told in read, read
+    assert attempt.told in read or (attempt.or_told is not None and attempt.or_told in read), read
     assert "ESCAPED" not in read
     assert SECRET not in read
     assert len(read) < 200_000

@@ -235,7 +235,7 @@ async def test_a_worker_without_a_server_says_once_that_it_waits(
 ) -> None:
     unused: Any = None
     monkeypatch.setattr("antwort.providers.file_search.ingestion.worker._AGAIN", 0.01)
-    with caplog.at_level("INFO"):
+    with caplog.at_level("INFO", "antwort.providers.file_search.ingestion.worker"):
         await IngestionWorker(door, unused, unused, idle=0.1).run()
     (line,) = [record.message for record in caplog.records if "ingestion.worker" in record.name]
     assert "the server is not there, or has no work to give; waiting for it: " in line
