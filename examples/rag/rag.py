@@ -15,8 +15,11 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from openai import OpenAI
-from openai.types.responses import Response
+try:
+    from openai import OpenAI
+    from openai.types.responses import Response
+except ModuleNotFoundError:
+    sys.exit(f"The client of this example is not installed: {sys.executable} -m pip install openai")
 
 HERE = Path(__file__).resolve().parent
 ANTWORT = [sys.executable, "-m", "antwort"]
