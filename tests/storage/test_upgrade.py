@@ -86,6 +86,21 @@ def test_a_new_database_has_the_tables_that_the_migrations_lead_to(tmp_path: Pat
     assert tables(declared) | version == tables(migrated)
 
 
+@pytest.mark.parametrize("there", [(), ("stored_files",)], ids=["without files", "with files"])
+def test_a_database_of_the_first_revision_is_upgraded_whatever_it_has(
+    tmp_path: Path, path: Path, url: str, there: tuple[str, ...]
+) -> None:
+    shutil.copytree(MIGRATIONS.folder, tmp_path / "first", ignore=shutil.ignore_patterns("__pycache__", "r0002*"))
+    create_file(path)
+    migrate(connect(path), tmp_path / "first")
+    metadata.create_all(create_engine(url, poolclass=NullPool), [metadata.tables[name] for name in there])
+    assert current(url) == "0001"
+    prepare(path)
+    upgrade(f"sqlite:///{tmp_path / 'created.db'}")
+    assert current(url) == head()
+    assert tables(path) == tables(tmp_path / "created.db")
+
+
 def test_the_declared_tables_are_those_that_alembic_sees(path: Path, url: str) -> None:
     upgrade(url)
     engine = create_engine(f"sqlite:///{path}", poolclass=NullPool)

@@ -8,10 +8,16 @@ down_revision = "0001"
 
 
 def upgrade() -> None:
-    """Bring a database here from the revision before."""
-    _change_stored_files()
-    _index_stored_files()
-    _change_responses()
+    """Bring a database here from the revision before.
+
+    The first revision had some of this while it was not settled, so there are databases of it that have it already.
+    """
+    there = sa.inspect(op.get_bind())
+    if not there.has_table("stored_files"):
+        _change_stored_files()
+        _index_stored_files()
+    if "unstored_at" not in {column["name"] for column in there.get_columns("responses")}:
+        _change_responses()
 
 
 def _change_stored_files() -> None:
