@@ -5,15 +5,13 @@
 
 import contextlib
 import itertools
-import os
 import re
-import socket
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
 import pytest
+from tests.support.werkzeug import serving
 
 from antwort.config import S3Config
 
@@ -73,34 +71,14 @@ class Bucket:
         self.ask("DELETE")
 
 
-@contextlib.contextmanager
-def _serving(log: Path) -> Iterator[str]:
-    assert PROGRAM.exists(), "there is no S3 server; run 'scripts/setup dev'"
-    with socket.socket() as listening, log.open("wb") as written:
-        # The process inherits a socket that listens already: the port is free, and nobody has to wait for the start.
-        listening.bind(("127.0.0.1", 0))
-        listening.listen()
-        inherited = {"WERKZEUG_RUN_MAIN": "true", "WERKZEUG_SERVER_FD": str(listening.fileno())}
-        process = subprocess.Popen(
-            [PROGRAM],
-            env={"PATH": os.defpath, "HOME": str(log.parent), **CREDENTIALS, **inherited},
-            pass_fds=[listening.fileno()],
-            stdin=subprocess.DEVNULL,
-            stdout=written,
-            stderr=subprocess.STDOUT,
-        )
-        address = f"http://127.0.0.1:{listening.getsockname()[1]}"
-    try:
-        yield address
-    finally:
-        process.kill()
-        process.wait()
-
-
 @pytest.fixture(scope="session")
 def s3_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
     """An S3 server."""
-    with _serving(tmp_path_factory.mktemp("s3") / "log") as url, contextlib.closing(S3Server(url)) as server:
+    assert PROGRAM.exists(), "there is no S3 server; run 'scripts/setup dev'"
+    with (
+        serving([PROGRAM], tmp_path_factory.mktemp("s3"), CREDENTIALS) as url,
+        contextlib.closing(S3Server(url)) as server,
+    ):
         yield server
 
 

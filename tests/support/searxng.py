@@ -1,15 +1,13 @@
 """A real SearXNG for tests: a process of its own, in an environment of its own, with engines that need no internet."""
 
 import contextlib
-import os
-import socket
-import subprocess
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import yaml
 from tests.support.site import Site
+from tests.support.werkzeug import serving
 
 __all__ = ["searxng"]
 
@@ -26,33 +24,8 @@ def searxng(folder: Path, engines: Mapping[str, Site], formats: tuple[str, ...] 
     assert PYTHON.exists(), "there is no SearXNG; run 'make setup'"
     settings = folder / "searxng.yml"
     settings.write_text(yaml.safe_dump(_settings(engines, formats)), encoding="utf-8")
-    with socket.socket() as listening, (folder / "searxng.log").open("wb") as log:
-        # The process inherits a socket that listens already: the port is free, and nobody has to wait for the start.
-        listening.bind(("127.0.0.1", 0))
-        listening.listen()
-        environment = {
-            "PATH": os.defpath,
-            "HOME": str(folder),
-            "TMPDIR": str(folder),
-            "SEARXNG_SETTINGS_PATH": str(settings),
-            "WERKZEUG_RUN_MAIN": "true",
-            "WERKZEUG_SERVER_FD": str(listening.fileno()),
-        }
-        process = subprocess.Popen(
-            [PYTHON, "-m", "searx.webapp"],
-            cwd=folder,
-            env=environment,
-            pass_fds=[listening.fileno()],
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=subprocess.STDOUT,
-        )
-        address = f"http://127.0.0.1:{listening.getsockname()[1]}"
-    try:
+    with serving([PYTHON, "-m", "searx.webapp"], folder, {"SEARXNG_SETTINGS_PATH": str(settings)}) as address:
         yield address
-    finally:
-        process.kill()
-        process.wait()
 
 
 def _settings(engines: Mapping[str, Site], formats: tuple[str, ...]) -> dict[str, Any]:

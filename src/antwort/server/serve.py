@@ -1,4 +1,4 @@
-"""File handles: every connection is one, and so is every connection to a model server."""
+"""The server itself: listening sockets, uvicorn on them, and as many open files as its connections need."""
 
 import asyncio
 import contextlib
