@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 
 import pytest
 
-from antwort.backends.http1 import HIGH_WATER, ClosedError, ConnectTimeoutError, DirectReply, Http1Client, ProtocolError
+from antwort.backends.http1 import HIGH_WATER, ClosedError, Connection, ConnectTimeoutError, Http1Client, ProtocolError
 
 REQUEST = b"POST /x HTTP/1.1\r\nhost: h\r\ncontent-length: 2\r\n\r\n{}"
 OK = b"HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nhello"
@@ -59,7 +59,7 @@ async def one_request(state: Server, reader: asyncio.StreamReader) -> None:
     state.requests += 1
 
 
-async def read_all(reply: DirectReply) -> bytes:
+async def read_all(reply: Connection) -> bytes:
     body = b""
     while part := await reply.chunk():
         body += part
@@ -92,6 +92,18 @@ async def test_a_kept_connection_that_the_server_closed_is_replaced() -> None:
         assert await exchange(client) == b"hello"
         assert await exchange(client) == b"hello"
         assert state.connections == 2
+
+
+@pytest.mark.parametrize(
+    "unasked", [b"HTTP/1.1 200 OK\r\ncontent-length: 3\r\n\r\nbad", b"HTTP/1.1 2"], ids=["whole", "part"]
+)
+async def test_what_comes_unasked_on_a_kept_connection_is_no_answer(unasked: bytes) -> None:
+    async with serving(answering(OK, OK)) as (client, state):
+        connection = await client.exchange(REQUEST, connect_timeout=5, silence=20)
+        await read_all(connection)
+        connection.data_received(unasked)
+        assert await exchange(client) == b"hello"
+        assert state.connections == 1
 
 
 async def test_a_new_connection_that_is_closed_without_an_answer_is_an_error() -> None:

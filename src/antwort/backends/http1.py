@@ -85,8 +85,11 @@ class Unpacker:
         return plain
 
 
-class _Connection(asyncio.Protocol):
-    """One connection, used for one exchange after the other. The parser calls its `on_…` methods."""
+class Connection(asyncio.Protocol):
+    """One connection, used for one exchange after the other. The parser calls its `on_…` methods.
+
+    Whoever has asked on it has the answer on it, reads that to the end or not, and ends it once by `abort`.
+    """
 
     transport: asyncio.Transport
     """There from the moment it is connected, before which nobody gets it."""
@@ -95,25 +98,11 @@ class _Connection(asyncio.Protocol):
         self._client = client
         self._loop = asyncio.get_running_loop()
         self._parser = httptools.HttpResponseParser(self)
-        self.begun = False
         self.used = False
+        self.begun = False
         self.closed = False
         self.idle_since = 0.0
-        self.reset()
-
-    def reset(self) -> None:
-        """Get ready for the next exchange."""
-        if self.begun:  # something came that nobody has asked for, and of which the answer must not be the rest
-            self._parser = httptools.HttpResponseParser(self)
-            self.begun = False
         self.status = 0
-        self.headers: dict[str, str] = {}
-        self.complete = False
-        self.has_head = False
-        """Whether status and headers are there."""
-        self._reusable = False
-        self._unpacker: Unpacker | None = None
-        self._mute = 0
         self._body: list[bytes] = []
         self._size = 0
         self._paused = False
@@ -124,6 +113,25 @@ class _Connection(asyncio.Protocol):
         self._silence = 0.0
         self._heard = 0.0
         self._timer: asyncio.TimerHandle | None = None
+        self._clear()
+
+    def _clear(self) -> None:
+        self.headers: dict[str, str] = {}
+        self.has_head = self.complete = self._reusable = False
+        self._unpacker: Unpacker | None = None
+        self._mute = 0
+
+    def begin(self, silence: float | None) -> None:
+        """Get ready for the next exchange; a connection that is kept has nothing else left of the last one."""
+        if self.begun:  # something came that nobody has asked for, and of which the answer must not be the rest
+            self._parser = httptools.HttpResponseParser(self)
+            self._error = None
+            self._taken()
+            self.begun = False
+        self.used = True
+        self._clear()
+        if silence is not None:
+            self.limit_silence(silence)
 
     # --- what asyncio calls ------------------------------------------------------------------------------------------
 
@@ -175,19 +183,23 @@ class _Connection(asyncio.Protocol):
     # --- what the parser calls ---------------------------------------------------------------------------------------
 
     def on_header(self, name: bytes, value: bytes) -> None:
+        """Take a header."""
         self.headers[name.decode("latin-1").lower()] = value.decode("latin-1")
 
     def on_headers_complete(self) -> None:
-        if self._has_long_head():
+        """Take note that the head is there."""
+        if self._mute > self._client.max_head and self._has_long_head():
             raise self._excess()
         self.status = self._parser.get_status_code()
         if self.status < 200:  # an interim answer; the real one follows
             self.headers.clear()
             return
         self.has_head = True
-        self._unpacker = Unpacker.of(self.headers)
+        if "content-encoding" in self.headers:
+            self._unpacker = Unpacker.of(self.headers)
 
     def on_body(self, data: bytes) -> None:
+        """Take a piece of the content."""
         self._mute = 0
         self._body.append(data)
         self._size += len(data)
@@ -196,21 +208,19 @@ class _Connection(asyncio.Protocol):
             self.transport.pause_reading()
 
     def on_message_complete(self) -> None:
-        if self.status >= 200:
+        """Take note of the end of an answer, or of one before it."""
+        if self.has_head:
             self.complete = True
             self._reusable = self._parser.should_keep_alive()
 
     # --- what the client calls ---------------------------------------------------------------------------------------
 
-    def limit_silence(self, seconds: float | None) -> None:
-        """Let the server be silent for so long, or for ever; one timer looks after it, whatever comes."""
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-        if seconds is not None:
-            self._silence = seconds
-            self._heard = self._loop.time()
-            self._timer = self._loop.call_later(seconds, self._check_silence)
+    def limit_silence(self, seconds: float) -> None:
+        """Let the server be silent for so long; one timer looks after it, whatever comes."""
+        self.rest()
+        self._silence = seconds
+        self._heard = self._loop.time()
+        self._timer = self._loop.call_later(seconds, self._check_silence)
 
     def _check_silence(self) -> None:
         left = self._heard + self._silence - self._loop.time()
@@ -285,19 +295,21 @@ class _Connection(asyncio.Protocol):
 
     def rest(self) -> None:
         """Stop watching for silence."""
-        self.idle_since = self._loop.time()
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
 
-    def leave(self) -> None:
+    def abort(self) -> None:
         """End the exchange: a connection whose answer was read to its end is kept, any other is closed."""
-        self.rest()
-        keep = self.complete and not self.closed and not self._body and self._reusable and not self._unsent
         self.begun = False
-        if not keep:
+        if self._timer is not None:
+            self.rest()
+        if self.complete and self._reusable and not (self._body or self._unsent or self.closed):
+            self.idle_since = self._loop.time()
+            self._client.keep(self)
+        else:
             self.transport.abort()
-        self._client.give_back(self, keep=keep)
+        self._client.slots.release()
 
     def news(self) -> asyncio.Future[None]:
         """Return what is done when something has happened; no coroutine, as one would cost as much again."""
@@ -312,9 +324,8 @@ class _Connection(asyncio.Protocol):
             waiter.set_result(None)
 
     def _has_long_head(self) -> bool:
-        """Tell whether there are more bytes of headers than there may be; they are counted if there may be so many."""
-        most = self._client.max_head
-        return self._mute > most and sum(map(len, (*self.headers, *self.headers.values()))) > most
+        """Tell whether there are more bytes of headers than there may be."""
+        return sum(map(len, (*self.headers, *self.headers.values()))) > self._client.max_head
 
     def _excess(self) -> TooLongError:
         return TooLongError(f"more than {self._client.max_head:,} bytes")
@@ -323,32 +334,6 @@ class _Connection(asyncio.Protocol):
         self._error = self._error or error
         self.transport.abort()
         self._wake()
-
-
-class DirectReply:
-    """An answer whose head has arrived. Whoever got it reads it to the end or aborts it."""
-
-    __slots__ = ("_connection", "_left", "chunk", "headers", "limit_silence", "status", "whole")
-
-    def __init__(self, connection: _Connection) -> None:
-        self._connection = connection
-        self._left = False
-        self.status = connection.status
-        self.headers: Mapping[str, str] = connection.headers
-        self.whole = connection.whole
-        self.chunk = connection.chunk
-        self.limit_silence = connection.limit_silence
-
-    @property
-    def is_read(self) -> bool:
-        """Whether it has ended, and all of it was read."""
-        return self._connection.is_read
-
-    def abort(self) -> None:
-        """Give the connection back; close it if the answer was not read to its end."""
-        if not self._left:
-            self._left = True
-            self._connection.leave()
 
 
 class Http1Client:
@@ -371,9 +356,9 @@ class Http1Client:
         self._tls = tls
         self._context: ssl.SSLContext | None = None
         self.slots = Slots(limit)
-        self._idle: list[_Connection] = []
+        self._idle: list[Connection] = []
 
-    async def exchange(self, request: bytes | Parts, *, connect_timeout: float, silence: float | None) -> DirectReply:
+    async def exchange(self, request: bytes | Parts, *, connect_timeout: float, silence: float | None) -> Connection:
         """Send a request, head and body, and return the answer as soon as its head is there.
 
         A kept connection that the server closed in the very moment is replaced once; nothing was answered on it. If all
@@ -381,13 +366,12 @@ class Http1Client:
         """
         if not self.slots.take():
             await self._wait_for_slot()
-        connection: _Connection | None = None
+        connection: Connection | None = None
         try:
             while True:
                 connection = self._kept() or await self._connect(connect_timeout)
-                reused, connection.used = connection.used, True
-                connection.reset()
-                connection.limit_silence(silence)
+                reused = connection.used
+                connection.begin(silence)
                 try:
                     if isinstance(request, bytes) and len(request) <= SLICE:
                         connection.transport.write(request)
@@ -400,10 +384,10 @@ class Http1Client:
                         raise
                     connection.rest()
                     continue
-                return DirectReply(connection)
+                return connection
         except BaseException:
             if connection is not None:
-                connection.leave()
+                connection.abort()
             else:
                 self.slots.release()
             raise
@@ -414,7 +398,7 @@ class Http1Client:
         except TimeoutError:
             raise BusyError from None
 
-    def _kept(self) -> _Connection | None:
+    def _kept(self) -> Connection | None:
         """Return an idle connection that has not rested so long that the server may be about to close it."""
         oldest = asyncio.get_running_loop().time() - MAX_IDLE
         while self._idle:
@@ -424,7 +408,7 @@ class Http1Client:
             connection.transport.abort()
         return None
 
-    async def _connect(self, seconds: float) -> _Connection:
+    async def _connect(self, seconds: float) -> Connection:
         if self._tls and self._context is None:
             self._context = ssl.create_default_context()
         loop = asyncio.get_running_loop()
@@ -432,7 +416,7 @@ class Http1Client:
         try:
             async with clock:
                 _, connection = await loop.create_connection(
-                    lambda: _Connection(self), self._host, self._port, ssl=self._context if self._tls else None
+                    lambda: Connection(self), self._host, self._port, ssl=self._context if self._tls else None
                 )
         except TimeoutError:
             if clock.expired():
@@ -441,13 +425,11 @@ class Http1Client:
         _keep_alive(connection)
         return connection
 
-    def give_back(self, connection: _Connection, *, keep: bool) -> None:
-        """Take a connection back after an exchange."""
-        if keep:
-            self._idle.append(connection)
-        self.slots.release()
+    def keep(self, connection: Connection) -> None:
+        """Keep a connection for the next exchange."""
+        self._idle.append(connection)
 
-    def forget(self, connection: _Connection) -> None:
+    def forget(self, connection: Connection) -> None:
         """Drop a connection that was closed."""
         if connection in self._idle:
             self._idle.remove(connection)
@@ -458,7 +440,7 @@ class Http1Client:
             self._idle.pop().transport.close()
 
 
-def _keep_alive(connection: _Connection) -> None:
+def _keep_alive(connection: Connection) -> None:
     """Have the system notice a server that is gone without a word: an answer may be waited for as long as it takes."""
     opened: socket.socket = connection.transport.get_extra_info("socket")
     opened.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)

@@ -195,7 +195,7 @@ class RemoteBackend(ABC):
             if _is_stream(reply, asked=request.stream):
                 await self._stream(reply, sink)
             else:
-                await self._whole(reply, sink)
+                self._take_whole(await reply.read(self.limits.event_bytes), sink)
         except _ODD as error:
             if _passed_through(error, sink):
                 raise
@@ -207,10 +207,9 @@ class RemoteBackend(ABC):
             # Nothing remains of a turn that was cancelled or failed: the server must stop working on it.
             reply.abort()
 
-    async def _whole(self, reply: Reply, sink: TurnSink) -> None:
-        turn = self.reader(sink)
-        whole = await reply.read(self.limits.event_bytes)
+    def _take_whole(self, whole: bytes, sink: TurnSink) -> None:
         self.limits.check_values(whole)
+        turn = self.reader(sink)
         turn.take_whole(whole)
         turn.end()  # whoever has asked sends what is left, with what it says to it
 

@@ -80,21 +80,20 @@ class RawReply(Protocol):
         """Let the server be silent for so long from now on."""
 
     def abort(self) -> None:
-        """End it; a connection whose answer was not read to its end is closed."""
+        """End it, once; a connection whose answer was not read to its end is closed."""
 
 
 class Reply:
     """An answer whose head has arrived. Whoever got it reads it to the end or aborts it."""
 
-    __slots__ = ("_chunk", "_exchange", "_left", "_limit", "_limits", "_name", "headers", "status")
+    __slots__ = ("_exchange", "_left", "_limits", "_over", "_silence", "headers", "status")
 
-    def __init__(self, limits: AnswerLimits, exchange: RawReply, limit: Limit = (None, "")) -> None:
-        self._name = limits.backend
+    def __init__(self, limits: AnswerLimits, exchange: RawReply, silence: Limit) -> None:
         self._limits = limits
         self._left = limits.answer_bytes
         self._exchange = exchange
-        self._limit = limit
-        self._chunk = exchange.chunk
+        self._silence = silence
+        self._over = False
         self.status = exchange.status
         self.headers = exchange.headers
 
@@ -132,10 +131,11 @@ class Reply:
     async def chunk(self) -> bytes:
         """Return what arrived since the last call, or wait for it; empty at the end."""
         try:
-            data = await self._chunk()
+            data = await self._exchange.chunk()
         except TimeoutError as error:
-            shown = _shown(self._name, self._limit)
-            raise StalledError(f"The backend '{self._name}' stopped in its answer for{shown}.") from error
+            name = self._limits.backend
+            shown = _shown(name, self._silence)
+            raise StalledError(f"The backend '{name}' stopped in its answer for{shown}.") from error
         except _FAILURES as error:
             raise _failure(self._limits, error) from error
         self._left -= len(data)
@@ -147,12 +147,14 @@ class Reply:
 
     def limit_silence(self, seconds: float) -> None:
         """Let the server be silent for so long from now on, between two pieces of a stream."""
-        self._limit = seconds, "chunk_timeout"
+        self._silence = seconds, "chunk_timeout"
         self._exchange.limit_silence(seconds)
 
     def abort(self) -> None:
-        """Close the connection at once if the answer was not read to its end; without effect otherwise."""
-        self._exchange.abort()
+        """Give the connection back, once; if the answer was not read to its end it is closed."""
+        if not self._over:
+            self._over = True
+            self._exchange.abort()
 
 
 _FAILURES = (TimeoutError, OSError, BusyError, ProtocolError, TooLongError)
@@ -238,25 +240,21 @@ class Transport:
         self, method: str, path: str, body: bytes | Parts | None, headers: Mapping[str, str], timeouts: Timeouts | None
     ) -> Reply:
         times = timeouts or self.timeouts
-        limit = times.first_byte, "first_byte_timeout" if times.first_byte == self.timeouts.first_byte else ""
+        silence = times.first_byte, "first_byte_timeout" if times.first_byte == self.timeouts.first_byte else ""
+        exchange: RawReply
         try:
-            exchange = await self._exchange(method, path, body, headers, times)
+            if self._proxied is None:
+                message = self._message(method, path, body, headers)
+                exchange = await self._direct.exchange(message, connect_timeout=times.connect, silence=times.first_byte)
+            else:
+                url = f"{self._origin}{path}{self._query}"
+                whole = body if body is None or isinstance(body, bytes) else b"".join(body)
+                exchange = await self._proxied.exchange(
+                    method, url, whole, headers, connect_timeout=times.connect, silence=times.first_byte
+                )
         except _FAILURES as error:
-            raise self._timed_out(error, times, limit) or _failure(self.limits, error) from error
-        return Reply(self.limits, exchange, limit)
-
-    def _exchange(
-        self, method: str, path: str, body: bytes | Parts | None, headers: Mapping[str, str], times: Timeouts
-    ) -> Coroutine[Any, Any, RawReply]:
-        if self._proxied is not None:
-            url = f"{self._origin}{path}{self._query}"
-            if body is not None and not isinstance(body, bytes):
-                body = b"".join(body)
-            return self._proxied.exchange(
-                method, url, body, headers, connect_timeout=times.connect, silence=times.first_byte
-            )
-        message = self._message(method, path, body, headers)
-        return self._direct.exchange(message, connect_timeout=times.connect, silence=times.first_byte)
+            raise self._timed_out(error, times, silence) or _failure(self.limits, error) from error
+        return Reply(self.limits, exchange, silence)
 
     def _timed_out(self, error: Exception, times: Timeouts, limit: "Limit") -> APIError | None:
         """Say which time was up, if it was that: to connect, which may be tried again, or to answer."""
@@ -273,13 +271,10 @@ class Transport:
 
     def _message(self, method: str, path: str, body: bytes | Parts | None, headers: Mapping[str, str]) -> bytes | Parts:
         """Write a request for the direct client; what is the same every time is written once."""
-        body = body or b""
-        if headers is not _JSON:
-            head = self._head(method, path, headers)
-        elif path in self._heads:
-            head = self._heads[path]
-        else:
+        head = self._heads.get(path) if headers is _JSON else self._head(method, path, headers)
+        if head is None:
             head = self._heads[path] = self._head(method, path, headers)
+        body = body or b""
         if isinstance(body, bytes):
             return b"%s%d\r\n\r\n%s" % (head, len(body), body)
         return [b"%s%d\r\n\r\n" % (head, sum(map(len, body))), *body]
