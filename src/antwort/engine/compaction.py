@@ -118,7 +118,7 @@ class Compactor:
         except BaseException as error:
             self._metrics.count_failed_turn(time.perf_counter() - started, error)
             raise
-        self._metrics.count_turn(request.model, time.perf_counter() - started, None, answer.used)
+        self._metrics.count_turn(request.model, started, None, answer.used)
 
 
 def compactable(items: Sequence[JSON]) -> bool:

@@ -21,6 +21,7 @@ from antwort.engine.journal import Journal
 from antwort.engine.links import CheckUrl
 from antwort.engine.loop import Loop
 from antwort.engine.model_turn import model_request
+from antwort.engine.parts import EngineParts
 from antwort.engine.plan import AS_USUAL, Plan, Shown
 from antwort.engine.planner import Planner
 from antwort.engine.telemetry import TurnMetrics
@@ -41,18 +42,10 @@ from antwort.wire.requests import CompactRequest, CreateResponse
 from antwort.wire.responses import CompactedResponse, ResponseObject
 
 
-class Engine(msgspec.Struct, frozen=True):
+class Engine(EngineParts, frozen=True):
     """Executors, models, a store and limits, put together."""
 
-    models: ModelRouter
-    store: Store
-    settings: EngineConfig
     planner: Planner
-    metrics: TurnMetrics
-    tracer: Tracer
-    large_work: LargeWork
-    stragglers: Stragglers
-    """What takes longer than a moment: deadlines, and clients that may leave."""
     check_url: CheckUrl | None = None
     """Asked about each URL that a model server would fetch; None lets all pass."""
 
@@ -87,7 +80,7 @@ class Engine(msgspec.Struct, frozen=True):
             values=values,
             input_files=None if input_files is None else input_files(work),
         )
-        return cls(models, store, settings, planner, TurnMetrics(metrics), tracer, work, Stragglers(), check_url)
+        return cls(models, store, settings, TurnMetrics(metrics), tracer, work, Stragglers(), planner, check_url)
 
     def plan(
         self, create: CreateResponse, ctx: Context, *, shown: Shown = AS_USUAL, recall: Recall | None = None
@@ -152,17 +145,11 @@ class Engine(msgspec.Struct, frozen=True):
     ) -> Loop:
         """Return the loop that makes a response; `sequence` and `positions` are what readers were told before."""
         return Loop(
+            self,
             plan,
             journal,
             sink,
-            models=self.models,
-            settings=self.settings,
-            metrics=self.metrics,
-            tracer=self.tracer,
-            seals=self.planner.seals(plan.ctx, plan.response),
-            large_work=self.large_work,
-            stragglers=self.stragglers,
-            questions=self.store.questions,
+            self.planner.seals(plan.ctx, plan.response),
             sequence=sequence,
             positions=positions,
             resumed=resumed,

@@ -8,15 +8,11 @@ from typing import Any
 
 import msgspec
 
-from antwort.backends import ModelRouter
 from antwort.backends.base import ModelRequest
 from antwort.backends.errors import may_pass
 from antwort.backends.passages import Window
 from antwort.budget import Budget, RunLimits
 from antwort.concurrency.deadline import Deadline
-from antwort.concurrency.large_work import LargeWork
-from antwort.concurrency.stragglers import Stragglers
-from antwort.config import EngineConfig
 from antwort.engine import telemetry
 from antwort.engine.answers import Answer
 from antwort.engine.call_state import questions_of
@@ -30,14 +26,12 @@ from antwort.engine.events import EventSink
 from antwort.engine.history import said_items, settled
 from antwort.engine.journal import Journal
 from antwort.engine.model_turn import ModelTurns, model_request
+from antwort.engine.parts import EngineParts
 from antwort.engine.plan import Plan
-from antwort.engine.telemetry import TurnMetrics
 from antwort.engine.totals import Totals
 from antwort.engine.window import COMPACTION, Seals
 from antwort.errors import APIError
-from antwort.observability import Tracer
 from antwort.storage.base import ACTIVE, FencedError, JournalEntry, StoreUnavailableError
-from antwort.storage.sql.questions import QuestionStore
 from antwort.types import JSON
 from antwort.wire.client_tools import CALLS
 from antwort.wire.responses import ResponseObject, Usage
@@ -60,44 +54,33 @@ class Loop:
 
     def __init__(
         self,
+        parts: EngineParts,
         plan: Plan,
         journal: Journal,
         sink: EventSink | None,
-        *,
-        models: ModelRouter,
-        settings: EngineConfig,
-        metrics: TurnMetrics,
-        tracer: Tracer,
         seals: Seals,
-        large_work: LargeWork,
-        stragglers: Stragglers,
-        questions: QuestionStore,
+        *,
         sequence: int = 0,
         positions: Sequence[int] = (),
         resumed: bool = False,
         answers: Mapping[str, Answer] | None = None,
     ) -> None:
+        self._parts = parts
         self.plan = plan
-        self._budget = plan.ctx.budget or Budget(RunLimits())
+        self.journal = journal
+        self._sink = sink
+        self._seals = seals
+        self._resumed = resumed
         self._answers = answers or {}
+        self._budget = plan.ctx.budget or Budget(RunLimits())
         self._unconfirmed = plan.answered
         self.parked = False
         """Whether the response waits for somebody: it is not over, and nobody works on it."""
-        self.response: ResponseObject = plan.response
-        self._model = ModelTurns(plan, models, tracer, large_work)
-        self._models = models
-        self._large_work = large_work
-        self._stragglers = stragglers
-        self._questions = questions
-        self._tracer = tracer
-        self._seals = seals
-        self.journal = journal
-        self._metrics = metrics
-        self._resumed = resumed
-        self._sink = sink
+        response = self.response = plan.response
+        self._model = ModelTurns(plan, parts.models, parts.tracer, parts.large_work)
         self._choice = plan.choice
         self.emitter = Emitter(
-            self.response,
+            response,
             sink,
             sources=plan.ctx.sources,
             client_functions=self._clients(),
@@ -105,29 +88,32 @@ class Loop:
             call_ids=CallIds(lambda: [*plan.window, *said_items(journal.entries)]),
             seal=seals.seal_thoughts if "reasoning.encrypted_content" in plan.include else None,
             seal_opaque=seals.seal_opaque,
-            whole_calls=self.response.background,
-            thoughts=Thoughts.of(settings, plan.create),
+            whole_calls=response.background,
+            thoughts=Thoughts.of(parts.settings, plan.create),
             sequence=sequence,
             positions=positions,
         )
-        self._coalescer = Coalescer(self.emitter) if self.response.background and sink is not None else None
-        self._noted = len(self.response.output)
+        self._coalescer = Coalescer(self.emitter) if response.background and sink is not None else None
+        self._noted = len(response.output)
         self._totals = Totals()
         self._last_used = 0
         """Tokens in the window after the last turn, as the model server has counted; 0 if nobody has."""
+        self._compacted = False
         if resumed:
-            stored = journal.record.extra.get("totals", {})
-            self._totals = Totals.restored(stored, journal.entries)
-            self._choice = plan.choice.relaxed() if self._totals.turns else plan.choice
-            self.emitter.client_functions = self._clients()
+            self._restore()
         self.on_progress: Callable[[], None] = lambda: None
         """Called when the response got further: a function has returned, or the window was compacted."""
         self.farewell: Callable[[], APIError] | None = None
         """What the reader of a response that is cut off is told. None if there is nobody left to be told anything."""
-        self._compacted = resumed and any(
-            e.direction == "output" and e.item["type"] == COMPACTION for e in journal.entries
-        )
-        self._parallel = settings.parallel_calls
+
+    def _restore(self) -> None:
+        """Go on from what is stored."""
+        entries = self.journal.entries
+        self._totals = Totals.restored(self.journal.record.extra.get("totals", {}), entries)
+        if self._totals.turns:
+            self._choice = self.plan.choice.relaxed()
+        self.emitter.client_functions = self._clients()
+        self._compacted = any(e.direction == "output" and e.item["type"] == COMPACTION for e in entries)
 
     def forsake(self) -> None:
         """Take note that the reader has left."""
@@ -140,7 +126,7 @@ class Loop:
         runs it may go on from what is stored.
         """
         try:
-            with telemetry.open_agent_span(self._tracer, self.plan) as span:
+            with telemetry.open_agent_span(self._parts.tracer, self.plan) as span:
                 await self._run()
                 telemetry.record_end(span, self.response)
         except asyncio.CancelledError:
@@ -163,17 +149,16 @@ class Loop:
         return self.response
 
     async def _run(self) -> None:
-        self.response.status = "in_progress"
-        if not self.response.background:
-            self.emitter.announce("created")
-        if not self._resumed:
-            self.emitter.announce("in_progress")
-        if self.response.background:
-            self.journal.tell(self.response)
+        response = self.response
+        response.status = "in_progress"
+        if self._sink is not None:
+            self._tell_begin()
+        if response.background:
+            self.journal.tell(response)
             await self.journal.save()
             await self._confirm()
             await self.emitter.flush()
-        deadline = Deadline(self.plan.ctx.remaining(), self._stragglers)
+        deadline = Deadline(self.plan.ctx.remaining(), self._parts.stragglers)
         try:
             with deadline:
                 reason = await self._work()
@@ -189,6 +174,12 @@ class Loop:
             await self._ending().complete(self._usage())
         else:
             await self._ending().cut_short(reason, self._usage())
+
+    def _tell_begin(self) -> None:
+        if not self.response.background:
+            self.emitter.announce("created")
+        if not self._resumed:
+            self.emitter.announce("in_progress")
 
     def _work(self) -> Coroutine[Any, Any, str | None]:
         """Return what is to be done, from where the response stands."""
@@ -208,7 +199,7 @@ class Loop:
         """
         await self._confirm()
         await self.journal.save()
-        brought = await brought_by(self._questions, self.plan.ctx.tenant, self.response.id)
+        brought = await brought_by(self._parts.store.questions, self.plan.ctx.tenant, self.response.id)
         dispatch = self._dispatch()
         await dispatch.execute_approved(
             msgspec.structs.replace(call, confirmed=call.question.id in brought) for call in self.plan.approvals
@@ -223,7 +214,7 @@ class Loop:
         """
         if self._unconfirmed:
             await self.journal.save()
-            await check_answers(self._questions, self.response.id, self._unconfirmed)
+            await check_answers(self._parts.store.questions, self.response.id, self._unconfirmed)
             self._unconfirmed = ()
 
     async def _turns(self) -> str | None:
@@ -270,10 +261,12 @@ class Loop:
             self._note_output()
         # What the turn has said leaves before anything takes time; else together with the end. Items of background
         # responses are stored before they are told, together with what follows.
-        if (calls or self.plan.stored) and not self.response.background:
+        if self._sink is not None and (calls or self.plan.stored) and not self.response.background:
             await emitter.flush()
         if cut:
             return "max_output_tokens" if emitter.finish_reason == "length" else "content_filter"
+        if not calls:
+            return None
         server = [call for call in calls if not call.is_client]
         if server:
             await self._confirm()
@@ -282,7 +275,7 @@ class Loop:
             outcome = await self._outcome(dispatch)
             if outcome != _ONWARD:
                 return outcome
-        if len(server) < len(calls) or not calls:
+        if len(server) < len(calls):
             return None
         self._choice = self._choice.relaxed()
         emitter.client_functions = self._clients()
@@ -302,21 +295,20 @@ class Loop:
         emitter.begin_turn()
         started = time.perf_counter()
         try:
-            with telemetry.open_turn_span(self._tracer, self.plan) as span:
+            with telemetry.open_turn_span(self._parts.tracer, self.plan) as span:
                 await self._model.run(self._request(), self._coalescer or emitter)
                 if self._coalescer is not None:
                     await self._coalescer.settle()
                 telemetry.record_answer(span, emitter)
         except BaseException as error:
-            self._metrics.count_failed_turn(time.perf_counter() - started, error)
+            self._parts.metrics.count_failed_turn(time.perf_counter() - started, error)
             raise
         finally:
             budget.settle(self.response.model, emitter.turn_usage)
             if self._coalescer is not None:
                 self._coalescer.stop()
-        ended, first = time.perf_counter(), emitter.first_piece_at
-        first_seconds = None if first is None or self._sink is None else first - started
-        self._metrics.count_turn(self.response.model, ended - started, first_seconds, emitter.turn_usage)
+        first = emitter.first_piece_at if self._sink is not None else None
+        self._parts.metrics.count_turn(self.response.model, started, first, emitter.turn_usage)
         return True
 
     # --- the model's side --------------------------------------------------------------------------------------------
@@ -351,7 +343,7 @@ class Loop:
 
     async def _compact(self) -> None:
         """Put a summary by the model in the place of what is over of all that was read and said."""
-        compactor = Compactor(self._models, self._metrics, self._tracer, self._large_work)
+        compactor = Compactor(self._parts.models, self._parts.metrics, self._parts.tracer, self._parts.large_work)
         budget, used = self._budget, None
         if not (budget.begin() or await budget.wait()):
             raise APIError("The budget of the run is spent.")
@@ -390,7 +382,7 @@ class Loop:
             self.journal,
             self.emitter,
             self._totals,
-            parallel=self._parallel,
+            parallel=self._parts.settings.parallel_calls,
             keep=self._keep_totals,
             progress=self._progress,
             answers=self._answers,
@@ -472,7 +464,7 @@ class Loop:
     def _ending(self) -> Ending:
         if self._budget.shared:
             self._keep_totals()  # whoever goes on with the run counts from them what it has spent
-        return Ending(self.response, self.journal, self.emitter, self._metrics, self._close)
+        return Ending(self.response, self.journal, self.emitter, self._parts.metrics, self._close)
 
     def _close(self) -> None:
         """Close whatever was cut off."""

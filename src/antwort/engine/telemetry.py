@@ -1,5 +1,6 @@
 """Spans and metrics of responses and model turns, by OpenTelemetry's conventions for generative AI."""
 
+import time
 from contextlib import AbstractContextManager
 
 from antwort.engine.emitter import Emitter
@@ -90,8 +91,8 @@ class TurnMetrics:
         responses = metrics.quick_counter("antwort_responses_total", "Responses by how they ended.", ["status"])
         self._responses = {status: responses.labels(status) for status in ENDS}
 
-    def count_turn(self, model: str, seconds: float, first: float | None, usage: Usage | None) -> None:
-        """Count a turn that was answered."""
+    def count_turn(self, model: str, started: float, first: float | None, usage: Usage | None) -> None:
+        """Count a turn that was answered just now; when it began, and gave its first piece, by `perf_counter`."""
         children = self._children.get(model)
         if children is None and len(self._children) >= MODELS:
             model = "other"
@@ -104,9 +105,9 @@ class TurnMetrics:
                 self._tokens.labels(model, "output"),
             )
         duration, first_token, read, written = children
-        duration.observe(seconds)
+        duration.observe(time.perf_counter() - started)
         if first is not None:
-            first_token.observe(first)
+            first_token.observe(first - started)
         if usage is not None:
             read.observe(usage.input_tokens)
             written.observe(usage.output_tokens)

@@ -1,0 +1,24 @@
+"""What the engine is made of, for whoever makes a response with it."""
+
+import msgspec
+
+from antwort.backends import ModelRouter
+from antwort.concurrency.large_work import LargeWork
+from antwort.concurrency.stragglers import Stragglers
+from antwort.config import EngineConfig
+from antwort.engine.telemetry import TurnMetrics
+from antwort.observability import Tracer
+from antwort.storage.sql.store import Store
+
+
+class EngineParts(msgspec.Struct, frozen=True):
+    """What all responses of an engine are made with."""
+
+    models: ModelRouter
+    store: Store
+    settings: EngineConfig
+    metrics: TurnMetrics
+    tracer: Tracer
+    large_work: LargeWork
+    stragglers: Stragglers
+    """What takes longer than a moment: deadlines, and clients that may leave."""
