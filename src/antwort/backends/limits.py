@@ -53,24 +53,13 @@ class AnswerLimits(Struct, frozen=True):
         if len(body) > SMALL and sum(map(body.count, _MARKS)) > self.values:
             raise self.excess(f"more than {self.values:,} values at once", "max_values")
 
+    def check_items(self, count: int) -> None:
+        """Refuse a turn of too many items: each change between texts, thoughts and refusals begins another one."""
+        if count > self.items:
+            raise self.excess(f"more than {self.items:,} items in one turn", "max_items")
+
     def excess(self, what: str, setting: str) -> BadGatewayError:
         """Return the error for an answer that goes beyond one; the same request would likely get the same answer."""
         return BadGatewayError(
             f"The backend '{self.backend}' sent {what} (`backends.{self.backend}.{setting}`).", code=FAILED
         )
-
-
-class ItemCount:
-    """Counts what one turn makes items of: each change between texts, thoughts and refusals begins another one."""
-
-    __slots__ = ("_count", "_limits")
-
-    def __init__(self, limits: AnswerLimits) -> None:
-        self._limits = limits
-        self._count = 0
-
-    def add(self) -> None:
-        """Count one more; BadGatewayError if there are too many."""
-        self._count += 1
-        if self._count > self._limits.items:
-            raise self._limits.excess(f"more than {self._limits.items:,} items in one turn", "max_items")

@@ -42,33 +42,24 @@ class WatchedSink:
     It also knows what the sink itself raised, which is no failure of the model server.
     """
 
-    __slots__ = ("_call", "_error", "_flush", "_listeners", "_reasoning", "_sink", "_text", "_text_burst", "begun")
+    __slots__ = ("_error", "_listener", "_sink", "begun")
 
     def __init__(self, sink: TurnSink) -> None:
         self.begun = False
         self._error: BaseException | None = None
-        self._flush = sink.flush
         self._sink = sink
-        self._text = sink.text
-        self._text_burst = sink.text_burst
-        self._reasoning = sink.reasoning
-        self._call = sink.tool_call
-        self._listeners: list[Callable[[], None]] = []
+        self._listener: Callable[[], None] | None = None
 
-    def listen(self, listener: Callable[[], None]) -> None:
-        """Call somebody when the turn begins."""
-        self._listeners.append(listener)
-
-    def forget(self, listener: Callable[[], None]) -> None:
-        """Call somebody no more."""
-        self._listeners.remove(listener)
+    def listen(self, listener: Callable[[], None] | None) -> None:
+        """Call somebody, or nobody any more, when the turn begins."""
+        self._listener = listener
 
     def text(self, delta: str, logprobs: list[JSON] | None = None) -> None:
         """Pass it on."""
         if not self.begun:
             self._begin()
         try:
-            self._text(delta, logprobs)
+            self._sink.text(delta, logprobs)
         except BaseException as error:
             self._error = error
             raise
@@ -78,7 +69,7 @@ class WatchedSink:
         if not self.begun:
             self._begin()
         try:
-            self._text_burst(deltas)
+            self._sink.text_burst(deltas)
         except BaseException as error:
             self._error = error
             raise
@@ -88,7 +79,7 @@ class WatchedSink:
         if not self.begun:
             self._begin()
         try:
-            self._reasoning(delta)
+            self._sink.reasoning(delta)
         except BaseException as error:
             self._error = error
             raise
@@ -130,7 +121,7 @@ class WatchedSink:
         if not self.begun:
             self._begin()
         try:
-            self._call(index, call_id=call_id, name=name, arguments=arguments)
+            self._sink.tool_call(index, call_id=call_id, name=name, arguments=arguments)
         except BaseException as error:
             self._error = error
             raise
@@ -158,7 +149,7 @@ class WatchedSink:
     async def flush(self) -> None:
         """Have it pass on what it took."""
         try:
-            await self._flush()
+            await self._sink.flush()
         except BaseException as error:
             self._error = error
             raise
@@ -169,8 +160,8 @@ class WatchedSink:
 
     def _begin(self) -> None:
         self.begun = True
-        for listener in self._listeners:
-            listener()
+        if self._listener is not None:
+            self._listener()
 
 
 def watched(sink: TurnSink) -> WatchedSink:
@@ -284,7 +275,7 @@ class Guarded(BackendWrapper):
         else:
             breaker.note_success()
         finally:
-            watch.forget(breaker.note_success)
+            watch.listen(None)  # another backend may go on with it
 
     @override
     async def count_tokens(self, request: ModelRequest) -> int | None:

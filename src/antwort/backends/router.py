@@ -47,12 +47,11 @@ class ModelTarget(Struct, frozen=True):
         """The backend to ask."""
         return self.route.backend
 
-
-def _run_at(target: ModelTarget, request: ModelRequest, sink: TurnSink) -> Coroutine[Any, Any, None]:
-    """Perform one turn where its model is, by its name there."""
-    if target.model != request.model:
-        request = replace(request, model=target.model)
-    return target.backend.run(request, sink)
+    def run(self, request: ModelRequest, sink: TurnSink) -> Coroutine[Any, Any, None]:
+        """Perform one turn there."""
+        if self.model != request.model:
+            request = replace(request, model=self.model)
+        return self.route.backend.run(request, sink)
 
 
 class ModelRouter:
@@ -87,10 +86,11 @@ class ModelRouter:
     def run(self, request: ModelRequest, sink: TurnSink) -> Coroutine[Any, Any, None]:
         """Perform one turn on the backend its model belongs to."""
         target = self._resolved.get(request.model)
-        return self._run_found(request, sink) if target is None else _run_at(target, request, sink)
+        return self._run_found(request, sink) if target is None else target.run(request, sink)
 
     async def _run_found(self, request: ModelRequest, sink: TurnSink) -> None:
-        await _run_at(await self.resolve(request.model), request, sink)
+        target = await self.resolve(request.model)
+        await target.run(request, sink)
 
     async def count_tokens(self, request: ModelRequest) -> int | None:
         """Have the backend that would get a turn count its input tokens; None if it does not."""

@@ -9,7 +9,7 @@ from antwort.backends.chat.calls import Calls
 from antwort.backends.chat.chunk import ChatChunk, Delta, decode_chunk, decode_leniently
 from antwort.backends.chat.thoughts import ThinkTags, text_in_details, texts_in_parts
 from antwort.backends.errors import BROKEN, FAILED, excerpt, reported_error
-from antwort.backends.limits import AnswerLimits, ItemCount
+from antwort.backends.limits import AnswerLimits
 from antwort.backends.usage import logprobs_of, usage_of
 from antwort.errors import BadGatewayError
 from antwort.types import JSON
@@ -23,6 +23,8 @@ REASONS = {
     "tool_use": "tool_calls",
     "content_filter": "content_filter",
     "safety": "content_filter",
+    "error": "error",
+    "abort": "error",
 }
 """Why models stop; everything else (`stop`, `eos`, `end_turn`, …) is `stop`."""
 
@@ -38,11 +40,11 @@ class ChatAnswer:
     """
 
     __slots__ = (
-        "_backend",
         "_calls",
         "_held",
         "_items",
         "_kind",
+        "_limits",
         "_logprobs",
         "_plain",
         "_reason",
@@ -59,15 +61,17 @@ class ChatAnswer:
         """Whether the model has said anything yet."""
         self.done = False
         """Whether the server said that nothing follows."""
-        self._backend = limits.backend
+        self._limits = limits
         self._sink = sink
         self._held: list[str] = []
         """Pieces of text that are fed together, before anything else is."""
-        self._calls = Calls(limits, sink)
-        self._items = ItemCount(limits)
+        self._calls: Calls | None = None
+        self._items = 0
         self._kind = ""
-        self._tags = ThinkTags()
+        self._tags: ThinkTags | None = None
+        """For an answer that may begin with a tag."""
         self._plain = False
+        """Whether there is no tag to be looked for, from here on."""
         self._logprobs: list[JSON] = []
         self._reason: str | None = None
         self._usage: Any = None
@@ -93,7 +97,7 @@ class ChatAnswer:
             chunk = decode_leniently(body)
         except _UNREADABLE:
             raise BadGatewayError(
-                f"The backend '{self._backend}' answered with something that is no answer: {excerpt(body)} "
+                f"The backend '{self._limits.backend}' answered with something that is no answer: {excerpt(body)} "
                 "(check its url)",
                 code=BROKEN,
             ) from None
@@ -101,14 +105,16 @@ class ChatAnswer:
 
     def end(self) -> None:
         """Feed what is known only at the end. An answer that never began is a BadGatewayError."""
-        thought, text = self._tags.end()
-        self._think(thought)
+        text = "" if self._tags is None else self._untagged_rest(self._tags)
         if text or self._logprobs:
             self._say(text, None)
         self.pass_on()
         if not self.begun and self._reason is None:
-            raise BadGatewayError(f"The answer of the backend '{self._backend}' ended before it began.", code=BROKEN)
-        self._calls.end()
+            raise BadGatewayError(
+                f"The answer of the backend '{self._limits.backend}' ended before it began.", code=BROKEN
+            )
+        if self._calls is not None:
+            self._calls.end()
         usage = usage_of(self._usage)
         if usage is not None:
             self._sink.usage(usage)
@@ -151,11 +157,11 @@ class ChatAnswer:
         """Take a chunk without an answer: tokens used, a sign of life, or an error."""
         self.pass_on()
         if chunk.error:
-            raise reported_error(self._backend, chunk.error)
+            raise reported_error(self._limits.backend, chunk.error)
         message = chunk.detail or chunk.message
         if message:
             report = {"message": message, "code": chunk.code, "type": chunk.type, "param": chunk.param}
-            raise reported_error(self._backend, report)
+            raise reported_error(self._limits.backend, report)
 
     def _take_reasoning(self, delta: Delta) -> None:
         # Servers that renamed the field send both; the details repeat it.
@@ -167,27 +173,47 @@ class ChatAnswer:
                 return
 
     def _take_content(self, content: Any, logprobs: Any) -> None:
-        thought, text = texts_in_parts(content) if isinstance(content, list) else ("", content)
-        self._think(thought)
-        if not isinstance(text, str) or not text:
-            return
-        if not self._plain:
-            thought, text = self._tags.take(text)
+        if isinstance(content, list):
+            thought, content = texts_in_parts(content)
             self._think(thought)
-            self._plain = self._tags.passed
+        if not isinstance(content, str) or not content:
+            return
+        text = content if self._plain else self._untagged(content)
         if text:
             self._say(text, logprobs_of(logprobs))
-        elif self._tags.undecided:
+        elif self._tags is not None and self._tags.undecided:
             self._logprobs += logprobs_of(logprobs) or ()
+
+    def _untagged(self, text: str) -> str:
+        """Return what a piece adds to the answer itself."""
+        tags = self._tags
+        if tags is None:
+            if text[0] != "<" and not text[0].isspace():  # as nearly always
+                self._plain = True
+                return text
+            tags = self._tags = ThinkTags()
+        thought, text = tags.take(text)
+        self._think(thought)
+        self._plain = tags.passed
+        return text
+
+    def _untagged_rest(self, tags: ThinkTags) -> str:
+        """Return what was held back of the answer itself: it did not become a tag."""
+        thought, text = tags.end()
+        self._think(thought)
+        return text
 
     def _take_calls(self, delta: Delta) -> None:
         self.pass_on()
+        calls = self._calls
+        if calls is None:
+            calls = self._calls = Calls(self._limits, self._sink)
         if delta.function_call is not None:
-            self._calls.take_legacy(delta.function_call)
+            calls.take_legacy(delta.function_call)
         if delta.tool_calls:
             self._leave_tags()
-            self._calls.take(delta.tool_calls)
-        self.begun = self.begun or bool(self._calls)
+            calls.take(delta.tool_calls)
+        self.begun = self.begun or bool(calls)
 
     def _take_odd(self, payload: bytes) -> None:
         """Take what is not a chunk at first sight."""
@@ -198,7 +224,7 @@ class ChatAnswer:
             chunk = decode_leniently(payload.decode(errors="replace"))
         except _UNREADABLE:
             raise BadGatewayError(
-                f"The backend '{self._backend}' sent something that is no part of an answer: {excerpt(payload)}",
+                f"The backend '{self._limits.backend}' sent something that is no part of an answer: {excerpt(payload)}",
                 code=BROKEN,
             ) from None
         self._take_chunk(chunk)
@@ -208,10 +234,10 @@ class ChatAnswer:
         if self._plain:
             return
         self._plain = True
-        thought, text = self._tags.end()
-        self._think(thought)
-        if text.strip():
-            self._say(text, None)
+        if self._tags is not None:
+            text = self._untagged_rest(self._tags)
+            if text.strip():
+                self._say(text, None)
         self._logprobs = []
 
     def _think(self, thought: str) -> None:
@@ -236,13 +262,13 @@ class ChatAnswer:
         """Take note of what comes next; a change begins another item."""
         if kind != self._kind:
             self._kind = kind
-            self._items.add()
+            self._items += 1
+            self._limits.check_items(self._items)
 
     def _finish_reason(self) -> str:
-        reason = (self._reason or "stop").lower()
-        if reason in {"error", "abort"}:
-            raise BadGatewayError(f"The backend '{self._backend}' gave up on its answer.", code=FAILED)
-        known = REASONS.get(reason, "stop")
+        known = REASONS.get(self._reason.lower(), "stop") if self._reason else "stop"
+        if known == "error":
+            raise BadGatewayError(f"The backend '{self._limits.backend}' gave up on its answer.", code=FAILED)
         # Some servers report `stop` beside calls, or calls where none came.
         if known in {"stop", "tool_calls"}:
             return "tool_calls" if self._calls else "stop"

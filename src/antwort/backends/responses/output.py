@@ -5,7 +5,7 @@ from typing import Any
 
 from antwort.backends.base import TurnSink
 from antwort.backends.errors import BROKEN
-from antwort.backends.limits import AnswerLimits, ItemCount
+from antwort.backends.limits import AnswerLimits
 from antwort.backends.usage import logprobs_of
 from antwort.errors import BadGatewayError
 from antwort.types import JSON
@@ -56,7 +56,7 @@ class ResponsesOutput:
         self.begun = False
         """Whether anything was fed."""
         self._limits = limits
-        self._items = ItemCount(limits)
+        self._items = 0
         self._sink = sink
         self._text = sink.text
         self._calls: dict[int, _FedCall] = {}
@@ -212,7 +212,7 @@ class ResponsesOutput:
             self._fed.add(key)
             self._last = None
             self.begun = True
-            self._items.add()
+            self._note_item()
             self._sink.opaque(sealed)
 
     def _piece(self, key: Key, delta: str) -> str:
@@ -227,8 +227,12 @@ class ResponsesOutput:
         self.begun = True
         if last is not None and last[0] == key[0]:
             return BREAK + text
-        self._items.add()
+        self._note_item()
         return text
+
+    def _note_item(self) -> None:
+        self._items += 1
+        self._limits.check_items(self._items)
 
 
 def _parts(value: Any) -> list[tuple[int, JSON]]:

@@ -64,18 +64,15 @@ class TextCalls(BackendWrapper):
     @override
     def run(self, request: ModelRequest, sink: TurnSink) -> Coroutine[Any, Any, None]:
         """Perform one turn."""
-        if self._is_prompted(request.model):
+        if self._always or request.model in self._prompted:
             return self._run_prompted(request, sink)
         return self._run_native(request, sink) if request.tools else self.backend.run(request, sink)
 
     @override
     async def count_tokens(self, request: ModelRequest) -> int | None:
-        if self._is_prompted(request.model):
+        if self._always or request.model in self._prompted:
             request = prompted(request, guided=False)
         return await self.backend.count_tokens(request)
-
-    def _is_prompted(self, model: str) -> bool:
-        return self._always or model in self._prompted
 
     async def _run_native(self, request: ModelRequest, sink: TurnSink) -> None:
         kind = None if request.text_format is None else request.text_format.get("type")

@@ -27,33 +27,21 @@ class CallReader:
     whatever follows the first call if there may not be `several`.
     """
 
-    __slots__ = (
-        "_after_call",
-        "_called",
-        "_fresh",
-        "_held",
-        "_late",
-        "_offered",
-        "_several",
-        "_size",
-        "_stopped",
-        "_tools",
-    )
+    _offered: Offered | None = None
+    """The tools by name; made when it is needed, as most texts have no calls and requests may have many tools."""
+    _held = ""
+    _size = 0
+    _fresh = True
+    """Nothing was said on this line yet."""
+    _after_call = False
+    _called = False
+    _stopped = False
 
     def __init__(self, tools: Sequence[JSON], *, several: bool = True) -> None:
         self._tools = tools
-        self._offered: Offered | None = None
-        """The same by name; made when it is needed, as most texts have no calls and requests may have many tools."""
         self._several = several
-        self._held = ""
         self._late: list[str] = []
         """Pieces behind what is held back, not looked at yet."""
-        self._size = 0
-        self._fresh = True
-        """Nothing was said on this line yet."""
-        self._after_call = False
-        self._called = False
-        self._stopped = False
 
     def take(self, text: str) -> list[Piece]:
         """Take a piece, and return what is decided by it, in order."""

@@ -192,6 +192,6 @@ class NativeSink(_ReadingSink):
         """Take all the text for text, what is to come included."""
         self.begun = self._plain = True
         self.text_burst = self._sink.text_burst
-        said, self._said, self._read = self._said, [], []
-        if said:
+        if self._said:
+            said, self._said, self._read = self._said, [], []
             self._sink.text_burst(said)
