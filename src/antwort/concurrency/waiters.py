@@ -2,14 +2,13 @@
 
 import asyncio
 
+from msgspec import Struct
 
-class Waiters:
+
+class Waiters(Struct, eq=False):
     """Tasks that wait for the same thing. Whoever waits looks again afterwards whether it is there."""
 
-    __slots__ = ("_futures",)
-
-    def __init__(self) -> None:
-        self._futures: tuple[asyncio.Future[None], ...] = ()
+    _futures: tuple[asyncio.Future[None], ...] = ()
 
     def join(self) -> asyncio.Future[None]:
         """Return what is done with the next `wake`; no coroutine, as one would cost as much again."""
@@ -19,6 +18,8 @@ class Waiters:
 
     def wake(self) -> None:
         """Let all go on who wait now."""
+        if not self._futures:
+            return
         futures, self._futures = self._futures, ()
         for future in futures:
             if not future.done():

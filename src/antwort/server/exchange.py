@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Sequence
 from http import HTTPStatus
 
+import msgspec
 from starlette.types import ASGIApp, Message, Scope
 from uvicorn.protocols.http.flow_control import FlowControl
 
@@ -42,79 +43,51 @@ def _line_start(name: bytes) -> bytes:
     return name.lower() + b": "
 
 
-class Exchange:
+class Exchange(msgspec.Struct, eq=False):
     """Runs the app for one request. The protocol fills in the body as it comes; the answer goes to the transport.
 
     The head of an answer of known length, and of one whose start says that its body follows, waits for the body: both
-    are sent at once. `old` is a request of HTTP/1.0, which knows no chunks: an answer of unknown length ends with its
-    connection.
+    are sent at once. HTTP/1.0 knows no chunks: an answer of unknown length to such a request ends with its connection.
     """
 
-    __slots__ = (
-        "_chunked",
-        "_default_headers",
-        "_expects_continue",
-        "_flow",
-        "_head",
-        "_is_head",
-        "_left",
-        "_news",
-        "_old",
-        "_on_end",
-        "_scope",
-        "_transport",
-        "_waiters",
-        "body",
-        "disconnected",
-        "keep_alive",
-        "more_body",
-        "on_leave",
-        "response_complete",
-        "response_started",
-    )
-
-    def __init__(
-        self,
-        scope: Scope,
-        transport: asyncio.Transport,
-        flow: FlowControl,
-        *,
-        default_headers: Sequence[tuple[bytes, bytes]],
-        expects_continue: bool,
-        keep_alive: bool,
-        old: bool,
-        on_end: Callable[[], None],
-    ) -> None:
-        self._scope: Scope = scope
-        self._is_head = scope["method"] == "HEAD"
-        self._transport = transport
-        self._flow = flow
-        self._default_headers = default_headers
-        self._expects_continue = expects_continue
-        self._old = old
-        self._on_end: Callable[[], None] | None = on_end
-        self.keep_alive = keep_alive
-        self.disconnected = False
-        self.on_leave: Callable[[], None] | None = None
-        """Called when the client leaves."""
-        self.body: bytes | bytearray = b""
-        self.more_body = True
-        self.response_started = False
-        self.response_complete = False
-        self._news = False
-        """Whether something has come since the app was told last."""
-        self._waiters = Waiters()
-        self._head = b""
-        """What is held back until the body comes."""
-        self._chunked = False
-        self._left: int | None = None
-        """Bytes that the body is still to have; None if nobody said."""
+    scope: Scope
+    transport: asyncio.Transport
+    flow: FlowControl
+    default_headers: Sequence[tuple[bytes, bytes]]
+    on_end: Callable[[], None] | None
+    """Called when the answer is complete."""
+    is_head: bool = False
+    is_old: bool = False
+    """Whether it is a request of HTTP/1.0."""
+    keep_alive: bool = True
+    expects_continue: bool = False
+    on_leave: Callable[[], None] | None = None
+    """Called when the client leaves."""
+    disconnected: bool = False
+    body: bytes | bytearray = b""
+    more_body: bool = True
+    response_started: bool = False
+    response_complete: bool = False
+    _task: asyncio.Task[None] | None = None
+    _news: bool = False
+    """Whether something has come since the app was told last."""
+    _waiters: Waiters = msgspec.field(default_factory=Waiters)
+    _head: bytes = b""
+    """What is held back until the body comes."""
+    _chunked: bool = False
+    _left: int | None = None
+    """Bytes that the body is still to have; None if nobody said."""
 
     # --- what the protocol calls -------------------------------------------------------------------------------------
 
-    async def run(self, app: ASGIApp) -> None:
+    def start(self, app: ASGIApp, tasks: set[asyncio.Task[None]]) -> None:
+        """Have the app answer, in a task that is one of `tasks` as long as it takes."""
+        self._task = asyncio.get_running_loop().create_task(self._run(app, tasks))
+        tasks.add(self._task)
+
+    async def _run(self, app: ASGIApp, tasks: set[asyncio.Task[None]]) -> None:
         """Have the app answer. Whatever it does, the client is not left waiting."""
-        scope, self._scope = self._scope, {}  # it has us in it, and would keep us
+        scope, self.scope = self.scope, {}  # it has us in it, and would keep us
         scope[EXCHANGE] = self
         try:
             await app(scope, self.receive, self.send)
@@ -122,7 +95,7 @@ class Exchange:
             # Only the end of the server cancels it. The log needs no traceback for that.
             logger.warning("%s %s was cut off: the server is stopping", scope["method"], scope["path"])
             self.leave()
-            self._transport.close()
+            self.transport.close()
         except BaseException:
             logger.exception("%s %s has no whole answer", scope["method"], scope["path"])
             await self._give_up()
@@ -131,7 +104,10 @@ class Exchange:
                 logger.error("%s %s has no whole answer", scope["method"], scope["path"])
                 await self._give_up()
         finally:
-            self._on_end = None
+            self.on_end = None
+            if self._task is not None:
+                tasks.discard(self._task)
+                self._task = None
 
     def leave(self) -> None:
         """Let the app know that the client is gone, and take no answer from it any more."""
@@ -160,11 +136,11 @@ class Exchange:
 
     async def receive(self) -> Message:
         """Return the next piece of the body, or wait for it; after the last, wait for the client to leave."""
-        if self._expects_continue and not self.disconnected and not self._transport.is_closing():
-            self._transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
-            self._expects_continue = False
-        if not self.disconnected and not self.response_complete:
-            self._flow.resume_reading()
+        if self.expects_continue and not self.disconnected and not self.transport.is_closing():
+            self.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+            self.expects_continue = False
+        if self.flow.read_paused and not self.disconnected and not self.response_complete:
+            self.flow.resume_reading()
         while not self._news and not self.disconnected and not self.response_complete:
             await self._waiters.join()
         self._news = False
@@ -175,8 +151,8 @@ class Exchange:
 
     async def send(self, message: Message) -> None:
         """Send a part of the answer; wait while the client does not read."""
-        if self._flow.write_paused and not self.disconnected:
-            await self._flow.drain()
+        if self.flow.write_paused and not self.disconnected:
+            await self.flow.drain()
         if self.disconnected:
             return
         kind = message["type"]
@@ -198,7 +174,7 @@ class Exchange:
         if status < 200:
             raise UnsentAnswerError(f"{status} is no status of an answer.")
         lines = [STATUS_LINES[status]]
-        for name, value in (*self._default_headers, *message.get("headers", ())):
+        for name, value in (*self.default_headers, *message.get("headers", ())):
             start = _line_start(name)
             if start in _FRAMING:
                 self._frame(start, value, lines)
@@ -209,9 +185,9 @@ class Exchange:
             raise UnsentAnswerError("An answer has a header whose value is none.")
         if status in _BODILESS:
             self._left = 0
-        if self._expects_continue:  # its body was not asked for, and may come or not
+        if self.expects_continue:  # its body was not asked for, and may come or not
             self.keep_alive = False
-        if self._left is None and not self._old and not self._is_head:
+        if self._left is None and not self.is_old and not self.is_head:
             self._chunked = True
             lines.append(b"transfer-encoding: chunked\r\n")
         if not self.keep_alive:
@@ -219,9 +195,9 @@ class Exchange:
         lines.append(b"\r\n")
         self._head = b"".join(lines)
         self.response_started = True
-        self._expects_continue = False
+        self.expects_continue = False
         if self._left is None and not message.get(BODY_FOLLOWS, False):
-            self._transport.write(self._head)
+            self.transport.write(self._head)
             self._head = b""
 
     def _frame(self, start: bytes, value: bytes, lines: list[bytes]) -> None:
@@ -235,10 +211,10 @@ class Exchange:
             self.keep_alive = False
 
     def _go_on(self, body: bytes, *, more: bool) -> None:
-        if not self._is_head and not self._chunked:
+        if not self.is_head and not self._chunked:
             self._count(len(body), more=more)
         head, self._head = self._head, b""
-        if self._is_head:
+        if self.is_head:
             data = head
         elif self._chunked:
             end = b"" if more else b"0\r\n\r\n"
@@ -246,14 +222,14 @@ class Exchange:
         else:
             data = head + body if head else body
         if data:
-            self._transport.write(data)
+            self.transport.write(data)
         if not more:
             self.response_complete = True
             self.wake()
             if not self.keep_alive:
-                self._transport.close()
-            if self._on_end is not None:
-                self._on_end()
+                self.transport.close()
+            if self.on_end is not None:
+                self.on_end()
 
     def _count(self, size: int, *, more: bool) -> None:
         """Hold the body against the length that was announced."""
@@ -278,7 +254,7 @@ class Exchange:
     async def _give_up(self) -> None:
         """Answer in place of the app, if nothing was sent; else all that is left is to end the connection."""
         if self.response_started and not self._head:
-            self._transport.close()
+            self.transport.close()
             return
         self._forget()
         self.keep_alive = False

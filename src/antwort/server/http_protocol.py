@@ -2,14 +2,14 @@
 
 import asyncio
 import contextvars
+import functools
 import logging
 import urllib.parse
 from collections import deque
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import httptools
 import msgspec
-from starlette.types import Scope
 from typing_extensions import override
 from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
@@ -169,7 +169,8 @@ class HttpProtocol(HttpToolsProtocol):
         self.server_state.total_requests += 1
         if self.transport.is_closing():
             return
-        self.flow.resume_reading()
+        if self.flow.read_paused:
+            self.flow.resume_reading()
         if self._pipelined:
             # Not in the context of the request that is over here, which names its tenant and its trace.
             self._context.run(self._start, self._pipelined.pop(0))
@@ -180,9 +181,7 @@ class HttpProtocol(HttpToolsProtocol):
 
     def _start(self, exchange: Exchange) -> None:
         self._running = exchange
-        task = self.loop.create_task(exchange.run(self.app))
-        task.add_done_callback(self.tasks.discard)
-        self.tasks.add(task)
+        exchange.start(self.app, self.tasks)
 
     # --- what comes in -----------------------------------------------------------------------------------------------
 
@@ -241,7 +240,9 @@ class HttpProtocol(HttpToolsProtocol):
 
     @override
     def on_message_begin(self) -> None:
-        super().on_message_begin()
+        self.url = b""
+        self.headers = []
+        self.expect_100_continue = False
         self._in_head = True
         self._inside = 0
 
@@ -257,59 +258,68 @@ class HttpProtocol(HttpToolsProtocol):
             )
 
     @override
+    def on_header(self, name: bytes, value: bytes) -> None:
+        name = name.lower()
+        if name == b"expect":
+            self.expect_100_continue = value.lower() == b"100-continue"
+        self.headers.append((name, value))
+
+    @override
     def on_headers_complete(self) -> None:
         headers = self.headers
         if self._span > self._least or len(headers) > self._limits.max_headers:
             self._check_headers(headers)
         parser = self.parser
-        scope = self.scope
-        version = parser.get_http_version()
-        scope["method"] = parser.get_method().decode("ascii")
-        if version != "1.1":
-            scope["http_version"] = version
+        method, version = parser.get_method().decode("ascii"), parser.get_http_version()
+        self._in_head = False
         if parser.should_upgrade():  # goes on in `_upgrade`
-            self._in_head = False
+            offer: Any = {"method": method, "headers": headers}  # all that is read of it
+            self.scope = offer
             return
         self.headers = []  # trailers do not belong to the headers: clients could add to what was checked
-        self._locate()
+        path, raw_path, query = _located(self.url)
+        is_old = version == "1.0"
         exchange = Exchange(
-            cast("Scope", scope),
+            {
+                "type": "http",
+                "asgi": {"version": self.asgi_version, "spec_version": "2.3"},
+                "http_version": version,
+                "server": self.server,
+                "client": self.client,
+                "scheme": self.scheme,
+                "root_path": self.root_path,
+                "state": self.app_state.copy(),
+                "method": method,
+                "path": path,
+                "raw_path": raw_path,
+                "query_string": query,
+                "headers": headers,
+            },
             self.transport,
             self.flow,
-            default_headers=self.server_state.default_headers,
-            expects_continue=self.expect_100_continue and version != "1.0",
-            keep_alive=version != "1.0" and parser.should_keep_alive(),
-            old=version == "1.0",
-            on_end=self.on_response_complete,
+            self.server_state.default_headers,
+            self.on_response_complete,
+            is_head=method == "HEAD",
+            is_old=is_old,
+            keep_alive=not is_old and parser.should_keep_alive(),
+            expects_continue=not is_old and self.expect_100_continue,
         )
         before = self._running
-        if before is None or before.response_complete:
-            self._take(exchange)
-            self._connections.note_request(self)
-            self._start(exchange)
-        elif len(self._pipelined) < PIPELINED:
-            self._take(exchange)
-            self.flow.pause_reading()
-            self._pipelined.append(exchange)
-        else:
+        is_next = before is None or before.response_complete
+        if not is_next and len(self._pipelined) >= PIPELINED:
             raise _RefusedError(
                 BadRequestError("Too many requests at once on one connection.", code="too_many_pipelined")
             )
-
-    def _take(self, exchange: Exchange) -> None:
         self._last = exchange
-        self._in_head = False
         self._in_body = True
         self._between = self._body = 0
         self._body_since = self._connections.clock()
-
-    def _locate(self) -> None:
-        parsed = httptools.parse_url(self.url)
-        raw_path = parsed.path
-        path = raw_path.decode("ascii")
-        self.scope["path"] = urllib.parse.unquote(path) if "%" in path else path
-        self.scope["raw_path"] = raw_path
-        self.scope["query_string"] = parsed.query or b""
+        if is_next:
+            self._connections.note_request(self)
+            self._start(exchange)
+        else:
+            self.flow.pause_reading()
+            self._pipelined.append(exchange)
 
     @override
     def on_body(self, body: bytes) -> None:
@@ -454,6 +464,14 @@ class HttpProtocol(HttpToolsProtocol):
             f" (server.connections.max_header_bytes), all together {limits.max_head_bytes:,}"
             " (server.connections.max_head_bytes)."
         )
+
+
+@functools.lru_cache(maxsize=256)  # most requests are to a few URLs
+def _located(url: bytes) -> tuple[str, bytes, bytes]:
+    """Return the path that a URL has, as it is meant and as it is written, and its query."""
+    parsed = httptools.parse_url(url)
+    path = parsed.path.decode("ascii")
+    return urllib.parse.unquote(path) if "%" in path else path, parsed.path, parsed.query or b""
 
 
 def _no_http() -> APIError:
