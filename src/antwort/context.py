@@ -62,14 +62,13 @@ class Source(Struct, frozen=True):
     """Where the file is, if code in a container has made it."""
 
 
-class _Numbers:
+class _Numbers(Struct, eq=False):
     """Which source has which number. Functions in worker threads ask too, so one at a time."""
 
-    def __init__(self) -> None:
-        self.sources: dict[int, Source] = {}
-        self._of: dict[Source, int] = {}
-        self._last = 0
-        self._lock = Lock()
+    sources: dict[int, Source] = {}
+    _of: dict[Source, int] = {}
+    _last: int = 0
+    _lock: Lock = field(default_factory=Lock)
 
     def number(self, source: Source) -> int:
         """Return the number of a source; a new one gets the next."""
@@ -92,15 +91,14 @@ class _Numbers:
         return number
 
 
-class Sources:
+class Sources(Struct, eq=False):
     """What an answer may cite, numbered from 1 in the order it was found; the same source keeps its number.
 
     A response that continues others starts with theirs, and goes on from their last number: the model still reads it.
     """
 
-    def __init__(self, numbers: _Numbers | None = None) -> None:
-        self._numbers = numbers or _Numbers()
-        self._noted: dict[int, Source] = {}
+    _numbers: _Numbers = field(default_factory=_Numbers)
+    _noted: dict[int, Source] = {}
 
     def add(self, source: Source) -> int:
         """Return the number under which a function shows a source to the model, as in `[3]`."""
@@ -185,7 +183,7 @@ class Context(Struct, frozen=True):
     """Which agent of the run it is: the id of the response the agent began with."""
     conversation_id: str | None = None
     """The conversation, or the first response of the chain, that the response belongs to."""
-    agent: Agent = field(default_factory=Agent)
+    agent: Agent = Agent()
     deadline: float | None = None
     """When the work must be done, on the clock of `time.monotonic()`."""
     emit: Callable[[Progress], None] = _discard

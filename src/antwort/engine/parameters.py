@@ -2,9 +2,12 @@
 
 import time
 from collections.abc import Collection, Sequence
+from operator import attrgetter
+
+import msgspec
 
 from antwort.budget import RunLimits
-from antwort.config import AgentConfig, RunConfig
+from antwort.config import AgentConfig, ApprovalPolicy, RunConfig
 from antwort.engine.tools import Toolset
 from antwort.errors import BadRequestError
 from antwort.types import JSON
@@ -22,8 +25,28 @@ from antwort.wire.text_formats import check_format
 
 NOTHING_INCLUDED: frozenset[str] = frozenset()
 """One for all requests: Python makes a new one each time."""
-_REFUSED = ("prompt", "moderation")
-"""Parameters that would change what the request means and that are not served."""
+_REPEATED = (
+    "background",
+    "instructions",
+    "previous_response_id",
+    "max_output_tokens",
+    "max_tool_calls",
+    "parallel_tool_calls",
+    "prompt_cache_key",
+    "prompt_cache_retention",
+    "safety_identifier",
+    "service_tier",
+    "truncation",
+    "user",
+    "temperature",
+    "top_p",
+    "presence_penalty",
+    "frequency_penalty",
+    "top_logprobs",
+)
+"""Parameters that the response repeats as they are, if they are set."""
+_repeated = attrgetter(*_REPEATED)
+_NOTHING_SET = (None,) * len(_REPEATED)
 
 _OF_CHAT = {
     "messages": "'input', which takes a text or a list of messages",
@@ -34,8 +57,37 @@ _OF_CHAT = {
 }
 """What has another name in Chat Completions, by that name."""
 
-NO_PROFILE = AgentConfig()
-"""What answers if no agent was asked for."""
+
+class Profile(msgspec.Struct, frozen=True):
+    """An agent of the configuration as requests are decided by it: settings are slow to read."""
+
+    name: str | None
+    """None is what answers if no agent was asked for."""
+    instructions: str | None
+    model: str | None
+    functions: tuple[str, ...] | None
+    approval: ApprovalPolicy | None
+    max_input: int | None
+    max_turns: int
+    max_tool_calls: int | None
+    max_output_tokens: int | None
+    temperature: float | None
+
+    @classmethod
+    def of(cls, name: str | None, agent: AgentConfig, *, max_turns: int) -> "Profile":
+        """Return the profile of an agent; `max_turns` is for those that do not say."""
+        return cls(
+            name,
+            agent.instructions,
+            agent.model,
+            None if agent.functions is None else tuple(agent.functions),
+            agent.approval,
+            agent.max_input,
+            agent.max_turns or max_turns,
+            agent.max_tool_calls,
+            agent.max_output_tokens,
+            agent.temperature,
+        )
 
 
 def check_beyond(create: CreateResponse, taken: Collection[str], backend: str = "its backend") -> None:
@@ -66,12 +118,12 @@ def check_parameters(create: CreateResponse, *, most_tools: int, beyond: Collect
 
     `beyond` are the fields beyond the API that some model server takes.
     """
-    check_beyond(create, beyond)
-    for name in _REFUSED:
-        if getattr(create, name) is not None:
-            raise BadRequestError(
-                f"'{name}' is not supported by this server.", param=name, code="unsupported_parameter"
-            )
+    if create.extra_body:
+        check_beyond(create, beyond)
+    if create.prompt is not None:
+        raise _unsupported("prompt")
+    if create.moderation is not None:
+        raise _unsupported("moderation")
     previous = create.previous_response_id
     if previous is not None and not previous.startswith("resp"):
         raise wrong_prefix("previous_response_id", previous, "resp")
@@ -93,6 +145,11 @@ def check_parameters(create: CreateResponse, *, most_tools: int, beyond: Collect
         check_format(create.text.format, "text.format")
 
 
+def _unsupported(name: str) -> BadRequestError:
+    """Return the error for a parameter that would change what the request means and that is not served."""
+    return BadRequestError(f"'{name}' is not supported by this server.", param=name, code="unsupported_parameter")
+
+
 def read_include(values: Sequence[str], toolset: Toolset) -> frozenset[str]:
     """Return what a request wants included; BadRequestError for what nobody can include."""
     for value in values:
@@ -101,10 +158,8 @@ def read_include(values: Sequence[str], toolset: Toolset) -> frozenset[str]:
     return frozenset(values) if values else NOTHING_INCLUDED
 
 
-def _conversation(value: str | ConversationReference | None) -> JSON | None:
+def _conversation(value: str | ConversationReference) -> JSON:
     """Return a conversation as responses repeat it."""
-    if value is None:
-        return None
     name = value if isinstance(value, str) else value.id
     if not name.startswith("conv"):
         raise wrong_prefix("conversation", name, "conv")
@@ -130,44 +185,29 @@ def least(first: int | None, second: int | None) -> int | None:
     return min(first, second)
 
 
-def new_response(create: CreateResponse, profile: AgentConfig, response_id: str) -> ResponseObject:
+def new_response(create: CreateResponse, profile: Profile, response_id: str) -> ResponseObject:
     """Return the response as it is before anything has happened: every key filled."""
     # An agent named in the place of a model, and without one of its own, has the default model.
-    asked = create.model if create.agent is not None or profile is NO_PROFILE else None
+    asked = create.model if create.agent is not None or profile.name is None else None
     response = ResponseObject(
-        id=response_id,
-        created_at=int(time.time()),
-        model=profile.model or asked or "",
-        background=bool(create.background),
-        store=create.store is not False,
-        instructions=create.instructions,
-        previous_response_id=create.previous_response_id,
-        conversation=_conversation(create.conversation),
-        max_output_tokens=least(create.max_output_tokens, profile.max_output_tokens),
-        max_tool_calls=create.max_tool_calls,
-        parallel_tool_calls=create.parallel_tool_calls is not False,
-        prompt_cache_key=create.prompt_cache_key,
-        prompt_cache_retention=create.prompt_cache_retention,
-        safety_identifier=create.safety_identifier,
-        service_tier="default" if create.service_tier in {None, "auto"} else create.service_tier,
-        truncation=create.truncation or "disabled",
-        metadata={}
-        if not create.metadata
-        else {name: text for name, text in create.metadata.items() if text is not None},
-        user=create.user,
+        id=response_id, created_at=int(time.time()), model=profile.model or asked or "", store=create.store is not False
     )
-    if create.temperature is not None:
-        response.temperature = create.temperature
-    elif profile.temperature is not None:
-        response.temperature = profile.temperature
-    if create.top_p is not None:
-        response.top_p = create.top_p
-    if create.presence_penalty is not None:
-        response.presence_penalty = create.presence_penalty
-    if create.frequency_penalty is not None:
-        response.frequency_penalty = create.frequency_penalty
-    if create.top_logprobs is not None:
-        response.top_logprobs = create.top_logprobs
+    repeated = _repeated(create)
+    if repeated != _NOTHING_SET:  # as in most requests
+        for name, value in zip(_REPEATED, repeated, strict=True):
+            if value is not None:
+                setattr(response, name, value)
+        if response.service_tier == "auto":
+            response.service_tier = "default"
+    if profile.name is not None:
+        response.agent = profile.name
+        response.max_output_tokens = least(create.max_output_tokens, profile.max_output_tokens)
+        if create.temperature is None and profile.temperature is not None:
+            response.temperature = profile.temperature
+    if create.conversation is not None:
+        response.conversation = _conversation(create.conversation)
+    if create.metadata:
+        response.metadata = {name: text for name, text in create.metadata.items() if text is not None}
     if create.reasoning is not None:
         response.reasoning = {"effort": create.reasoning.effort, "summary": create.reasoning.summary}
     if create.text is not None:

@@ -30,8 +30,20 @@ class Lineage(msgspec.Struct, frozen=True):
     """The response of the root agent."""
 
 
-class Decision(msgspec.Struct, frozen=True, kw_only=True):
-    """What a request decides by itself, whatever came before it."""
+class Shown(msgspec.Struct, frozen=True):
+    """What the client wants to see beside what the API has."""
+
+    calls: bool = False
+    """Calls of functions that have no item of their own."""
+    progress: bool = False
+    """How far functions are."""
+
+
+AS_USUAL = Shown()
+
+
+class Plan(msgspec.Struct, frozen=True, kw_only=True):
+    """A request, read and decided, with all that the model is to read; that comes last, and is empty until then."""
 
     create: CreateResponse
     ctx: Context
@@ -64,6 +76,15 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
     """What it works for, if it is a sub-agent."""
     prepared: Mapping[str, JSON] = {}
     """Hosted tools that are other than the request has named them, by the model's names of their functions."""
+    shown: Shown = AS_USUAL
+    input: list[JournalEntry] = []
+    history: list[JournalEntry] = []
+    carried: list[JournalEntry] = []
+    """What came before and is stored nowhere: a response that is stored takes it along, as input."""
+    window: list[JSON] = []
+    """History and input as the model reads them."""
+    compact_only: bool = False
+    """The request wants its window compacted, and no answer."""
 
     def options_of(self, target: Target) -> JSON:
         """Return the hosted tool that a function was named by, as its calls get it; empty if it was not."""
@@ -79,32 +100,6 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
     def root_id(self) -> str:
         """The response of the root agent."""
         return self.response.id if self.parent is None else self.parent.root_id
-
-
-class Shown(msgspec.Struct, frozen=True):
-    """What the client wants to see beside what the API has."""
-
-    calls: bool = False
-    """Calls of functions that have no item of their own."""
-    progress: bool = False
-    """How far functions are."""
-
-
-AS_USUAL = Shown()
-
-
-class Plan(Decision, frozen=True, kw_only=True):
-    """A request, read and decided, with all that the model is to read."""
-
-    input: list[JournalEntry]
-    history: list[JournalEntry]
-    carried: list[JournalEntry]
-    """What came before and is stored nowhere: a response that is stored takes it along, as input."""
-    window: list[JSON]
-    """History and input as the model reads them."""
-    compact_only: bool
-    """The request wants its window compacted, and no answer."""
-    shown: Shown
 
     @property
     def stored(self) -> bool:

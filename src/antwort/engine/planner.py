@@ -28,7 +28,7 @@ from antwort.engine.input_files import InputFiles
 from antwort.engine.links import CheckUrl, check_links, item_links
 from antwort.engine.long_input import LongInput
 from antwort.engine.parameters import (
-    NO_PROFILE,
+    Profile,
     check_beyond,
     check_parameters,
     compact_threshold,
@@ -39,7 +39,7 @@ from antwort.engine.parameters import (
     run_limits,
 )
 from antwort.engine.past import History, PastResponses, past_window
-from antwort.engine.plan import AS_USUAL, ChildWork, Decision, Plan, Shown, child_request
+from antwort.engine.plan import AS_USUAL, ChildWork, Plan, Shown, child_request
 from antwort.engine.prepared_tools import prepared_tools
 from antwort.engine.repeated_input import check_repeated_ids, without_repeated_calls
 from antwort.engine.resent_calls import with_resent_calls
@@ -81,8 +81,13 @@ class Planner:
     ) -> None:
         self._values = values
         self._input_files = input_files
-        self._settings = settings
-        self._agents = agents
+        self._show_calls = settings.show_calls
+        self._max_tools = settings.max_tools
+        self._deadline = settings.deadline
+        self._profiles: dict[str | None, Profile] = {
+            name: Profile.of(name, agent, max_turns=settings.max_turns) for name, agent in agents.items()
+        }
+        self._no_profile = Profile.of(None, AgentConfig(), max_turns=settings.max_turns)
         self._toolsets = toolsets
         self._models = models
         self._store = store
@@ -91,6 +96,7 @@ class Planner:
         self._check_url = check_url
         self._past = PastResponses(store, large_work)
         self._limits = run_limits(settings.run)
+        self._root_agent = Agent("root", can_spawn=self._limits.depth > 0)
         self._prices = {name: Price(price.input, price.output) for name, price in settings.prices.items()}
 
     async def plan(
@@ -100,41 +106,41 @@ class Planner:
 
         `recall` has responses that are stored nowhere and can be continued all the same, by id.
         """
-        decision = self._decide(create, ctx, new_id("resp"))
-        if self._settings.show_calls:
+        if self._show_calls:
             shown = replace(shown, calls=True)
-        if _stands_alone(create) and decision.max_input is None:
+        plan = self._decide(create, ctx, new_id("resp"), shown)
+        if _stands_alone(create) and plan.max_input is None:
             (item,) = read_input(create.input)
-            await self._name_model(create, decision.response)
-            decision = await _prepared(decision)
-            return _planned(decision, [JournalEntry("input", item)], [item], shown=shown)
+            await self._name_model(create, plan.response)
+            plan = await _prepared(plan)
+            return replace(plan, input=[JournalEntry("input", item)], window=[item])
         large = isinstance(create.input, list) and is_large(create.input)
         items = await self._large_work.run(read_input, create.input) if large else read_input(create.input)
-        history = await self._history(decision, recall)
+        history = await self._history(plan, recall)
         entries = await resolve_references(items, self._store, ctx)
         check_repeated_ids(create.input, history, entries)
         entries = without_repeated_calls(history, entries)
-        decision = await _prepared(decision, history, entries)  # before anything is answered: it may be refused
-        decision, entries = await self._continuing(decision, history, entries)
-        entries, history = self._calls_read(decision, entries, history)
+        plan = await _prepared(plan, history, entries)  # before anything is answered: it may be refused
+        plan, entries = await self._continuing(plan, history, entries)
+        entries, history = self._calls_read(plan, entries, history)
         if self._input_files is not None:
-            reading = partial(self._files_read, decision.response.model)
+            reading = partial(self._files_read, plan.response.model)
             entries = await self._input_files.resolved(entries, ctx, reading)
-        if decision.max_input is not None and self._values is not None:
-            variables = self._values.of(decision.ctx)
-            entries = await LongInput(variables, decision.max_input, self._large_work).shortened(entries)
+        if plan.max_input is not None and self._values is not None:
+            variables = self._values.of(plan.ctx)
+            entries = await LongInput(variables, plan.max_input, self._large_work).shortened(entries)
         large = large or _count(history) + len(entries) >= MANY
         await self._check_links(create, entries, history, large=large)
-        restore_sources([*_noting(history), *entries], decision.ctx.sources)
-        response = decision.response
+        restore_sources([*_noting(history), *entries], plan.ctx.sources)
+        response = plan.response
         await self._name_model(create, response)
         entries, compact_only = without_trigger(entries)
         seals = self.seals(ctx, response)
-        window = await self._large_work.run_if(large, _window, history, entries, seals, decision)
+        window = await self._large_work.run_if(large, _window, history, entries, seals, plan)
         carried: list[JournalEntry] = []
         if response.store and recall is not None and create.previous_response_id in recall:
             carried, history = history, carried
-        return _planned(decision, entries, window, history, carried, compact_only=compact_only, shown=shown)
+        return replace(plan, input=entries, window=window, history=history, carried=carried, compact_only=compact_only)
 
     async def _files_read(self, model: str) -> FileReading:
         return (await self._models.resolve(model or None)).route.files
@@ -151,46 +157,46 @@ class Planner:
         check_beyond(create, resolved.route.parameters, f"backends.{resolved.backend.name}")
 
     async def _continuing(
-        self, decision: Decision, history: Sequence[JournalEntry], entries: Sequence[JournalEntry]
-    ) -> tuple[Decision, list[JournalEntry]]:
-        """Return a decision as part of the conversation and the run that it continues, and what the model is to read.
+        self, plan: Plan, history: Sequence[JournalEntry], entries: Sequence[JournalEntry]
+    ) -> tuple[Plan, list[JournalEntry]]:
+        """Return a plan as part of the conversation and the run that it continues, and what the model is to read.
 
         Whatever the input answers is answered then.
         """
-        decision = _in_chain(decision, history)
-        continued = await answer_waiting(self._store, decision.ctx, decision.response, history, entries)
+        plan = _in_chain(plan, history)
+        continued = await answer_waiting(self._store, plan.ctx, plan.response, history, entries)
         run_id = continued.run_id
         if run_id is not None:
-            ctx = decision.ctx.with_(run_id=run_id, agent_id=run_id)
-            decision = replace(decision, ctx=ctx, answered=continued.answered)
-            decision = await self._with_calls(decision, continued, history)
-            await self._count_spent(decision, run_id)
-        return decision, [*continued.entries, *entries]
+            ctx = plan.ctx.with_(run_id=run_id, agent_id=run_id)
+            plan = replace(plan, ctx=ctx, answered=continued.answered)
+            plan = await self._with_calls(plan, continued, history)
+            await self._count_spent(plan, run_id)
+        return plan, [*continued.entries, *entries]
 
     def _calls_read(
-        self, decision: Decision, entries: list[JournalEntry], history: list[JournalEntry]
+        self, plan: Plan, entries: list[JournalEntry], history: list[JournalEntry]
     ) -> tuple[list[JournalEntry], list[JournalEntry]]:
         """Return an input and a history with the calls in them that clients have sent back as items.
 
         Of responses that are continued these are known since they were made: only conversations are given items.
         """
-        showing = partial(self._toolsets.showing, toolset=decision.toolset, ctx=decision.ctx)
-        if decision.conversation is not None:
+        showing = partial(self._toolsets.showing, toolset=plan.toolset, ctx=plan.ctx)
+        if plan.conversation is not None:
             history = with_resent_calls(history, showing)
         return with_resent_calls(entries, showing), history
 
-    async def _with_calls(self, decision: Decision, continued: Continued, history: Sequence[JournalEntry]) -> Decision:
-        """Return a decision with the calls of the response before that can be made, or go on, now."""
+    async def _with_calls(self, plan: Plan, continued: Continued, history: Sequence[JournalEntry]) -> Plan:
+        """Return a plan with the calls of the response before that can be made, or go on, now."""
 
         def find(name: str) -> Target | None:
-            return self._toolsets.find(name, decision.ctx)
+            return self._toolsets.find(name, plan.ctx)
 
-        approvals = approved_calls(continued.approvals, decision.toolset, find)
+        approvals = approved_calls(continued.approvals, plan.toolset, find)
         resumed = [
-            ResumedCall(record, decision.toolset.targets.get(record["name"]) or find(record["name"]), nested)
-            for record, nested in await resumed_calls(self._store, decision.ctx.tenant, history, continued.nested)
+            ResumedCall(record, plan.toolset.targets.get(record["name"]) or find(record["name"]), nested)
+            for record, nested in await resumed_calls(self._store, plan.ctx.tenant, history, continued.nested)
         ]
-        return replace(decision, approvals=approvals, resumed=resumed)
+        return replace(plan, approvals=approvals, resumed=resumed)
 
     async def plan_child(self, work: ChildWork, *, previous: str | None = None, recall: Recall | None = None) -> Plan:
         """Plan the response of a sub-agent: with the run, budget, deadline and functions of its parent.
@@ -199,7 +205,7 @@ class Planner:
         """
         parent = work.parent
         create = child_request(work, previous)
-        decision = self._decide(create, parent.ctx, new_id("resp"), work)
+        plan = self._decide(create, parent.ctx, new_id("resp"), parent.shown, work)
         history: list[JournalEntry] = []
         if previous is not None:
             if recall is not None and previous in recall:
@@ -207,11 +213,11 @@ class Planner:
             else:
                 history = await self._past.history(parent.ctx.tenant, previous, of_run=True)
         entries = [JournalEntry("input", item) for item in read_input(create.input)]
-        response = decision.response
+        response = plan.response
         await self._name_model(create, response)
-        decision = await _prepared(decision, parent.history, parent.input, refuses=False)
+        plan = await _prepared(plan, parent.history, parent.input, refuses=False)
         window = read_window(history, entries, self.seals(parent.ctx, response), False)
-        return _planned(decision, entries, window, history, shown=parent.shown)
+        return replace(plan, input=entries, window=window, history=history)
 
     async def plan_again(
         self,
@@ -225,53 +231,54 @@ class Planner:
         `parent` is the plan that a sub-agent works for.
         """
         create = msgspec.convert(record.request, CreateResponse)
+        shown = msgspec.convert(record.extra.get("shown", {}), Shown)
         if parent is None:
             ctx = Context(record.tenant, record.subject, frozenset(record.extra.get("scopes", ())))
-            decision = self._decide(create, ctx, record.id)
+            plan = self._decide(create, ctx, record.id, shown)
             run_id = record.run_id or record.id
-            decision = replace(decision, ctx=decision.ctx.with_(run_id=run_id, agent_id=run_id))
-            await self._count_spent(decision, run_id)
+            plan = replace(plan, ctx=plan.ctx.with_(run_id=run_id, agent_id=run_id))
+            await self._count_spent(plan, run_id)
         else:
             ctx = parent.ctx
             task = msgspec.convert(record.extra["task"], AgentTask)
             work = ChildWork(parent, task, record.parent_call_id or "", record.child_index or 0)
-            decision = self._decide(create, ctx, record.id, work)
+            plan = self._decide(create, ctx, record.id, shown, work)
         profile = record.extra.get("profile")
-        if decision.profile != profile:
-            raise BadRequestError(f"The agent '{profile or decision.profile}' is not what it was when the run began.")
+        if plan.profile != profile:
+            raise BadRequestError(f"The agent '{profile or plan.profile}' is not what it was when the run began.")
         history: list[JournalEntry] = []
         if record.previous_response_id is not None:  # of the record: a response that was deleted meanwhile is left out
             history = await self._past.history(record.tenant, record.previous_response_id, of_run=True)
-        elif decision.conversation is not None:  # one that was deleted meanwhile is left out too
-            history = await self._store.conversations.history(record.tenant, decision.conversation) or []
+        elif plan.conversation is not None:  # one that was deleted meanwhile is left out too
+            history = await self._store.conversations.history(record.tenant, plan.conversation) or []
         if parent is None:
-            decision = _in_chain(decision, history)
+            plan = _in_chain(plan, history)
             continued = await load_continued(self._store, record.tenant, record.id, history)
-            decision = await self._with_calls(decision, continued, history)
-        _, history = self._calls_read(decision, [], history)
-        restore_sources([*history, *entries], decision.ctx.sources)
+            plan = await self._with_calls(plan, continued, history)
+        _, history = self._calls_read(plan, [], history)
+        restore_sources([*history, *entries], plan.ctx.sources)
         new = [entry for entry in entries if entry.direction == "input"]
-        decision = await _prepared(decision, history, new, refuses=False)
-        return _planned(
-            replace(decision, response=response),
-            new,
-            _window(history, new, self.seals(ctx, response), decision),
-            history,
+        plan = await _prepared(plan, history, new, refuses=False)
+        return replace(
+            plan,
+            response=response,
+            input=new,
+            window=_window(history, new, self.seals(ctx, response), plan),
+            history=history,
             compact_only=bool(record.extra.get("compact_only")),
-            shown=msgspec.convert(record.extra.get("shown", {}), Shown),
         )
 
     def seals(self, ctx: Context, response: ResponseObject) -> Seals:
         """Return what opens and makes the sealed items of a response."""
         return Seals(self._sealer, ctx.tenant, response.model)
 
-    async def _count_spent(self, decision: Decision, run_id: str) -> None:
+    async def _count_spent(self, plan: Plan, run_id: str) -> None:
         """Count what was spent before by a run that goes on."""
-        budget = decision.ctx.budget
+        budget = plan.ctx.budget
         if budget is None:
             return
-        here = {decision.response.id}
-        for record in await self._store.of_run(decision.ctx.tenant, run_id):
+        here = {plan.response.id}
+        for record in await self._store.of_run(plan.ctx.tenant, run_id):
             totals = record.extra.get("totals", {})
             usage = msgspec.convert(totals.get("usage", {}), Usage)
             if record.parent_id in here:
@@ -282,86 +289,95 @@ class Planner:
             budget.count_before(record.model, usage, calls, agents=agents, here=record.id in here)
 
     def _decide(
-        self, create: CreateResponse, ctx: Context, response_id: str, work: ChildWork | None = None
-    ) -> Decision:
-        check_parameters(create, most_tools=self._settings.max_tools, beyond=self._models.parameters)
-        name, profile = self._profile(create)
+        self, create: CreateResponse, ctx: Context, response_id: str, shown: Shown, work: ChildWork | None = None
+    ) -> Plan:
+        """Return what a request decides by itself, whatever came before it, as a plan that reads nothing yet."""
+        check_parameters(create, most_tools=self._max_tools, beyond=self._models.parameters)
+        profile = self._profile(create)
         response = new_response(create, profile, response_id)
-        if name is not None:
-            response.agent = name
-        ctx = self._root(ctx, name, response, create) if work is None else work.context(name, response.id)
         wanted: Sequence[str] | None = profile.functions
-        if work is not None and work.task.functions is not None:
-            wanted = work.permitted(work.task.functions)
+        tools: Sequence[JSON] = create.tools or ()
+        implied = () if create.multi_agent is None else implied_tools(create)
+        if implied:
+            tools = [*tools, *implied]
+        if work is None:
+            ctx = self._root(ctx, profile.name, response, create)
+        else:
+            ctx = work.context(profile.name, response.id)
+            if work.task.functions is not None:
+                wanted = work.permitted(work.task.functions)
+            if work.task.agent is not None and wanted is not None:  # its own profile says what it has instead
+                tools = ()
         if work is not None and work.task.only_answers:
             toolset = Toolset()
         else:
-            toolset = self._toolsets.build(_named_tools(create, work, wanted), ctx, wanted, waits=response.background)
+            toolset = self._toolsets.build(tools, ctx, wanted, waits=response.background)
         choice = read_choice(create.tool_choice, toolset)
-        response.tools, response.tool_choice = [*toolset.echo], choice.echo
-        if create.multi_agent is not None:  # what it implies was not named as a tool
-            types = {tool["type"] for tool in implied_tools(create)}
+        response.tool_choice = choice.echo
+        if toolset.echo:
+            types = {tool["type"] for tool in implied}  # they were not named as tools
             response.tools = [tool for tool in toolset.echo if tool["type"] not in types]
-        return Decision(
+        return Plan(
             create=create,
             ctx=ctx,
             response=response,
             instructions=joined(profile.instructions, create.instructions),
             toolset=toolset,
             choice=choice,
-            max_turns=profile.max_turns or self._settings.max_turns,
+            max_turns=profile.max_turns,
             max_tool_calls=least(create.max_tool_calls, profile.max_tool_calls),
             max_output_tokens=response.max_output_tokens,
             max_input=profile.max_input,
             include=read_include(create.include or (), toolset),
             conversation=None if response.conversation is None else response.conversation["id"],
             compact_at=compact_threshold(create),
-            profile=name,
+            profile=profile.name,
             approval=profile.approval,
             parent=None if work is None else work.lineage,
+            shown=shown,
         )
 
     def _root(self, ctx: Context, name: str | None, response: ResponseObject, create: CreateResponse) -> Context:
         """Return the context of a root agent that begins a run."""
         asked = None if create.multi_agent is None else create.multi_agent.max_concurrent_subagents
         most = None if asked is None else min(asked, self._limits.in_flight)
-        deadline = None if self._settings.deadline is None else time.monotonic() + self._settings.deadline
-        return ctx.with_(
+        deadline = None if self._deadline is None else time.monotonic() + self._deadline
+        return replace(
+            ctx,
             response_id=response.id,
             run_id=response.id,
             agent_id=response.id,
             conversation_id=response.id if response.conversation is None else response.conversation["id"],
-            agent=Agent(name or "root", can_spawn=self._limits.depth > 0),
+            agent=self._root_agent if name is None else replace(self._root_agent, name=name),
             deadline=ctx.deadline or deadline,
             budget=Budget(self._limits if most is None else replace(self._limits, in_flight=most), self._prices),
         )
 
-    def _profile(self, create: CreateResponse) -> tuple[str | None, AgentConfig]:
-        """Return the agent a request asks for, by `agent` or in the place of a model, and its name."""
-        if create.agent is not None:
-            if create.agent not in self._agents:
-                hint = did_you_mean(create.agent, self._agents)
-                raise BadRequestError(f"There is no agent '{create.agent}'{hint or '.'}", param="agent")
-            return create.agent, self._agents[create.agent]
-        if create.model is not None and create.model in self._agents:
-            return create.model, self._agents[create.model]
-        return None, NO_PROFILE
+    def _profile(self, create: CreateResponse) -> Profile:
+        """Return the agent a request asks for, by `agent` or in the place of a model."""
+        if create.agent is None:
+            return self._profiles.get(create.model, self._no_profile)
+        profile = self._profiles.get(create.agent)
+        if profile is None:
+            hint = did_you_mean(create.agent, [name for name in self._profiles if name is not None])
+            raise BadRequestError(f"There is no agent '{create.agent}'{hint or '.'}", param="agent")
+        return profile
 
-    async def _history(self, decision: Decision, recall: Recall | None) -> list[JournalEntry]:
+    async def _history(self, plan: Plan, recall: Recall | None) -> list[JournalEntry]:
         """Return what came before a request, if its caller may read it."""
-        create, ctx = decision.create, decision.ctx
+        create, ctx = plan.create, plan.ctx
         if create.previous_response_id is not None:
             if recall is not None and create.previous_response_id in recall:
                 return list(recall[create.previous_response_id])
             ctx.require(RESPONSES_READ, param="previous_response_id", purpose="to continue a stored response")
             return await self._past.history(ctx.tenant, create.previous_response_id)
-        if decision.conversation is None:
+        if plan.conversation is None:
             return []
         for scope in (CONVERSATIONS_READ, CONVERSATIONS_WRITE):
             ctx.require(scope, param="conversation", purpose="to continue a conversation")
-        found = await self._store.conversations.history(ctx.tenant, decision.conversation)
+        found = await self._store.conversations.history(ctx.tenant, plan.conversation)
         if found is None:
-            raise conversation_not_found(decision.conversation)
+            raise conversation_not_found(plan.conversation)
         return found
 
     async def _check_links(
@@ -381,50 +397,20 @@ def _stands_alone(create: CreateResponse) -> bool:
     return isinstance(create.input, str) and create.previous_response_id is None and create.conversation is None
 
 
-def _planned(
-    decision: Decision,
-    entries: list[JournalEntry],
-    window: list[JSON],
-    history: list[JournalEntry] | None = None,
-    carried: list[JournalEntry] | None = None,
-    *,
-    compact_only: bool = False,
-    shown: Shown,
-) -> Plan:
-    """Return what was decided as a plan, with what the model is to read."""
-    return Plan(
-        **msgspec.structs.asdict(decision),
-        input=entries,
-        history=history or [],
-        carried=carried or [],
-        window=window,
-        compact_only=compact_only,
-        shown=shown,
-    )
+async def _prepared(plan: Plan, *past: Sequence[JournalEntry], refuses: bool = True) -> Plan:
+    """Return a plan with its hosted tools as those who execute them want them."""
+    if not plan.toolset.types:
+        return plan
+    tools = plan.create.tools or ()
+    prepared = await prepared_tools(plan.toolset, plan.ctx, tools, past, refuses=refuses)
+    return replace(plan, prepared=prepared)
 
 
-async def _prepared(decision: Decision, *past: Sequence[JournalEntry], refuses: bool = True) -> Decision:
-    """Return a decision with its hosted tools as those who execute them want them."""
-    if not decision.toolset.types:
-        return decision
-    tools = decision.create.tools or ()
-    prepared = await prepared_tools(decision.toolset, decision.ctx, tools, past, refuses=refuses)
-    return replace(decision, prepared=prepared)
-
-
-def _in_chain(decision: Decision, history: Sequence[JournalEntry]) -> Decision:
-    """Return a decision as part of the conversation that responses make which continue each other."""
+def _in_chain(plan: Plan, history: Sequence[JournalEntry]) -> Plan:
+    """Return a plan as part of the conversation that responses make which continue each other."""
     if not isinstance(history, History):
-        return decision
-    return replace(decision, ctx=decision.ctx.with_(conversation_id=history.ids[0]))
-
-
-def _named_tools(create: CreateResponse, work: ChildWork | None, wanted: Sequence[str] | None) -> Sequence[JSON]:
-    """Return the tools that a request names; a sub-agent with a profile of its own has what that says instead."""
-    if work is not None and work.task.agent is not None and wanted is not None:
-        return ()
-    implied = implied_tools(create)
-    return [*(create.tools or ()), *implied] if implied else create.tools or ()
+        return plan
+    return replace(plan, ctx=plan.ctx.with_(conversation_id=history.ids[0]))
 
 
 def _links(entries: Sequence[JournalEntry], history: Sequence[JournalEntry], before: str) -> list[tuple[str, str]]:
@@ -445,12 +431,10 @@ def _count(history: Sequence[JournalEntry]) -> int:
     return 0 if isinstance(history, History) else len(history)
 
 
-def _window(
-    history: Sequence[JournalEntry], entries: Sequence[JournalEntry], seals: Seals, decision: Decision
-) -> list[JSON]:
+def _window(history: Sequence[JournalEntry], entries: Sequence[JournalEntry], seals: Seals, plan: Plan) -> list[JSON]:
     """Return what the model reads; what is read of a conversation may lack calls that were deleted."""
-    pending = decision.pending
-    if decision.conversation is not None:
+    pending = plan.pending
+    if plan.conversation is not None:
         return read_window(history, entries, seals, True, pending)
     return past_window(history, entries, seals, pending)
 

@@ -37,13 +37,18 @@ class Choice(msgspec.Struct, frozen=True):
         return names if self.allowed is None else names & self.allowed
 
 
+_AUTOMATIC = Choice()
+
+
 def read_choice(value: str | JSON | None, toolset: Toolset) -> Choice:
     """Read a request's `tool_choice` against the functions it has."""
-    if value is None or value in ("auto", "none", "required"):
+    if value is None:
+        return _AUTOMATIC
+    if value in ("auto", "none", "required"):
         if value == "required" and not toolset.targets:
             raise BadRequestError("'tool_choice' is 'required', but there are no tools.", param="tool_choice")
         allowed: frozenset[str] | None = frozenset() if value == "none" else None
-        return Choice(value if toolset.targets else None, allowed, value or "auto")
+        return Choice(value if toolset.targets else None, allowed, value)
     if not isinstance(value, dict):
         raise unsupported_value("tool_choice", value, ("none", "auto", "required"))
     kind = read_type(value, "tool_choice")

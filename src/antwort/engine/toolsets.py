@@ -30,6 +30,7 @@ _AGENTS = 64
 """Agents for which an offer is kept."""
 _TOOLSETS = 8
 """Toolsets that are kept of each."""
+_NONE_HIDDEN: frozenset[str] = frozenset()
 _SELF_CONTAINED = ("function", "custom", "namespace")
 """Types of tools that mean the same whenever the same is offered besides."""
 _MOST_BYTES = 2 * 1024**2
@@ -84,7 +85,7 @@ class ToolsetBuilder:
         wanted = None if functions is None else tuple(functions)
         permitted = ctx.grants(FUNCTIONS_CALL)
         if not tools:
-            return self._offered(offer, wanted, frozenset(), ctx.agent, waits=waits) if permitted else Toolset()
+            return self._offered(offer, wanted, _NONE_HIDDEN, ctx.agent, waits=waits) if permitted else Toolset()
         sent = _written(tools) if permitted else None
         if sent is None:
             return self._named(offer, tools, wanted, ctx, waits=waits)

@@ -79,12 +79,12 @@ class ResponseObject(Struct, kw_only=True):
     conversation: JSON | None = None
     prompt_cache_key: str | None = None
     prompt_cache_retention: str | None = None
-    reasoning: JSON = field(default_factory=lambda: {"effort": None, "summary": None})
+    reasoning: JSON = field(default_factory={"effort": None, "summary": None}.copy)
     safety_identifier: str | None = None
     service_tier: str = "default"
     store: bool = True
     temperature: float = 1.0
-    text: JSON = field(default_factory=lambda: {"format": {"type": "text"}, "verbosity": "medium"})
+    text: JSON = field(default_factory={"format": {"type": "text"}, "verbosity": "medium"}.copy)
     tool_choice: str | JSON = "auto"
     tools: list[AnyTool] = field(default_factory=list)
     top_logprobs: int = 0
