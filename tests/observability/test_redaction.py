@@ -1,5 +1,6 @@
 import enum
 import json
+import math
 from collections.abc import Iterator, Mapping
 
 import pytest
@@ -195,6 +196,15 @@ def test_a_circular_value_is_cut() -> None:
     loop: list[object] = []
     loop.append(loop)
     assert json.dumps(Redactor().value(loop)) == "[" * 8 + '"..."' + "]" * 8
+
+
+@pytest.mark.parametrize("known", [(), ("s3cretvalue",)])
+def test_fields_together_are_masked_as_each_of_them_is(known: tuple[str, ...]) -> None:
+    redactor = Redactor(known)
+    plain = {"tenant": "default", "note": "Bearer abcdef123", "found": "s3cretvalue", "seconds": 0.5, "rate": math.nan}
+    for fields in (plain, plain | {"api_key": "x", "ok": True, "more": [{"token": "y"}], "nothing": None}):
+        each = {name: redactor.field(name, value) for name, value in fields.items() if value is not None}
+        assert redactor.fields(fields) == each
 
 
 def test_a_field_is_masked_whole_for_its_name() -> None:

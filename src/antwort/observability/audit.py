@@ -58,14 +58,14 @@ class AuditLog:
         """
         if not self._enabled or (self.path is None and not audit_logger.isEnabledFor(logging.INFO)):
             return
-        fields = {
-            "tenant": tenant or log_context().get("tenant"),
-            "subject": subject,
-            "request_id": request_id or log_context().get("request_id"),
-            **fields,
-        }
-        clean = self._redactor.field
-        details = {name: clean(name, value) for name, value in fields.items() if value is not None}
+        details = self._redactor.fields(
+            {
+                "tenant": tenant or log_context().get("tenant"),
+                "subject": subject,
+                "request_id": request_id or log_context().get("request_id"),
+                **fields,
+            }
+        )
         if self.path is None:
             log_clean(audit_logger, event, details)
         else:

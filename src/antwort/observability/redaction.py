@@ -90,6 +90,11 @@ def is_secret_key(name: str) -> bool:
     return _SECRET_KEY.search(name) is not None
 
 
+@functools.lru_cache(maxsize=1024)
+def _has_secret_key(names: tuple[str, ...]) -> bool:
+    return any(map(is_secret_key, names))
+
+
 class Redactor:
     """Masks what looks like a secret and, besides, known secret values wherever they occur.
 
@@ -130,8 +135,21 @@ class Redactor:
             return redact(value) if self._known is None else self.text(value)
         return MASK if _hides(name, value) else self.value(value)
 
+    def fields(self, fields: Mapping[str, object]) -> dict[str, JSONValue]:
+        """Return named values as `field` does, without those that are None."""
+        if _has_secret_key(tuple(fields)):
+            return {name: self.field(name, value) for name, value in fields.items() if value is not None}
+        clean = redact if self._known is None else self.text
+        return {
+            name: clean(value) if type(value) is str else self.value(value)
+            for name, value in fields.items()
+            if value is not None
+        }
+
     def value(self, value: object) -> JSONValue:
         """Return any value as JSON data with its secrets masked; what JSON cannot hold becomes its `repr`."""
+        if type(value) is float and math.isfinite(value):  # how long something took
+            return value
         try:
             return self._value(value, _DEEPEST_VALUE)
         except Exception as error:  # noqa: BLE001 — a stranger's container must not cost us the line
