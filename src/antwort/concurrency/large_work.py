@@ -42,9 +42,6 @@ def is_large(items: Sequence[Mapping[str, Any]]) -> bool:
     if count >= MANY:
         return True
     for item in items:
-        arguments = item.get("arguments")
-        if isinstance(arguments, str):
-            size += len(arguments)
         value = item.get("content") or item.get("output")  # no item has both
         if isinstance(value, str):
             size += len(value)
@@ -52,18 +49,11 @@ def is_large(items: Sequence[Mapping[str, Any]]) -> bool:
             count += len(value)
             if count >= MANY:
                 return True
-            size += _size(value)
+            for part in value:
+                if isinstance(part, dict):
+                    size += sum([len(text) for text in part.values() if text.__class__ is str])
+        if "arguments" in item and isinstance(item["arguments"], str):
+            size += len(item["arguments"])
         if size >= MUCH:
             return True
     return False
-
-
-def _size(parts: list[Any]) -> int:
-    """Return how much text there is in the parts of an item."""
-    size = 0
-    for part in parts:
-        if isinstance(part, dict):
-            for value in part.values():
-                if isinstance(value, str):
-                    size += len(value)
-    return size

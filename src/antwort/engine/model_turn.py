@@ -41,38 +41,37 @@ def model_request(
     """Return what a turn asks of the model server."""
     create, response = plan.create, plan.response
     tools = () if totals.without_tools else _offered(plan, totals.repetition.withheld)
-    remaining = None
-    if plan.max_output_tokens is not None:
-        remaining = plan.max_output_tokens - totals.written
-    logprobs = "message.output_text.logprobs" in plan.include or bool(create.top_logprobs)
-    temperature = create.temperature
-    if temperature is None and response.temperature != 1.0:  # the agent's own
-        temperature = response.temperature
-    return ModelRequest(
-        model=response.model,
-        items=items,
-        instructions=plan.instructions,
-        tools=tools,
-        tool_choice=choice.upstream if tools else None,
+    request = ModelRequest(
+        response.model,
+        items,
+        plan.instructions,
+        tools,
         allowed=choice.among,
-        parallel_tool_calls=create.parallel_tool_calls if tools else None,
         stream=stream,
-        temperature=temperature,
+        temperature=create.temperature,
         top_p=create.top_p,
         presence_penalty=create.presence_penalty,
         frequency_penalty=create.frequency_penalty,
-        max_output_tokens=remaining,
-        top_logprobs=(create.top_logprobs or 0) if logprobs else None,
-        effort=create.reasoning.effort if create.reasoning is not None else None,
-        summary=create.reasoning.summary if create.reasoning is not None else None,
-        text_format=create.text.format if create.text is not None else None,
-        verbosity=create.text.verbosity if create.text is not None else None,
         user=create.user or create.safety_identifier,
         service_tier=create.service_tier,
         prompt_cache_key=create.prompt_cache_key,
         tenant=plan.ctx.tenant,
         extra=create.extra_body or _NOTHING,
     )
+    if tools:
+        request.tool_choice = choice.upstream
+        request.parallel_tool_calls = create.parallel_tool_calls
+    if create.temperature is None and response.temperature != 1.0:
+        request.temperature = response.temperature  # the agent's own
+    if plan.max_output_tokens is not None:
+        request.max_output_tokens = plan.max_output_tokens - totals.written
+    if create.top_logprobs or "message.output_text.logprobs" in plan.include:
+        request.top_logprobs = create.top_logprobs or 0
+    if create.reasoning is not None:
+        request.effort, request.summary = create.reasoning.effort, create.reasoning.summary
+    if create.text is not None:
+        request.text_format, request.verbosity = create.text.format, create.text.verbosity
+    return request
 
 
 def _offered(plan: Plan, withheld: frozenset[str]) -> ToolDefinitions:

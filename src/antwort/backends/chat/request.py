@@ -75,21 +75,19 @@ def chat_body(request: ModelRequest, dialect: ChatDialect, backend: str, extra: 
         body["logprobs"] = True
         body["top_logprobs"] = request.top_logprobs
     if request.tools:
-        body |= _tools(request)
-    response_format = _response_format(request.text_format)
-    if response_format is not None:
-        body["response_format"] = response_format
-    return with_extra(body, extra, request.extra)
+        _add_tools(body, request)
+    if request.text_format is not None and (wanted := _response_format(request.text_format)) is not None:
+        body["response_format"] = wanted
+    return with_extra(body, extra, request.extra) if extra or request.extra else body
 
 
-def _tools(request: ModelRequest) -> JSON:
+def _add_tools(body: JSON, request: ModelRequest) -> None:
     # Without tools, servers refuse the two fields that say how to use them.
-    fields: JSON = {"tools": shaped_tools(request.tools, _tool)}
+    body["tools"] = shaped_tools(request.tools, _tool)
     if request.tool_choice is not None:
-        fields["tool_choice"] = _tool_choice(request.tool_choice)
+        body["tool_choice"] = _tool_choice(request.tool_choice)
     if request.parallel_tool_calls is not None:
-        fields["parallel_tool_calls"] = request.parallel_tool_calls
-    return fields
+        body["parallel_tool_calls"] = request.parallel_tool_calls
 
 
 def _tool(tool: JSON) -> JSON:
@@ -111,9 +109,9 @@ def _tool_choice(choice: str | JSON) -> str | JSON:
     return {"type": "function", "function": {"name": name}}
 
 
-def _response_format(text_format: JSON | None) -> JSON | None:
-    kind = text_format.get("type") if text_format is not None else None
-    if text_format is None or kind == "text":
+def _response_format(text_format: JSON) -> JSON | None:
+    kind = text_format.get("type")
+    if kind == "text":
         return None
     if kind == "json_object":
         return {"type": "json_object"}
@@ -168,17 +166,16 @@ class _Transcript:
 
     def __init__(self, items: Sequence[JSON], dialect: ChatDialect, backend: str) -> None:
         self.messages: list[JSON] = []
+        self._items = items
         self._dialect = dialect
         self._backend = backend
         self._texts: list[str] = []
         self._thoughts: list[str] = []
         self._calls: list[JSON] = []
-        # Some servers number the calls of each turn anew, so an id may occur more than once.
-        self._outputs: dict[Any, deque[JSON]] = defaultdict(deque)
-        self._answered: dict[Any, int] = defaultdict(int)
-        for item in items:
-            if item.get("type") in OUTPUTS:
-                self._outputs[item.get("call_id")].append(as_function(item))
+        self._outputs: dict[Any, deque[JSON]] | None = None
+        """Those that are not written yet, by call id, once there are calls."""
+        self._answered: dict[Any, int] = {}
+        """How many outputs are written and have not been passed yet, by call id."""
 
     def add(self, item: JSON) -> None:
         kind = item.get("type") or "message"
@@ -195,17 +192,18 @@ class _Transcript:
         """Write the open message of the assistant, and the outputs of its calls."""
         if not (self._texts or self._calls or self._thoughts):
             return
-        text = "\n\n".join(text for text in self._texts if text)
-        if text or self._calls or self._texts:
-            message: JSON = {"role": "assistant", "content": text or (None if self._calls else "")}
-            thoughts = "".join(self._thoughts)
-            if thoughts and self._calls and self._dialect.reasoning:
+        texts, self._texts = self._texts, []
+        calls, self._calls = self._calls, []
+        thoughts, self._thoughts = "".join(self._thoughts), []
+        text = "\n\n".join(filter(None, texts))
+        if calls:
+            message: JSON = {"role": "assistant", "content": text or None, "tool_calls": calls}
+            if thoughts and self._dialect.reasoning:
                 message["reasoning_content"] = thoughts
-            if self._calls:
-                message["tool_calls"] = self._calls
             self.messages.append(message)
-        calls, self._calls, self._texts, self._thoughts = self._calls, [], [], []
-        self._add_outputs(calls)
+            self._add_outputs(calls)
+        elif texts:
+            self.messages.append({"role": "assistant", "content": text})
 
     def _add_message(self, item: JSON) -> None:
         role = item.get("role")
@@ -215,7 +213,7 @@ class _Transcript:
             return
         if role == "developer":
             role = self._dialect.developer_role
-        if role not in {"user", "system", "developer"}:
+        elif role not in {"user", "system"}:
             raise BadRequestError(f"Messages cannot have the role '{role}'.", param="input", code="invalid_value")
         self.end_assistant()
         self.messages.append({"role": role, "content": chat_content(content, self._dialect, self._backend)})
@@ -224,29 +222,49 @@ class _Transcript:
         """End the assistant's message; its calls' outputs are written with it, so this one is there already."""
         self.end_assistant()
         call_id = item.get("call_id")
-        if not self._answered[call_id]:
+        written = self._answered.get(call_id)
+        if not written:
             raise BadRequestError(
                 f"No function call found for the output with call_id '{call_id}'.", param="input", code="invalid_value"
             )
-        self._answered[call_id] -= 1
+        self._answered[call_id] = written - 1
 
     def _add_outputs(self, calls: Sequence[JSON]) -> None:
+        """Write the outputs of calls, and what of them tool messages cannot hold in a message of the user."""
+        unwritten = self._outputs
+        if unwritten is None:
+            unwritten = self._outputs = _outputs(self._items)
         attachments: list[JSON] = []
         for call in calls:
-            outputs = self._outputs[call["id"]]
-            if not outputs:
-                continue
-            self._answered[call["id"]] += 1
-            parts = chat_parts(outputs.popleft().get("output"), self._dialect, self._backend)
-            others = [part for part in parts if not is_text(part)]
-            text = "\n".join(part["text"] for part in parts if is_text(part))
-            if others:
-                note = f"(attached to the next message as output of {call['function']['name']})"
-                text = f"{text}\n{note}" if text else note
-                attachments += [{"type": "text", "text": f"Output of {call['function']['name']}:"}, *others]
-            self.messages.append({"role": "tool", "tool_call_id": call["id"], "content": text})
+            call_id = call["id"]
+            if outputs := unwritten.get(call_id):
+                self._answered[call_id] = self._answered.get(call_id, 0) + 1
+                text = self._output_text(outputs.popleft().get("output"), call["function"]["name"], attachments)
+                self.messages.append({"role": "tool", "tool_call_id": call_id, "content": text})
         if attachments:
             self.messages.append({"role": "user", "content": attachments})
+
+    def _output_text(self, output: Any, name: str, attachments: list[JSON]) -> str:
+        """Return the text of a function's output, and put the rest to the attachments."""
+        if isinstance(output, str):
+            return output
+        parts = chat_parts(output, self._dialect, self._backend)
+        others = [part for part in parts if not is_text(part)]
+        text = "\n".join(part["text"] for part in parts if is_text(part))
+        if not others:
+            return text
+        attachments += [{"type": "text", "text": f"Output of {name}:"}, *others]
+        note = f"(attached to the next message as output of {name})"
+        return f"{text}\n{note}" if text else note
+
+
+def _outputs(items: Sequence[JSON]) -> dict[Any, deque[JSON]]:
+    """Return outputs by call id. Some servers number the calls of each turn anew, so an id may occur more than once."""
+    outputs: dict[Any, deque[JSON]] = defaultdict(deque)
+    for item in items:
+        if item.get("type") in OUTPUTS:
+            outputs[item.get("call_id")].append(as_function(item))
+    return outputs
 
 
 def _call(item: JSON) -> JSON:
@@ -274,10 +292,10 @@ def chat_content(content: Any, dialect: ChatDialect, backend: str) -> Content:
     """Return a message's content; a single text as a plain string, which every server takes."""
     if isinstance(content, str):
         return content
-    if isinstance(content, list) and len(content) == 1 and isinstance(content[0], dict):
-        text = content[0].get("text")
-        if isinstance(text, str) and content[0].get("type") in _PLAIN:  # as nearly all are
-            return text
+    if isinstance(content, list) and len(content) == 1:
+        part = content[0]
+        if isinstance(part, dict) and part.get("type") in _PLAIN and isinstance(part.get("text"), str):
+            return str(part["text"])  # as nearly all are
     parts = chat_parts(content, dialect, backend)
     if not parts:
         return ""
