@@ -8,7 +8,7 @@ from typing import Any, Literal
 from msgspec import Struct
 
 from antwort.errors import FunctionError
-from antwort.wire.responses import Usage
+from antwort.wire.responses import NO_USAGE, Usage
 
 _MILLION = 1_000_000
 Pause = Literal["over", "parked", "broken_off"]
@@ -209,9 +209,9 @@ class Budget:
     @property
     def usage(self) -> Usage:
         """Tokens of the response of the root agent and of all agents below it."""
-        total = Usage()
+        total = NO_USAGE
         for used in self._used:
-            total.add(used)
+            total = total.plus(used)
         return total
 
     @property

@@ -11,6 +11,7 @@ from typing import Any
 import httpx
 import msgspec
 import pytest
+from msgspec.structs import replace
 from tests.backends.conftest import DONE, ModelServer, Notes, delta, reply
 from typing_extensions import override
 
@@ -23,7 +24,6 @@ from antwort.context import Context
 from antwort.engine.input import read_input
 from antwort.engine.model_turn import ModelTurns
 from antwort.errors import BadRequestError
-from antwort.observability import NoTracer
 from antwort.server.conversations import ConversationEndpoints, CreateConversation
 from antwort.testing import ScriptedBackend, lint_stream, running
 from antwort.types import JSON
@@ -153,10 +153,10 @@ async def test_the_loop_goes_on_while_a_window_is_shortened(tmp_path: Path) -> N
     app = Antwort(Config(data_dir=tmp_path, providers={}), backend=ScriptedBackend([]))
     async with app:
         plan = await app.engine.plan(CreateResponse(model="scripted", input=ITEMS, truncation="auto"), Context("t"))
-    models = ModelRouter([ModelRoute(Small([]))])
+    parts = replace(app.engine, models=ModelRouter([ModelRoute(Small([]))]), large_work=LargeWork())
     request = ModelRequest(model="scripted", items=plan.window)
     async with ticking() as ticks:
-        await ModelTurns(plan, models, NoTracer(), LargeWork()).run(request, Notes())
+        await ModelTurns(plan, parts).run(request, Notes())
     assert ticks.count >= TURNS
     assert 0 < len(asked[0].items) < len(ITEMS)
 

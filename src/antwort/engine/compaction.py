@@ -20,7 +20,7 @@ from antwort.observability.tracing import Attribute
 from antwort.types import JSON
 from antwort.wire.client_tools import CALLS, OUTPUTS, as_function
 from antwort.wire.ids import new_id
-from antwort.wire.responses import Usage
+from antwort.wire.responses import NO_USAGE, Usage
 
 _LONGEST = 4_000
 """Characters of one function's output, or of one message, that the summary is made from; its middle is left out."""
@@ -81,7 +81,7 @@ class Compactor:
         parts = await self._large_work.run_if(large, _Parts, items)
         if not parts.old:
             kept = [*parts.instructing, *parts.current]
-            return Compacted(await self._large_work.run_if(large, seals.seal_items, kept), Usage())
+            return Compacted(await self._large_work.run_if(large, seals.seal_items, kept), NO_USAGE)
         task = f"{_TASK}\n\nThe assistant works under these instructions:\n{instructions}" if instructions else _TASK
         lines = await self._large_work.run_if(large, lambda: list(_record(parts.old)))
         answer = await self._summary(lines, task, model, tenant)
@@ -160,7 +160,7 @@ class _Answer:
 
     def __init__(self) -> None:
         self.pieces: list[str] = []
-        self.used = Usage()
+        self.used = NO_USAGE
 
     def text(self, delta: str, logprobs: list[JSON] | None = None) -> None:  # noqa: ARG002 - the protocol's name
         self.pieces.append(delta)

@@ -11,7 +11,7 @@ from antwort.engine.emitter import Emitter
 from antwort.engine.journal import Journal
 from antwort.engine.telemetry import TurnMetrics
 from antwort.errors import APIError, RateLimitError
-from antwort.wire.responses import IncompleteDetails, ResponseError, ResponseObject, Usage
+from antwort.wire.responses import NO_USAGE, IncompleteDetails, ResponseError, ResponseObject, Usage
 
 logger = logging.getLogger(__name__)
 
@@ -98,5 +98,5 @@ class Ending:
 
 async def end_unanswered(response: ResponseObject, journal: Journal) -> None:
     """End a response that is only to be read, and for which no model is asked; nobody has been told of it yet."""
-    response.status, response.completed_at, response.usage = "completed", response.created_at, Usage()
+    response.status, response.completed_at, response.usage = "completed", response.created_at, NO_USAGE
     await journal.finish(response)

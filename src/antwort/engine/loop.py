@@ -77,7 +77,7 @@ class Loop:
         self.parked = False
         """Whether the response waits for somebody: it is not over, and nobody works on it."""
         response = self.response = plan.response
-        self._model = ModelTurns(plan, parts.models, parts.tracer, parts.large_work)
+        self._model = ModelTurns(plan, parts)
         self._choice = plan.choice
         self.emitter = Emitter(
             response,
@@ -252,7 +252,7 @@ class Loop:
         cut = emitter.finish_reason in {"length", "content_filter"}
         calls = emitter.end_turn(cut=cut)
         if emitter.turn_usage is not None:
-            self._totals.usage.add(emitter.turn_usage)
+            self._totals.usage = self._totals.usage.plus(emitter.turn_usage)
             self._last_used = emitter.turn_usage.total_tokens
         else:
             said = self.response.output[self._noted :]
@@ -360,7 +360,7 @@ class Loop:
         finally:
             budget.settle(self.response.model, used)
         self._compacted, self._last_used = True, 0
-        self._totals.usage.add(compacted.usage)
+        self._totals.usage = self._totals.usage.plus(compacted.usage)
         self._totals.summarised += compacted.usage.output_tokens
         self.journal.note(JournalEntry("output", self.emitter.compaction(compacted.encrypted_content)))
         self.on_progress()

@@ -6,15 +6,15 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from antwort.backends import ModelRouter, estimate_tokens
+from antwort.backends import estimate_tokens
 from antwort.backends.base import ModelRequest, ToolDefinitions, TurnSink
-from antwort.concurrency.large_work import LargeWork, is_large
+from antwort.concurrency.large_work import is_large
+from antwort.engine.parts import EngineParts
 from antwort.engine.plan import Plan
 from antwort.engine.tool_choice import Choice
 from antwort.engine.totals import Totals
 from antwort.engine.window import shortened
 from antwort.errors import BadRequestError
-from antwort.observability import Tracer
 from antwort.types import JSON
 from antwort.wire.responses import Usage
 
@@ -85,11 +85,9 @@ def _offered(plan: Plan, withheld: frozenset[str]) -> ToolDefinitions:
 class ModelTurns:
     """Performs the turns of one response. With `truncation: auto` the oldest items are dropped when they must be."""
 
-    def __init__(self, plan: Plan, models: ModelRouter, tracer: Tracer, large_work: LargeWork) -> None:
+    def __init__(self, plan: Plan, parts: EngineParts) -> None:
         self._plan = plan
-        self._models = models
-        self._tracer = tracer
-        self._large_work = large_work
+        self._parts = parts
         self._truncates = plan.response.truncation == "auto"
         self._looked = False
         self._room: int | None = None
@@ -99,8 +97,8 @@ class ModelTurns:
 
     def run(self, request: ModelRequest, sink: TurnSink) -> Coroutine[Any, Any, None]:
         """Perform a turn."""
-        request.headers = self._tracer.headers()
-        return self._run_shortened(request, sink) if self._truncates else self._models.run(request, sink)
+        request.headers = self._parts.tracer.headers()
+        return self._run_shortened(request, sink) if self._truncates else self._parts.models.run(request, sink)
 
     async def _run_shortened(self, request: ModelRequest, sink: TurnSink) -> None:
         if not self._looked:
@@ -109,7 +107,7 @@ class ModelTurns:
         for attempt in range(_ATTEMPTS):
             shorter = await self._fit(request)
             try:
-                await self._models.run(shorter, sink)
+                await self._parts.models.run(shorter, sink)
             except BadRequestError as error:
                 if error.code != TOO_LONG or attempt == _ATTEMPTS - 1:
                     raise
@@ -127,7 +125,7 @@ class ModelTurns:
         """
         limit = self._plan.compact_at
         if not limit:
-            window = await self._models.context_window(request.model)
+            window = await self._parts.models.context_window(request.model)
             limit = _UNKNOWN_WINDOW if window is None else window * 3 // 4
         size = max(used, await self._estimate(request))  # what functions have returned since then is not in `used`
         return size >= max(limit, self._compacted + max(limit, self._compacted) // 4)
@@ -143,23 +141,23 @@ class ModelTurns:
 
     async def _room_for(self, request: ModelRequest) -> int | None:
         """Return how many tokens of input fit, by our estimate, which is held against the server's own count."""
-        window = await self._models.context_window(request.model)
+        window = await self._parts.models.context_window(request.model)
         if window is None:
             return None
         room = window - min(request.max_output_tokens or _ANSWER, window // 2)
         estimate = await self._estimate(request)
         if estimate > room:
-            counted = await self._models.count_tokens(request)
+            counted = await self._parts.models.count_tokens(request)
             if counted:
                 return room * estimate // counted
         return room
 
     async def _estimate(self, request: ModelRequest) -> int:
-        return await self._large_work.run_if(is_large(request.items), estimate_tokens, request)
+        return await self._parts.large_work.run_if(is_large(request.items), estimate_tokens, request)
 
     async def _fit(self, request: ModelRequest) -> ModelRequest:
         large = self._room is not None and is_large(request.items)
-        return await self._large_work.run_if(large, self._fitting, request)
+        return await self._parts.large_work.run_if(large, self._fitting, request)
 
     def _fitting(self, request: ModelRequest) -> ModelRequest:
         room = self._room

@@ -7,7 +7,7 @@ import msgspec
 from antwort.engine.repetition import Repetition
 from antwort.storage.base import JournalEntry
 from antwort.types import JSON
-from antwort.wire.responses import Usage
+from antwort.wire.responses import NO_USAGE, Usage
 
 
 class Totals(msgspec.Struct):
@@ -17,7 +17,7 @@ class Totals(msgspec.Struct):
     tool_calls: int = 0
     without_tools: bool = False
     """The limit of calls is reached: the model is offered no functions any more."""
-    usage: Usage = msgspec.field(default_factory=Usage)
+    usage: Usage = NO_USAGE
     summarised: int = 0
     """Tokens written in summaries, which are in `usage` and no part of the answer."""
     made: dict[tuple[str, str], int] = {}

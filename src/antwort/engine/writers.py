@@ -87,10 +87,10 @@ class TextWriter(Writer):
 
     def __init__(self, output: Output) -> None:
         super().__init__(output)
-        self.part = OutputText()
-        self.message = Message(id=new_id("msg"))
-        self.begin(self.message, self.message.id, self.part, "response.output_text.delta", b',"logprobs":[]}')
-        self.message.content.append(self.part)
+        part = self.part = OutputText()
+        message = self.message = Message(new_id("msg"))
+        self.begin(message, message.id, part, "response.output_text.delta", b',"logprobs":[]}')
+        message.content.append(part)
 
     @override
     def add(self, delta: str, logprobs: list[JSON] | None = None) -> None:

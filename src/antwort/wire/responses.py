@@ -23,37 +23,46 @@ class IncompleteDetails(Struct):
     reason: str
 
 
-class InputTokensDetails(Struct, gc=False):
+class InputTokensDetails(Struct, frozen=True, gc=False):
     """What the input tokens were."""
 
     cached_tokens: int = 0
     cache_write_tokens: int = 0
 
 
-class OutputTokensDetails(Struct, gc=False):
+class OutputTokensDetails(Struct, frozen=True, gc=False):
     """What the output tokens were."""
 
     reasoning_tokens: int = 0
 
 
-class Usage(Struct):
+class Usage(Struct, frozen=True):
     """Tokens of one model turn, or summed over the turns of a response."""
 
     input_tokens: int = 0
-    input_tokens_details: InputTokensDetails = field(default_factory=InputTokensDetails)
+    input_tokens_details: InputTokensDetails = InputTokensDetails()
     output_tokens: int = 0
-    output_tokens_details: OutputTokensDetails = field(default_factory=OutputTokensDetails)
+    output_tokens_details: OutputTokensDetails = OutputTokensDetails()
     total_tokens: int = 0
 
-    def add(self, other: "Usage") -> None:
-        """Count another turn."""
-        self.input_tokens += other.input_tokens
+    def plus(self, other: "Usage") -> "Usage":
+        """Return both together."""
+        if self is NO_USAGE:
+            return other
         read, more = self.input_tokens_details, other.input_tokens_details
-        read.cached_tokens += more.cached_tokens
-        read.cache_write_tokens += more.cache_write_tokens
-        self.output_tokens += other.output_tokens
-        self.output_tokens_details.reasoning_tokens += other.output_tokens_details.reasoning_tokens
-        self.total_tokens += other.total_tokens
+        thought = self.output_tokens_details.reasoning_tokens + other.output_tokens_details.reasoning_tokens
+        return Usage(
+            self.input_tokens + other.input_tokens,
+            InputTokensDetails(
+                read.cached_tokens + more.cached_tokens, read.cache_write_tokens + more.cache_write_tokens
+            ),
+            self.output_tokens + other.output_tokens,
+            OutputTokensDetails(thought),
+            self.total_tokens + other.total_tokens,
+        )
+
+
+NO_USAGE = Usage()
 
 
 class ResponseObject(Struct, kw_only=True):
