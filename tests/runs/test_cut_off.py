@@ -10,10 +10,12 @@ from pydantic import BaseModel
 from tests.http.sdk import served
 from tests.runs.embedded import SEARCH, TENANT, embedded, is_delta, text_of
 
+from antwort.config import Config
 from antwort.engine.events import Events
 from antwort.functions import FunctionSpec
 from antwort.runs.recovery import state_of
 from antwort.storage.base import ConversationRecord, JournalEntry, StoredEvent
+from antwort.storage.opening import open_configured
 from antwort.testing import Gate, LintedStream, call, turn
 from antwort.types import JSON
 
@@ -170,16 +172,17 @@ async def test_a_run_that_an_earlier_release_has_cut_off_has_its_answer_once_too
         await app.store.conversations.create(ConversationRecord("conv_1", TENANT, 0))
         response_id = await app.accept("What is it?", conversation="conv_1")
         await app.read_until(response_id, is_delta)
-    async with embedded(tmp_path, [turn("Never.", wait_for=Gate())]) as app:
-        record = await app.store.claim(TENANT, response_id)
+    async with open_configured(Config(data_dir=tmp_path)) as storage:  # an app would go on with the run
+        store = storage.store
+        record = await store.claim(TENANT, response_id)
         assert record is not None
-        events = await app.store.events(TENANT, response_id)
+        events = await store.events(TENANT, response_id)
         item = state_of(events).open.popitem()[1]
         closing: list[StoredEvent] = []
         numbered = Events(lambda kind, data: closing.append(StoredEvent(len(events) + len(closing), kind, data)))
         numbered.sequence = len(events)
         closed = JournalEntry("output", item.close(numbered, "completed"), call={"partial": True})
-        await app.store.update(record, entries=[closed], start=1, events=closing)
+        await store.update(record, entries=[closed], start=1, events=closing)
     async with embedded(tmp_path, ["The answer is 42."]) as app:
         [_ async for _ in app.runs.events(TENANT, response_id)]
         response = await app.retrieve(response_id)
