@@ -64,6 +64,14 @@ def test_our_own_providers_declare_the_paths_and_the_hosted_tools_that_they_have
     assert {kind for spec in made.tools() if spec.hosted for kind in spec.hosted.types} == declared.tools.keys()
 
 
+@pytest.mark.parametrize("name", [point.name for point in entry_points(group="antwort.providers")])
+def test_what_our_own_providers_declare_is_right_since_a_start_does_not_check_it(name: str) -> None:
+    made = Catalogue().make(name, ProviderConfig(enabled=True, settings=_NEEDED.get(name, {})))
+    assert all(spec.parameters["type"] == "object" for spec in made.tools())
+    for route in made.routes():
+        route.check()
+
+
 def test_nothing_is_imported_unless_it_is_enabled(tmp_path: Path) -> None:
     write(tmp_path / "exploding.py", "raise SystemError('imported')")
     Antwort(Config(plugins_dir=tmp_path, providers={"exploding": ProviderConfig(enabled=False)}))

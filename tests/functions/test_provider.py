@@ -1,5 +1,6 @@
 """Providers the pleasant way: settings, marks, metrics."""
 
+import functools
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -56,6 +57,20 @@ def test_a_bad_name_is_refused_when_the_class_is_made() -> None:
 
 def test_functions_are_in_the_order_of_definition_and_scoped_core_unless_said_otherwise() -> None:
     assert [(spec.name, spec.scope) for spec in MailProvider().tools()] == [("send", "user"), ("check", "core")]
+
+
+def test_hints_are_read_at_once_except_those_of_our_own_providers() -> None:
+    class Unreadable(Provider):
+        @function
+        async def act(self, thing: functools.partial[int]) -> None:
+            """Act."""
+
+    with pytest.raises(DefinitionError, match="'thing' has a type"):
+        Unreadable().tools()
+    Unreadable.__module__ = "antwort.providers.unreadable"
+    [spec] = Unreadable().tools()
+    with pytest.raises(DefinitionError, match="'thing' has a type"):
+        _ = spec.parameters
 
 
 def test_a_subclass_inherits_functions_and_may_replace_them() -> None:

@@ -1,10 +1,11 @@
 """Checking the arguments a model gave, with messages it can act on."""
 
 import copy
+import functools
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
-from pydantic import ValidationError
+from pydantic import TypeAdapter, ValidationError
 from pydantic_core import PydanticSerializationError, from_json, to_json
 
 from antwort.errors import DefinitionError, InvalidArgumentsError, did_you_mean
@@ -68,7 +69,10 @@ class SignatureArguments:
     def __init__(self, signature: Signature, *, strict: bool) -> None:
         self._signature = signature
         self._strict = strict
-        self._adapter = signature.adapter
+
+    @functools.cached_property
+    def _adapter(self) -> TypeAdapter[dict[str, Any]]:
+        return self._signature.adapter
 
     @property
     def schema(self) -> JSON:

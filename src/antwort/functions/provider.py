@@ -332,7 +332,11 @@ class Provider(Generic[S]):
         """Return the methods marked with `@function`, in the order of their definition."""
         if self._specs is None:
             specs = [
-                FunctionSpec.of(getattr(self, name), cast("FunctionOptions", {"scope": "core", **options}))
+                FunctionSpec.of(
+                    getattr(self, name),
+                    cast("FunctionOptions", {"scope": "core", **options}),
+                    trusted=comes_with_antwort(self),
+                )
                 for name, options in _marked(type(self), _FUNCTION)
             ]
             specs = [spec for spec in specs if self.offers(spec.name)]
@@ -391,6 +395,11 @@ class Provider(Generic[S]):
     def needs_start(self) -> bool:
         """Tell whether there is a `lifespan` to open."""
         return type(self).lifespan is not Provider.lifespan
+
+
+def comes_with_antwort(provider: FunctionProvider) -> bool:
+    """Tell whether a provider is one of ours: what it declares was checked by its tests, and need not be at a start."""
+    return type(provider).__module__.startswith("antwort.providers.")
 
 
 def _snake_case(name: str) -> str:

@@ -19,7 +19,7 @@ from antwort.functions.calls import ToolExecutor, ToolResult
 from antwort.functions.execution import Defaults, Execution, RegisteredFunction, permits
 from antwort.functions.lifetime import Lifetime, Patience
 from antwort.functions.metrics import FunctionMetrics
-from antwort.functions.provider import FunctionProvider, Provider, Services, marked_options
+from antwort.functions.provider import FunctionProvider, Provider, Services, comes_with_antwort, marked_options
 from antwort.functions.provider_routes import ProviderRoutes
 from antwort.functions.registration import (
     CUSTOM,
@@ -198,8 +198,9 @@ class FunctionRegistry(ToolExecutor):
         if isinstance(provider, Provider) and provider.needs_start and not provider.started:
             for entry in entries:
                 entry.ready = False
-        for route in routes:
-            route.check()
+        if not comes_with_antwort(provider):
+            for route in routes:
+                route.check()
         check_unique(f"provider '{provider.name}' has two functions", [spec.name for spec in specs])
         check_unique(f"provider '{provider.name}' has two routes", [route.identity for route in routes])
         registration = Registration(provider, entries, routes, collectors, offer)

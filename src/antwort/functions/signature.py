@@ -1,5 +1,6 @@
 """What a Python signature says: the parameters a model may give, where the context goes, how the handler runs."""
 
+import functools
 import inspect
 from collections.abc import Callable, Iterator, Mapping
 from typing import Annotated, Any, cast, get_args, get_origin
@@ -24,19 +25,55 @@ class Parameter(Struct, frozen=True):
     hint: Any
     required: bool
     default: Any = None
+    field: FieldInfo | None = None
+    """What the default was written as, such as `Field(1, ge=1)`."""
 
 
-class Signature(Struct, frozen=True):
-    """A handler's signature, read once when it is registered."""
+class Signature:
+    """What a handler's docstring and type hints say.
 
-    description: str
-    parameters: tuple[Parameter, ...]
-    context: str | None
-    """The name of the parameter that takes the context."""
-    adapter: TypeAdapter[dict[str, Any]]
-    schema: JSON
-    field_defaults: Mapping[str, FieldInfo]
-    """Defaults the handler does not apply itself, because they were written as `Field(default)`."""
+    The hints are read when somebody asks for what they say: to make a JSON Schema of them takes a millisecond.
+    """
+
+    def __init__(self, handler: Callable[..., Any], *, name: str, description: str | None = None) -> None:
+        """Read the docstring, for which a description makes up."""
+        docstring, self._documented = read_docstring(handler)
+        self.description = description or docstring
+        if not self.description:
+            raise DefinitionError(f"function '{name}' has no docstring; write one that tells the model what it does")
+        self._handler = handler
+        self._name = name
+
+    def check(self) -> None:
+        """Raise DefinitionError unless the handler can be offered to a model."""
+        _ = self._read
+
+    @functools.cached_property
+    def _parameters(self) -> list[Parameter]:
+        """What the model may give."""
+        hints = type_hints(self._handler, name=self._name)
+        given = inspect.signature(self._handler).parameters
+        context = _context_among(given, hints, self._name)
+        return [_parameter(raw, hints, self._documented, self._name) for raw in given.values() if raw.name != context]
+
+    @functools.cached_property
+    def _read(self) -> tuple[TypeAdapter[dict[str, Any]], JSON]:
+        return _adapter(self._parameters, self._name)
+
+    @property
+    def adapter(self) -> TypeAdapter[dict[str, Any]]:
+        """What checks all arguments together."""
+        return self._read[0]
+
+    @property
+    def schema(self) -> JSON:
+        """The JSON Schema of the parameters."""
+        return self._read[1]
+
+    @functools.cached_property
+    def field_defaults(self) -> dict[str, FieldInfo]:
+        """Defaults the handler does not apply itself, because they were written as `Field(default)`."""
+        return {one.name: one.field for one in self._parameters if one.field is not None and not one.required}
 
 
 def context_parameter(handler: Callable[..., Any], *, name: str) -> str | None:
@@ -51,31 +88,6 @@ def _context_among(parameters: Mapping[str, inspect.Parameter], hints: Mapping[s
     if found and parameters[found[0]].kind is inspect.Parameter.POSITIONAL_ONLY:
         raise DefinitionError(f"function '{name}': the context '{found[0]}' is positional-only; remove the '/'")
     return found[0] if found else None
-
-
-def read_signature(handler: Callable[..., Any], *, name: str, description: str | None = None) -> Signature:
-    """Derive description, parameters and JSON Schema from a function's docstring and type hints.
-
-    A description given here makes up for a docstring.
-    """
-    docstring, documented = read_docstring(handler)
-    description = description or docstring
-    if not description:
-        raise DefinitionError(f"function '{name}' has no docstring; write one that tells the model what it does")
-    hints = type_hints(handler, name=name)
-    given = inspect.signature(handler).parameters
-    context = _context_among(given, hints, name)
-    parameters: list[Parameter] = []
-    field_defaults: dict[str, FieldInfo] = {}
-    for raw in given.values():
-        if raw.name == context:
-            continue
-        parameter = _parameter(raw, hints, documented, name)
-        if isinstance(raw.default, FieldInfo) and not parameter.required:
-            field_defaults[raw.name] = raw.default
-        parameters.append(parameter)
-    adapter, schema = _adapter(parameters, name)
-    return Signature(description, tuple(parameters), context, adapter, schema, field_defaults)
 
 
 def _parameter(raw: inspect.Parameter, hints: Mapping[str, Any], documented: Mapping[str, str], name: str) -> Parameter:
@@ -107,6 +119,7 @@ def _parameter(raw: inspect.Parameter, hints: Mapping[str, Any], documented: Map
         hint,
         required=default is raw.empty,
         default=None if default is raw.empty else default,
+        field=raw.default if isinstance(raw.default, FieldInfo) else None,
     )
 
 

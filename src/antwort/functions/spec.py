@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, Literal, TypedDict, TypeVar, cast, get_args
+from typing import Any, Literal, TypedDict, TypeVar, cast, get_args, overload
 
 import msgspec
 
@@ -18,7 +18,7 @@ from antwort.context import Context
 from antwort.errors import DefinitionError, did_you_mean
 from antwort.functions.arguments import Arguments, SchemaArguments, SignatureArguments
 from antwort.functions.schema import object_schema, strict_schema
-from antwort.functions.signature import context_parameter, read_signature
+from antwort.functions.signature import Signature, context_parameter
 from antwort.types import JSON
 
 Handler = Callable[..., Any]
@@ -187,6 +187,20 @@ _UNREAD = cast("Arguments", object())
 """Stands for arguments that are to be made from `parameters`."""
 
 
+class _Parameters:
+    """The parameters of a spec: whatever was given, they read as what its arguments say once somebody asks."""
+
+    @overload
+    def __get__(self, spec: None, kind: type["FunctionSpec"]) -> None: ...
+    @overload
+    def __get__(self, spec: "FunctionSpec", kind: type["FunctionSpec"]) -> Mapping[str, Any]: ...
+    def __get__(self, spec: "FunctionSpec | None", kind: type["FunctionSpec"]) -> Mapping[str, Any] | None:
+        return None if spec is None else spec.arguments.schema  # None is the default
+
+    def __set__(self, spec: "FunctionSpec", given: Mapping[str, Any] | None) -> None:
+        vars(spec)["parameters"] = given
+
+
 @dataclass(frozen=True, eq=False)
 class FunctionSpec:
     """A function that a model can call.
@@ -198,7 +212,7 @@ class FunctionSpec:
 
     name: str
     description: str
-    parameters: Mapping[str, Any] = field(default_factory=dict)
+    parameters: _Parameters = _Parameters()
     handler: Handler | None = field(default=None, repr=False)
     scope: Scope = Scope.CUSTOM
     limits: Limits = field(default_factory=Limits)
@@ -253,20 +267,24 @@ class FunctionSpec:
         if self.agents is not None:
             self._set("agents", frozenset(self.agents))
         if self.arguments is _UNREAD:
-            schema, closed = object_schema(self.parameters or {})
+            schema, closed = object_schema(vars(self)["parameters"] or {})
             self._set("arguments", SchemaArguments(schema, closed=closed, strict=self.strict, name=self.name))
-        self._set("parameters", self.arguments.schema)
 
     def _set(self, name: str, value: object) -> None:
         object.__setattr__(self, name, value)
 
     @classmethod
-    def of(cls, handler: Handler, options: FunctionOptions | None = None) -> "FunctionSpec":
-        """Read a plain Python function: its name, docstring and type hints."""
+    def of(cls, handler: Handler, options: FunctionOptions | None = None, *, trusted: bool = False) -> "FunctionSpec":
+        """Read a plain Python function: its name, docstring and type hints.
+
+        Of one that is trusted to be right the hints are read when somebody needs them.
+        """
         options = options or {}
         check_options(options, FunctionOptions.__annotations__, "a function")
         name = options.get("name") or str(getattr(handler, "__name__", type(handler).__name__))
-        signature = read_signature(handler, name=name, description=options.get("description"))
+        signature = Signature(handler, name=name, description=options.get("description"))
+        if not trusted:
+            signature.check()
         strict = options.get("strict", False)
         return cls(
             name=name,
