@@ -2,6 +2,7 @@
 
 import gc
 import io
+import os
 import sys
 import traceback
 from typing import Any
@@ -75,6 +76,8 @@ def root() -> None:
 def main() -> None:
     """Run the command line and exit."""
     gc.set_threshold(200_000)  # imports leave little to collect: looking for it would be a sixth of what a start costs
+    # To look for plug-ins pydantic reads a file of every installed package; whoever has one may set the variable to "".
+    os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
     if isinstance(sys.stdout, io.TextIOWrapper):
         # A terminal that cannot show a character is no reason to fail.
         sys.stdout.reconfigure(errors="backslashreplace")
