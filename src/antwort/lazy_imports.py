@@ -19,11 +19,13 @@ from typing_extensions import override
 
 
 class _ModuleOnUse(ModuleType):
-    """Stands for a module."""
+    """Stands for a module; each of its names is looked up once."""
 
     @override
     def __getattr__(self, name: str) -> Any:
-        return getattr(importlib.import_module(self.__name__), name)
+        found = getattr(importlib.import_module(self.__name__), name)
+        setattr(self, name, found)
+        return found
 
 
 def imported_on_use(name: str) -> ModuleType:

@@ -2,16 +2,21 @@
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from antwort.errors import BadRequestError
+from antwort.lazy_imports import imported_on_use
 from antwort.types import JSON
 from antwort.wire.client_tools import CALLS, ITEM_PREFIXES, OUTPUTS
 from antwort.wire.field_errors import check_shape, missing_parameter, read_type, unsupported_value, wrong_type
 from antwort.wire.ids import new_id
-from antwort.wire.item_shapes import ITEM_SHAPES, WITH_TOOLS
 from antwort.wire.text_formats import check_format
-from antwort.wire.tool_shapes import check_tool
+
+if TYPE_CHECKING:
+    from antwort.wire import item_shapes, tool_shapes
+else:  # they are many, and nothing is checked before the first request
+    item_shapes = imported_on_use("antwort.wire.item_shapes")
+    tool_shapes = imported_on_use("antwort.wire.tool_shapes")
 
 _PREFIX = {
     "message": "msg",
@@ -83,12 +88,12 @@ def _item(item: JSON, param: str) -> JSON:
     kind = _kind(item, param)
     if kind in OUTPUTS and "call_id" not in item and "id" in item:
         item = {**item, "call_id": item["id"]}  # the outputs of local shells name their call so
-    shape = ITEM_SHAPES.get(kind)
+    shape = item_shapes.ITEM_SHAPES.get(kind)
     if shape is not None:
         check_shape(item, shape, param)
         _check_within(item, kind, param)
     elif not _OF_PLUG_INS.fullmatch(kind):
-        raise unsupported_value(f"{param}.type", kind, ITEM_SHAPES)
+        raise unsupported_value(f"{param}.type", kind, item_shapes.ITEM_SHAPES)
     else:
         _check_texts(item, param)
     if kind == "message":
@@ -113,10 +118,10 @@ def _kind(item: JSON, param: str) -> str:
 
 def _check_within(item: JSON, kind: str, param: str) -> None:
     """Check what items have that requests have as well."""
-    if kind in WITH_TOOLS:
+    if kind in item_shapes.WITH_TOOLS:
         for index, tool in enumerate(item["tools"]):
             where = f"{param}.tools[{index}]"
-            check_tool(tool, read_type(tool, where), where)
+            tool_shapes.check_tool(tool, read_type(tool, where), where)
     elif kind == "configuration_update" and item.get("text"):
         check_format(item["text"]["format"], f"{param}.text.format")
 

@@ -1,13 +1,20 @@
 """What a model may and must call of the tools of a request."""
 
+from typing import TYPE_CHECKING
+
 import msgspec
 
 from antwort.engine.tools import Toolset
 from antwort.errors import BadRequestError
+from antwort.lazy_imports import imported_on_use
 from antwort.types import JSON
 from antwort.wire.client_tools import qualified_name
 from antwort.wire.field_errors import check_shape, read_type, unsupported_value
-from antwort.wire.tool_shapes import CHOICE_SHAPES
+
+if TYPE_CHECKING:
+    from antwort.wire import tool_shapes
+else:
+    tool_shapes = imported_on_use("antwort.wire.tool_shapes")
 
 
 class Choice(msgspec.Struct, frozen=True):
@@ -52,7 +59,7 @@ def read_choice(value: str | JSON | None, toolset: Toolset) -> Choice:
     if not isinstance(value, dict):
         raise unsupported_value("tool_choice", value, ("none", "auto", "required"))
     kind = read_type(value, "tool_choice")
-    if (shape := CHOICE_SHAPES.get(kind)) is not None:
+    if (shape := tool_shapes.CHOICE_SHAPES.get(kind)) is not None:
         check_shape(value, shape, "tool_choice")
     if kind == "allowed_tools":
         return _allowed(value, toolset)

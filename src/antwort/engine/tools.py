@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 from typing_extensions import override
@@ -12,6 +12,7 @@ from antwort.engine.callers import DIRECT, PROGRAMMATIC, read_callers, with_stub
 from antwort.errors import BadRequestError, FunctionError, did_you_mean
 from antwort.functions import FunctionSpec, Hosted, ToolExecutor
 from antwort.functions.absent import AbsentProviders
+from antwort.lazy_imports import imported_on_use
 from antwort.types import JSON
 from antwort.wire.client_tools import (
     CLIENT_TYPES,
@@ -22,7 +23,11 @@ from antwort.wire.client_tools import (
     qualified_name,
 )
 from antwort.wire.field_errors import read_type
-from antwort.wire.tool_shapes import check_tool
+
+if TYPE_CHECKING:
+    from antwort.wire import tool_shapes
+else:
+    tool_shapes = imported_on_use("antwort.wire.tool_shapes")
 
 logger = logging.getLogger(__name__)
 
@@ -191,7 +196,7 @@ class NamedTools:
         param = f"tools[{index}]"
         kind = read_type(tool, param)
         if kind in CLIENT_TYPES or kind in self._offer.by_type:
-            check_tool(tool, kind, param)
+            tool_shapes.check_tool(tool, kind, param)
         callers = read_callers(tool, param)
         if kind == "function":
             name = self._name(tool, param)

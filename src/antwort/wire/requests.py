@@ -1,6 +1,7 @@
 """The bodies of requests that make something: a response, a compacted window."""
 
 import contextlib
+import functools
 from collections.abc import Collection
 from typing import Annotated, Any, Literal, TypeVar
 
@@ -202,13 +203,14 @@ class EmbeddingsRequest(Struct, kw_only=True):
 
 C = TypeVar("C", bound=CreateResponse)
 
-_create_decoder = msgspec.json.Decoder(CreateResponse)
-_count_decoder = msgspec.json.Decoder(CountInput)
-_compact_decoder = msgspec.json.Decoder(CompactRequest)
 _fields_decoder = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _items_decoder = msgspec.json.Decoder(list[msgspec.Raw])
 _item_decoder = msgspec.json.Decoder(JSON)
 _value_decoder = msgspec.json.Decoder()
+# Those of requests are made with the first of them: that takes as long as importing a module.
+_create_decoder = functools.cache(lambda: msgspec.json.Decoder(CreateResponse))
+_count_decoder = functools.cache(lambda: msgspec.json.Decoder(CountInput))
+_compact_decoder = functools.cache(lambda: msgspec.json.Decoder(CompactRequest))
 
 
 def decode_create(body: bytes | bytearray | str) -> CreateResponse:
@@ -216,12 +218,12 @@ def decode_create(body: bytes | bytearray | str) -> CreateResponse:
 
     Fields beyond the API are put into its `extra_body`: whether a model server takes them is not known here.
     """
-    return _decoded_beyond(_create_decoder, body)
+    return _decoded_beyond(_create_decoder(), body)
 
 
 def decode_count(body: bytes | bytearray | str) -> CountInput:
     """Read a request to count tokens, as one for a response is read."""
-    return _decoded_beyond(_count_decoder, body)
+    return _decoded_beyond(_count_decoder(), body)
 
 
 def _decoded_beyond(decoder: msgspec.json.Decoder[C], body: bytes | bytearray | str) -> C:
@@ -251,7 +253,7 @@ def _parted(body: bytes | bytearray | str, known: Collection[str]) -> tuple[byte
 
 def decode_compact(body: bytes | bytearray | str) -> CompactRequest:
     """Read a request for compaction; what does not fit is a BadRequestError that names the parameter."""
-    return _decoded(_compact_decoder, body)
+    return _decoded(_compact_decoder(), body)
 
 
 def _decoded(decoder: msgspec.json.Decoder[S], body: bytes | bytearray | str) -> S:
