@@ -25,6 +25,7 @@ from antwort.web.parameters import QueryParameter, check_query, path_reader, que
 RouteHandler = Callable[..., Any]
 _Source = Callable[[Context | None, Request, Any], Any]
 _METHODS = {"GET", "POST", "PUT", "PATCH", "DELETE"}
+_NAME_IN_BRACES = re.compile(r"\{([^}:]+)")
 API = "/v1/"
 """What the paths of the API begin with."""
 
@@ -258,11 +259,16 @@ class Match(msgspec.Struct, Generic[R], frozen=True):
     parameters: Mapping[str, str]
 
 
-class _Path(msgspec.Struct, Generic[R]):
+class _Path(msgspec.Struct, Generic[R], dict=True):
     """All methods of one path pattern, each with its own names for the parts in braces."""
 
-    pattern: re.Pattern[str]
+    path: str
     methods: dict[str, tuple[R, tuple[str, ...]]]
+
+    @functools.cached_property
+    def pattern(self) -> re.Pattern[str]:
+        """The path as a regular expression, made when a request is compared with it."""
+        return compile_path(self.path)[0]
 
 
 class RouteTable(Generic[R]):
@@ -277,9 +283,8 @@ class RouteTable(Generic[R]):
     def add(self, route: R) -> None:
         """Add a route; of two with the same method and path the first stays."""
         if "{" in route.path:
-            pattern, _, _ = compile_path(route.path)
-            path = self._patterns.setdefault(_shape(route.path), _Path(pattern, {}))
-            path.methods.setdefault(route.method, (route, tuple(pattern.groupindex)))
+            path = self._patterns.setdefault(_shape(route.path), _Path(route.path, {}))
+            path.methods.setdefault(route.method, (route, tuple(_NAME_IN_BRACES.findall(route.path))))
         else:
             self._literal.setdefault(route.path, {}).setdefault(route.method, Match(route, NO_PARAMETERS))
 
