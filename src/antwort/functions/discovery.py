@@ -11,9 +11,10 @@ import logging
 import re
 import sys
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from functools import cache, partial
+from functools import partial
 from importlib.machinery import ModuleSpec
-from importlib.metadata import Distribution, EntryPoint, entry_points
+from importlib.metadata import EntryPoint, distributions
+from operator import attrgetter
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -62,25 +63,26 @@ class Catalogue:
         self.conflicts: list[str] = []
         for name, factory in (factories or {}).items():
             self._add(Found(name, "register_factory", partial(_itself, factory)))
-        points, package_of = entry_points(), cache(_package)  # both read files, and take milliseconds
-
-        def own_first(point: EntryPoint) -> tuple[bool, str, str]:
-            """Order by package, ours first: the order of the search path differs between machines."""
-            name, _ = package_of(point.dist)
-            return name != DISTRIBUTION, name, point.name
-
-        for point in sorted(points.select(group=GROUP), key=own_first):
-            package, version = package_of(point.dist)
-            origin = f"{package} {version}" if package else point.value
-            self._add(Found(point.name, origin, point.load, package == DISTRIBUTION))
+        packages = _packages()
+        for package in packages:
+            for point in sorted(package.points(GROUP), key=attrgetter("name")):
+                own = package.name == DISTRIBUTION
+                self._add(Found(point.name, f"{package.name} {package.version}", point.load, own))
         self.plugins = tuple(self._add_plugins(plugins_dir)) if plugins_dir is not None else ()
         self.defaults = tuple(
-            point.name for point in points.select(group=DEFAULT_GROUP) if package_of(point.dist)[0] == DISTRIBUTION
+            point.name
+            for package in packages
+            if package.name == DISTRIBUTION
+            for point in package.points(DEFAULT_GROUP)
         )
-
-        names = {point.value: point.name for point in points.select(group=GROUP)}
+        names = {point.value: point.name for package in packages for point in package.points(GROUP)}
         self._answered = [
-            {point.name: names[point.value] for point in points.select(group=group) if point.value in names}
+            {
+                point.name: names[point.value]
+                for package in packages
+                for point in package.points(group)
+                if point.value in names
+            }
             for group in (PATH_GROUP, TOOL_GROUP)
         ]
 
@@ -176,12 +178,31 @@ def _itself(factory: Callable[[Mapping[str, Any]], Any]) -> Any:
     return factory
 
 
-def _package(distribution: Distribution | None) -> tuple[str, str]:
-    """Return the name and the version of a package, empty if there is none."""
-    if distribution is None:
-        return "", ""
-    metadata = distribution.metadata
-    return metadata["Name"], metadata["Version"]
+class _Package(Struct, frozen=True):
+    """An installed package that has something for us."""
+
+    name: str
+    version: str
+    declared: Sequence[EntryPoint]
+
+    def points(self, group: str) -> list[EntryPoint]:
+        """Return what it declares in a group."""
+        return [point for point in self.declared if point.group == group]
+
+
+def _packages() -> list[_Package]:
+    """Return the packages that declare something in our groups, ours first: their order differs between machines.
+
+    Where one is there twice, the one that would be imported counts. Those that do not name us are not parsed, as
+    `importlib.metadata.entry_points` would: it takes longer to read them all than to import most libraries.
+    """
+    found: dict[str, _Package] = {}
+    for distribution in distributions():
+        if DISTRIBUTION in (distribution.read_text("entry_points.txt") or ""):
+            metadata = distribution.metadata
+            package = _Package(metadata["Name"], metadata["Version"], tuple(distribution.entry_points))
+            found.setdefault(package.name, package)
+    return sorted(found.values(), key=lambda package: (package.name != DISTRIBUTION, package.name))
 
 
 def _from_module(use: str) -> Any:
