@@ -8,7 +8,9 @@ from typing import Any
 
 import pytest
 
-from antwort.backends import ChatBackend, CircuitBreaker, ModelRequest, ResponsesBackend
+from antwort.backends import CircuitBreaker, ModelRequest
+from antwort.backends.chat.backend import ChatBackend
+from antwort.backends.responses.backend import ResponsesBackend
 from antwort.config import BackendConfig
 from antwort.types import JSON
 from antwort.wire.responses import Usage

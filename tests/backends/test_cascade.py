@@ -11,7 +11,8 @@ import pytest
 from tests.backends.conftest import Notes
 
 from antwort import Antwort
-from antwort.backends import ModelRequest, ResponsesBackend
+from antwort.backends import ModelRequest
+from antwort.backends.responses.backend import ResponsesBackend
 from antwort.config import BackendConfig, Config
 from antwort.testing import (
     Gate,

@@ -24,9 +24,10 @@ from tests.backends.conftest import (
 )
 from typing_extensions import override
 
-from antwort.backends import ChatBackend, Guarded, Retrying
+from antwort.backends import Guarded, Retrying
 from antwort.backends.base import ToolDefinitions
 from antwort.backends.breaker import CircuitBreaker
+from antwort.backends.chat.backend import ChatBackend
 from antwort.backends.errors import BROKEN, BUSY, DEADLINE, DISCONNECTED, TIMEOUT, UNREACHABLE, may_pass
 from antwort.config import BackendConfig
 from antwort.errors import (

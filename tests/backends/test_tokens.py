@@ -7,8 +7,7 @@ import pytest
 from pydantic import SecretStr
 from tests.backends.conftest import ANSWER, Connect, Exchange, ModelServer, Notes, a_request, reply
 
-from antwort.backends import ChatBackend
-from antwort.backends.chat.backend import ChatTokens
+from antwort.backends.chat.backend import ChatBackend, ChatTokens
 from antwort.backends.tokens import FAILED_REST, MISSING_REST, TokenEndpoint
 from antwort.backends.transport import Transport
 from antwort.config import BackendConfig

@@ -16,8 +16,10 @@ from tests.backends.conftest import DONE, ModelServer, Notes, delta, reply
 from typing_extensions import override
 
 from antwort import Antwort
-from antwort.backends import ChatBackend, ModelRequest, ModelRoute, ModelRouter, ResponsesBackend
+from antwort.backends import ModelRequest, ModelRoute, ModelRouter
+from antwort.backends.chat.backend import ChatBackend
 from antwort.backends.remote import encode_body
+from antwort.backends.responses.backend import ResponsesBackend
 from antwort.concurrency.large_work import MANY, MUCH, LargeWork, is_large
 from antwort.config import BackendConfig, Config
 from antwort.context import Context

@@ -3,15 +3,12 @@
 from antwort.backends.base import ModelBackend, ModelInfo, ModelRequest, TurnSink
 from antwort.backends.breaker import CircuitBreaker
 from antwort.backends.build import build_router
-from antwort.backends.chat import ChatBackend
 from antwort.backends.resilience import Fallback, Guarded, Retrying
-from antwort.backends.responses import ResponsesBackend
 from antwort.backends.router import ModelRoute, ModelRouter, ModelTarget
 from antwort.backends.tokens import estimate_tokens
 from antwort.backends.transport import Reply, Timeouts, Transport
 
 __all__ = [
-    "ChatBackend",
     "CircuitBreaker",
     "Fallback",
     "Guarded",
@@ -22,7 +19,6 @@ __all__ = [
     "ModelRouter",
     "ModelTarget",
     "Reply",
-    "ResponsesBackend",
     "Retrying",
     "Timeouts",
     "Transport",

@@ -1,19 +1,27 @@
 """From the configuration to backends."""
 
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from antwort.backends.allowed_tools import AllowedTools
 from antwort.backends.base import FileReading, ModelBackend
 from antwort.backends.breaker import CircuitBreaker
-from antwort.backends.chat import ChatBackend
 from antwort.backends.parameters import taken_parameters
-from antwort.backends.remote import RemoteBackend
 from antwort.backends.resilience import Fallback, Guarded, Retrying
-from antwort.backends.responses import ResponsesBackend
 from antwort.backends.router import ModelRoute, ModelRouter
-from antwort.backends.text_calls import with_tool_calls
 from antwort.config import BackendConfig, Config
 from antwort.errors import ConfigError, did_you_mean
+from antwort.lazy_imports import imported_on_use
+
+if TYPE_CHECKING:
+    from antwort.backends.chat import backend as chat
+    from antwort.backends.remote import RemoteBackend
+    from antwort.backends.responses import backend as responses
+    from antwort.backends.text_calls import backend as text_calls
+else:  # the demo model needs none of them
+    chat = imported_on_use("antwort.backends.chat.backend")
+    responses = imported_on_use("antwort.backends.responses.backend")
+    text_calls = imported_on_use("antwort.backends.text_calls.backend")
 
 
 def build_router(config: Config) -> ModelRouter:
@@ -46,12 +54,13 @@ def _files_read(config: BackendConfig) -> FileReading:
     return "pdf" if config.pdf else "text"
 
 
-def _server(name: str, config: BackendConfig) -> RemoteBackend:
-    return ResponsesBackend(name, config) if config.api == "responses" else ChatBackend(name, config)
+def _server(name: str, config: BackendConfig) -> "RemoteBackend":
+    kind = responses.ResponsesBackend if config.api == "responses" else chat.ChatBackend
+    return kind(name, config)
 
 
-def _guarded(server: RemoteBackend, config: BackendConfig) -> ModelBackend:
-    calling = with_tool_calls(server, config)
+def _guarded(server: "RemoteBackend", config: BackendConfig) -> ModelBackend:
+    calling = text_calls.with_tool_calls(server, config)
     if config.allowed_tools == "fewer":
         calling = AllowedTools(calling)
     return Guarded(Retrying(calling, config.retries), CircuitBreaker(server.name, server.is_there))

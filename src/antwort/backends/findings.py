@@ -1,15 +1,20 @@
 """What model servers said when they were asked what they have: for the operator in full, for everybody in a word."""
 
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 from urllib.parse import urlsplit, urlunsplit
 
 from msgspec import Struct
 
-from antwort.backends.chat import ChatBackend
 from antwort.backends.errors import BROKEN, UNAUTHORIZED, UNSUITABLE, speaks_of_the_server
 from antwort.backends.known_models import KnownModels
 from antwort.config import BackendConfig
 from antwort.errors import APIError
+from antwort.lazy_imports import imported_on_use
+
+if TYPE_CHECKING:
+    from antwort.backends.chat import backend as chat
+else:  # who only shows what was found does not need it
+    chat = imported_on_use("antwort.backends.chat.backend")
 
 State = Literal["ok", "no_models", "unreachable", "wrong_path", "unauthorized", "failing", "not_asked"]
 
@@ -74,7 +79,7 @@ def counted_models(models: tuple[str, ...]) -> str:
 
 async def ask(name: str, config: BackendConfig) -> Finding:
     """Ask a server for its models, on a connection of its own."""
-    backend = ChatBackend(name, config)
+    backend = chat.ChatBackend(name, config)
     try:
         return found(name, tuple(info.id for info in await backend.models()))
     except APIError as error:

@@ -1,5 +1,1 @@
 """Model servers that speak Chat Completions: vLLM, Ollama, llama.cpp, LM Studio, LiteLLM, OpenAI and many more."""
-
-from antwort.backends.chat.backend import ChatBackend
-
-__all__ = ["ChatBackend"]
