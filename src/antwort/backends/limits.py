@@ -53,10 +53,9 @@ class AnswerLimits(Struct, frozen=True):
         if len(body) > SMALL and sum(map(body.count, _MARKS)) > self.values:
             raise self.excess(f"more than {self.values:,} values at once", "max_values")
 
-    def check_items(self, count: int) -> None:
-        """Refuse a turn of too many items: each change between texts, thoughts and refusals begins another one."""
-        if count > self.items:
-            raise self.excess(f"more than {self.items:,} items in one turn", "max_items")
+    def too_many_items(self) -> BadGatewayError:
+        """Return the error for a turn in which texts, thoughts and refusals change too often: each begins an item."""
+        return self.excess(f"more than {self.items:,} items in one turn", "max_items")
 
     def excess(self, what: str, setting: str) -> BadGatewayError:
         """Return the error for an answer that goes beyond one; the same request would likely get the same answer."""

@@ -269,13 +269,11 @@ class Guarded(BackendWrapper):
         try:
             await self.backend.run(request, watch)
         except APIError as error:
+            watch.listen(None)  # another backend may go on with it
             if not watch.raised(error):
                 self._note(error)
             raise
-        else:
-            breaker.note_success()
-        finally:
-            watch.listen(None)  # another backend may go on with it
+        breaker.note_success()
 
     @override
     async def count_tokens(self, request: ModelRequest) -> int | None:

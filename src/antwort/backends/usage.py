@@ -26,7 +26,7 @@ class _Details(Struct, gc=False):
     reasoning_tokens: Tokens = 0
 
 
-class _ChatUsage(Struct, gc=False):
+class ChatUsage(Struct, gc=False):
     """Tokens as nearly all servers of Chat Completions count them; nothing in it is odd, or spelled in another way."""
 
     prompt_tokens: Tokens
@@ -45,16 +45,18 @@ _NO_DETAILS = _Details()
 
 
 def usage_of(value: Any) -> Usage | None:
-    """Read the tokens used in any of the spellings; None if there are none."""
+    """Read the tokens used in any of the spellings, as they were decoded; None if there are none."""
+    if isinstance(value, ChatUsage):
+        return _usage(value)
     if not isinstance(value, dict):
         return None
     try:
-        return _usage(msgspec.convert(value, _ChatUsage))
+        return _usage(msgspec.convert(value, ChatUsage))
     except msgspec.ValidationError:
         return _odd_usage(value)
 
 
-def _usage(counted: _ChatUsage) -> Usage:
+def _usage(counted: ChatUsage) -> Usage:
     prompt = counted.prompt_tokens_details or _NO_DETAILS
     completion = counted.completion_tokens_details or _NO_DETAILS
     cached = prompt.cached_tokens or counted.prompt_cache_hit_tokens or counted.cache_read_input_tokens

@@ -51,7 +51,9 @@ def is_large(items: Sequence[Mapping[str, Any]]) -> bool:
                 return True
             for part in value:
                 if isinstance(part, dict):
-                    size += sum([len(text) for text in part.values() if text.__class__ is str])
+                    for text in part.values():
+                        if isinstance(text, str):
+                            size += len(text)
         if "arguments" in item and isinstance(item["arguments"], str):
             size += len(item["arguments"])
         if size >= MUCH:

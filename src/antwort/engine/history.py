@@ -139,8 +139,8 @@ def model_items(entries: Iterable[JournalEntry]) -> list[JSON]:
         if call.get(SAID_BEFORE):
             late = True
         else:
-            said = {"type": "function_call", "call_id": call["call_id"], "name": call["name"]}
-            items.append({**said, "arguments": call["arguments"]})
+            name, arguments = call["name"], call["arguments"]
+            items.append({"type": "function_call", "call_id": call["call_id"], "name": name, "arguments": arguments})
         output = call.get("output")
         if output is None and WAITING in call:
             continue  # whoever continues it brings the answer

@@ -6,7 +6,7 @@ import msgspec
 
 from antwort.backends.base import TurnSink
 from antwort.backends.chat.calls import Calls
-from antwort.backends.chat.chunk import ChatChunk, Delta, decode_chunk, decode_leniently
+from antwort.backends.chat.chunk import ChatChunk, Delta, decode_chunk, decode_leniently, decode_whole
 from antwort.backends.chat.thoughts import ThinkTags, text_in_details, texts_in_parts
 from antwort.backends.errors import BROKEN, FAILED, excerpt, reported_error
 from antwort.backends.limits import AnswerLimits
@@ -94,7 +94,7 @@ class ChatAnswer:
     def take_whole(self, body: bytes) -> None:
         """Take an answer that came as a whole."""
         try:
-            chunk = decode_leniently(body)
+            chunk = decode_whole(body)
         except _UNREADABLE:
             raise BadGatewayError(
                 f"The backend '{self._limits.backend}' answered with something that is no answer: {excerpt(body)} "
@@ -178,9 +178,11 @@ class ChatAnswer:
             self._think(thought)
         if not isinstance(content, str) or not content:
             return
+        if self._tags is None and content[0] != "<" and not content[0].isspace():  # as nearly always
+            self._plain = True
         text = content if self._plain else self._untagged(content)
         if text:
-            self._say(text, logprobs_of(logprobs))
+            self._say(text, None if logprobs is None else logprobs_of(logprobs))
         elif self._tags is not None and self._tags.undecided:
             self._logprobs += logprobs_of(logprobs) or ()
 
@@ -188,9 +190,6 @@ class ChatAnswer:
         """Return what a piece adds to the answer itself."""
         tags = self._tags
         if tags is None:
-            if text[0] != "<" and not text[0].isspace():  # as nearly always
-                self._plain = True
-                return text
             tags = self._tags = ThinkTags()
         thought, text = tags.take(text)
         self._think(thought)
@@ -263,7 +262,8 @@ class ChatAnswer:
         if kind != self._kind:
             self._kind = kind
             self._items += 1
-            self._limits.check_items(self._items)
+            if self._items > self._limits.items:
+                raise self._limits.too_many_items()
 
     def _finish_reason(self) -> str:
         known = REASONS.get(self._reason.lower(), "stop") if self._reason else "stop"

@@ -9,6 +9,8 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
+from antwort.backends.usage import ChatUsage
+
 
 class FunctionDelta(Struct, gc=False):
     """A piece of a call: the name once or every time, arguments as text or as an object."""
@@ -50,7 +52,7 @@ class ChatChunk(Struct, gc=False):
     """A chunk of a stream, or an answer that came as a whole."""
 
     choices: list[ChunkChoice] | None = None
-    usage: Any = None
+    usage: ChatUsage | None = None
     error: Any = None
     message: Any = None
     """Of an error that has no object of its own; likewise the fields below."""
@@ -60,5 +62,19 @@ class ChatChunk(Struct, gc=False):
     param: Any = None
 
 
+class OddChunk(ChatChunk, gc=False):
+    """One that counts tokens in a way of its own, or in which something else is odd."""
+
+    usage: Any = None
+
+
 decode_chunk = msgspec.json.Decoder(ChatChunk).decode
-decode_leniently = msgspec.json.Decoder(ChatChunk, strict=False).decode
+decode_leniently = msgspec.json.Decoder(OddChunk, strict=False).decode
+
+
+def decode_whole(body: bytes) -> ChatChunk:
+    """Read an answer that came as a whole, leniently if need be."""
+    try:
+        return decode_chunk(body)
+    except msgspec.ValidationError:
+        return decode_leniently(body)

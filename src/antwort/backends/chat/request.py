@@ -2,7 +2,6 @@
 
 import base64
 import binascii
-from collections import defaultdict, deque
 from collections.abc import Sequence
 from operator import attrgetter
 from typing import Any, Literal
@@ -152,35 +151,54 @@ def chat_messages(items: Sequence[JSON], instructions: str | None, dialect: Chat
     - Calls of tools of the client, and their outputs, are those of the functions that stand for the tools.
     - Items that only mean something to us (hosted calls, references, compactions) are left out.
     """
-    transcript = _Transcript(items, dialect, backend)
+    messages: list[JSON] = []
     if instructions:
-        transcript.messages.append({"role": "system", "content": instructions})
+        messages.append({"role": "system", "content": instructions})
+    assistant: _Assistant | None = None
     for item in items:
-        transcript.add(item)
-    transcript.end_assistant()
-    return transcript.messages
+        kind = item.get("type") or "message"
+        if kind == "message" and item.get("role") != "assistant":
+            if assistant is not None:
+                assistant.end_message()
+            messages.append(_message(item, dialect, backend))
+        else:
+            if assistant is None:
+                assistant = _Assistant(messages, items, dialect, backend)
+            assistant.add(kind, item)
+    if assistant is not None:
+        assistant.end_message()
+    return messages
 
 
-class _Transcript:
-    """Messages in the making; the assistant's last one stays open while more belongs to it."""
+def _message(item: JSON, dialect: ChatDialect, backend: str) -> JSON:
+    role = item.get("role")
+    if role == "developer":
+        role = dialect.developer_role
+    elif role not in {"user", "system"}:
+        raise BadRequestError(f"Messages cannot have the role '{role}'.", param="input", code="invalid_value")
+    return {"role": role, "content": chat_content(item.get("content"), dialect, backend)}
 
-    def __init__(self, items: Sequence[JSON], dialect: ChatDialect, backend: str) -> None:
-        self.messages: list[JSON] = []
+
+class _Assistant:
+    """Adds to messages what the assistant has said and got; its last message stays open while more belongs to it."""
+
+    def __init__(self, messages: list[JSON], items: Sequence[JSON], dialect: ChatDialect, backend: str) -> None:
+        self._messages = messages
         self._items = items
         self._dialect = dialect
         self._backend = backend
         self._texts: list[str] = []
         self._thoughts: list[str] = []
         self._calls: list[JSON] = []
-        self._outputs: dict[Any, deque[JSON]] | None = None
+        self._outputs: dict[Any, list[JSON]] | None = None
         """Those that are not written yet, by call id, once there are calls."""
         self._answered: dict[Any, int] = {}
         """How many outputs are written and have not been passed yet, by call id."""
 
-    def add(self, item: JSON) -> None:
-        kind = item.get("type") or "message"
+    def add(self, kind: str, item: JSON) -> None:
+        """Take an item of a kind that is not a message of somebody else."""
         if kind == "message":
-            self._add_message(item)
+            self._texts.append(text_of(item.get("content")))
         elif kind in CALLS:
             self._calls.append(_call(as_function(item)))
         elif kind in OUTPUTS:
@@ -188,8 +206,8 @@ class _Transcript:
         elif kind == "reasoning":
             self._thoughts.append(_thoughts(item))
 
-    def end_assistant(self) -> None:
-        """Write the open message of the assistant, and the outputs of its calls."""
+    def end_message(self) -> None:
+        """Write the open message, and the outputs of its calls."""
         if not (self._texts or self._calls or self._thoughts):
             return
         texts, self._texts = self._texts, []
@@ -200,27 +218,14 @@ class _Transcript:
             message: JSON = {"role": "assistant", "content": text or None, "tool_calls": calls}
             if thoughts and self._dialect.reasoning:
                 message["reasoning_content"] = thoughts
-            self.messages.append(message)
+            self._messages.append(message)
             self._add_outputs(calls)
         elif texts:
-            self.messages.append({"role": "assistant", "content": text})
-
-    def _add_message(self, item: JSON) -> None:
-        role = item.get("role")
-        content = item.get("content")
-        if role == "assistant":
-            self._texts.append(text_of(content))
-            return
-        if role == "developer":
-            role = self._dialect.developer_role
-        elif role not in {"user", "system"}:
-            raise BadRequestError(f"Messages cannot have the role '{role}'.", param="input", code="invalid_value")
-        self.end_assistant()
-        self.messages.append({"role": role, "content": chat_content(content, self._dialect, self._backend)})
+            self._messages.append({"role": "assistant", "content": text})
 
     def _check_output(self, item: JSON) -> None:
-        """End the assistant's message; its calls' outputs are written with it, so this one is there already."""
-        self.end_assistant()
+        """End the open message; its calls' outputs are written with it, so this one is there already."""
+        self.end_message()
         call_id = item.get("call_id")
         written = self._answered.get(call_id)
         if not written:
@@ -239,15 +244,15 @@ class _Transcript:
             call_id = call["id"]
             if outputs := unwritten.get(call_id):
                 self._answered[call_id] = self._answered.get(call_id, 0) + 1
-                text = self._output_text(outputs.popleft().get("output"), call["function"]["name"], attachments)
-                self.messages.append({"role": "tool", "tool_call_id": call_id, "content": text})
+                text = outputs.pop().get("output")
+                if not isinstance(text, str):
+                    text = self._text_beside(attachments, text, call["function"]["name"])
+                self._messages.append({"role": "tool", "tool_call_id": call_id, "content": text})
         if attachments:
-            self.messages.append({"role": "user", "content": attachments})
+            self._messages.append({"role": "user", "content": attachments})
 
-    def _output_text(self, output: Any, name: str, attachments: list[JSON]) -> str:
+    def _text_beside(self, attachments: list[JSON], output: Any, name: str) -> str:
         """Return the text of a function's output, and put the rest to the attachments."""
-        if isinstance(output, str):
-            return output
         parts = chat_parts(output, self._dialect, self._backend)
         others = [part for part in parts if not is_text(part)]
         text = "\n".join(part["text"] for part in parts if is_text(part))
@@ -258,12 +263,15 @@ class _Transcript:
         return f"{text}\n{note}" if text else note
 
 
-def _outputs(items: Sequence[JSON]) -> dict[Any, deque[JSON]]:
-    """Return outputs by call id. Some servers number the calls of each turn anew, so an id may occur more than once."""
-    outputs: dict[Any, deque[JSON]] = defaultdict(deque)
-    for item in items:
+def _outputs(items: Sequence[JSON]) -> dict[Any, list[JSON]]:
+    """Return outputs by call id, the last one first.
+
+    Some servers number the calls of each turn anew, so an id may occur more than once.
+    """
+    outputs: dict[Any, list[JSON]] = {}
+    for item in reversed(items):
         if item.get("type") in OUTPUTS:
-            outputs[item.get("call_id")].append(as_function(item))
+            outputs.setdefault(item.get("call_id"), []).append(as_function(item))
     return outputs
 
 
@@ -294,8 +302,9 @@ def chat_content(content: Any, dialect: ChatDialect, backend: str) -> Content:
         return content
     if isinstance(content, list) and len(content) == 1:
         part = content[0]
-        if isinstance(part, dict) and part.get("type") in _PLAIN and isinstance(part.get("text"), str):
-            return str(part["text"])  # as nearly all are
+        text = part.get("text") if isinstance(part, dict) and part.get("type") in _PLAIN else None
+        if isinstance(text, str):  # as nearly all are
+            return text
     parts = chat_parts(content, dialect, backend)
     if not parts:
         return ""

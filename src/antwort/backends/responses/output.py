@@ -232,7 +232,8 @@ class ResponsesOutput:
 
     def _note_item(self) -> None:
         self._items += 1
-        self._limits.check_items(self._items)
+        if self._items > self._limits.items:
+            raise self._limits.too_many_items()
 
 
 def _parts(value: Any) -> list[tuple[int, JSON]]:

@@ -75,9 +75,9 @@ class TextCalls(BackendWrapper):
         return await self.backend.count_tokens(request)
 
     async def _run_native(self, request: ModelRequest, sink: TurnSink) -> None:
-        kind = None if request.text_format is None else request.text_format.get("type")
-        wants_json = kind in {"json_object", "json_schema"}  # so it is no call by mistake
-        reading = NativeSink(sink, _reader(request), self._limits, plain=wants_json)
+        wanted = request.text_format
+        wants_json = wanted is not None and wanted.get("type") in {"json_object", "json_schema"}
+        reading = NativeSink(sink, _reader(request), self._limits, plain=wants_json)  # JSON is no call by mistake
         try:
             await self.backend.run(request, reading)
         except APIError as error:
