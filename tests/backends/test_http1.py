@@ -103,7 +103,19 @@ async def test_what_comes_unasked_on_a_kept_connection_is_no_answer(unasked: byt
         await read_all(connection)
         connection.data_received(unasked)
         assert await exchange(client) == b"hello"
-        assert state.connections == 1
+        assert state.connections == 2
+
+
+@pytest.mark.parametrize(
+    "unasked",
+    [b"H", b"HTTP/1.1 200 OK\r\ncontent-le", b'HTTP/1.1 200 OK\r\ncontent-length: 50\r\n\r\n{"bad":'],
+    ids=["letter", "head", "content"],
+)
+async def test_what_comes_unasked_with_an_answer_belongs_neither_to_it_nor_to_the_next(unasked: bytes) -> None:
+    async with serving(answering(OK + unasked, OK)) as (client, state):
+        assert await exchange(client) == b"hello"
+        assert await exchange(client) == b"hello"
+        assert state.connections == 2
 
 
 async def test_a_new_connection_that_is_closed_without_an_answer_is_an_error() -> None:

@@ -123,12 +123,8 @@ class Connection(asyncio.Protocol):
 
     def begin(self, silence: float | None) -> None:
         """Get ready for the next exchange; a connection that is kept has nothing else left of the last one."""
-        if self.begun:  # something came that nobody has asked for, and of which the answer must not be the rest
-            self._parser = httptools.HttpResponseParser(self)
-            self._error = None
-            self._taken()
-            self.begun = False
         self.used = True
+        self.begun = False
         self._clear()
         if silence is not None:
             self.limit_silence(silence)
@@ -181,6 +177,11 @@ class Connection(asyncio.Protocol):
         self._wake()
 
     # --- what the parser calls ---------------------------------------------------------------------------------------
+
+    def on_message_begin(self) -> None:
+        """End a connection on which an answer begins that nobody has asked for: the next would be the rest of it."""
+        if self.complete:
+            raise ProtocolError("an answer that nobody has asked for")
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """Take a header."""
@@ -252,6 +253,11 @@ class Connection(asyncio.Protocol):
                 await asyncio.sleep(0)
 
     @property
+    def failed(self) -> bool:
+        """Whether nothing more is to be expected on it, although it may not be closed yet."""
+        return self._error is not None
+
+    @property
     def is_read(self) -> bool:
         """Whether the answer has ended, and all of it was read."""
         return self.complete and not self._body
@@ -304,7 +310,7 @@ class Connection(asyncio.Protocol):
         self.begun = False
         if self._timer is not None:
             self.rest()
-        if self.complete and self._reusable and not (self._body or self._unsent or self.closed):
+        if self.complete and self._reusable and not (self._body or self._unsent or self.closed or self._error):
             self.idle_since = self._loop.time()
             self._client.keep(self)
         else:
@@ -403,7 +409,7 @@ class Http1Client:
         oldest = asyncio.get_running_loop().time() - MAX_IDLE
         while self._idle:
             connection = self._idle.pop()
-            if connection.idle_since >= oldest:
+            if connection.idle_since >= oldest and not connection.failed:
                 return connection
             connection.transport.abort()
         return None
