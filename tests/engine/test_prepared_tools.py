@@ -48,6 +48,29 @@ def test_calls_get_the_tool_as_it_was_prepared_with_what_came_before(tmp_path: P
         assert second["tools"] == [tool]
 
 
+class Scribbler(Provider):
+    """A provider that writes where it should only read."""
+
+    @function
+    async def scribble(self, ctx: Context) -> str:
+        """Tell what the request says of the tool, and write into it."""
+        before, options = str(ctx.options), dict[str, Any](ctx.options)
+        options["allowed_callers"].append("stranger")
+        ctx.options.update(stranger=True)  # type: ignore[attr-defined]
+        return before
+
+
+def test_what_a_function_does_to_its_options_is_not_seen_by_the_next_request(tmp_path: Path) -> None:
+    steps = [turn(calls=[call("scribble")]), turn("Done."), turn(calls=[call("scribble")]), turn("Done.")]
+    tool: Any = {"type": "function", "name": "scribble", "allowed_callers": ["direct"]}
+    with served(tmp_path, steps, providers=[Scribbler()]) as stage:
+        for _ in range(2):
+            answer = stage.request("POST", "/responses", json={"model": "m", "input": "Go.", "tools": [tool]}).json()
+            (read,) = [item["output"] for item in stage.requests[-1].items if item["type"] == "function_call_output"]
+            assert read == str(tool)
+            assert answer["tools"][0]["allowed_callers"] == ["direct"]
+
+
 def test_a_refusal_names_the_tool(tmp_path: Path) -> None:
     tools: Any = [{"type": "custom", "name": "mine"}, {"type": "library", "shelf": "none"}]
     with served(tmp_path, [], providers=[Library()]) as stage, pytest.raises(NotFoundError) as refused:

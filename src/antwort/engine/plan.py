@@ -1,5 +1,6 @@
 """Plans: a request, read and decided, and what a sub-agent is to do."""
 
+import copy
 from collections.abc import Mapping, Sequence
 
 import msgspec
@@ -87,8 +88,12 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """The request wants its window compacted, and no answer."""
 
     def options_of(self, target: Target) -> JSON:
-        """Return the hosted tool that a function was named by, as its calls get it; empty if it was not."""
-        return self.prepared.get(target.name) or target.options or {}
+        """Return the hosted tool that a function was named by, as its calls get it; empty if it was not.
+
+        It is a copy: functions may change it, and requests that send the same tools share them, whosever they are.
+        """
+        options = self.prepared.get(target.name) or target.options
+        return copy.deepcopy(options) if options else {}
 
     @property
     def pending(self) -> list[str]:
