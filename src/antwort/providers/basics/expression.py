@@ -174,6 +174,7 @@ LONGEST_TEXT = 1000
 DEEPEST_NESTING = 50
 
 _ALLOWED = "numbers, + - * / // % **, parentheses, pi, e, tau and functions such as sqrt(2) are allowed"
+_NO_ARITHMETIC = f"has something that is not arithmetic; only {_ALLOWED}"
 _TOO_LARGE = "too large (whole numbers may have 1,233 digits, decimals may reach 1.8e308)"
 
 
@@ -214,17 +215,14 @@ def format_number(value: Number) -> str:
 # --- reading ---------------------------------------------------------------------------------------------------------
 
 _SPELLINGS = str.maketrans("×✕∗⋅·÷∕−–", "*****//--")  # noqa: RUF001 — as people and models write them
-_TOKEN = re.compile(
-    r"""
-    (?P<number> 0[xX][0-9a-fA-F_]+ | 0[bB][01_]+ | 0[oO][0-7_]+
-              | (?: [0-9][0-9_]*\.?[0-9_]* | \.[0-9][0-9_]* ) (?: [eE][+-]?[0-9][0-9_]* )? )
-    | (?P<name> [A-Za-z_][A-Za-z0-9_]* )
-    | [-+*/%(), ]
-    """,
-    re.VERBOSE,
-)
-_BLANK = re.compile(r"\s")
-_LEADING_ZERO = re.compile(r"0[0-9_]+")
+_NUMBER = r"""(?> 0[xX][0-9a-fA-F_]+ | 0[bB][01_]+ | 0[oO][0-7_]+
+                | (?: [0-9][0-9_]*\.?[0-9_]* | \.[0-9][0-9_]* ) (?: [eE][+-]?[0-9][0-9_]* )? )"""
+_NAME = r"[A-Za-z_][A-Za-z0-9_]*"
+_LEADING_ZERO = r"0[0-9_]++ (?! \. | [eE][+-]?[0-9] )"
+_TOKENS = re.compile(rf"(?> (?! {_LEADING_ZERO} ) {_NUMBER} (?! {_NAME} ) | {_NAME} | [-+*/%(), ]++ )*+", re.VERBOSE)
+"""All that an expression is made of, up to the first that it is not, or that would be misread."""
+_MISREAD = re.compile(rf"(?P<zero> {_LEADING_ZERO} ) | (?P<number> {_NUMBER} ) (?P<name> {_NAME} )", re.VERBOSE)
+_BLANK = re.compile(r"[^\S ]")
 _THOUSANDS = re.compile(r"[0-9],[0-9]{3}(?![0-9])")
 _HINTS = {
     "^": "use ** for powers",
@@ -275,21 +273,22 @@ def _normalised(expression: str) -> str:
 
 def _check_tokens(text: str) -> None:
     """Let only characters and words through that an expression is made of, and catch what would be misread."""
-    position, previous = 0, ""
-    while position < len(text):
-        token = _TOKEN.match(text, position)
-        if token is None:
-            character = text[position]
-            _fail(f"has {character!r}: {_HINTS.get(character, f'only {_ALLOWED}')}", position + 1)
-        if token["name"] and previous:
-            _fail(f"has '{previous}{token[0]}': write {previous} * {token[0]} to multiply", position + 1)
-        if _LEADING_ZERO.fullmatch(token[0]):
-            _fail(
-                f"has '{token[0]}': write numbers without leading zeros and without thousands separators", position + 1
-            )
-        position, previous = token.end(), token["number"] or ""
+    position = _TOKENS.match(text).end()  # type: ignore[union-attr] # nothing at all is a match, too
+    if position < len(text):
+        _refuse_token(text, position)
     if ", " in text and _THOUSANDS.search(text):
         _fail("has commas with and without a space: write 1000 rather than 1,000, and a space after every other comma")
+
+
+def _refuse_token(text: str, position: int) -> NoReturn:
+    misread = _MISREAD.match(text, position)
+    if misread is None:
+        character = text[position]
+        _fail(f"has {character!r}: {_HINTS.get(character, f'only {_ALLOWED}')}", position + 1)
+    if (zero := misread["zero"]) is not None:
+        _fail(f"has '{zero}': write numbers without leading zeros and without thousands separators", position + 1)
+    number, name = misread["number"], misread["name"]
+    _fail(f"has '{number}{name}': write {number} * {name} to multiply", misread.start("name") + 1)
 
 
 # --- evaluating ------------------------------------------------------------------------------------------------------
@@ -299,7 +298,7 @@ def _value(node: ast.expr, depth: int) -> Number:
     if depth == 0:
         _fail(f"is nested more than {DEEPEST_NESTING} levels deep; split it into several expressions")
     if isinstance(node, ast.Constant):
-        return _leaf(node)
+        return _number(node)
     match node:
         case ast.BinOp():
             return _chain(node, depth - 1)
@@ -344,13 +343,18 @@ def _call(node: ast.Call, depth: int) -> Number:
     return _carried_out(function, name, arguments, position)
 
 
+def _number(node: ast.Constant) -> Number:
+    value = node.value
+    if not isinstance(value, (int, float)) or isinstance(value, bool):
+        _fail(_NO_ARITHMETIC, node.col_offset + 1)
+    if not fits(value):
+        _fail(f"has a number that is {_TOO_LARGE}", node.col_offset + 1)
+    return value
+
+
 def _leaf(node: ast.expr) -> Number:
     position = node.col_offset + 1
     match node:
-        case ast.Constant(value=int() | float() as value) if not isinstance(value, bool):
-            if not fits(value):
-                _fail(f"has a number that is {_TOO_LARGE}", position)
-            return value
         case ast.Name(id=name) if name in CONSTANTS:
             return CONSTANTS[name]
         case ast.Name(id=name) if name in FUNCTIONS:
@@ -360,7 +364,7 @@ def _leaf(node: ast.expr) -> Number:
         case ast.Tuple():
             _fail("has a comma outside a function: write 1000 rather than 1,000, and 1.5 rather than 1,5", position)
         case _:
-            _fail(f"has something that is not arithmetic; only {_ALLOWED}", position)
+            _fail(_NO_ARITHMETIC, position)
 
 
 def _carried_out(function: Function, name: str, arguments: tuple[Number, ...], position: int) -> Number:
