@@ -1,13 +1,13 @@
 """Whether a call is executed: what the request, the limits and the agent's policy say."""
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 
 from antwort.engine.approvals import needs_approval
+from antwort.engine.emitter import ModelCall
 from antwort.engine.plan import Plan
 from antwort.engine.tool_choice import Choice
 from antwort.engine.tools import Target
 from antwort.engine.totals import Totals
-from antwort.functions import Effect
 
 _REPEATS = 3
 """How often the same call of an idempotent function is executed before the model is told to stop."""
@@ -19,34 +19,30 @@ class Admission:
     def __init__(self, plan: Plan, totals: Totals) -> None:
         self._plan = plan
         self._totals = totals
-        self._turn_waits = False
-        """Whether the response ends after this turn, because somebody has to say something first."""
+        self._turn: Sequence[ModelCall] = ()
 
-    def begin_turn(self, names: Iterable[str]) -> None:
-        """Take note of all functions that the model calls in a turn."""
-        if not self._plan.response.background:
-            targets = [self._plan.toolset.targets.get(name) for name in names]
-            self._turn_waits = any(
-                target is not None and (target.suspends or self.needs_approval(target)) for target in targets
-            )
+    def begin_turn(self, calls: Sequence[ModelCall]) -> None:
+        """Take note of all calls that the model makes in a turn."""
+        self._turn = calls
 
     def refusal(self, name: str, arguments: str, target: Target | None, choice: Choice, *, asks: bool) -> str | None:
         """Count a call of the model that is executed; return why one is not, for the model to read.
 
         `asks` tells whether it needs an approval.
         """
-        totals, targets = self._totals, self._plan.toolset.targets
         if target is None:
+            targets = self._plan.toolset.targets
             names = ", ".join(name for name in targets if choice.permits(name) and targets[name].is_direct)
             return f"There is no function '{name[:64]}' here. Available: {names or 'none'}."
         if (reason := self._unavailable(target, choice)) is not None:
             return reason
-        made = totals.made.get((name, arguments), 0)
-        if target.spec is not None and target.spec.idempotent and made >= _REPEATS:
+        call, made = (name, arguments), self._totals.made
+        times = made.get(call, 0)
+        if times >= _REPEATS and target.spec is not None and target.spec.idempotent:
             return "You have made this very call before; its result does not change. Use it."
         refusal = self.nested_refusal(target, asks=asks)
         if refusal is None:
-            totals.made[name, arguments] = made + 1
+            made[call] = times + 1
         return refusal
 
     def _unavailable(self, target: Target, choice: Choice) -> str | None:
@@ -58,13 +54,20 @@ class Admission:
             return f"{name} may not be called now."
         if not target.is_direct:
             return f"{name} may only be called by a program."
-        if self._turn_waits and target.spec is not None and target.spec.effect in {Effect.END_AGENT, Effect.END_RUN}:
+        if target.spec is not None and target.spec.ends_agent and self._turn_waits():
             return "The user is asked something in the same turn. Give your result when you have read the answer."
         return None
 
+    def _turn_waits(self) -> bool:
+        """Tell whether the response ends after this turn, because somebody has to say something first."""
+        if self._plan.response.background:
+            return False
+        targets = [self._plan.toolset.targets.get(call.name) for call in self._turn]
+        return any(target is not None and (target.suspends or self.needs_approval(target)) for target in targets)
+
     def nested_refusal(self, target: Target, *, asks: bool) -> str | None:
         """Count a call that is executed, whoever makes it; return why one is not."""
-        if (hindrance := self._hindrance(target, asks=asks)) is not None:
+        if (asks or target.suspends) and (hindrance := self._hindrance(target, asks=asks)) is not None:
             return hindrance
         if not self._has_calls_left():
             return "The limit of function calls for this response is reached. Answer with what you have."
@@ -77,11 +80,11 @@ class Admission:
         return spec is not None and needs_approval(spec, self._plan.approval)
 
     def _hindrance(self, target: Target, *, asks: bool) -> str | None:
-        """Return why nobody can be waited for here, if the call would have to wait."""
+        """Return why nobody can be waited for here, if that is so."""
         plan = self._plan
         if target.suspends and not plan.stored:
             return f"{target.name} needs a response that is stored, and this one is not. Go on without it."
-        if (asks or target.suspends) and not (plan.stored and (plan.parent is None or plan.response.background)):
+        if not (plan.stored and (plan.parent is None or plan.response.background)):
             needs = "the approval" if asks else "an answer"
             return f"{target.name} needs {needs} of the user, and nobody can be asked here. Go on without it."
         return None

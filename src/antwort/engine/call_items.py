@@ -24,8 +24,15 @@ _OURS = frozenset({"id", "type", "status"})
 def call_item(call_id: str, name: str, arguments: str, face: Hosted | None) -> JSON:
     """Return the item of a call that begins."""
     if face is None or face.item is None:
-        item: JSON = {"id": new_id("afc"), "type": OWN, "status": "in_progress", "name": name}
-        return {**item, "arguments": arguments, "output": "", "content": []}
+        return {
+            "id": new_id("afc"),
+            "type": OWN,
+            "status": "in_progress",
+            "name": name,
+            "arguments": arguments,
+            "output": "",
+            "content": [],
+        }
     prefix = "".join(word[:1] for word in face.item.split("_") if word != "call")
     fields = _described(name, arguments, face)
     if face.output_item is not None:

@@ -43,22 +43,21 @@ class ServerCall(msgspec.Struct, frozen=True):
     name: str
     arguments: str
     target: Target | None
+    face: Hosted | None
+    """How the function shows itself to clients, if it does."""
     sources: Sources
     """What an answer may cite; those that this call adds are noted apart."""
     refusal: str | None
     """Why it is not executed; the model reads this instead of a result."""
+    record: JSON
+    """The call as its entry has it: what comes of it is noted there."""
     entry: JournalEntry
     position: int
     """Where its entry stands in the journal."""
-    output_index: int
+    output_index: int = -1
     """Where its item stands in the output; -1 if it has none."""
     attached: bool = False
     """Whether it was begun before, and goes on now."""
-
-    @property
-    def face(self) -> Hosted | None:
-        """How the function shows itself to clients, if it does."""
-        return None if self.target is None else self.target.face
 
     @property
     def is_idempotent(self) -> bool:
@@ -112,18 +111,22 @@ class Dispatch:
         self._answers = answers
         slots = asyncio.Semaphore(self._parallel)
         self._nested = NestedServices(plan, journal, emitter, self._admission, slots, answers, progress)
+        self._given: dict[int, str] = {}
+        """What calls of this turn have given as the answer, by their positions in the journal."""
 
-    async def execute(self, calls: Iterable[ModelCall], choice: Choice) -> None:
+    async def execute(self, calls: Sequence[ModelCall], choice: Choice) -> None:
         """Execute the calls of a turn. Each is ended as soon as its function returns, in whatever order they do."""
-        calls = list(calls)
-        self._admission.begin_turn(call.name for call in calls)
+        self._admission.begin_turn(calls)
         begun = [self._begin(call, choice) for call in calls]
         self._keep()
         await self._journal.save()  # a call is known to have started before it starts
         await self._emitter.flush()
-        ready = [call for call in begun if waited_for(call.entry) is None]
-        await self._execute_all(_grouped(ready))
-        self._totals.repetition.note_turn(call.entry.call for call in begun if call.entry.call and not call.attaches)
+        ready = [call for call in begun if WAITING not in call.record]
+        if len(ready) == 1:  # nearly always
+            await self._execute_group(ready)
+        else:
+            await self._execute_all(_grouped(ready))
+        self._totals.repetition.note_turn([call.record for call in begun if not call.attaches])
 
     async def finish_started(self) -> None:
         """Go on after a crash, or when what was waited for is there.
@@ -133,6 +136,8 @@ class Dispatch:
         """
         again: list[list[ServerCall]] = []
         for position, entry in enumerate(self._journal.entries):
+            if entry.call is not None and "answer" in entry.call and entry.call["turn"] == self._totals.turns:
+                self._given[position] = str(entry.call["answer"])
             if not is_under_way(entry) or entry.direction == NESTED:  # those are their callers' to go on with
                 continue
             call = self._begun_before(entry, position)
@@ -158,20 +163,14 @@ class Dispatch:
     @property
     def waiting(self) -> list[JournalEntry]:
         """The entries of the calls that wait for somebody."""
-        return [entry for entry in self._journal.entries if is_under_way(entry) and waited_for(entry) is not None]
+        return [
+            entry for entry in self._journal.entries if entry.call and WAITING in entry.call and is_under_way(entry)
+        ]
 
     @property
     def answer(self) -> str | None:
         """The answer that a call of this turn has given, if its function ends the agent or the run with it."""
-        for entry in reversed(self._journal.entries):
-            call = entry.call
-            if call is None or "name" not in call:
-                continue
-            if call["turn"] != self._totals.turns:
-                break
-            if "answer" in call:
-                return str(call["answer"])
-        return None
+        return self._given[max(self._given)] if self._given else None
 
     async def _execute_all(self, groups: Iterable[list[ServerCall]]) -> None:
         await _for_each(_lanes(groups), self._execute_lane, limit=self._parallel)
@@ -185,11 +184,11 @@ class Dispatch:
         """Execute equal calls once, and end them all."""
         leader = group[0]
         result = await self._run(leader)
+        noted = leader.sources.noted()
         for call in group:
-            face = call.face
-            self._end(call, result, leader.sources.noted())
+            self._end(call, result, noted)
             self._keep()
-            if result.suspension is not None or (face is not None and face.output_item is not None):
+            if result.suspension is not None or (call.face is not None and call.face.output_item is not None):
                 self._journal.change(call.position)  # there is an entry more
                 await self._journal.save()
             else:
@@ -200,23 +199,24 @@ class Dispatch:
         target = call.target
         if call.refusal is not None or target is None or target.executor is None or target.spec is None:
             return ToolResult.error(call.refusal or "There is no such function.", "denied")
-        ctx = self._plan.ctx.with_(
+        plan, progress = self._plan, None
+        if plan.shown.progress and self._emitter.events.enabled:
+            progress = CallProgress(self._emitter, call.call_id, call.name)
+        nested = NestedCalls(self._nested, self._totals.turns)
+        nested.ctx = ctx = replace(
+            plan.ctx,
             call_id=call.call_id,
-            options=self._plan.options_of(target),
+            options=plan.options_of(target),
             sources=call.sources,
-            origin=self._plan,
+            origin=plan,
             fence=self._journal.fence,
             attached=call.attached,
+            emit=plan.ctx.emit if progress is None else progress.emit,
             say=self._say,
             child_numbers=count(),
-            follows_references=self._plan.toolset.follows_references,
+            follows_references=plan.toolset.follows_references,
+            function_calls=nested,
         )
-        nested = NestedCalls(self._nested, ctx, turn=self._totals.turns)
-        ctx = ctx.with_(function_calls=nested)
-        progress = None
-        if self._plan.shown.progress and self._emitter.events.enabled:
-            progress = CallProgress(self._emitter, call.call_id, call.name)
-            ctx = ctx.with_(emit=progress.emit)
         name = target.spec.name
         try:
             result = ToolResult.of(await target.executor.execute(name, call.arguments, ctx))
@@ -243,18 +243,19 @@ class Dispatch:
 
     def _begin(self, call: ModelCall, choice: Choice) -> ServerCall:
         """Decide whether a call is executed, and take it into the journal; tell of it, unless it needs an approval."""
-        target = self._plan.toolset.targets.get(call.name)
+        name, arguments = call.name, call.arguments
+        target = self._plan.toolset.targets.get(name)
         asks = self._admission.needs_approval(target)
-        refusal = self._admission.refusal(call.name, call.arguments, target, choice, asks=asks)
+        refusal = self._admission.refusal(name, arguments, target, choice, asks=asks)
         record: JSON = {
             "call_id": call.call_id,
-            "name": call.name,
-            "arguments": call.arguments,
+            "name": name,
+            "arguments": arguments,
             "turn": self._totals.turns,  # calls of one turn are parallel
         }
         asks = asks and refusal is None
         if asks and target is not None:
-            request = approval_request(call.name, call.arguments, provider_of(target))
+            request = approval_request(name, arguments, provider_of(target))
             note_wait(record, Suspension("approval", approval_body(request)))
             record[QUESTION_ID] = request["id"]
             self._emitter.whole(request)
@@ -265,21 +266,20 @@ class Dispatch:
     def _noted(self, record: JSON, target: Target | None, refusal: str | None = None) -> ServerCall:
         """Take a call into the journal, with an item that nobody was told of yet."""
         call_id, name, arguments = record["call_id"], record["name"], record["arguments"]
-        face = target.face if target is not None and refusal is None else None
-        entry = JournalEntry("output", call_item(call_id, name, arguments, face), visible=False, call=record)
+        face = None if target is None else target.face
+        item = call_item(call_id, name, arguments, face if refusal is None else None)
+        entry = JournalEntry("output", item, visible=False, call=record)
         position, sources = self._journal.note(entry), self._plan.ctx.sources.noting()
-        return ServerCall(call_id, name, arguments, target, sources, refusal, entry, position, -1)
+        return ServerCall(call_id, name, arguments, target, face, sources, refusal, record, entry, position)
 
     def _shown(self, call: ServerCall) -> ServerCall:
         """Tell of a call that begins, and of its phases, if clients see it."""
         item, face = call.entry.item, call.face
-        if item["type"] == OWN:
-            # One that waits is shown when it does, so that a client can answer it.
-            call.entry.visible = self._plan.shown.calls and not (call.target is not None and call.target.suspends)
-        else:
-            call.entry.visible = True
-        if not call.entry.visible:
+        if item["type"] == OWN and not self._plan.shown.calls:
             return call
+        if item["type"] == OWN and call.target is not None and call.target.suspends:
+            return call  # it is shown when it waits, so that a client can answer it
+        call.entry.visible = True
         if face is None or item["type"] != face.item:
             return replace(call, output_index=self._emitter.add(item))
         index = self._emitter.hosted_call(item, face.phases, face.streamed_field)
@@ -287,8 +287,7 @@ class Dispatch:
 
     def _approved(self, call: ServerCall) -> ServerCall:
         """Begin a call that may be made now. If the process ends meanwhile, it was begun like any other."""
-        if call.entry.call is not None:
-            call.entry.call.pop(WAITING, None)
+        call.record.pop(WAITING, None)
         self._journal.change(call.position)
         return self._shown(call)
 
@@ -347,8 +346,10 @@ class Dispatch:
             record["name"],
             record["arguments"],
             target,
+            None if target is None else target.face,
             self._plan.ctx.sources.noting(),
             None,
+            record,
             entry,
             position,
             self._emitter.replace(entry.item),
@@ -357,9 +358,7 @@ class Dispatch:
 
     def _end(self, call: ServerCall, result: ToolResult, noted: Mapping[int, Source]) -> None:
         """Fill the item and the journal entry of a call with the result, and with the sources that it shows."""
-        record, item, face = call.entry.call, call.entry.item, call.face
-        if record is None:
-            return
+        record, item, face = call.record, call.entry.item, call.face
         if result.suspension is not None:
             self._wait(call, result.suspension)
             return
@@ -367,6 +366,7 @@ class Dispatch:
         record.pop(WAITING, None)
         if call.ends_agent and not result.is_error:
             record["output"], record["answer"] = _ANSWERED, result.output
+            self._given[call.position] = result.output
         if noted:
             record["sources"] = msgspec.to_builtins(noted, str_keys=True)
         if item["type"] == OWN:
@@ -399,18 +399,16 @@ class Dispatch:
 
     def _wait(self, call: ServerCall, suspension: Suspension) -> None:
         """Note what a call waits for. A question is shown as a call that the client can answer."""
-        entry = call.entry
-        if entry.call is None:
-            return
+        record = call.record
         if suspension.kind == "calls":
-            entry.call[ASKED] = nested_questions(self._journal.entries, call.call_id)
-        if WAITING in entry.call:  # it waits on
+            record[ASKED] = nested_questions(self._journal.entries, call.call_id)
+        if WAITING in record:  # it waits on
             return
-        note_wait(entry.call, suspension)
+        note_wait(record, suspension)
         if suspension.kind not in FOR_OTHERS:
-            entry.call[QUESTION_ID] = new_id("question")
+            record[QUESTION_ID] = new_id("question")
         if suspension.kind == "calls" and call.output_index >= 0:  # what it shows of itself is known already
-            entry.item["status"], entry.call[TOLD] = "completed", True
+            call.entry.item["status"], record[TOLD] = "completed", True
             self._emitter.done(call.output_index)
         if suspension.kind == "question" and call.output_index < 0:
             shown = self._emitter.client_call(call.call_id, call.name, call.arguments)

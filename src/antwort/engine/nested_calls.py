@@ -62,15 +62,11 @@ class NestedServices(msgspec.Struct, frozen=True):
 class NestedCalls:
     """The calls that one call makes: as the facade has them."""
 
-    def __init__(self, services: NestedServices, ctx: Context, *, turn: int) -> None:
-        self._plan = services.plan
-        self._journal = services.journal
-        self._emitter = services.emitter
-        self._admission = services.admission
-        self._slots = services.slots
-        self._answers = services.answers
-        self._progress = services.progress
-        self._ctx = ctx
+    ctx: Context
+    """That of the call that makes them; whoever makes both says so, since each has the other."""
+
+    def __init__(self, shared: NestedServices, turn: int) -> None:
+        self._shared = shared
         self._turn = turn
         self._keys = count()
         self._under_way: set[str] = set()
@@ -82,7 +78,7 @@ class NestedCalls:
         """What can be called, by name."""
         return {
             name: CallableFunction(name, str(target.definition.get("description", "")), _parameters(target))
-            for name, target in self._plan.toolset.targets.items()
+            for name, target in self._shared.plan.toolset.targets.items()
             if _is_callable(target)
         }
 
@@ -94,22 +90,24 @@ class NestedCalls:
         if name not in self.functions:
             hint = did_you_mean(name, self.functions)
             return _failed(f"There is no function '{name[:64]}' that can be called from here{hint or '.'}", "unknown")
-        call_id = f"{self._ctx.call_id}.{key}"
+        call_id = f"{self.ctx.call_id}.{key}"
         if call_id in self._under_way:
             raise FunctionError(f"The call '{key}' is under way already.")
         self._under_way.add(call_id)
         try:
-            return await self._call(call_id, self._plan.toolset.targets[name], _encoded(arguments))
+            return await self._call(call_id, self._shared.plan.toolset.targets[name], _encoded(arguments))
         finally:
             self._under_way.discard(call_id)
 
     def close(self) -> None:
         """End what waits although its caller is done."""
+        if self._known is None and not self.ctx.attached:  # it has made none
+            return
         for position in self._positions.values():
-            entry = self._journal.entries[position]
+            entry = self._shared.journal.entries[position]
             if is_under_way(entry):
-                interrupt(entry, self._emitter)
-                self._journal.change(position)
+                interrupt(entry, self._shared.emitter)
+                self._shared.journal.change(position)
 
     # --- one call ----------------------------------------------------------------------------------------------------
 
@@ -119,23 +117,23 @@ class NestedCalls:
             return await self._go_on(position, target, arguments)
         record: JSON = {
             "call_id": call_id,
-            PARENT: self._ctx.call_id,
+            PARENT: self.ctx.call_id,
             "name": target.name,
             "arguments": arguments,
             "turn": self._turn,
         }
-        async with self._slots:
-            asks = self._admission.needs_approval(target)
-            refusal = self._admission.nested_refusal(target, asks=asks)
+        async with self._shared.slots:
+            asks = self._shared.admission.needs_approval(target)
+            refusal = self._shared.admission.nested_refusal(target, asks=asks)
             if refusal is not None:
                 return await self._end(record, ToolResult.error(refusal, "denied"), {})
             if asks:
                 return await self._ask_approval(record, target)
-            return await self._execute(record, target, attached=self._ctx.attached)
+            return await self._execute(record, target, attached=self.ctx.attached)
 
     async def _go_on(self, position: int, target: Target, arguments: str) -> CallResult:
         """Return what there is of a call that was made before, or go on with it."""
-        entry = self._journal.entries[position]
+        entry = self._shared.journal.entries[position]
         record = entry.call or {}
         if (record["name"], record["arguments"]) != (target.name, arguments):
             raise FunctionError(
@@ -147,14 +145,14 @@ class NestedCalls:
             return _result(record)
         wait = waited_for(entry)
         if wait is not None and wait.kind not in FOR_OTHERS:
-            answer = self._answers.get(record[QUESTION_ID])
+            answer = self._shared.answers.get(record[QUESTION_ID])
             if answer is None:
                 raise SuspendedError(Suspension("calls"))
             apply_answer(record, answer)
             if "output" in record:
-                await self._journal.save_at(position)
+                await self._shared.journal.save_at(position)
                 return _result(record)
-        async with self._slots:
+        async with self._shared.slots:
             if record.pop(_APPROVED, False):
                 return await self._execute(record, target, attached=False)
             if goes_on(target):
@@ -167,17 +165,17 @@ class NestedCalls:
             return await self._end(record, ToolResult("", suspension=Suspension("question", wanted)), {})
         if not goes_on(target):
             await self._store(record)  # it is known to have started before it starts
-        sources = self._ctx.sources.noting()
+        sources = self.ctx.sources.noting()
         result = await self._run(record, target, sources, attached=attached)
-        return await self._end(record, result, sources.noted(), is_shown=self._plan.shown.calls)
+        return await self._end(record, result, sources.noted(), is_shown=self._shared.plan.shown.calls)
 
     async def _run(self, record: JSON, target: Target, sources: Sources, *, attached: bool) -> ToolResult:
         executor, name = target.executor, "" if target.spec is None else target.spec.name
         if executor is None:
             return ToolResult.error("Nobody executes it.", "unavailable")
-        ctx = self._ctx.with_(
+        ctx = self.ctx.with_(
             call_id=record["call_id"],
-            options=self._plan.options_of(target),
+            options=self._shared.plan.options_of(target),
             sources=sources,
             attached=attached,
             child_numbers=count(),
@@ -192,15 +190,15 @@ class NestedCalls:
         except BaseException:  # an executor may be anybody's
             logger.exception("the executor of function %s has failed", name)
             result = ToolResult.error(f"{name} failed.")
-        self._progress()
+        self._shared.progress()
         return result
 
     async def _ask_approval(self, record: JSON, target: Target) -> CallResult:
         request = approval_request(target.name, record["arguments"], provider_of(target))
         note_wait(record, Suspension("approval", approval_body(request)))
         record[QUESTION_ID] = request["id"]
-        self._emitter.whole(request)
-        self._journal.note(JournalEntry("output", request, call={FOR_CLIENTS: True}))
+        self._shared.emitter.whole(request)
+        self._shared.journal.note(JournalEntry("output", request, call={FOR_CLIENTS: True}))
         await self._store(record)
         raise SuspendedError(Suspension("calls"))
 
@@ -233,19 +231,19 @@ class NestedCalls:
         if suspension.kind in FOR_OTHERS:
             return
         record[QUESTION_ID] = new_id("question")
-        shown = self._emitter.client_call(record["call_id"], record["name"], record["arguments"], self._caller)
-        self._journal.note(JournalEntry("output", shown, call={FOR_CLIENTS: True}))
+        shown = self._shared.emitter.client_call(record["call_id"], record["name"], record["arguments"], self._caller)
+        self._shared.journal.note(JournalEntry("output", shown, call={FOR_CLIENTS: True}))
 
     def _show(self, record: JSON) -> None:
         item: JSON = {"id": new_id("afc"), "type": OWN, "status": "completed", "call_id": record["call_id"]}
         item.update(name=record["name"], arguments=record["arguments"], output=record["output"], content=[])
         item["caller"] = self._caller
-        self._emitter.whole(item)
-        self._journal.note(JournalEntry("output", item, call={FOR_CLIENTS: True}))
+        self._shared.emitter.whole(item)
+        self._shared.journal.note(JournalEntry("output", item, call={FOR_CLIENTS: True}))
 
     @property
     def _caller(self) -> JSON:
-        return {"type": "program", "caller_id": self._ctx.call_id}
+        return {"type": "program", "caller_id": self.ctx.call_id}
 
     # --- the journal -------------------------------------------------------------------------------------------------
 
@@ -255,8 +253,8 @@ class NestedCalls:
         if self._known is None:
             self._known = {
                 str(entry.call["call_id"]): position
-                for position, entry in enumerate(self._journal.entries)
-                if entry.direction == NESTED and entry.call is not None and entry.call[PARENT] == self._ctx.call_id
+                for position, entry in enumerate(self._shared.journal.entries)
+                if entry.direction == NESTED and entry.call is not None and entry.call[PARENT] == self.ctx.call_id
             }
         return self._known
 
@@ -264,11 +262,11 @@ class NestedCalls:
         """Store a call as it is: as a new entry, or in the place of its entry."""
         position = self._positions.get(record["call_id"])
         if position is not None:
-            self._journal.entries[position].call = record
-            await self._journal.save_at(position)
+            self._shared.journal.entries[position].call = record
+            await self._shared.journal.save_at(position)
             return
         entry = JournalEntry(NESTED, {"id": new_id("afc"), "type": OWN}, visible=False, call=record)
-        self._positions[record["call_id"]] = self._journal.note(entry)
+        self._positions[record["call_id"]] = self._shared.journal.note(entry)
         if self._saving is None:
             self._saving = asyncio.ensure_future(self._save())
         await asyncio.shield(self._saving)
@@ -277,12 +275,12 @@ class NestedCalls:
         """Store what is new; what comes in the same moment is stored together."""
         await asyncio.sleep(0)
         self._saving = None
-        await self._journal.save()
+        await self._shared.journal.save()
 
     def _note_sources(self, record: JSON) -> None:
         """Let the caller have noted what a call has found: an answer may cite it."""
         for source in msgspec.convert(record.get("sources", {}), dict[int, Source], str_keys=True).values():
-            self._ctx.sources.add(source)
+            self.ctx.sources.add(source)
 
 
 def apply_answer(record: JSON, answer: Answer) -> None:

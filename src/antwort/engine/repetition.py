@@ -25,15 +25,17 @@ class Repetition:
 
     def note_turn(self, calls: Iterable[JSON]) -> None:
         """Take the calls of a turn, with what came of them."""
-        withheld, again = self.withheld, set[str]()
-        for call in {(call["name"], call["arguments"]): call for call in calls}.values():
-            key, output = (call["name"], call["arguments"]), hash(call.get("output"))
-            before, turns = self._seen.get(key, (output, 0))
-            if turns >= _PATIENCE and (output == before or call["name"] in withheld):
+        seen, again = self._seen, []
+        for key, output in {(call["name"], call["arguments"]): hash(call.get("output")) for call in calls}.items():
+            if key not in seen:
+                seen[key] = output, 1
+                continue
+            before, turns = seen[key]
+            if turns >= _PATIENCE and (output == before or key[0] in self.withheld):
                 self.is_stuck = True
                 return
             turns = turns + 1 if output == before else 1
-            self._seen[key] = output, turns
+            seen[key] = output, turns
             if turns >= _PATIENCE:
-                again.add(call["name"])
+                again.append(key[0])
         self.withheld = frozenset(again)

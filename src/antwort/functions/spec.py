@@ -330,12 +330,12 @@ class FunctionSpec:
         """The parameters in strict mode; None if not asked for or not possible."""
         return strict_schema(self.parameters) if self.strict else None
 
-    @property
+    @functools.cached_property
     def suspends(self) -> bool:
         """Tell whether a call waits for somebody."""
         return self.effect is _SUSPEND
 
-    @property
+    @functools.cached_property
     def ends_agent(self) -> bool:
         """Tell whether the agent is done with a call that succeeds."""
         return self.effect in _ENDS
