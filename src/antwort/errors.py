@@ -38,6 +38,11 @@ from collections.abc import Iterable, Mapping
 from typing import ClassVar
 
 _A_DAY = 24 * 3600.0
+_LONGEST_NAME = 200
+"""Characters of a name that may be a slip: to compare takes long, and what clients send may be of any length."""
+_LONGEST_MESSAGE = 10_000
+"""Characters of an error that a client is told: it may repeat what the client has sent."""
+_LONGEST_PARAM = 500
 
 
 class AntwortError(Exception):
@@ -126,9 +131,10 @@ class APIError(AntwortError):
         code: str | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> None:
+        message = _shortened(message, _LONGEST_MESSAGE)
         super().__init__(message)
         self.message = message
-        self.param = param
+        self.param = param and _shortened(param, _LONGEST_PARAM)
         self.code = code or self.default_code
         self.headers = dict(headers or {})
 
@@ -273,7 +279,19 @@ class GatewayTimeoutError(APIError):
     status = 504
 
 
+def near_names(name: str, known: Iterable[str], *, most: int = 1, likeness: float = 0.6) -> list[str]:
+    """Return the known names nearest to a mistyped one; none for one that is longer than names are."""
+    if len(name) > _LONGEST_NAME:
+        return []
+    return difflib.get_close_matches(name, list(known), n=most, cutoff=likeness)
+
+
 def did_you_mean(name: str, known: Iterable[str], *, likeness: float = 0.6) -> str:
     """Return `; did you mean 'x'?` for the known name nearest to a mistyped one, or an empty string."""
-    near = difflib.get_close_matches(name, list(known), n=1, cutoff=likeness)
+    near = near_names(name, known, likeness=likeness)
     return f"; did you mean '{near[0]}'?" if near else ""
+
+
+def _shortened(text: str, most: int) -> str:
+    """Return a text without its middle, if it is too long."""
+    return text if len(text) <= most else f"{text[: most // 2]}…{text[-(most // 2) :]}"

@@ -127,6 +127,13 @@ async def test_a_name_that_no_backend_lists_is_not_found(servers: int) -> None:
     assert (caught.value.code, caught.value.param) == ("model_not_found", "model")
 
 
+async def test_a_name_longer_than_any_is_no_model_even_where_any_is_taken() -> None:
+    router = ModelRouter([ModelRoute(Server("far", "qwen"), any_model=True)])
+    with pytest.raises(NotFoundError) as caught:
+        await router.resolve("x" * 100_000)
+    assert len(caught.value.message) <= 10_001
+
+
 @pytest.mark.parametrize("silent", [Server("near", problem=True), Server("near")])
 async def test_a_backend_that_does_not_say_what_it_has_is_asked_for_any_model(silent: Server) -> None:
     assert await resolved(ModelRouter([route(silent)]), "whatever") == ("near", "whatever")

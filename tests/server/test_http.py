@@ -23,6 +23,7 @@ from antwort.config import (
     ServerConfig,
     TenantLimitsConfig,
 )
+from antwort.errors import NotFoundError, did_you_mean
 from antwort.provider import Context, Provider, Request, function, route
 from antwort.testing import running
 
@@ -112,6 +113,19 @@ def test_every_error_is_in_the_openai_envelope(
     response = client.request(method, path, headers=bearer(key) if key else {})
     assert response.status_code == status
     assert_envelope(response)
+
+
+def test_an_error_repeats_little_of_what_was_sent() -> None:
+    error = NotFoundError(f"There is no '{'x' * 1_000_000}' here.", param="x" * 1_000_000).envelope()["error"]
+    assert str(error["message"]).startswith("There is no 'xxx")
+    assert str(error["message"]).endswith("xxx' here.")
+    assert len(json.dumps(error)) < 12_000
+
+
+def test_a_name_beyond_all_others_is_not_held_against_them() -> None:
+    name = "a" * 1_000
+    assert did_you_mean(name[:190], [name[:195]])
+    assert not did_you_mean(name[:990], [name])
 
 
 def test_a_crash_tells_the_client_nothing_but_where_to_look(client: httpx.Client) -> None:

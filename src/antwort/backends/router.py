@@ -1,7 +1,6 @@
 """Which backend gets a request: by the model it names."""
 
 import asyncio
-import difflib
 import time
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from typing import Any
@@ -14,10 +13,12 @@ from antwort.backends.errors import UNAVAILABLE, UNREACHABLE
 from antwort.backends.findings import Finding, finding_of
 from antwort.backends.known_models import KnownModels
 from antwort.backends.transport import Transport
-from antwort.errors import NotFoundError, ServiceUnavailableError
+from antwort.errors import NotFoundError, ServiceUnavailableError, near_names
 
 MOST_NAMES = 1000
 """Names of models whose place is remembered."""
+LONGEST_NAME = 1000
+"""Characters of a model's name; no model has a longer one."""
 
 
 class ModelRoute(Struct, frozen=True):
@@ -116,6 +117,8 @@ class ModelRouter:
         known = self._resolved.get(name)
         if known is not None:
             return known
+        if len(name) > LONGEST_NAME:
+            raise self._unknown(name)
         target = self._configured(name)
         if target is not None:
             return self._remembered(name, target)
@@ -232,6 +235,6 @@ class ModelRouter:
 
     def _unknown(self, name: str) -> NotFoundError:
         known = [info.id for route in self._routes for info in self._listed(route)]
-        near = difflib.get_close_matches(name, known, n=3, cutoff=0.5) or known[:10]
+        near = near_names(name, known, most=3, likeness=0.5) or known[:10]
         hint = f" There is {', '.join(repr(other) for other in near)}." if near else ""
         return NotFoundError(f"The model '{name}' does not exist.{hint}", param="model", code="model_not_found")
