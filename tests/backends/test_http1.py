@@ -118,6 +118,20 @@ async def test_what_comes_unasked_with_an_answer_belongs_neither_to_it_nor_to_th
         assert state.connections == 2
 
 
+async def test_what_comes_before_anything_was_asked_is_no_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with serving(answering(OK)) as (client, _):
+        connect = client._connect
+
+        async def connect_and_hear(seconds: float) -> Connection:
+            connection = await connect(seconds)
+            connection.data_received(OK)
+            return connection
+
+        monkeypatch.setattr(client, "_connect", connect_and_hear)
+        with pytest.raises(ProtocolError):
+            await exchange(client)
+
+
 async def test_a_new_connection_that_is_closed_without_an_answer_is_an_error() -> None:
     async with serving(answering()) as (client, _):
         with pytest.raises(ClosedError):

@@ -98,8 +98,6 @@ class Connection(asyncio.Protocol):
         self._client = client
         self._loop = asyncio.get_running_loop()
         self._parser = httptools.HttpResponseParser(self)
-        self.used = False
-        self.begun = False
         self.closed = False
         self.idle_since = 0.0
         self.status = 0
@@ -113,19 +111,17 @@ class Connection(asyncio.Protocol):
         self._silence = 0.0
         self._heard = 0.0
         self._timer: asyncio.TimerHandle | None = None
-        self._clear()
-
-    def _clear(self) -> None:
-        self.headers: dict[str, str] = {}
-        self.has_head = self.complete = self._reusable = False
-        self._unpacker: Unpacker | None = None
-        self._mute = 0
+        self.begin(None)
+        self.used = False
 
     def begin(self, silence: float | None) -> None:
         """Get ready for the next exchange; a connection that is kept has nothing else left of the last one."""
         self.used = True
         self.begun = False
-        self._clear()
+        self.headers: dict[str, str] = {}
+        self.has_head = self.complete = self._reusable = False
+        self._unpacker: Unpacker | None = None
+        self._mute = 0
         if silence is not None:
             self.limit_silence(silence)
 
@@ -138,7 +134,8 @@ class Connection(asyncio.Protocol):
     @override
     def data_received(self, data: bytes) -> None:
         self.begun = True
-        self._heard = self._loop.time()
+        if self._timer is not None:
+            self._heard = self._loop.time()
         self._mute += len(data)
         try:
             self._parser.feed_data(data)
@@ -180,7 +177,7 @@ class Connection(asyncio.Protocol):
 
     def on_message_begin(self) -> None:
         """End a connection on which an answer begins that nobody has asked for: the next would be the rest of it."""
-        if self.complete:
+        if self.complete or not self.used:
             raise ProtocolError("an answer that nobody has asked for")
 
     def on_header(self, name: bytes, value: bytes) -> None:
@@ -312,7 +309,7 @@ class Connection(asyncio.Protocol):
             self.rest()
         if self.complete and self._reusable and not (self._body or self._unsent or self.closed or self._error):
             self.idle_since = self._loop.time()
-            self._client.keep(self)
+            self._client.idle.append(self)
         else:
             self.transport.abort()
         self._client.slots.release()
@@ -362,7 +359,8 @@ class Http1Client:
         self._tls = tls
         self._context: ssl.SSLContext | None = None
         self.slots = Slots(limit)
-        self._idle: list[Connection] = []
+        self.idle: list[Connection] = []
+        """Connections that are kept for the next exchange."""
 
     async def exchange(self, request: bytes | Parts, *, connect_timeout: float, silence: float | None) -> Connection:
         """Send a request, head and body, and return the answer as soon as its head is there.
@@ -407,8 +405,8 @@ class Http1Client:
     def _kept(self) -> Connection | None:
         """Return an idle connection that has not rested so long that the server may be about to close it."""
         oldest = asyncio.get_running_loop().time() - MAX_IDLE
-        while self._idle:
-            connection = self._idle.pop()
+        while self.idle:
+            connection = self.idle.pop()
             if connection.idle_since >= oldest and not connection.failed:
                 return connection
             connection.transport.abort()
@@ -431,19 +429,15 @@ class Http1Client:
         _keep_alive(connection)
         return connection
 
-    def keep(self, connection: Connection) -> None:
-        """Keep a connection for the next exchange."""
-        self._idle.append(connection)
-
     def forget(self, connection: Connection) -> None:
         """Drop a connection that was closed."""
-        if connection in self._idle:
-            self._idle.remove(connection)
+        if connection in self.idle:
+            self.idle.remove(connection)
 
     async def close(self) -> None:
         """Close the idle connections; the others are closed with their exchanges."""
-        while self._idle:
-            self._idle.pop().transport.close()
+        while self.idle:
+            self.idle.pop().transport.close()
 
 
 def _keep_alive(connection: Connection) -> None:

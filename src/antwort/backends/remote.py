@@ -195,7 +195,8 @@ class RemoteBackend(ABC):
             if _is_stream(reply, asked=request.stream):
                 await self._stream(reply, sink)
             else:
-                self._take_whole(await reply.read(self.limits.event_bytes), sink)
+                whole = reply.whole(self.limits.event_bytes)
+                self._take_whole(whole or await reply.read(self.limits.event_bytes), sink)
         except _ODD as error:
             if _passed_through(error, sink):
                 raise

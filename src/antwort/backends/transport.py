@@ -97,11 +97,12 @@ class Reply:
         self.status = exchange.status
         self.headers = exchange.headers
 
+    def whole(self, limit: int) -> bytes | None:
+        """Return the answer, if all of it is there and it is not longer than the limit; else it is to be read."""
+        return self._exchange.whole(min(limit, self._left))
+
     async def read(self, limit: int | None = None) -> bytes:
         """Read the answer to its end; a longer one than the limit is a BadGatewayError."""
-        whole = self._exchange.whole(self._left if limit is None else min(limit, self._left))
-        if whole is not None:
-            return whole
         parts: list[bytes] = []
         size = 0
         while not self._exchange.is_read and (part := await self.chunk()):

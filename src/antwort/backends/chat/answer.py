@@ -212,7 +212,8 @@ class ChatAnswer:
         if delta.tool_calls:
             self._leave_tags()
             calls.take(delta.tool_calls)
-        self.begun = self.begun or bool(calls)
+        if calls.begun:
+            self.begun = True
 
     def _take_odd(self, payload: bytes) -> None:
         """Take what is not a chunk at first sight."""
@@ -271,5 +272,5 @@ class ChatAnswer:
             raise BadGatewayError(f"The backend '{self._limits.backend}' gave up on its answer.", code=FAILED)
         # Some servers report `stop` beside calls, or calls where none came.
         if known in {"stop", "tool_calls"}:
-            return "tool_calls" if self._calls else "stop"
+            return "tool_calls" if self._calls is not None and self._calls.begun else "stop"
         return known

@@ -49,17 +49,15 @@ class Calls:
     call of its own.
     """
 
-    __slots__ = ("_by_id", "_by_index", "_calls", "_limits", "_sink")
+    __slots__ = ("_by_id", "_by_index", "_limits", "_sink", "begun")
 
     def __init__(self, limits: AnswerLimits, sink: TurnSink) -> None:
         self._limits = limits
         self._sink = sink
-        self._calls: list[_PiecedCall] = []
+        self.begun: list[_PiecedCall] = []
+        """Those that have begun, in this order."""
         self._by_index: dict[int, _PiecedCall] = {}
         self._by_id: dict[str, _PiecedCall] = {}
-
-    def __bool__(self) -> bool:
-        return bool(self._calls)
 
     def take(self, deltas: Sequence[CallDelta]) -> None:
         """Take pieces of calls that came together."""
@@ -75,7 +73,7 @@ class Calls:
 
     def end(self) -> None:
         """Give calls without arguments empty ones; a call that never got a name is a BadGatewayError."""
-        for call in self._calls:
+        for call in self.begun:
             if call.name is None:
                 raise BadGatewayError(
                     f"The backend '{self._limits.backend}' sent a function call without a name.", code=BROKEN
@@ -109,13 +107,13 @@ class Calls:
             return self._by_index.get(index)
         if call_id is not None:
             return self._by_id.get(call_id)
-        return self._calls[-1] if self._calls else None
+        return self.begun[-1] if self.begun else None
 
     def _begin(self, index: int | None, call_id: str | None) -> _PiecedCall:
-        if len(self._calls) >= self._limits.calls:
+        if len(self.begun) >= self._limits.calls:
             raise self._limits.excess(f"more than {self._limits.calls:,} calls in one turn", "max_calls")
-        call = _PiecedCall(len(self._calls), call_id)
-        self._calls.append(call)
+        call = _PiecedCall(len(self.begun), call_id)
+        self.begun.append(call)
         if index is not None:
             self._by_index[index] = call
         if call_id is not None:

@@ -152,7 +152,7 @@ class NativeSink(_ReadingSink):
     def _take_burst(self, deltas: Sequence[str]) -> None:
         for place, delta in enumerate(deltas):
             if self._is_text(delta):
-                self._sink.text_burst(deltas[place:])
+                self._sink.text_burst(deltas[place:] if place else deltas)
                 return
             self._take(delta)
 
