@@ -302,7 +302,7 @@ def test_a_client_that_leaves_is_counted_and_the_server_goes_on(caplog: pytest.L
         deadline = time.monotonic() + 10
         while "/v1/probe/read" not in httpx.get(f"{server.url}/metrics").text and time.monotonic() < deadline:
             pass
-        assert "/v1/probe/read" in httpx.get(f"{server.url}/metrics").text
+        assert 'path="/v1/probe/read",status="499"} 1.0' in httpx.get(f"{server.url}/metrics").text
         assert httpx.get(f"{server.url}/healthz").status_code == 200
     assert "Traceback" not in caplog.text
 

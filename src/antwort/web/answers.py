@@ -48,7 +48,9 @@ def as_api_error(error: BaseException, where: str, request_id: str | None = None
     if isinstance(error, HTTPException):  # Starlette's own, which authors may know better than ours
         return _from_http(error)
     if isinstance(error, ClientDisconnect):
-        return BadRequestError("The client went away before the body was complete.")
+        left = BadRequestError("The client went away before the body was complete.")
+        left.status = 499  # as proxies call it: nobody gets this answer, and it counts as none
+        return left
     logger.error("%s failed", where, exc_info=error)
     hint = f" (request id {request_id})" if request_id else ""
     return InternalServerError(f"The server had an error while handling the request; its log has the details{hint}.")
