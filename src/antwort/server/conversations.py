@@ -50,7 +50,7 @@ ConversationId = Annotated[str, Field(max_length=64), AfterValidator(_checked_id
 
 
 class _Body(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True)
+    model_config = ConfigDict(extra="forbid", strict=True, defer_build=True)
 
 
 class CreateConversation(_Body):

@@ -4,6 +4,7 @@ import time
 from collections.abc import AsyncIterator
 from typing import Annotated, Literal, get_args
 
+from msgspec import structs, to_builtins
 from typing_extensions import override
 
 from antwort.provider import (
@@ -52,8 +53,8 @@ _OF_FILE, _OF_UPLOAD = {"file_id": FILE.id}, {"upload_id": BEGUN.id}
 _LISTED = FileList(data=[FILE], first_id=FILE.id, last_id=FILE.id, has_more=False)
 _PART = UploadPart(id="part_065a1c3fd6b2", created_at=BEGUN.created_at, upload_id=BEGUN.id)
 _WISH = {"filename": FILE.filename, "purpose": FILE.purpose, "bytes": FILE.bytes, "mime_type": "application/pdf"}
-_COMPLETED = BEGUN.model_copy(update={"status": "completed", "file": FILE})
-_CANCELLED = BEGUN.model_copy(update={"status": "cancelled"})
+_COMPLETED = structs.replace(BEGUN, status="completed", file=FILE)
+_CANCELLED = structs.replace(BEGUN, status="cancelled")
 
 Limit = Annotated[int, Field(ge=1, le=10_000, description="How many at most.")]
 After = Annotated[str | None, Field(description="The last id of the page before.")]
@@ -94,7 +95,7 @@ class FilesApi(Provider):
         errors=[PayloadTooLargeError, RateLimitError],
         body=FILE_FORM,
         takes=_FORM,
-        examples=[Example(FILE.model_dump(), body={"file": "%PDF-1.7", "purpose": FILE.purpose})],
+        examples=[Example(to_builtins(FILE), body={"file": "%PDF-1.7", "purpose": FILE.purpose})],
     )
     async def create_file(self, ctx: Context, request: Request) -> FileObject:
         """Keep a file that comes as a form, in its field `file`, with a `purpose`."""
@@ -105,7 +106,7 @@ class FilesApi(Provider):
         self._count(made.purpose, made.bytes)
         return FileObject.of(made)
 
-    @route("GET", _ALL, scope=_READ, examples=[Example(_LISTED.model_dump())])
+    @route("GET", _ALL, scope=_READ, examples=[Example(to_builtins(_LISTED))])
     async def list_files(
         self,
         ctx: Context,
@@ -127,12 +128,12 @@ class FilesApi(Provider):
             has_more=page.has_more,
         )
 
-    @route("GET", _ONE, scope=_READ, examples=[Example(FILE.model_dump(), parameters=_OF_FILE)])
+    @route("GET", _ONE, scope=_READ, examples=[Example(to_builtins(FILE), parameters=_OF_FILE)])
     async def retrieve_file(self, ctx: Context, file_id: str) -> FileObject:
         """Return what is known of a file."""
         return FileObject.of(await self._files.get(ctx.tenant, file_id))
 
-    @route("DELETE", _ONE, scope=_WRITE, examples=[Example(DeletedFile(id=FILE.id).model_dump(), parameters=_OF_FILE)])
+    @route("DELETE", _ONE, scope=_WRITE, examples=[Example(to_builtins(DeletedFile(id=FILE.id)), parameters=_OF_FILE)])
     async def delete_file(self, ctx: Context, file_id: str) -> DeletedFile:
         """Delete a file, everywhere it is used."""
         await self._files.delete(ctx.tenant, file_id)
@@ -160,7 +161,7 @@ class FilesApi(Provider):
         _UPLOADS,
         scope=_WRITE,
         errors=[PayloadTooLargeError],
-        examples=[Example(BEGUN.model_dump(), body=_WISH)],
+        examples=[Example(to_builtins(BEGUN), body=_WISH)],
     )
     async def create_upload(self, ctx: Context, body: CreateUpload) -> UploadObject:
         """Begin a file that comes in parts; it expires in an hour unless it is completed."""
@@ -174,7 +175,7 @@ class FilesApi(Provider):
         errors=[PayloadTooLargeError, RateLimitError],
         body=PART_FORM,
         takes=_FORM,
-        examples=[Example(_PART.model_dump(), body={"data": "%PDF-1.7"}, parameters=_OF_UPLOAD)],
+        examples=[Example(to_builtins(_PART), body={"data": "%PDF-1.7"}, parameters=_OF_UPLOAD)],
     )
     async def create_upload_part(self, ctx: Context, request: Request, upload_id: str) -> UploadPart:
         """Keep a part of up to 64 MiB, which comes as a form, in its field `data`. Several may come at once."""
@@ -186,7 +187,7 @@ class FilesApi(Provider):
         f"{_UPLOAD}/complete",
         scope=_WRITE,
         errors=[ConflictError, RateLimitError],
-        examples=[Example(_COMPLETED.model_dump(), body={"part_ids": [_PART.id]}, parameters=_OF_UPLOAD)],
+        examples=[Example(to_builtins(_COMPLETED), body={"part_ids": [_PART.id]}, parameters=_OF_UPLOAD)],
     )
     async def complete_upload(self, ctx: Context, upload_id: str, body: CompleteUpload) -> UploadObject:
         """Make a file of the parts, in the order given."""
@@ -199,7 +200,7 @@ class FilesApi(Provider):
         f"{_UPLOAD}/cancel",
         scope=_WRITE,
         errors=[ConflictError],
-        examples=[Example(_CANCELLED.model_dump(), parameters=_OF_UPLOAD)],
+        examples=[Example(to_builtins(_CANCELLED), parameters=_OF_UPLOAD)],
     )
     async def cancel_upload(self, ctx: Context, upload_id: str) -> UploadObject:
         """Give an upload up, and forget its parts."""

@@ -19,7 +19,14 @@ from antwort.provider import (
     PayloadTooLargeError,
     Records,
 )
-from antwort.providers.files.wire import CompleteUpload, CreateUpload, FileObject, UploadObject, UploadPart
+from antwort.providers.files.wire import (
+    CompleteUpload,
+    CreateUpload,
+    FileObject,
+    UploadObject,
+    UploadPart,
+    UploadStatus,
+)
 
 _KIND = "upload"
 _LASTS = 3600
@@ -139,17 +146,15 @@ class Uploads:
                 await self._records.delete(tenant, _KIND, upload.id)
 
 
-def _status(upload: Kept) -> str:
-    status = str(upload.value["status"])
+def _status(upload: Kept) -> UploadStatus:
+    status: UploadStatus = upload.value["status"]
     return "expired" if status == "pending" and upload.value["expires_at"] <= time.time() else status
 
 
 def _shown(upload: Kept, file: FileRecord | None = None) -> UploadObject:
     shown = {key: upload.value[key] for key in ("bytes", "expires_at", "filename", "purpose")}
     about = None if file is None else FileObject.of(file)
-    return UploadObject.model_validate(
-        {"id": upload.id, "created_at": upload.created_at, "status": _status(upload), "file": about, **shown}
-    )
+    return UploadObject(id=upload.id, created_at=upload.created_at, status=_status(upload), file=about, **shown)
 
 
 def _part_id(part: FileRecord) -> str:

@@ -4,22 +4,24 @@ import json
 from collections.abc import Mapping
 from typing import Annotated, Literal, Self, get_args
 
-from pydantic import ConfigDict, TypeAdapter, ValidationError
+from msgspec import Struct
+from pydantic import ConfigDict, ValidationError
 
 from antwort.provider import BadRequestError, BaseModel, Field, FileRecord
 
 Purpose = Literal["assistants", "batch", "fine-tune", "vision", "user_data", "evals"]
+UploadStatus = Literal["pending", "completed", "cancelled", "expired"]
 Seconds = Annotated[int, Field(ge=3600, le=2_592_000, description="Seconds until it expires: an hour to 30 days.")]
 
 
 class _Body(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True)
+    model_config = ConfigDict(extra="forbid", strict=True, defer_build=True)
 
 
 class ExpiresAfter(BaseModel):
     """When a file expires."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(extra="forbid", defer_build=True)
 
     anchor: Literal["created_at"] = "created_at"
     seconds: Seconds
@@ -28,11 +30,13 @@ class ExpiresAfter(BaseModel):
 class FileForm(BaseModel):
     """What a form says beside the file."""
 
+    model_config = ConfigDict(defer_build=True)
+
     purpose: Purpose
     expires_after: ExpiresAfter | None = None
 
 
-class FileObject(BaseModel):
+class FileObject(Struct, kw_only=True):
     """A file."""
 
     id: str
@@ -58,7 +62,7 @@ class FileObject(BaseModel):
         )
 
 
-class FileList(BaseModel):
+class FileList(Struct, kw_only=True):
     """A part of the list of files."""
 
     object: Literal["list"] = "list"
@@ -68,7 +72,7 @@ class FileList(BaseModel):
     has_more: bool
 
 
-class DeletedFile(BaseModel):
+class DeletedFile(Struct, kw_only=True):
     """What is left of a deleted file."""
 
     id: str
@@ -93,7 +97,7 @@ class CompleteUpload(_Body):
     md5: str | None = Field(default=None, description="The MD5 of the file in hexadecimal digits, to be checked.")
 
 
-class UploadObject(BaseModel):
+class UploadObject(Struct, kw_only=True):
     """A file that comes in parts."""
 
     id: str
@@ -103,20 +107,17 @@ class UploadObject(BaseModel):
     expires_at: int
     filename: str
     purpose: str
-    status: Literal["pending", "completed", "cancelled", "expired"]
+    status: UploadStatus
     file: FileObject | None = None
 
 
-class UploadPart(BaseModel):
+class UploadPart(Struct, kw_only=True):
     """A part of a file."""
 
     id: str
     object: Literal["upload.part"] = "upload.part"
     created_at: int
     upload_id: str
-
-
-_form = TypeAdapter(FileForm)
 
 
 def read_form(fields: Mapping[str, str]) -> FileForm:
@@ -128,7 +129,7 @@ def read_form(fields: Mapping[str, str]) -> FileForm:
     if expires or fields.get("expires_after"):
         given["expires_after"] = expires or _read_json(fields["expires_after"])
     try:
-        return _form.validate_python(given)
+        return FileForm.model_validate(given)
     except ValidationError as error:
         [first, *_] = error.errors(include_url=False)
         param = ".".join(str(part) for part in first["loc"])

@@ -2,6 +2,8 @@
 
 from typing import Annotated, Literal
 
+from msgspec import structs, to_builtins
+
 from antwort.provider import (
     BadRequestError,
     ConflictError,
@@ -22,7 +24,7 @@ _READ, _WRITE = "questions:read", "questions:write"
 
 _PATH = {"question_id": ASKED.id}
 _LIST = QuestionList(data=[ASKED], first_id=ASKED.id, last_id=ASKED.id, has_more=False)
-_WITHDRAWN = ASKED.model_copy(update={"status": "cancelled"})
+_WITHDRAWN = structs.replace(ASKED, status="cancelled")
 
 Limit = Annotated[int, Field(ge=1, le=100, description="How many at most.")]
 Cursor = Annotated[str | None, Field(description="The id of a question in the list.")]
@@ -43,7 +45,7 @@ class QuestionRoutes(Provider[UserSettings]):
             raise ServiceUnavailableError("There are no questions here: no app runs.")
         return questions
 
-    @route("GET", "/v1/questions", scope=_READ, examples=[Example(_LIST.model_dump())])
+    @route("GET", "/v1/questions", scope=_READ, examples=[Example(to_builtins(_LIST))])
     async def list_questions(  # noqa: PLR0917 - the parameters of the query
         self,
         ctx: Context,
@@ -75,7 +77,7 @@ class QuestionRoutes(Provider[UserSettings]):
             has_more=page.has_more,
         )
 
-    @route("GET", _ONE, scope=_READ, examples=[Example(ASKED.model_dump(), parameters=_PATH)])
+    @route("GET", _ONE, scope=_READ, examples=[Example(to_builtins(ASKED), parameters=_PATH)])
     async def retrieve_question(self, ctx: Context, question_id: str) -> QuestionObject:
         """Return a question."""
         return QuestionObject.of(await self._questions.get(ctx.tenant, question_id))
@@ -85,7 +87,7 @@ class QuestionRoutes(Provider[UserSettings]):
         f"{_ONE}/answer",
         scope=_WRITE,
         errors=[ConflictError],
-        examples=[Example(ANSWERED.model_dump(), body={"answer": ANSWERED.answer}, parameters=_PATH)],
+        examples=[Example(to_builtins(ANSWERED), body={"answer": ANSWERED.answer}, parameters=_PATH)],
     )
     async def answer_question(self, ctx: Context, question_id: str, body: AnswerQuestion) -> QuestionObject:
         """Answer a question, or approve a call; the run goes on when all questions of its turn are answered.
@@ -103,7 +105,7 @@ class QuestionRoutes(Provider[UserSettings]):
         f"{_ONE}/cancel",
         scope=_WRITE,
         errors=[ConflictError],
-        examples=[Example(_WITHDRAWN.model_dump(), parameters=_PATH)],
+        examples=[Example(to_builtins(_WITHDRAWN), parameters=_PATH)],
     )
     async def cancel_question(self, ctx: Context, question_id: str) -> QuestionObject:
         """Withdraw a question: the model goes on without an answer."""

@@ -10,6 +10,8 @@ import logging
 import time
 from collections.abc import Mapping
 
+from msgspec import to_builtins
+
 from antwort.provider import APIError, ConfigError, HttpClient, OutboundError, Question, Questions
 from antwort.providers.user.settings import WebhookSettings
 from antwort.providers.user.wire import QuestionObject
@@ -66,7 +68,7 @@ def event_of(question: Question) -> bytes:
         "object": "event",
         "type": "question.created",
         "created_at": question.created_at,
-        "data": QuestionObject.of(question).model_dump(mode="json"),
+        "data": to_builtins(QuestionObject.of(question)),
     }
     return json.dumps(event, ensure_ascii=False).encode()
 

@@ -1,26 +1,31 @@
 """Questions as the API shows them."""
 
-from typing import Any, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
+from msgspec import Meta, Struct, structs
 from pydantic import ConfigDict
 
 from antwort.provider import BaseModel, Field, Question
 
 
-class QuestionObject(BaseModel):
+class QuestionObject(Struct, kw_only=True):
     """Something that a run waits for somebody to say."""
 
     id: str
     object: Literal["question"] = "question"
     created_at: int
-    kind: Literal["question", "approval"] = Field(description="A question to answer, or a call to approve.")
+    kind: Annotated[Literal["question", "approval"], Meta(description="A question to answer, or a call to approve.")]
     status: Literal["open", "answered", "expired", "cancelled"]
-    response_id: str = Field(description="The response that has asked.")
-    run_id: str = Field(description="The response that goes on with the answer: that of the root agent.")
+    response_id: Annotated[str, Meta(description="The response that has asked.")]
+    run_id: Annotated[str, Meta(description="The response that goes on with the answer: that of the root agent.")]
     call_id: str
-    body: dict[str, Any] = Field(
-        description="`question`, `choices` and `default`; of a call to approve `name`, `arguments` and `server_label`."
-    )
+    body: Annotated[
+        dict[str, Any],
+        Meta(
+            description="`question`, `choices` and `default`; of a call to approve `name`, `arguments` and"
+            " `server_label`."
+        ),
+    ]
     expires_at: int | None = None
     answered_at: int | None = None
     answer: str | None = None
@@ -48,7 +53,7 @@ class QuestionObject(BaseModel):
         )
 
 
-class QuestionList(BaseModel):
+class QuestionList(Struct, kw_only=True):
     """A part of the list of questions."""
 
     object: Literal["list"] = "list"
@@ -61,7 +66,7 @@ class QuestionList(BaseModel):
 class AnswerQuestion(BaseModel):
     """An answer: `answer` to a question, `approve` for a call."""
 
-    model_config = ConfigDict(extra="forbid", strict=True)
+    model_config = ConfigDict(extra="forbid", strict=True, defer_build=True)
 
     answer: str | None = Field(default=None, description="The answer to a question.")
     approve: bool | None = Field(default=None, description="Whether a call may be made.")
@@ -78,4 +83,4 @@ ASKED = QuestionObject(
     call_id="call_7b52009b64",
     body={"question": "Which colour?", "choices": ["blue", "red"]},
 )
-ANSWERED = ASKED.model_copy(update={"status": "answered", "answered_at": 1_767_229_200, "answer": "blue"})
+ANSWERED = structs.replace(ASKED, status="answered", answered_at=1_767_229_200, answer="blue")

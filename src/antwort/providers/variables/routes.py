@@ -2,6 +2,8 @@
 
 from typing import Annotated, Literal
 
+from msgspec import to_builtins
+
 from antwort.provider import (
     BadRequestError,
     Context,
@@ -35,10 +37,10 @@ _MEDIA_TYPES: dict[ValueKind, str] = {
 }
 
 _PATH = {"variable_id": EXAMPLE.id}
-_SHOWN = Example(EXAMPLE.model_dump(), parameters=_PATH)
-_DELETED = Example(DeletedVariable(id=EXAMPLE.id).model_dump(), parameters=_PATH)
+_SHOWN = Example(to_builtins(EXAMPLE), parameters=_PATH)
+_DELETED = Example(to_builtins(DeletedVariable(id=EXAMPLE.id)), parameters=_PATH)
 _LIST = Example(
-    VariableList(data=[EXAMPLE], first_id=EXAMPLE.id, last_id=EXAMPLE.id, has_more=False).model_dump(),
+    to_builtins(VariableList(data=[EXAMPLE], first_id=EXAMPLE.id, last_id=EXAMPLE.id, has_more=False)),
     parameters={"scope": "tenant"},
 )
 
@@ -99,7 +101,7 @@ class VariableRoutes(Provider[VariablesSettings]):
         scope=_WRITE,
         streams_body=True,
         errors=[PayloadTooLargeError, RateLimitError],
-        examples=[Example(EXAMPLE.model_dump(), parameters={"key": EXAMPLE.key})],
+        examples=[Example(to_builtins(EXAMPLE), parameters={"key": EXAMPLE.key})],
     )
     async def put_variable(
         self,
@@ -152,7 +154,7 @@ class VariableRoutes(Provider[VariablesSettings]):
         return content_response(chunks, variable.key, size=variable.size, part=part, kind=kind)
 
     @route(
-        "DELETE", _ONE, scope=_WRITE, examples=[Example(DeletedVariable(id=EXAMPLE.id).model_dump(), parameters=_PATH)]
+        "DELETE", _ONE, scope=_WRITE, examples=[Example(to_builtins(DeletedVariable(id=EXAMPLE.id)), parameters=_PATH)]
     )
     async def delete_variable(
         self,

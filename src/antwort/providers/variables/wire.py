@@ -2,10 +2,12 @@
 
 from typing import Literal
 
-from antwort.provider import BaseModel, ValueKind, Variable, VariableScope
+from msgspec import Struct
+
+from antwort.provider import ValueKind, Variable, VariableScope
 
 
-class VariableObject(BaseModel):
+class VariableObject(Struct, kw_only=True):
     """One version of a variable, without its value."""
 
     id: str
@@ -39,7 +41,7 @@ class VariableObject(BaseModel):
         )
 
 
-class VariableList(BaseModel):
+class VariableList(Struct, kw_only=True):
     """A page of variables."""
 
     object: Literal["list"] = "list"
@@ -49,7 +51,7 @@ class VariableList(BaseModel):
     has_more: bool
 
 
-class DeletedVariable(BaseModel):
+class DeletedVariable(Struct, kw_only=True):
     """A version that is gone."""
 
     id: str
