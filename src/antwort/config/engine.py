@@ -2,12 +2,12 @@
 
 import ipaddress
 import re
-from typing import Any, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import ByteSize, Field, PositiveInt, SecretStr, field_validator, model_validator
 
 from antwort.config.durations import Age, Duration, Seconds
-from antwort.config.settings import Settings
+from antwort.config.settings import Seldom, Settings
 
 _HOST = re.compile(r"(?:\[[0-9a-fA-F:.]+\]|[\w.-]+)(?::(?P<port>\d{1,5}))?")
 
@@ -21,7 +21,7 @@ _WRITTEN = frozenset(
 """Fields of requests to model servers that no request sets by their names there."""
 
 
-class BackendConfig(Settings):
+class BackendConfig(Settings, defer_build=True):
     """A model server."""
 
     url: str = Field(description="Its base URL, such as http://localhost:8000/v1.", pattern=r"^https?://")
@@ -129,7 +129,7 @@ class AgentConfig(Settings):
     temperature: float | None = Field(default=None, ge=0, le=2, description="Sampling temperature.")
 
 
-class PriceConfig(Settings):
+class PriceConfig(Settings, defer_build=True):
     """What a model costs."""
 
     input: float = Field(default=0.0, ge=0, description="Price of a million tokens that it reads.")
@@ -181,7 +181,7 @@ class EngineConfig(Settings):
         description="How events of thoughts are named: as OpenAI does, or as the release of Open Responses does.",
     )
     run: RunConfig = Field(default=RunConfig(), description="Limits of a run: of all its agents together.")
-    prices: dict[str, PriceConfig] = Field(
+    prices: dict[str, Annotated[PriceConfig, Seldom()]] = Field(
         default={}, description="What models cost, by name; those that are not named cost nothing."
     )
     default_model: str | None = Field(default=None, description="The model of requests that name none.")
@@ -231,7 +231,7 @@ class KeepConfig(Settings):
     )
 
 
-class S3Config(Settings):
+class S3Config(Settings, defer_build=True):
     """A bucket for the bytes of files. Credentials come from the environment, as those of other tools for S3 do."""
 
     bucket: str = Field(description="Its name; it must be there already.", pattern=r"^[A-Za-z0-9._-]+$")
@@ -266,7 +266,7 @@ class StorageConfig(Settings):
     )
     keep: KeepConfig = Field(default=KeepConfig(), description="How long things are kept.")
     sweep: Duration = Field(default=3600.0, description="How often the server deletes what is too old, such as 1h.")
-    s3: S3Config | None = Field(
+    s3: Annotated[S3Config, Seldom()] | None = Field(
         default=None, description="Keep the bytes of files in a bucket; they are below the data folder if none."
     )
 

@@ -24,7 +24,7 @@ from antwort.config.engine import (
     StorageConfig,
 )
 from antwort.config.server import AuthConfig, LimitsConfig, ServerConfig, UserPath
-from antwort.config.settings import Settings
+from antwort.config.settings import Seldom, Settings
 
 
 def _lower(value: Any) -> Any:
@@ -143,7 +143,7 @@ class Config(Settings):
     functions: FunctionsConfig = Field(
         default=FunctionsConfig(), description="Defaults for functions that do not set their own."
     )
-    backends: dict[str, BackendConfig] = Field(
+    backends: dict[str, Annotated[BackendConfig, Seldom()]] = Field(
         default={}, description="Model servers by name; the first one is asked for models nobody claims."
     )
     agents: dict[str, AgentConfig] = Field(default={}, description="Agents by name.")

@@ -17,7 +17,7 @@ from pydantic import (
 
 from antwort.config.durations import Duration, Seconds
 from antwort.config.engine import is_network
-from antwort.config.settings import Settings
+from antwort.config.settings import Seldom, Settings
 from antwort.errors import did_you_mean
 from antwort.scopes import mistake_in
 
@@ -155,7 +155,7 @@ class ServerConfig(Settings):
         return entries
 
 
-class ApiKeyConfig(Settings):
+class ApiKeyConfig(Settings, defer_build=True):
     """One API key, given in the configuration rather than made by `antwort keys new`."""
 
     id: str = Field(min_length=1, description="Public name of the key, shown in logs.")
@@ -172,7 +172,7 @@ class ApiKeyConfig(Settings):
         return self
 
 
-class JwtConfig(Settings):
+class JwtConfig(Settings, defer_build=True):
     """Bearer tokens signed by an identity provider."""
 
     issuer: str = Field(min_length=1, description="Issuer (`iss`) the tokens must name.")
@@ -219,11 +219,13 @@ class AuthConfig(Settings):
     mode: Literal["auto", "none", "required"] = Field(
         default="auto", description="Whether callers must authenticate; `auto`: as soon as a key or an issuer is known."
     )
-    api_keys: list[ApiKeyConfig] = Field(default=[], description="API keys given here.")
+    api_keys: list[Annotated[ApiKeyConfig, Seldom()]] = Field(default=[], description="API keys given here.")
     keys_file: UserPath | None = Field(
         default=None, description="File of the keys made by `antwort keys new`; `<data_dir>/keys.json` if not given."
     )
-    jwt: JwtConfig | None = Field(default=None, description="Accept tokens signed by an identity provider.")
+    jwt: Annotated[JwtConfig, Seldom()] | None = Field(
+        default=None, description="Accept tokens signed by an identity provider."
+    )
     max_failures: PositiveInt = Field(
         default=100,
         description="Failed attempts to authenticate that an address may have in a minute; beyond it they are a 429.",

@@ -6,9 +6,18 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Union, get_args, get_origin
 
-from pydantic import AliasChoices, BaseModel, ConfigDict, SecretBytes, SecretStr, ValidationError, model_validator
+from pydantic import (
+    AliasChoices,
+    BaseModel,
+    ConfigDict,
+    GetCoreSchemaHandler,
+    SecretBytes,
+    SecretStr,
+    ValidationError,
+    model_validator,
+)
 from pydantic.fields import FieldInfo
-from pydantic_core import InitErrorDetails, PydanticCustomError
+from pydantic_core import InitErrorDetails, PydanticCustomError, core_schema
 
 
 def alternatives(annotation: Any) -> tuple[Any, ...]:
@@ -127,6 +136,15 @@ class Settings(BaseModel):
         for name in secret_fields(cls):
             _read_secret(values, name)
         return values
+
+
+class Seldom:
+    """Marks a section that few configurations have, and whose model is deferred: it is built for those that have it."""
+
+    def __get_pydantic_core_schema__(
+        self, section: type[Settings], _: GetCoreSchemaHandler
+    ) -> core_schema.PlainValidatorFunctionSchema:
+        return core_schema.no_info_plain_validator_function(section.model_validate)
 
 
 def _read_secret(values: dict[str, Any], name: str) -> None:
