@@ -92,8 +92,10 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
         It is a copy: functions may change it, and requests that send the same tools share them, whosever they are.
         """
-        options = self.prepared.get(target.name) or target.options
-        return copy.deepcopy(options) if options else {}
+        prepared, named = self.prepared.get(target.name), target.options
+        if prepared:
+            return copy.deepcopy(prepared)  # what a provider has put into it may be anything
+        return msgspec.to_builtins(named) if named else {}  # JSON, as it was sent
 
     @property
     def pending(self) -> list[str]:
