@@ -32,16 +32,18 @@ class ContainedTask(Generic[T]):
 
     def __init__(self, work: Callable[..., Awaitable[T]], name: str, *args: Any, started: float | None = None) -> None:
         self._waiter: asyncio.Future[None] | None = None
-        self._alarm: _Clock | asyncio.TimerHandle | None = None
+        self._alarm: dict[ContainedTask[Any], float] | asyncio.TimerHandle | None = None
+        """Where it is watched, or the timer of its own, that tells when its time is over."""
         self._loop = loop = asyncio.get_running_loop()
         self.started = self.ended = loop.time() if started is None else started
         self.value: T | None = None
         self.error: BaseException | None = None
-        if _makes_plain_tasks(loop):
+        factory: Any = loop.get_task_factory()
+        if factory is None or (type(factory) is SpawnedTasks and factory.inner is None):
             begun = self._run(work, name, args)
             begun.send(None)
             self.task = asyncio.Task(begun, loop=loop, name=name)
-        else:
+        else:  # somebody else has a say in how tasks are made, and may want a coroutine that has not begun
             self.task = loop.create_task(self._run(work, name, args, begin=False), name=name)
             self.task.add_done_callback(self._note_end)
 
@@ -74,8 +76,8 @@ class ContainedTask(Generic[T]):
 
     def _switch_off(self) -> None:
         alarm, self._alarm = self._alarm, None
-        if isinstance(alarm, _Clock):
-            alarm.watched.pop(self, None)
+        if isinstance(alarm, dict):
+            alarm.pop(self, None)
         elif alarm is not None:
             alarm.cancel()
 
@@ -100,8 +102,7 @@ class ContainedTask(Generic[T]):
         if self.task.done():
             waiter.set_result(None)
         elif isinstance(limit, TimeLimit):
-            self._alarm = limit.clock(self._loop)
-            self._alarm.watch(self)
+            self._alarm = limit.watch(self, self._loop)
         elif limit is not None:
             self._alarm = self._loop.call_later(limit, self.wake)
         return waiter
@@ -136,12 +137,6 @@ def _first_step() -> Generator[None]:
     yield
 
 
-def _makes_plain_tasks(loop: asyncio.AbstractEventLoop) -> bool:
-    """Tell whether nobody else has a say in how the loop makes tasks, and may want a coroutine that has not begun."""
-    factory: Any = loop.get_task_factory()
-    return factory is None or (type(factory) is SpawnedTasks and factory.inner is None)
-
-
 class TimeLimit:
     """A time that many tasks have: one timer is enough for all of them, since the first that begins is over first."""
 
@@ -151,32 +146,32 @@ class TimeLimit:
         self.seconds = seconds
         self._clocks: dict[asyncio.AbstractEventLoop, _Clock] = {}
 
-    def clock(self, loop: asyncio.AbstractEventLoop) -> "_Clock":
-        """Return what watches the tasks of a loop."""
+    def watch(self, task: ContainedTask[Any], loop: asyncio.AbstractEventLoop) -> dict[ContainedTask[Any], float]:
+        """Wake whoever waits for a task when its time is over; return where it is watched, until it is taken out."""
         clock = self._clocks.get(loop)
         if clock is None:
-            clock = _Clock(loop, self.seconds)
+            clock = _Clock(loop)
             self._clocks = {known: its for known, its in self._clocks.items() if not known.is_closed()} | {loop: clock}
-        return clock
+        end = clock.watched[task] = task.started + self.seconds
+        if not clock.runs:
+            clock.start(end)
+        return clock.watched
 
 
 class _Clock:
     """Wakes whoever waits for a task when its time is over."""
 
-    __slots__ = ("_loop", "_runs", "_seconds", "watched")
+    __slots__ = ("_loop", "runs", "watched")
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, seconds: float) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
-        self._seconds = seconds
-        self._runs = False
+        self.runs = False
         self.watched: dict[ContainedTask[Any], float] = {}
         """When the time of each is over, in the order of that."""
 
-    def watch(self, task: ContainedTask[Any]) -> None:
-        end = self.watched[task] = task.started + self._seconds
-        if not self._runs:
-            self._runs = True
-            self._loop.call_at(end, self._strike)
+    def start(self, end: float) -> None:
+        self.runs = True
+        self._loop.call_at(end, self._strike)
 
     def _strike(self) -> None:
         now = self._loop.time()
@@ -186,7 +181,7 @@ class _Clock:
                 self._loop.call_at(end, self._strike)
                 return
             task.wake()  # which takes it out
-        self._runs = False
+        self.runs = False
 
 
 async def end_tasks(tasks: Iterable[asyncio.Task[Any]], grace: float) -> list[str]:

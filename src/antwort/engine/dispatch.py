@@ -109,8 +109,7 @@ class Dispatch:
         self._keep = keep
         self._progress = progress
         self._answers = answers
-        slots = asyncio.Semaphore(self._parallel)
-        self._nested = NestedServices(plan, journal, emitter, self._admission, slots, answers, progress)
+        self._nested = NestedServices(plan, journal, emitter, self._admission, self._parallel, answers, progress)
         self._given: dict[int, str] = {}
         """What calls of this turn have given as the answer, by their positions in the journal."""
 

@@ -46,17 +46,23 @@ _KEY = re.compile(r"[a-zA-Z0-9_-]{1,40}")
 _APPROVED = "approved"
 
 
-class NestedServices(msgspec.Struct, frozen=True):
+class NestedServices(msgspec.Struct, frozen=True, dict=True):
     """What the nested calls of one turn share."""
 
     plan: Plan
     journal: Journal
     emitter: Emitter
     admission: Admission
-    slots: asyncio.Semaphore
+    parallel: int
+    """How many of them may be executed at the same time."""
     answers: Mapping[str, Answer]
     """What was said to calls that wait, by question."""
     progress: Callable[[], None]
+
+    @cached_property
+    def slots(self) -> asyncio.Semaphore:
+        """One for each that is executed."""
+        return asyncio.Semaphore(self.parallel)
 
 
 class NestedCalls:

@@ -254,17 +254,18 @@ class Execution:
         now = asyncio.get_running_loop().time()
         deadline = None if seconds is None else now + seconds
         call = ContainedTask(self._invoke, entry.task_name, entry, arguments, ctx, deadline, started=now)
+        task = call.task
         try:
             await call.ending(limit)
-            in_time = call.done
+            in_time = task.done()
             if not in_time:
                 await call.stop(self._defaults.grace)
         except asyncio.CancelledError:
             await call.stop(self._defaults.grace)
             raise
         finally:
-            if not call.done:
-                self._leave(entry, call.task, deadline)
+            if not task.done():
+                self._leave(entry, task, deadline)
         if seconds is not None and (not in_time or call.seconds > seconds):
             if in_time:  # it never let the clock strike
                 logger.warning("%s took %.1f seconds and held up everything else", entry.task_name, call.seconds)
@@ -287,7 +288,7 @@ class Execution:
             await entry.slots.acquire()
             slot = _Held(entry.slots.release)
         try:
-            if not entry.in_service:  # disabled while the call was waiting
+            if slot is not None and not entry.in_service:  # disabled while the call was waiting
                 raise _unavailable(entry)
             text: str | None = None
             spills = self._spills(entry, ctx)
