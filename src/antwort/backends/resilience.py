@@ -221,8 +221,8 @@ class Retrying(BackendWrapper):
 
     @override
     async def run(self, request: ModelRequest, sink: TurnSink) -> None:
-        watch = watched(sink)
-        for attempt in range(self._retries):
+        watch, attempt = watched(sink), 0
+        while True:
             try:
                 await self.backend.run(request, watch)
             except APIError as error:
@@ -233,11 +233,11 @@ class Retrying(BackendWrapper):
             else:
                 return
             await self._sleep(pause)
-        await self.backend.run(request, watch)
+            attempt += 1
 
     def _pause(self, attempt: int, error: APIError, request: ModelRequest) -> float | None:
         """Return the seconds until the next try; None if there should be none."""
-        if not worth_another_try(error):
+        if attempt >= self._retries or not worth_another_try(error):
             return None
         asked = asked_pause(error)
         if asked > LONGEST_WAIT:
