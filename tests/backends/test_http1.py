@@ -132,6 +132,21 @@ async def test_what_comes_before_anything_was_asked_is_no_answer(monkeypatch: py
             await exchange(client)
 
 
+async def test_what_stands_behind_the_content_is_no_header() -> None:
+    head = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\ncontent-type: text/plain\r\n\r\n"
+    body = b"5\r\nhello\r\n0\r\ncontent-type: text/html\r\nx-sum: 1\r\n\r\n"
+    async with serving(answering(head + body)) as (client, _):
+        reply = await client.exchange(REQUEST, connect_timeout=5, silence=20)
+        assert await read_all(reply) == b"hello"
+        assert reply.headers == {"transfer-encoding": "chunked", "content-type": "text/plain"}
+
+
+async def test_a_server_that_turns_to_another_protocol_does_not_answer() -> None:
+    async with serving(answering(b"HTTP/1.1 101 Now\r\nconnection: upgrade\r\nupgrade: h2c\r\n\r\n")) as (client, _):
+        with pytest.raises(ProtocolError):
+            await exchange(client)
+
+
 async def test_a_new_connection_that_is_closed_without_an_answer_is_an_error() -> None:
     async with serving(answering()) as (client, _):
         with pytest.raises(ClosedError):
@@ -159,8 +174,8 @@ async def test_an_interim_answer_is_passed_over() -> None:
         assert await read_all(reply) == b"hello"
 
 
-async def test_chunks_and_compression_are_undone() -> None:
-    packed = gzip.compress(b"hello")
+@pytest.mark.parametrize("packed", [gzip.compress(b"hello"), gzip.compress(b"he") + gzip.compress(b"llo")], ids=len)
+async def test_chunks_and_compression_are_undone(packed: bytes) -> None:
     head = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\ncontent-encoding: gzip\r\n\r\n"
     body = b"".join(b"1\r\n%c\r\n" % byte for byte in packed) + b"0\r\n\r\n"
     async with serving(answering(head + body)) as (client, _):

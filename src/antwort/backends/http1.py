@@ -66,7 +66,7 @@ class Unpacker:
     __slots__ = ("_inflate", "rest")
 
     def __init__(self) -> None:
-        self._inflate = zlib.decompressobj(zlib.MAX_WBITS | 32)
+        self._inflate = _inflating()
         self.rest = b""
 
     @classmethod
@@ -77,12 +77,19 @@ class Unpacker:
 
     def piece(self, data: bytes) -> bytes:
         """Return the next piece of what follows; a ValueError if it is not what it says."""
+        inflate = self._inflate
         try:
-            plain = self._inflate.decompress(data, MAX_PIECE)
+            plain = inflate.decompress(data, MAX_PIECE)
         except zlib.error as error:
             raise ValueError(str(error)) from None
-        self.rest = self._inflate.unconsumed_tail
+        if inflate.eof:  # some pack each piece by itself
+            self._inflate = _inflating()
+        self.rest = inflate.unused_data or inflate.unconsumed_tail
         return plain
+
+
+def _inflating() -> "zlib._Decompress":
+    return zlib.decompressobj(zlib.MAX_WBITS | 32)
 
 
 class Connection(asyncio.Protocol):
@@ -139,7 +146,7 @@ class Connection(asyncio.Protocol):
         self._mute += len(data)
         try:
             self._parser.feed_data(data)
-        except (httptools.HttpParserError, UnicodeDecodeError) as error:
+        except (httptools.HttpParserError, httptools.HttpParserUpgrade, UnicodeDecodeError) as error:
             self._fail(self._excess() if self._has_long_head() else ProtocolError(str(error)))
             return
         if self._mute > self._client.max_head and not self.complete:
@@ -181,8 +188,9 @@ class Connection(asyncio.Protocol):
             raise ProtocolError("an answer that nobody has asked for")
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """Take a header."""
-        self.headers[name.decode("latin-1").lower()] = value.decode("latin-1")
+        """Take a header; what stands behind the content is none."""
+        if not self.has_head:
+            self.headers[name.decode("latin-1").lower()] = value.decode("latin-1")
 
     def on_headers_complete(self) -> None:
         """Take note that the head is there."""
