@@ -9,8 +9,10 @@ import pytest
 from antwort import Antwort
 from antwort.config import Config
 from antwort.context import Context
-from antwort.errors import APIError
+from antwort.errors import APIError, BadRequestError
 from antwort.testing import ScriptedBackend, fail, turn
+from antwort.types import JSON
+from antwort.wire.options import TextConfig
 from antwort.wire.requests import CreateResponse
 
 
@@ -30,3 +32,32 @@ async def test_a_response_that_failed_is_gone_without_a_collection(tmp_path: Pat
             assert alive() is None
         finally:
             gc.enable()
+
+
+class Unheard:
+    """A sink that nobody reads."""
+
+    started = False
+
+    def put(self, kind: str, data: bytes) -> None:
+        """Drop an event."""
+
+    async def flush(self) -> None:
+        """Drop nothing more."""
+
+
+async def test_what_is_too_deep_to_be_written_is_the_requests_fault(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    schema: JSON = {}
+    for _ in range(50_000):
+        schema = {"properties": schema}
+    text = TextConfig(format={"type": "json_schema", "name": "deep", "schema": schema})
+    async with Antwort(Config(data_dir=tmp_path), backend=ScriptedBackend([])) as app:
+        plan = await app.engine.plan(CreateResponse(input="Hi", text=text), Context("t", scopes=frozenset({"*"})))
+        with pytest.raises(BadRequestError, match="nested too deeply"):
+            await app.engine.respond(plan, Unheard())
+        plan.response.background = True
+        with pytest.raises(BadRequestError, match="nested too deeply"):
+            app.engine.record(plan)
+    assert not caplog.records

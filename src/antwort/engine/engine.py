@@ -28,7 +28,7 @@ from antwort.engine.telemetry import TurnMetrics
 from antwort.engine.toolsets import ToolsetBuilder
 from antwort.engine.totals import Totals
 from antwort.engine.window import compaction_item
-from antwort.errors import NotFoundError
+from antwort.errors import BadRequestError, NotFoundError
 from antwort.functions import ToolExecutor
 from antwort.functions.absent import NONE_ABSENT, AbsentProviders
 from antwort.observability import Metrics, Tracer
@@ -214,5 +214,8 @@ def not_found(response_id: str) -> NotFoundError:
 
 
 def _request_of(create: CreateResponse) -> JSON:
-    values: JSON = msgspec.to_builtins(create)
+    try:
+        values: JSON = msgspec.to_builtins(create)
+    except RecursionError:
+        raise BadRequestError("The request is nested too deeply.") from None
     return {name: value for name, value in values.items() if value is not None}

@@ -30,7 +30,7 @@ from antwort.engine.parts import EngineParts
 from antwort.engine.plan import Plan
 from antwort.engine.totals import Totals
 from antwort.engine.window import COMPACTION, Seals
-from antwort.errors import APIError
+from antwort.errors import APIError, BadRequestError
 from antwort.storage.base import ACTIVE, FencedError, JournalEntry, StoreUnavailableError
 from antwort.types import JSON
 from antwort.wire.client_tools import CALLS
@@ -140,6 +140,8 @@ class Loop:
             if self.response.background and (isinstance(error, StoreUnavailableError) or may_pass(error)):
                 raise  # it is unfinished in the store; whoever runs it goes on when store and model are back
             await self._fail(error)
+        except RecursionError:  # functions keep theirs to themselves: what can just be read was too deep to be written
+            await self._fail(BadRequestError("The request is nested too deeply."))
         except Exception:
             logger.exception("response %s failed", self.response.id)
             await self._fail(APIError("The server had an error while making the response."))
