@@ -187,7 +187,7 @@ class Loop:
         """Return what is to be done, from where the response stands."""
         if self._resumed:
             return self._continue()
-        return self._begin_with_approved() if self.plan.pending else self._turns()
+        return self._begin_with_approved() if self.plan.is_pending else self._turns()
 
     async def _begin_with_approved(self) -> str | None:
         """Make the calls that were approved, then turns."""
@@ -326,7 +326,7 @@ class Loop:
         window, generated = self.plan.window, said_items(self.journal.entries)
         if not generated:
             return window
-        if self.plan.pending:
+        if self.plan.is_pending:
             return self._seals.opened(settled([*window, *generated]))
         if isinstance(window, Window) and not any(item.get("type") == COMPACTION for item in generated):
             return window.extended(self._seals.opened(generated))  # what is in it needs no opening
@@ -424,7 +424,7 @@ class Loop:
         dispatch = self._dispatch()
         await dispatch.finish_started()
         outcome = await self._outcome(dispatch)
-        if outcome == _ONWARD and self.plan.pending:
+        if outcome == _ONWARD and self.plan.is_pending:
             outcome = await self._execute_approved()
         if outcome != _ONWARD:
             return outcome

@@ -98,6 +98,11 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
         return msgspec.to_builtins(named) if named else {}  # JSON, as it was sent
 
     @property
+    def is_pending(self) -> bool:
+        """Whether there are calls of the response before whose outputs come first."""
+        return bool(self.approvals or self.resumed)
+
+    @property
     def pending(self) -> list[str]:
         """The calls of the response before whose outputs come first."""
         approved = [call.question.call_id for call in self.approvals]
