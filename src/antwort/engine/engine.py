@@ -108,8 +108,8 @@ class Engine(EngineParts, frozen=True):
         """Return what is stored of a new response besides its items."""
         response, parent = plan.response, plan.parent
         return ResponseRecord(
-            id=response.id,
-            tenant=plan.ctx.tenant,
+            response.id,
+            plan.ctx.tenant,
             created_at=response.created_at,
             status=response.status,
             model=response.model,

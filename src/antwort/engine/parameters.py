@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Collection, Sequence
-from operator import attrgetter
 
 import msgspec
 
@@ -25,29 +24,6 @@ from antwort.wire.text_formats import check_format
 
 NOTHING_INCLUDED: frozenset[str] = frozenset()
 """One for all requests: Python makes a new one each time."""
-_REPEATED = (
-    "background",
-    "instructions",
-    "previous_response_id",
-    "max_output_tokens",
-    "max_tool_calls",
-    "parallel_tool_calls",
-    "prompt_cache_key",
-    "prompt_cache_retention",
-    "safety_identifier",
-    "service_tier",
-    "truncation",
-    "user",
-    "temperature",
-    "top_p",
-    "presence_penalty",
-    "frequency_penalty",
-    "top_logprobs",
-)
-"""Parameters that the response repeats as they are, if they are set."""
-_repeated = attrgetter(*_REPEATED)
-_NOTHING_SET = (None,) * len(_REPEATED)
-
 _OF_CHAT = {
     "messages": "'input', which takes a text or a list of messages",
     "max_tokens": "'max_output_tokens'",
@@ -189,21 +165,27 @@ def new_response(create: CreateResponse, profile: Profile, response_id: str) -> 
     """Return the response as it is before anything has happened: every key filled."""
     # An agent named in the place of a model, and without one of its own, has the default model.
     asked = create.model if create.agent is not None or profile.name is None else None
-    response = ResponseObject(
-        id=response_id, created_at=int(time.time()), model=profile.model or asked or "", store=create.store is not False
+    response = ResponseObject(  # Python is slow with more than fifteen names
+        id=response_id,
+        created_at=int(time.time()),
+        model=profile.model or asked or "",
+        background=bool(create.background),
+        store=create.store is not False,
+        instructions=create.instructions,
+        previous_response_id=create.previous_response_id,
+        max_output_tokens=least(create.max_output_tokens, profile.max_output_tokens),
+        max_tool_calls=create.max_tool_calls,
+        parallel_tool_calls=create.parallel_tool_calls is not False,
+        prompt_cache_key=create.prompt_cache_key,
+        prompt_cache_retention=create.prompt_cache_retention,
+        safety_identifier=create.safety_identifier,
+        truncation=create.truncation or "disabled",
+        user=create.user,
     )
-    repeated = _repeated(create)
-    if repeated != _NOTHING_SET:  # as in most requests
-        for name, value in zip(_REPEATED, repeated, strict=True):
-            if value is not None:
-                setattr(response, name, value)
-        if response.service_tier == "auto":
-            response.service_tier = "default"
     if profile.name is not None:
         response.agent = profile.name
-        response.max_output_tokens = least(create.max_output_tokens, profile.max_output_tokens)
-        if create.temperature is None and profile.temperature is not None:
-            response.temperature = profile.temperature
+    if create.service_tier is not None and create.service_tier != "auto":
+        response.service_tier = create.service_tier
     if create.conversation is not None:
         response.conversation = _conversation(create.conversation)
     if create.metadata:
@@ -212,7 +194,24 @@ def new_response(create: CreateResponse, profile: Profile, response_id: str) -> 
         response.reasoning = {"effort": create.reasoning.effort, "summary": create.reasoning.summary}
     if create.text is not None:
         response.text = {"format": _format_echo(create.text.format), "verbosity": create.text.verbosity or "medium"}
+    _repeat_sampling(create, profile, response)
     return response
+
+
+def _repeat_sampling(create: CreateResponse, profile: Profile, response: ResponseObject) -> None:
+    """Let a response say how freely the model chooses, as far as that is not as usual."""
+    if create.temperature is not None:
+        response.temperature = create.temperature
+    elif profile.temperature is not None:
+        response.temperature = profile.temperature
+    if create.top_p is not None:
+        response.top_p = create.top_p
+    if create.presence_penalty is not None:
+        response.presence_penalty = create.presence_penalty
+    if create.frequency_penalty is not None:
+        response.frequency_penalty = create.frequency_penalty
+    if create.top_logprobs is not None:
+        response.top_logprobs = create.top_logprobs
 
 
 def _format_echo(value: JSON | None) -> JSON:

@@ -43,7 +43,7 @@ class Shown(msgspec.Struct, frozen=True):
 AS_USUAL = Shown()
 
 
-class Plan(msgspec.Struct, frozen=True, kw_only=True):
+class Plan(msgspec.Struct, frozen=True):
     """A request, read and decided, with all that the model is to read; that comes last, and is empty until then."""
 
     create: CreateResponse

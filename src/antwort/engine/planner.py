@@ -317,11 +317,11 @@ class Planner:
         if toolset.echo:
             types = {tool["type"] for tool in implied}  # they were not named as tools
             response.tools = [tool for tool in toolset.echo if tool["type"] not in types]
-        return Plan(
-            create=create,
-            ctx=ctx,
-            response=response,
-            instructions=joined(profile.instructions, create.instructions),
+        return Plan(  # the first by position: Python is slow with more than fifteen names
+            create,
+            ctx,
+            response,
+            joined(profile.instructions, create.instructions),
             toolset=toolset,
             choice=choice,
             max_turns=profile.max_turns,

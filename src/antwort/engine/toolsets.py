@@ -2,7 +2,7 @@
 
 from collections import OrderedDict
 from collections.abc import Hashable, Iterable, Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
 import msgspec
@@ -57,8 +57,9 @@ class ToolsetBuilder:
         self._ignores_unavailable = ignores_unavailable
         self._absent = absent
         self._definitions: WeakKeyDictionary[FunctionSpec, JSON] = WeakKeyDictionary()
+        self._versioned: list[Any] = [one for one in executors if getattr(one, "tools_version", None) is not None]
+        self._unversioned = [one for one in executors if one not in self._versioned]
         self._versions: list[object] = []
-        self._unversioned: list[ToolExecutor] = []
         self._offers: dict[Agent, Offer] = {}
         self._sent = _SentTools()
 
@@ -80,7 +81,7 @@ class ToolsetBuilder:
         and naming one is a PermissionDeniedError.
         """
         offer = self._offer(ctx)
-        if not ctx.agent.is_root:  # nobody answers the calls that are not ours, nor those that it may not make
+        if ctx.agent.depth:  # nobody answers the calls that are not ours, nor those that it may not make
             tools = [tool for tool in tools if offer.has(tool)]
         wanted = None if functions is None else tuple(functions)
         permitted = ctx.grants(FUNCTIONS_CALL)
@@ -132,19 +133,20 @@ class ToolsetBuilder:
 
     def _offer(self, ctx: Context) -> Offer:
         """Return what the executors have for the agent of a context. Those without a version are asked each time."""
-        versions = [getattr(executor, "tools_version", None) for executor in self._executors]
+        versions = [executor.tools_version for executor in self._versioned]
         if versions != self._versions:
             self._versions = versions
-            self._unversioned = [e for e, version in zip(self._executors, versions, strict=True) if version is None]
             self._offers.clear()
             self._sent.clear()
-        asked = tuple([tuple(executor.discovered_tools(ctx)) for executor in self._unversioned])
+        asked: tuple[tuple[FunctionSpec, ...], ...] = ()
+        if self._unversioned:
+            asked = tuple([tuple(executor.discovered_tools(ctx)) for executor in self._unversioned])
         offer = self._offers.get(ctx.agent)
         if offer is None or offer.asked != asked:
             answers = iter(asked)
             specs = [
-                (executor, next(answers) if version is None else executor.discovered_tools(ctx))
-                for executor, version in zip(self._executors, versions, strict=True)
+                (executor, next(answers) if executor in self._unversioned else executor.discovered_tools(ctx))
+                for executor in self._executors
             ]
             offer = Offer(specs, asked)
             _keep(self._offers, ctx.agent, offer, _AGENTS)

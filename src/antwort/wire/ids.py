@@ -16,7 +16,8 @@ os.register_at_fork(after_in_child=_unused.clear)  # or parent and child would g
 
 def new_id(prefix: str) -> str:
     """Return a new identifier, such as `resp_0660…`: 14 digits of microseconds, and 34 that are random."""
-    return "%s_%014x%s" % (prefix, time.time_ns() // 1000, random_digits())  # noqa: UP031 - half of what an f-string costs
+    microseconds = (time.time_ns() // 1000).to_bytes(7, "big").hex()  # a third of what a format costs
+    return f"{prefix}_{microseconds}{random_digits()}"
 
 
 def random_digits() -> str:
