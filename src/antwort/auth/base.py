@@ -35,6 +35,9 @@ class Chain:
 
     def __init__(self, authenticators: Sequence[Authenticator]) -> None:
         self.authenticators = tuple(authenticators)
+        first = self.authenticators[0] if self.authenticators else None
+        self.anyone = first.principal if isinstance(first, Anonymous) else None
+        """Who calls, whatever the credentials, if the first authenticator takes all."""
 
     async def authenticate(self, headers: Headers) -> Principal:
         """Return the caller, or raise `AuthenticationError` when nobody accepts the credentials."""
@@ -82,11 +85,11 @@ class Anonymous:
     """Accept every request. Credentials are not even read, so clients that insist on sending a key still work."""
 
     def __init__(self) -> None:
-        self._principal = Principal(ANONYMOUS_TENANT, "anonymous", frozenset({"*"}), method="none")
+        self.principal = Principal(ANONYMOUS_TENANT, "anonymous", frozenset({"*"}), method="none")
 
     async def authenticate(self, _headers: Headers) -> Principal:
         """Return the one anonymous caller."""
-        return self._principal
+        return self.principal
 
     def describe(self) -> str:
         """Name it to the operator."""

@@ -34,6 +34,8 @@ class Logins:
 
     def __init__(self, chain: Chain, most: int, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._chain = chain
+        self.anyone = chain.anyone
+        """Who calls, if nobody has to prove anything: there is nothing to ask then."""
         self._most = most
         self._clock = clock
         self._failures: dict[str, _Failures] = {}

@@ -7,7 +7,7 @@ import re
 import sys
 import time
 from collections.abc import Mapping
-from contextvars import ContextVar, Token
+from contextvars import ContextVar
 from datetime import UTC, datetime
 from types import TracebackType
 from typing import Literal, TextIO, TypeAlias
@@ -57,27 +57,25 @@ _NOTHING: Mapping[str, str] = {}
 
 
 class _Binding:
-    """Adds names to the log context between enter and exit."""
+    """Has names as the log context between enter and exit."""
 
     __slots__ = ("_names", "_token")
 
-    def __init__(self, names: Mapping[str, str]) -> None:
+    def __init__(self, names: dict[str, str]) -> None:
         self._names = names
-        self._token: Token[dict[str, str]] | None = None
 
     def __enter__(self) -> None:
-        self._token = _context.set({**log_context(), **self._names})
+        self._token = _context.set(self._names)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._token is not None:
-            _context.reset(self._token)
+        _context.reset(self._token)
 
 
 def bind_log_context(*, request_id: str | None = None, tenant: str | None = None) -> _Binding:
     """Put the request id and the tenant on every line logged inside the `with` block; None keeps what is bound."""
-    names = {}
+    names = {**_context.get(_NOTHING)}
     if request_id is not None:
         names["request_id"] = request_id
     if tenant is not None:

@@ -6,6 +6,7 @@ from starlette.types import Message, Receive, Scope
 from typing_extensions import override
 
 from antwort.errors import PayloadTooLargeError, ServiceUnavailableError
+from antwort.web.asgi_scope import named_headers
 from antwort.web.bodies import ValueCount
 
 SMALL = 64 * 1024
@@ -59,21 +60,23 @@ class BodyLimit:
         self.budget = budget
         self._max_values = max_values
         self._uncounted = uncounted
+        self._small = min(SMALL, max_values, limit)
 
     def watch(self, scope: Scope, receive: Receive) -> "Body":
         """Return the body of a request, to be read through its `receive`; PayloadTooLargeError if it is too large."""
-        headers = dict(scope["headers"])
-        announced, kind = headers.get(b"content-length", b""), headers.get(b"content-type", b"json")
+        headers = named_headers(scope)
+        announced = headers.get(b"content-length", b"")
         is_announced = announced.isdigit()
         size = int(announced) if is_announced else self.limit
-        if is_announced and size <= min(SMALL, self._max_values, self.limit):
+        if is_announced and size <= self._small:
             return Body(receive)  # the server lets no more bytes pass than were announced
         if self._streamed is not None and self._streamed(scope["method"], scope["path"]):
             return Body(receive)
         if size > self.limit:
             raise self.too_large()
         # In a body with fewer bytes there cannot be too many; one that claims to be something else is not read as JSON.
-        counts = size > self._max_values and b"json" in kind.lower() and scope["path"] not in self._uncounted
+        kind = headers.get(b"content-type", b"json").lower()
+        counts = size > self._max_values and b"json" in kind and scope["path"] not in self._uncounted
         return LimitedBody(self, receive, ValueCount(self._max_values) if counts else None)
 
     def too_large(self) -> PayloadTooLargeError:

@@ -25,23 +25,20 @@ _ANSWER = "antwort.answer"
 """The key of the ASGI scope under which the gate keeps what was sent."""
 
 
-class SentAnswer:
+class SentAnswer(Struct, eq=False):
     """What a request is answered with, as far as it was sent. All that the gate adds to it, it adds here."""
 
-    __slots__ = ("_send", "headers", "status")
-
-    def __init__(self, send: Send, request_id: bytes) -> None:
-        self._send = send
-        self.headers = [(HEADER, request_id)]
-        self.status = 0
-        """0 as long as nothing was sent."""
+    pass_on: Send
+    headers: list[tuple[bytes, bytes]]
+    status: int = 0
+    """0 as long as nothing was sent."""
 
     def send(self, message: Message) -> Awaitable[None]:
         """Send a message, the first with the headers of the gate."""
         if message["type"] == "http.response.start":
             self.status = message["status"]
             message["headers"] = [*message.get("headers", ()), *self.headers]
-        return self._send(message)
+        return self.pass_on(message)
 
 
 class RequestGuards(Struct, frozen=True):
@@ -73,10 +70,9 @@ class RequestGate:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
         started = time.perf_counter()
-        request_id = request_id_of(scope)
-        scope[REQUEST_ID] = request_id.decode()
-        answer = scope[_ANSWER] = SentAnswer(send, request_id)
-        with bind_log_context(request_id=scope[REQUEST_ID]):
+        request_id = scope[REQUEST_ID] = request_id_of(scope)
+        answer = scope[_ANSWER] = SentAnswer(send, [(HEADER, request_id.encode())])
+        with bind_log_context(request_id=request_id):
             try:
                 await self.within(scope, receive, answer.send)
             finally:
@@ -132,15 +128,18 @@ class RequestGate:
 
     async def _admit(self, scope: Scope) -> Context:
         """Find out who is calling, and whether not too often."""
-        client = scope.get("client")
+        guards = self._guards
         try:
-            principal = await self._guards.logins.authenticate(Headers(scope=scope), client[0] if client else "")
-            limits = self._guards.limiter.check(principal)
+            principal = guards.logins.anyone
+            if principal is None:
+                client = scope.get("client")
+                principal = await guards.logins.authenticate(Headers(raw=scope["headers"]), client[0] if client else "")
+            limits = guards.limiter.check(principal)
         except (AuthenticationError, RateLimitError) as error:
             pattern = self._router.count_refusal(scope["method"], scope["path"], error.status)
             if pattern is not None:  # so that metrics show where callers are refused
                 scope[ROUTE] = pattern
-            self._guards.refusals.record(scope, error, scope[REQUEST_ID])
+            guards.refusals.record(scope, error, scope[REQUEST_ID])
             raise
         if limits:
             scope[_ANSWER].headers += [(name.encode(), value.encode()) for name, value in limits.items()]

@@ -8,17 +8,17 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from antwort.observability import Metrics, Tracer
 from antwort.observability.logs import READABLE, log_context
 from antwort.observability.quick_metrics import CounterSeries, HistogramSeries
-from antwort.web.asgi_scope import CONTEXT, ROUTE, method_label
+from antwort.web.asgi_scope import CONTEXT, ROUTE, method_label, named_headers
 from antwort.wire.ids import random_digits
 
 HEADER = b"x-request-id"
 _ACCEPTABLE = re.compile(rb"[A-Za-z0-9._:-]{1,128}")
 
 
-def request_id_of(scope: Scope) -> bytes:
+def request_id_of(scope: Scope) -> str:
     """Return the id that the client gives to a request, or a new one."""
-    given: bytes = dict(scope["headers"]).get(HEADER, b"")
-    return given if given and _ACCEPTABLE.fullmatch(given) else b"req_" + random_digits()[:32].encode()
+    given = named_headers(scope).get(HEADER)
+    return given.decode() if given is not None and _ACCEPTABLE.fullmatch(given) else "req_" + random_digits()[:32]
 
 
 class TraceMiddleware:

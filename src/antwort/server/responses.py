@@ -23,7 +23,7 @@ from antwort.server.sse import DONE, EventStream, Heartbeats, Tail, frame, while
 from antwort.storage.base import ACTIVE
 from antwort.types import JSON
 from antwort.web.answers import send_json, send_struct
-from antwort.web.asgi_scope import CONTEXT
+from antwort.web.asgi_scope import CONTEXT, named_headers
 from antwort.web.bodies import read_body, require_json
 from antwort.web.pagination import (
     After,
@@ -338,7 +338,7 @@ def check_beta(scope: Scope) -> None:
 
 def shown_beside(scope: Scope) -> Shown:
     """Return what a request wants to see beside what the API has."""
-    headers = dict(scope["headers"])
+    headers = named_headers(scope)
     calls, progress = headers.get(_SHOW_CALLS), headers.get(_SHOW_PROGRESS)
     if calls is None and progress is None:
         return AS_USUAL

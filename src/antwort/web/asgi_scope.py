@@ -1,9 +1,12 @@
 """What the pipeline leaves in the ASGI scope of a request, and what is read from there."""
 
+from collections.abc import Mapping
+
 from starlette.types import Scope
 
 from antwort.context import Context
 from antwort.errors import AuthenticationError, PermissionDeniedError
+from antwort.scopes import EVERYTHING
 
 CONTEXT = "antwort.context"
 """The key of the ASGI scope under which authentication leaves the context."""
@@ -13,7 +16,16 @@ REQUEST_ID = "antwort.request_id"
 """The key of the ASGI scope that holds the request id."""
 ROUTE = "antwort.route"
 """The key of the ASGI scope under which routing leaves the pattern it matched, for metrics."""
+_HEADERS = "antwort.headers"
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
+
+
+def named_headers(scope: Scope) -> Mapping[bytes, bytes]:
+    """Return the headers of a request by name, the last of several; made once, as one after the other asks for them."""
+    named: Mapping[bytes, bytes] | None = scope.get(_HEADERS)
+    if named is None:
+        named = scope[_HEADERS] = dict(scope["headers"])
+    return named
 
 
 def authenticated(scope: Scope) -> Context:
@@ -31,7 +43,9 @@ def method_label(method: str) -> str:
 
 def authorize(context: Context | None, scopes: str | None) -> None:
     """Raise PermissionDeniedError unless the caller's credentials carry every scope a route needs, parted by blanks."""
-    for scope in scopes.split() if scopes else ():
+    if scopes is None or (context is not None and EVERYTHING in context.scopes):
+        return
+    for scope in scopes.split():
         if context is None:
             raise PermissionDeniedError(f"The credentials lack the scope '{scope}'.")
         context.require(scope)

@@ -4,6 +4,9 @@ from starlette.requests import ClientDisconnect
 from starlette.types import Receive, Scope
 
 from antwort.errors import BadRequestError, UnsupportedMediaTypeError
+from antwort.web.asgi_scope import named_headers
+
+_JSON = frozenset({b"application/json", b"text/json"})
 
 
 def require_json(scope: Scope) -> None:
@@ -13,9 +16,9 @@ def require_json(scope: Scope) -> None:
     first. They send the page's origin along. A body that was encoded, such as by gzip, is refused as well: nobody here
     decodes one, and what a small one becomes would have to be bounded.
     """
-    headers = dict(scope["headers"])
+    headers = named_headers(scope)
     claimed = headers.get(b"content-type")
-    if claimed is not None:
+    if claimed is not None and claimed not in _JSON:
         _check_media_type(claimed)
     if b"content-encoding" in headers:
         _check_encoding(headers[b"content-encoding"])
@@ -25,7 +28,7 @@ def require_json(scope: Scope) -> None:
 
 def _check_media_type(value: bytes) -> None:
     kind = value.partition(b";")[0].strip().lower()
-    if kind not in {b"application/json", b"text/json"} and not kind.endswith(b"+json"):
+    if kind not in _JSON and not kind.endswith(b"+json"):
         shown = kind.decode("latin-1")
         raise UnsupportedMediaTypeError(f"Send JSON (content-type: application/json), not '{shown}'.")
 

@@ -128,9 +128,8 @@ class WebSockets:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one connection, from its handshake to its end."""
         await receive()  # websocket.connect
-        raw = request_id_of(scope)
-        request_id = raw.decode()
-        named = [(HEADER, raw)]
+        request_id = request_id_of(scope)
+        named = [(HEADER, request_id.encode())]
         with bind_log_context(request_id=request_id):
             try:
                 principal, headers = await self._admit_handshake(scope)
