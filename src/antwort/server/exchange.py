@@ -1,7 +1,6 @@
 """One request on a connection and its answer: between the bytes of HTTP/1.1 and the messages of ASGI."""
 
 import asyncio
-import functools
 import logging
 import re
 from collections.abc import Callable, Sequence
@@ -16,12 +15,15 @@ from antwort.concurrency.waiters import Waiters
 logger = logging.getLogger(__name__)
 
 _PHRASES = {status.value: status.phrase.encode() for status in HTTPStatus}
-STATUS_LINES = {status: b"HTTP/1.1 %d %s\r\n" % (status, _PHRASES.get(status, b"")) for status in range(100, 600)}
+STATUS_LINES = {status: b"HTTP/1.1 %d %s" % (status, _PHRASES.get(status, b"")) for status in range(100, 600)}
 _NAME = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
-_NOT_IN_VALUES = bytes({*range(0x20), 0x7F} - {0x09})
+_CONTROLS = bytes({*range(0x20), 0x7F} - {0x09})
+"""What is nowhere in a head but between its lines."""
 _LENGTH, _ENCODING, _CONNECTION = b"content-length: ", b"transfer-encoding: ", b"connection: "
 _FRAMING = frozenset({_LENGTH, _ENCODING, _CONNECTION})
 _BODILESS = frozenset({204, 304})
+_REMEMBERED = 1024
+"""Names of headers that are looked at once; they are few, and those of strangers are not among them."""
 _DISCONNECT: Message = {"type": "http.disconnect"}
 BODY_FOLLOWS = "antwort.body_follows"
 """A key of `http.response.start`: the first piece of the body comes at once, so that the head can be sent with it."""
@@ -35,12 +37,19 @@ class UnsentAnswerError(RuntimeError):
     """An answer is wrong, and nothing of it was sent: another one can be given."""
 
 
-@functools.lru_cache(maxsize=1024)  # names are few, and those of strangers are not among them
-def _line_start(name: bytes) -> bytes:
-    """Return how the line of a header begins; RuntimeError if it is no name of a header."""
-    if not _NAME.fullmatch(name):
-        raise UnsentAnswerError("An answer has a header whose name is none.")
-    return name.lower() + b": "
+class _LineStarts(dict[bytes, bytes]):
+    """How the line of a header begins, by its name; UnsentAnswerError for what is no name of a header."""
+
+    def __missing__(self, name: bytes) -> bytes:
+        if not _NAME.fullmatch(name):
+            raise UnsentAnswerError("An answer has a header whose name is none.")
+        start = name.lower() + b": "
+        if len(self) < _REMEMBERED:
+            self[name] = start
+        return start
+
+
+_line_starts = _LineStarts()
 
 
 class Exchange(msgspec.Struct, eq=False):
@@ -69,9 +78,9 @@ class Exchange(msgspec.Struct, eq=False):
     response_started: bool = False
     response_complete: bool = False
     _task: asyncio.Task[None] | None = None
-    _news: bool = False
-    """Whether something has come since the app was told last."""
-    _waiters: Waiters = msgspec.field(default_factory=Waiters)
+    _told_all: bool = False
+    """Whether the app knows that the body has ended."""
+    _waiters: Waiters | None = None
     _head: bytes = b""
     """What is held back until the body comes."""
     _chunked: bool = False
@@ -112,7 +121,7 @@ class Exchange(msgspec.Struct, eq=False):
     def leave(self) -> None:
         """Let the app know that the client is gone, and take no answer from it any more."""
         self.disconnected = True
-        self.wake()
+        self._wake()
         if self.on_leave is not None:
             self.on_leave()
 
@@ -124,13 +133,18 @@ class Exchange(msgspec.Struct, eq=False):
             self.body += data
         else:
             self.body = bytearray(self.body) + data
-        self.wake()
+        self._wake()
         return len(self.body)
 
-    def wake(self) -> None:
+    def end_body(self) -> None:
+        """Take note that the body has come."""
+        self.more_body = False
+        self._wake()
+
+    def _wake(self) -> None:
         """Let the app look again at what has come of the client."""
-        self._news = True
-        self._waiters.wake()
+        if self._waiters is not None:
+            self._waiters.wake()
 
     # --- what the app calls ------------------------------------------------------------------------------------------
 
@@ -141,13 +155,18 @@ class Exchange(msgspec.Struct, eq=False):
             self.expects_continue = False
         if self.flow.read_paused and not self.disconnected and not self.response_complete:
             self.flow.resume_reading()
-        while not self._news and not self.disconnected and not self.response_complete:
+        while not (self.disconnected or self.response_complete or self.body or self._has_ended()):
+            self._waiters = self._waiters or Waiters()
             await self._waiters.join()
-        self._news = False
         if self.disconnected or self.response_complete:
             return dict(_DISCONNECT)
         body, self.body = self.body, b""
+        self._told_all = not self.more_body
         return {"type": "http.request", "body": bytes(body), "more_body": self.more_body}
+
+    def _has_ended(self) -> bool:
+        """Tell whether the body has ended, and the app does not know it."""
+        return not self.more_body and not self._told_all
 
     async def send(self, message: Message) -> None:
         """Send a part of the answer; wait while the client does not read."""
@@ -175,30 +194,31 @@ class Exchange(msgspec.Struct, eq=False):
             raise UnsentAnswerError(f"{status} is no status of an answer.")
         lines = [STATUS_LINES[status]]
         for name, value in (*self.default_headers, *message.get("headers", ())):
-            start = _line_start(name)
+            start = _line_starts[name]
             if start in _FRAMING:
                 self._frame(start, value, lines)
             else:
-                lines += (start, value, b"\r\n")
-        values = b"".join(lines[2::3])
-        if len(values.translate(None, _NOT_IN_VALUES)) < len(values):
-            raise UnsentAnswerError("An answer has a header whose value is none.")
+                lines.append(start + value)
         if status in _BODILESS:
             self._left = 0
         if self.expects_continue:  # its body was not asked for, and may come or not
-            self.keep_alive = False
-        if self._left is None and not self.is_old and not self.is_head:
-            self._chunked = True
-            lines.append(b"transfer-encoding: chunked\r\n")
+            self.keep_alive = self.expects_continue = False
+        chunked = self._left is None and not self.is_old and not self.is_head
+        if chunked:
+            lines.append(b"transfer-encoding: chunked")
         if not self.keep_alive:
-            lines.append(b"connection: close\r\n")
-        lines.append(b"\r\n")
-        self._head = b"".join(lines)
+            lines.append(b"connection: close")
+        lines += (b"", b"")
+        head = b"\r\n".join(lines)
+        if len(head) - len(head.translate(None, _CONTROLS)) > 2 * (len(lines) - 1):
+            raise UnsentAnswerError("An answer has a header whose value is none.")
         self.response_started = True
-        self.expects_continue = False
+        if chunked:
+            self._chunked = True
         if self._left is None and not message.get(BODY_FOLLOWS, False):
-            self.transport.write(self._head)
-            self._head = b""
+            self.transport.write(head)
+        else:
+            self._head = head
 
     def _frame(self, start: bytes, value: bytes, lines: list[bytes]) -> None:
         """Take note of a header that says where the answer ends; what is said of that is written once, by us."""
@@ -206,26 +226,26 @@ class Exchange(msgspec.Struct, eq=False):
             if not value.isdigit():
                 raise UnsentAnswerError("An answer has a Content-Length that is none.")
             self._left = int(value)
-            lines += (start, value, b"\r\n")
+            lines.append(start + value)
         elif start == _CONNECTION and b"close" in map(bytes.strip, value.lower().split(b",")):
             self.keep_alive = False
 
     def _go_on(self, body: bytes, *, more: bool) -> None:
-        if not self.is_head and not self._chunked:
+        if self._left is not None and not self.is_head:
             self._count(len(body), more=more)
-        head, self._head = self._head, b""
-        if self.is_head:
-            data = head
-        elif self._chunked:
+        data = self._head
+        if data:
+            self._head = b""
+        if self._chunked:
             end = b"" if more else b"0\r\n\r\n"
-            data = b"".join((head, b"%x\r\n" % len(body), body, b"\r\n", end)) if body else head + end
-        else:
-            data = head + body if head else body
+            data = b"".join((data, b"%x\r\n" % len(body), body, b"\r\n", end)) if body else data + end
+        elif not self.is_head:
+            data = data + body if data else body
         if data:
             self.transport.write(data)
         if not more:
             self.response_complete = True
-            self.wake()
+            self._wake()
             if not self.keep_alive:
                 self.transport.close()
             if self.on_end is not None:
@@ -233,12 +253,12 @@ class Exchange(msgspec.Struct, eq=False):
 
     def _count(self, size: int, *, more: bool) -> None:
         """Hold the body against the length that was announced."""
-        if self._left is None:
-            return
-        self._left -= size
-        if self._left < 0:
+        left = (self._left or 0) - size
+        if left < 0:
             raise self._wrong("The body of an answer is longer than its Content-Length, or than its status allows.")
-        if self._left and not more:
+        if more:
+            self._left = left
+        elif left:
             raise self._wrong("The body of an answer is shorter than its Content-Length.")
 
     def _wrong(self, message: str) -> RuntimeError:

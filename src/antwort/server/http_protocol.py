@@ -342,8 +342,7 @@ class HttpProtocol(HttpToolsProtocol):
             if not self.transport.is_closing():
                 self._connections.note_rest(self)
             return
-        exchange.more_body = False
-        exchange.wake()
+        exchange.end_body()
 
     # --- refusals ----------------------------------------------------------------------------------------------------
 
@@ -445,8 +444,9 @@ class HttpProtocol(HttpToolsProtocol):
             b"".join(
                 (
                     STATUS_LINES[error.status],
-                    *(b"%s: %s\r\n" % header for header in headers),
-                    b"content-type: application/json\r\ncontent-length: %d\r\nconnection: close\r\n\r\n" % len(body),
+                    *(b"\r\n%s: %s" % header for header in headers),
+                    b"\r\ncontent-type: application/json\r\ncontent-length: %d\r\nconnection: close\r\n\r\n"
+                    % len(body),
                     body,
                 )
             )

@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import functools
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
 from types import TracebackType
 from typing import Any, Protocol, TypeVar
@@ -24,19 +23,27 @@ HEADERS = [
     (b"x-accel-buffering", b"no"),
 ]
 _START: Message = {"type": "http.response.start", "status": 200, BODY_FOLLOWS: True}
+_REMEMBERED = 256
 GRACE = 1.0
 """Seconds before a stream says that it lives, although nothing has come: until then an error can have a status."""
 
 
-@functools.lru_cache(maxsize=256)  # the types of events are few
-def _head(kind: str) -> bytes:
-    """Return the beginning of a frame."""
-    return b"event: %s\ndata: " % kind.encode()
+class _Heads(dict[str, bytes]):
+    """How a frame begins, by the type of its event; these are few."""
+
+    def __missing__(self, kind: str) -> bytes:
+        head = b"event: %s\ndata: " % kind.encode()
+        if len(self) < _REMEMBERED:
+            self[kind] = head
+        return head
+
+
+_heads = _Heads()
 
 
 def frame(kind: str, data: bytes) -> bytes:
     """Return an event as a frame."""
-    return b"".join((_head(kind), data, b"\n\n"))
+    return b"".join((_heads[kind], data, b"\n\n"))
 
 
 class EventStream:
@@ -52,7 +59,7 @@ class EventStream:
 
     def put(self, kind: str, data: bytes) -> None:
         """Take an event."""
-        self._frames += (_head(kind), data, b"\n\n")
+        self._frames += (_heads[kind], data, b"\n\n")
 
     def flush(self) -> Coroutine[Any, Any, None]:
         """Write what was taken; wait while the client does not read."""
@@ -166,10 +173,16 @@ async def while_connected(
 ) -> T | None:
     """Return what some work comes to; None if the client leaves before: the work is cancelled then, after `on_leave`.
 
-    Nobody watches for the first moment: most work is done by then.
+    Without an exchange that tells, nobody watches for the first moment: most work is done by then.
     """
-    watch = _Watch(scope.get(EXCHANGE), receive, on_leave)
-    stragglers.expect(watch)
+    exchange: Exchange | None = scope.get(EXCHANGE)
+    watch = _Watch(receive, on_leave)
+    if exchange is None:
+        stragglers.expect(watch)
+    elif exchange.disconnected:
+        watch.leave()
+    else:
+        exchange.on_leave = watch.leave
     try:
         return await work
     except asyncio.CancelledError:
@@ -178,48 +191,44 @@ async def while_connected(
         watch.task.uncancel()
         return None
     finally:
-        stragglers.forget(watch)
-        watch.end()
+        if exchange is None:
+            stragglers.forget(watch)
+            watch.end()
+        else:
+            exchange.on_leave = None
 
 
 class _Watch:
     """Cancels the task it was made in when a client leaves: the exchange tells, or, on other servers, `receive`."""
 
-    __slots__ = ("_exchange", "_on_leave", "_receive", "_watcher", "client_is_gone", "task")
+    __slots__ = ("_on_leave", "_receive", "_watcher", "client_is_gone", "task")
 
-    def __init__(self, exchange: Exchange | None, receive: Receive, on_leave: Callable[[], None] | None) -> None:
+    def __init__(self, receive: Receive, on_leave: Callable[[], None] | None) -> None:
         task = asyncio.current_task()
         if task is None:
             raise RuntimeError("Only the work of a task can be cancelled.")
         self.task = task
         self.client_is_gone = False
-        self._exchange = exchange
         self._receive = receive
         self._on_leave = on_leave
         self._watcher: asyncio.Task[None] | None = None
 
     def be_late(self) -> None:
         """Begin to watch."""
-        if self._exchange is None:
-            self._watcher = asyncio.get_running_loop().create_task(self._run())
-        elif self._exchange.disconnected:
-            self._leave()
-        else:
-            self._exchange.on_leave = self._leave
+        self._watcher = asyncio.get_running_loop().create_task(self._run())
 
     def end(self) -> None:
         """Watch no more."""
-        if self._exchange is not None:
-            self._exchange.on_leave = None
         if self._watcher is not None:
             self._watcher.cancel()
 
     async def _run(self) -> None:
         while (await self._receive())["type"] != "http.disconnect":
             pass
-        self._leave()
+        self.leave()
 
-    def _leave(self) -> None:
+    def leave(self) -> None:
+        """Take note that the client is gone."""
         self.client_is_gone = True
         if self._on_leave is not None:
             self._on_leave()
