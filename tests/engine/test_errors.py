@@ -10,7 +10,8 @@ from antwort import Antwort
 from antwort.config import Config
 from antwort.context import Context
 from antwort.errors import APIError, BadRequestError
-from antwort.testing import ScriptedBackend, fail, turn
+from antwort.provider import Provider, function
+from antwort.testing import ScriptedBackend, call, fail, turn
 from antwort.types import JSON
 from antwort.wire.options import TextConfig
 from antwort.wire.requests import CreateResponse
@@ -28,6 +29,30 @@ async def test_a_response_that_failed_is_gone_without_a_collection(tmp_path: Pat
         try:
             with pytest.raises(APIError):
                 await loop.run()
+            del loop
+            assert alive() is None
+        finally:
+            gc.enable()
+
+
+class Quiet(Provider):
+    """A provider with a function that says nothing."""
+
+    @function
+    async def whisper(self) -> None:
+        """Say nothing."""
+
+
+async def test_a_response_that_made_a_call_is_gone_without_a_collection(tmp_path: Path) -> None:
+    backend = ScriptedBackend([turn(calls=[call("whisper")]), turn("Done.")])
+    async with Antwort(Config(data_dir=tmp_path), providers=[Quiet()], backend=backend) as app:
+        plan = await app.engine.plan(CreateResponse(input="Hi", store=False), Context("t", scopes=frozenset({"*"})))
+        loop = app.engine.loop(plan, app.engine.journal(plan), None)
+        alive = weakref.ref(loop)
+        gc.collect()
+        gc.disable()
+        try:
+            assert (await loop.run()).status == "completed"
             del loop
             assert alive() is None
         finally:

@@ -198,11 +198,20 @@ class Dispatch:
         target = call.target
         if call.refusal is not None or target is None or target.executor is None or target.spec is None:
             return ToolResult.error(call.refusal or "There is no such function.", "denied")
-        plan, progress = self._plan, None
+        plan, progress, emit = self._plan, None, self._plan.ctx.emit
         if plan.shown.progress and self._emitter.events.enabled:
             progress = CallProgress(self._emitter, call.call_id, call.name)
-        nested = NestedCalls(self._nested, self._totals.turns)
-        nested.ctx = ctx = replace(
+            emit = progress.emit
+        nested = NestedCalls(
+            self._nested,
+            self._totals.turns,
+            call.call_id,
+            call.sources,
+            attached=call.attached,
+            emit=emit,
+            say=self._say,
+        )
+        ctx = replace(
             plan.ctx,
             call_id=call.call_id,
             options=plan.options_of(target),
@@ -210,7 +219,7 @@ class Dispatch:
             origin=plan,
             fence=self._journal.fence,
             attached=call.attached,
-            emit=plan.ctx.emit if progress is None else progress.emit,
+            emit=emit,
             say=self._say,
             child_numbers=count(),
             follows_references=plan.toolset.follows_references,

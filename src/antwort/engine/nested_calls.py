@@ -7,14 +7,14 @@ calls, has an item besides, with who has made it.
 import asyncio
 import logging
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from functools import cached_property
 from itertools import count
 from typing import Any, Final
 
 import msgspec
 
-from antwort.context import Context, Source, Sources
+from antwort.context import Progress, Source, Sources
 from antwort.engine.admission import Admission
 from antwort.engine.answers import Answer
 from antwort.engine.approvals import approval_body, approval_request, provider_of
@@ -68,12 +68,26 @@ class NestedServices(msgspec.Struct, frozen=True, dict=True):
 class NestedCalls:
     """The calls that one call makes: as the facade has them."""
 
-    ctx: Context
-    """That of the call that makes them; whoever makes both says so, since each has the other."""
-
-    def __init__(self, shared: NestedServices, turn: int) -> None:
+    def __init__(
+        self,
+        shared: NestedServices,
+        turn: int,
+        call_id: str,
+        sources: Sources,
+        *,
+        attached: bool,
+        emit: Callable[[Progress], None],
+        say: Callable[[str], Awaitable[None]],
+    ) -> None:
+        # Not the context of the call that makes them: that has them, and with each other both would outlive the call,
+        # with all that they hold, until garbage is collected.
         self._shared = shared
         self._turn = turn
+        self._call_id = call_id
+        self._sources = sources
+        self._attached = attached
+        self._emit = emit
+        self._say = say
         self._keys = count()
         self._under_way: set[str] = set()
         self._saving: asyncio.Task[None] | None = None
@@ -96,7 +110,7 @@ class NestedCalls:
         if name not in self.functions:
             hint = did_you_mean(name, self.functions)
             return _failed(f"There is no function '{name[:64]}' that can be called from here{hint or '.'}", "unknown")
-        call_id = f"{self.ctx.call_id}.{key}"
+        call_id = f"{self._call_id}.{key}"
         if call_id in self._under_way:
             raise FunctionError(f"The call '{key}' is under way already.")
         self._under_way.add(call_id)
@@ -107,7 +121,7 @@ class NestedCalls:
 
     def close(self) -> None:
         """End what waits although its caller is done."""
-        if self._known is None and not self.ctx.attached:  # it has made none
+        if self._known is None and not self._attached:  # it has made none
             return
         for position in self._positions.values():
             entry = self._shared.journal.entries[position]
@@ -123,7 +137,7 @@ class NestedCalls:
             return await self._go_on(position, target, arguments)
         record: JSON = {
             "call_id": call_id,
-            PARENT: self.ctx.call_id,
+            PARENT: self._call_id,
             "name": target.name,
             "arguments": arguments,
             "turn": self._turn,
@@ -135,7 +149,7 @@ class NestedCalls:
                 return await self._end(record, ToolResult.error(refusal, "denied"), {})
             if asks:
                 return await self._ask_approval(record, target)
-            return await self._execute(record, target, attached=self.ctx.attached)
+            return await self._execute(record, target, attached=self._attached)
 
     async def _go_on(self, position: int, target: Target, arguments: str) -> CallResult:
         """Return what there is of a call that was made before, or go on with it."""
@@ -171,7 +185,7 @@ class NestedCalls:
             return await self._end(record, ToolResult("", suspension=Suspension("question", wanted)), {})
         if not goes_on(target):
             await self._store(record)  # it is known to have started before it starts
-        sources = self.ctx.sources.noting()
+        sources = self._sources.noting()
         result = await self._run(record, target, sources, attached=attached)
         return await self._end(record, result, sources.noted(), is_shown=self._shared.plan.shown.calls)
 
@@ -179,15 +193,19 @@ class NestedCalls:
         executor, name = target.executor, "" if target.spec is None else target.spec.name
         if executor is None:
             return ToolResult.error("Nobody executes it.", "unavailable")
-        ctx = self.ctx.with_(
+        plan = self._shared.plan
+        ctx = plan.ctx.with_(
             call_id=record["call_id"],
-            options=self._shared.plan.options_of(target),
+            options=plan.options_of(target),
             sources=sources,
+            origin=plan,
+            fence=self._shared.journal.fence,
             attached=attached,
+            emit=self._emit,
+            say=self._say,
             child_numbers=count(),
             follows_references=True,  # a long result becomes a variable, if there are any
             inline=_INLINE,
-            function_calls=None,
         )
         try:
             result = ToolResult.of(await executor.execute(name, record["arguments"], ctx))
@@ -249,7 +267,7 @@ class NestedCalls:
 
     @property
     def _caller(self) -> JSON:
-        return {"type": "program", "caller_id": self.ctx.call_id}
+        return {"type": "program", "caller_id": self._call_id}
 
     # --- the journal -------------------------------------------------------------------------------------------------
 
@@ -260,7 +278,7 @@ class NestedCalls:
             self._known = {
                 str(entry.call["call_id"]): position
                 for position, entry in enumerate(self._shared.journal.entries)
-                if entry.direction == NESTED and entry.call is not None and entry.call[PARENT] == self.ctx.call_id
+                if entry.direction == NESTED and entry.call is not None and entry.call[PARENT] == self._call_id
             }
         return self._known
 
@@ -286,7 +304,7 @@ class NestedCalls:
     def _note_sources(self, record: JSON) -> None:
         """Let the caller have noted what a call has found: an answer may cite it."""
         for source in msgspec.convert(record.get("sources", {}), dict[int, Source], str_keys=True).values():
-            self.ctx.sources.add(source)
+            self._sources.add(source)
 
 
 def apply_answer(record: JSON, answer: Answer) -> None:
