@@ -174,6 +174,19 @@ async def test_an_interim_answer_is_passed_over() -> None:
         assert await read_all(reply) == b"hello"
 
 
+async def test_pieces_that_become_nothing_keep_nobody_waiting() -> None:
+    packed = gzip.compress(b"") * 500 + gzip.compress(b"hello")
+    head = b"HTTP/1.1 200 OK\r\ncontent-encoding: gzip\r\ncontent-length: %d\r\n\r\n" % len(packed)
+    async with serving(answering(head + packed)) as (client, _):
+        reply = await client.exchange(REQUEST, connect_timeout=5, silence=20)
+        reading, turns = asyncio.ensure_future(read_all(reply)), 0
+        while not reading.done():
+            turns += 1
+            await asyncio.sleep(0)
+        assert reading.result() == b"hello"
+        assert turns >= 500
+
+
 @pytest.mark.parametrize("packed", [gzip.compress(b"hello"), gzip.compress(b"he") + gzip.compress(b"llo")], ids=len)
 async def test_chunks_and_compression_are_undone(packed: bytes) -> None:
     head = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\ncontent-encoding: gzip\r\n\r\n"

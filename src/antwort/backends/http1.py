@@ -281,8 +281,9 @@ class Connection(asyncio.Protocol):
             data = self._taken()
             if self._unpacker is None:
                 return data
-            if plain := self._unpacked(self._unpacker, data):
-                await asyncio.sleep(0)  # there may be much more of it at once
+            plain = self._unpacked(self._unpacker, data)
+            await asyncio.sleep(0)  # there may be much more of it at once, be it of what becomes nothing
+            if plain:
                 return plain
 
     def _taken(self) -> bytes:
