@@ -69,6 +69,11 @@ class Shapes(Provider):
         """Answer with a status, and with a body."""
         return Response(b"HTTP/1.1 200 OK\r\ncontent-length: 4\r\n\r\nevil", status)
 
+    @route("GET", "/v1/never")
+    async def never(self) -> None:
+        """Wait for as long as the client does."""
+        await asyncio.Event().wait()
+
     @route("DELETE", "/v1/thing")
     async def nothing(self) -> None:
         """Have nothing to say."""
@@ -240,11 +245,18 @@ def test_an_offer_of_another_protocol_is_declined(address: tuple[str, int]) -> N
         assert wire.read()[::2] == (200, b"hi")
 
 
-def test_a_client_that_has_sent_all_may_close_its_side(address: tuple[str, int]) -> None:
+def test_a_client_that_closes_its_side_gets_what_can_be_said_at_once(address: tuple[str, int]) -> None:
     with Wire(address) as wire:
         wire.write(ECHO, "Content-Length: 2", body=b"hi")
         wire.socket.shutdown(socket.SHUT_WR)
         assert wire.read()[::2] == (200, b"hi")
+
+
+def test_a_client_that_closes_its_side_while_it_waits_has_left(address: tuple[str, int]) -> None:
+    with Wire(address) as wire:
+        wire.write("GET /v1/never HTTP/1.1")
+        wire.socket.shutdown(socket.SHUT_WR)
+        assert wire.is_closed()
 
 
 def test_a_client_that_leaves_early_harms_nobody(address: tuple[str, int]) -> None:
