@@ -8,6 +8,7 @@ import pytest
 
 from antwort import Context, FunctionRegistry
 from antwort.context import Agent
+from antwort.engine import tools
 from antwort.engine.tool_choice import read_choice
 from antwort.engine.tools import Toolset
 from antwort.engine.toolsets import ToolsetBuilder
@@ -60,6 +61,13 @@ def test_a_function_that_is_only_named_and_misspelt_is_told_with_the_right_name(
     with pytest.raises(BadRequestError, match=r"no function 'wisper'; did you mean 'whisper'?") as caught:
         toolset(toolsets, {"type": "function", "name": "wisper"})
     assert (caught.value.param, caught.value.code) == ("tools[0].name", "unknown_function")
+
+
+def test_only_some_names_are_held_against_ours(toolsets: ToolsetBuilder, monkeypatch: pytest.MonkeyPatch) -> None:
+    compared: list[str] = []
+    monkeypatch.setattr(tools, "did_you_mean", lambda name, *_, **__: compared.append(name))
+    toolset(toolsets, *({"type": "function", "name": f"mine_{number}"} for number in range(100)))
+    assert len(compared) == 10
 
 
 @pytest.mark.parametrize(

@@ -35,6 +35,8 @@ _NAMING = frozenset({"type", "name"})
 """What a tool has that is but the name of a function."""
 _A_SLIP = 0.85
 """How alike a name has to be to one of ours to be it, mistyped; functions of clients may resemble ours."""
+_MOST_SLIPS = 10
+"""Functions of a request that are only named and held against ours: to compare takes long, and both may be many."""
 
 
 class Target(msgspec.Struct, frozen=True):
@@ -190,6 +192,7 @@ class NamedTools:
         self._clients: list[str] = []
         self._client_tools: dict[str, ClientTool] = {}
         self._hosted: list[tuple[JSON, Available]] = []
+        self._compared = 0
 
     def add(self, tool: JSON, index: int) -> None:
         """Read a tool; BadRequestError names what is wrong with it."""
@@ -207,7 +210,8 @@ class NamedTools:
                 echo = _function_echo(definition)
                 self._echo.append(echo if callers is None else {**echo, "allowed_callers": tool["allowed_callers"]})
             else:
-                if tool.keys() <= _NAMING:
+                if tool.keys() <= _NAMING and self._compared < _MOST_SLIPS:
+                    self._compared += 1
                     _check_spelling(name, self._offer.by_name, param)
                 definition = _client_definition(tool)
                 self._targets[name] = Target(name, definition, callers=callers)
