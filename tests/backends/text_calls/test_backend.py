@@ -13,10 +13,10 @@ from openai import OpenAI
 from tests.backends.conftest import Notes, a_request
 
 from antwort import Antwort, Context
+from antwort.backends.base import ModelRequest
 from antwort.backends.limits import AnswerLimits
 from antwort.backends.text_calls.backend import refuses_tools
 from antwort.backends.text_calls.prompt import plain_items, prompted
-from antwort.backends.text_calls.reader import CallReader
 from antwort.backends.text_calls.sinks import NativeSink, PromptedSink
 from antwort.config import BackendConfig, Config
 from antwort.errors import BadGatewayError, BadRequestError
@@ -342,7 +342,7 @@ def test_other_refusals_are_told_apart(message: str) -> None:
 
 
 def sink(kind: type[NativeSink] | type[PromptedSink], notes: Notes) -> NativeSink | PromptedSink:
-    return kind(notes, CallReader([CALCULATE]), AnswerLimits.default("local"))
+    return kind(notes, ModelRequest("m", [], tools=[CALCULATE]), AnswerLimits.default("local"))
 
 
 def test_more_calls_than_allowed_are_refused(notes: Notes) -> None:
@@ -389,3 +389,11 @@ def test_an_answer_that_is_cut_off_says_so(notes: Notes) -> None:
     reading.text('<tool_call>{"name": "calculate", "arguments": {"expr')
     reading.finish("length")
     assert notes.calls == [("call", 0, None, "calculate", '{"expr'), ("finish", "length")]
+
+
+def test_an_answer_in_json_that_was_asked_for_is_text_and_has_begun(notes: Notes) -> None:
+    request = ModelRequest("m", [], tools=[CALCULATE], text_format={"type": "json_object"})
+    reading = NativeSink(notes, request, AnswerLimits.default("local"))
+    reading.text_burst(["{"])
+    assert reading.begun
+    assert notes.calls == [("text", "{")]

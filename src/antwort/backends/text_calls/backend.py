@@ -12,7 +12,6 @@ from antwort.backends.limits import AnswerLimits
 from antwort.backends.remote import RemoteBackend
 from antwort.backends.resilience import BackendWrapper
 from antwort.backends.text_calls.prompt import forced_schema, prompted
-from antwort.backends.text_calls.reader import CallReader
 from antwort.backends.text_calls.sinks import NativeSink, PromptedSink
 from antwort.config import BackendConfig
 from antwort.errors import APIError, BadRequestError
@@ -75,9 +74,7 @@ class TextCalls(BackendWrapper):
         return await self.backend.count_tokens(request)
 
     async def _run_native(self, request: ModelRequest, sink: TurnSink) -> None:
-        wanted = request.text_format
-        wants_json = wanted is not None and wanted.get("type") in {"json_object", "json_schema"}
-        reading = NativeSink(sink, _reader(request), self._limits, plain=wants_json)  # JSON is no call by mistake
+        reading = NativeSink(sink, request, self._limits)
         try:
             await self.backend.run(request, reading)
         except APIError as error:
@@ -100,7 +97,7 @@ class TextCalls(BackendWrapper):
             await self.backend.run(prompted(request, guided=False), sink)
             return
         guided = request.model not in self._unguided and forced_schema(request) is not None
-        reading = PromptedSink(sink, _reader(request), self._limits)
+        reading = PromptedSink(sink, request, self._limits)
         try:
             await self.backend.run(prompted(request, guided=guided), reading)
         except BadRequestError as error:
@@ -121,10 +118,6 @@ def refuses_tools(error: APIError, tools: Sequence[JSON] = ()) -> bool:
     if _refusal_of_tools.search(message) is None or _about_one_function.search(message) is not None:
         return False
     return not any(f"{quote}{tool['name']}{quote}" in message for tool in tools for quote in "'\"`")
-
-
-def _reader(request: ModelRequest) -> CallReader:
-    return CallReader(request.tools, several=request.parallel_tool_calls is not False)
 
 
 def _remember(models: set[str], model: str) -> None:

@@ -1,65 +1,82 @@
 """Sinks that read the text of a turn before it is passed on."""
 
 from collections.abc import Callable, Sequence
+from functools import cached_property
 
 from typing_extensions import override
 
-from antwort.backends.base import TurnSink
+from antwort.backends.base import ModelRequest, TurnSink
 from antwort.backends.limits import AnswerLimits
 from antwort.backends.text_calls.formats import BEGINNINGS, TextCall
 from antwort.backends.text_calls.reader import CallReader, Piece
 from antwort.types import JSON
 from antwort.wire.responses import Usage
 
+_JSON_FORMATS = frozenset({"json_object", "json_schema"})
+
 
 class _ReadingSink:
     """Passes a turn on, with calls of the model in their place; how its text is read is a subclass's business."""
 
-    def __init__(self, sink: TurnSink, reader: CallReader, limits: AnswerLimits) -> None:
-        self.begun = False
-        """Whether the server has said anything."""
+    begun = False
+    """Whether the server has said anything."""
+    _plain = False
+    """Whether nothing is read any more, and nothing is held back."""
+
+    def __init__(self, sink: TurnSink, request: ModelRequest, limits: AnswerLimits) -> None:
         self._sink = sink
-        self._reader = reader
+        self._request = request
         self._limits = limits
         self._calls: dict[object, int] = {}
         """The indexes under which calls are passed on, by those of the server; our own have none there."""
 
+    @cached_property
+    def _reader(self) -> CallReader:  # made when it is needed: most turns have no text that could be a call
+        return CallReader(self._request.tools, several=self._request.parallel_tool_calls is not False)
+
     def reasoning(self, delta: str) -> None:
         """Pass it on."""
-        self._settle()
+        if not self._plain:
+            self._settle()
         self._sink.reasoning(delta)
 
     def summary(self, delta: str) -> None:
         """Pass it on."""
-        self._settle()
+        if not self._plain:
+            self._settle()
         self._sink.summary(delta)
 
     def opaque(self, content: str) -> None:
         """Pass it on."""
-        self._settle()
+        if not self._plain:
+            self._settle()
         self._sink.opaque(content)
 
     def refusal(self, delta: str) -> None:
         """Pass it on."""
-        self._settle()
+        if not self._plain:
+            self._settle()
         self._sink.refusal(delta)
 
     def tool_call(
         self, index: int, *, call_id: str | None = None, name: str | None = None, arguments: str = ""
     ) -> None:
         """Pass a call on that the server has read itself."""
-        self._settle()
+        if not self._plain:
+            self._settle()
         index = self._calls.setdefault(index, len(self._calls))
         self._sink.tool_call(index, call_id=call_id, name=name, arguments=arguments)
 
     def usage(self, usage: Usage) -> None:
         """Pass it on."""
-        self._settle()
+        if not self._plain:
+            self._settle()
         self._sink.usage(usage)
 
     def finish(self, reason: str) -> None:
         """Pass it on; a turn with calls has stopped for them."""
-        self._settle()
+        if not self._plain:
+            self._settle()
         self._sink.finish("tool_calls" if self._calls and reason == "stop" else reason)
 
     async def flush(self) -> None:
@@ -80,8 +97,8 @@ class _ReadingSink:
 class PromptedSink(_ReadingSink):
     """For turns of models that were told to write calls as text: calls are read wherever they stand."""
 
-    def __init__(self, sink: TurnSink, reader: CallReader, limits: AnswerLimits) -> None:
-        super().__init__(sink, reader, limits)
+    def __init__(self, sink: TurnSink, request: ModelRequest, limits: AnswerLimits) -> None:
+        super().__init__(sink, request, limits)
         self._logprobs: list[JSON] = []
 
     def text(self, delta: str, logprobs: list[JSON] | None = None) -> None:
@@ -118,18 +135,17 @@ class PromptedSink(_ReadingSink):
 class NativeSink(_ReadingSink):
     """For turns of models whose calls their server should read: a text is read as calls if it is nothing else.
 
-    As soon as it is clear that it is more, the rest is passed on without a look; if it is `plain`, from the beginning.
+    As soon as it is clear that it is more, the rest is passed on without a look. JSON that was asked for is no call.
     """
 
     text_burst: Callable[[Sequence[str]], None]
 
-    def __init__(self, sink: TurnSink, reader: CallReader, limits: AnswerLimits, *, plain: bool = False) -> None:
-        super().__init__(sink, reader, limits)
-        self._plain = plain
+    def __init__(self, sink: TurnSink, request: ModelRequest, limits: AnswerLimits) -> None:
+        super().__init__(sink, request, limits)
+        self.text_burst = self._take_burst
         self._said: list[str] = []
         """The text so far, while it may be calls and nothing else."""
         self._read: list[TextCall] = []
-        self.text_burst = sink.text_burst if plain else self._take_burst
 
     def text(self, delta: str, logprobs: list[JSON] | None = None) -> None:
         """Take a piece of text; one with log probabilities is text."""
@@ -158,9 +174,16 @@ class NativeSink(_ReadingSink):
 
     def _is_text(self, delta: str) -> bool:
         """Tell whether a piece is text, as nearly always: after one that no call begins with all is."""
-        if not self._plain and not self._said and delta[0] not in BEGINNINGS and not delta[0].isspace():
+        if not self._plain and (self._begins_text(delta) or self._wants_json()):
             self._pass_text()
         return self._plain
+
+    def _begins_text(self, delta: str) -> bool:
+        return not self._said and delta[0] not in BEGINNINGS and not delta[0].isspace()
+
+    def _wants_json(self) -> bool:
+        wanted = self._request.text_format
+        return wanted is not None and wanted.get("type") in _JSON_FORMATS
 
     def _take(self, delta: str) -> None:
         self.begun = True
