@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import json
 import logging
 import threading
 import time
@@ -19,7 +20,8 @@ from typing_extensions import override
 from antwort import Agent, Context, FunctionError, FunctionRegistry, FunctionSpec, Progress, ToolResult
 from antwort.errors import DefinitionError
 from antwort.functions import Limits
-from antwort.observability import AuditLog, Metrics
+from antwort.functions.audit import FunctionAudit
+from antwort.observability import AuditLog, Metrics, Redactor, bind_log_context
 from antwort.observability.otel import OtelTracer
 
 
@@ -424,6 +426,31 @@ async def test_every_call_leaves_an_audit_event_without_its_arguments(tmp_path: 
     assert "hunter22" not in line
     for expected in ("function.executed", "acme", "ada", "req_1", "call_1", "planner", '"success"'):
         assert expected in line
+
+
+@pytest.mark.parametrize(
+    "ctx", [Context("acme", "correct-horse", request_id="req_1", call_id="sk-0123456789"), Context("")]
+)
+def test_the_event_of_a_call_is_that_which_the_audit_log_makes_of_its_fields(tmp_path: Path, ctx: Context) -> None:
+    audit = AuditLog(tmp_path / "audit.jsonl", redactor=Redactor(["correct-horse"]))
+    with bind_log_context(tenant="bound"):
+        FunctionAudit(audit, "basics", "correct-horse").record(ctx, "success", 0.0012344)
+        audit.record(
+            "function.executed",
+            tenant=ctx.tenant,
+            subject=ctx.subject,
+            request_id=ctx.request_id,
+            provider="basics",
+            function="correct-horse",
+            agent=ctx.agent.name,
+            call_id=ctx.call_id,
+            status="success",
+            seconds=0.001234,
+        )
+    audit.close()
+    made, general = (list(json.loads(line).items()) for line in (tmp_path / "audit.jsonl").read_text().splitlines())
+    assert made[1:] == general[1:]  # but for the time
+    assert "correct-horse" not in str(made)
 
 
 async def test_every_call_is_a_span(registry: FunctionRegistry) -> None:

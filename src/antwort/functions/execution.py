@@ -18,6 +18,7 @@ from antwort.concurrency.slots import Slots
 from antwort.concurrency.threads import WorkerThreads
 from antwort.context import Agent, Context, Progress
 from antwort.errors import FunctionDeniedError, FunctionError, FunctionTimeoutError, FunctionUnavailableError
+from antwort.functions.audit import FunctionAudit
 from antwort.functions.calls import ToolCall, ToolResult
 from antwort.functions.hanging import HangingCalls
 from antwort.functions.metrics import FunctionMetrics, Recorder
@@ -54,6 +55,7 @@ class RegisteredFunction:
     threads: WorkerThreads
     hanging: HangingCalls
     recorder: Recorder
+    audit: FunctionAudit | None
     time_limit: TimeLimit | None
     """How long a call may take."""
     max_output: int
@@ -152,6 +154,7 @@ class Execution:
             self.threads(owner),
             HangingCalls(name, owner, self._metrics.hanging),
             self._metrics.recorder(owner, name),
+            None if self._audit is None else FunctionAudit(self._audit, owner, name),
             None if timeout is None else TimeLimit(timeout),
             spec.limits.max_output or self._defaults.max_output,
             f"call {name} ({owner})",
@@ -185,19 +188,8 @@ class Execution:
     def _record(self, entry: RegisteredFunction, ctx: Context, status: str, started: float) -> None:
         seconds = time.perf_counter() - started
         entry.recorder.record(status, seconds)
-        if self._audit is not None:
-            self._audit.record(
-                "function.executed",
-                tenant=ctx.tenant,
-                subject=ctx.subject,
-                request_id=ctx.request_id,
-                provider=entry.provider.name,
-                function=entry.spec.name,
-                agent=ctx.agent.name,
-                call_id=ctx.call_id,
-                status=status,
-                seconds=round(seconds, 6),
-            )
+        if entry.audit is not None:
+            entry.audit.record(ctx, status, seconds)
 
     async def _run_guarded(
         self, entry: RegisteredFunction, raw: str | bytes | Mapping[str, Any], ctx: Context

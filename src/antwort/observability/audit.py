@@ -3,6 +3,7 @@
 import logging
 import os
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Self
 
@@ -24,7 +25,7 @@ class AuditLog:
 
     def __init__(self, path: Path | None = None, *, redactor: Redactor | None = None) -> None:
         self.path = path
-        self._redactor = redactor or Redactor()
+        self.redactor = redactor or Redactor()
         self._enabled = True
         self._file: int | None = None
         if path is not None:
@@ -56,20 +57,31 @@ class AuditLog:
 
         Never raise: an event that cannot be written is an error in the logs, not a failed request.
         """
-        if not self._enabled or (self.path is None and not audit_logger.isEnabledFor(logging.INFO)):
+        if not self.enabled:
             return
-        details = self._redactor.fields(
-            {
-                "tenant": tenant or log_context().get("tenant"),
-                "subject": subject,
-                "request_id": request_id or log_context().get("request_id"),
-                **fields,
-            }
-        )
+        bound = log_context()
+        details = {
+            "tenant": tenant or bound.get("tenant"),
+            "subject": subject,
+            "request_id": request_id or bound.get("request_id"),
+            **fields,
+        }
+        self.write(event, self.redactor.fields(details))
+
+    @property
+    def enabled(self) -> bool:
+        """Tell whether anybody gets to read the events."""
+        return self._enabled and (self.path is not None or audit_logger.isEnabledFor(logging.INFO))
+
+    def write(self, event: str, fields: Mapping[str, JSONValue]) -> None:
+        """Write an event with fields that are JSON and have no secrets, for whoever knows that `record` need not look.
+
+        Never raise, as `record` does not.
+        """
         if self.path is None:
-            log_clean(audit_logger, event, details)
+            log_clean(audit_logger, event, fields)
         else:
-            self._append(merge({"ts": timestamp(time.time()), "event": event}, details))
+            self._append(merge({"ts": timestamp(time.time()), "event": event}, fields))
 
     def close(self) -> None:
         """Close the file. Events recorded afterwards are reported as errors."""

@@ -197,7 +197,8 @@ def _second(seconds: int) -> str:
 def merge(line: dict[str, JSONValue], fields: Mapping[str, JSONValue]) -> dict[str, JSONValue]:
     """Add fields to a line; one that has the name of a part of the line gets an underscore behind it."""
     if line.keys().isdisjoint(fields):
-        return {**line, **fields}
+        line.update(fields)
+        return line
     return line | {f"{name}_" if name in line else name: value for name, value in fields.items()}
 
 

@@ -129,25 +129,18 @@ class Redactor:
 
     def field(self, name: str, value: object) -> JSONValue:
         """Return a named value as JSON data, masked as a whole if the name is secret-looking."""
-        if type(value) is str:  # nearly always
-            if is_secret_key(name):
-                return MASK
-            return redact(value) if self._known is None else self.text(value)
         return MASK if _hides(name, value) else self.value(value)
 
     def fields(self, fields: Mapping[str, object]) -> dict[str, JSONValue]:
         """Return named values as `field` does, without those that are None."""
         if _has_secret_key(tuple(fields)):
             return {name: self.field(name, value) for name, value in fields.items() if value is not None}
-        clean = redact if self._known is None else self.text
-        return {
-            name: clean(value) if type(value) is str else self.value(value)
-            for name, value in fields.items()
-            if value is not None
-        }
+        return {name: self.value(value) for name, value in fields.items() if value is not None}
 
     def value(self, value: object) -> JSONValue:
         """Return any value as JSON data with its secrets masked; what JSON cannot hold becomes its `repr`."""
+        if type(value) is str:  # nearly always
+            return redact(value) if self._known is None else self.text(value)
         if type(value) is float and math.isfinite(value):  # how long something took
             return value
         try:
