@@ -3,6 +3,7 @@
 import base64
 import binascii
 from collections.abc import Sequence
+from itertools import groupby
 from operator import attrgetter
 from typing import Any, Literal
 from urllib.parse import unquote_to_bytes
@@ -163,11 +164,9 @@ def chat_messages(items: Sequence[JSON], instructions: str | None, dialect: Chat
             messages.append(_message(item, dialect, backend))
         else:
             if assistant is None:
-                assistant = _Assistant(messages, items, dialect, backend)
+                assistant = _Assistant(messages, dialect, backend)
             assistant.add(kind, item)
-    if assistant is not None:
-        assistant.end_message()
-    return messages
+    return messages if assistant is None else assistant.end()
 
 
 def _message(item: JSON, dialect: ChatDialect, backend: str) -> JSON:
@@ -182,97 +181,91 @@ def _message(item: JSON, dialect: ChatDialect, backend: str) -> JSON:
 class _Assistant:
     """Adds to messages what the assistant has said and got; its last message stays open while more belongs to it."""
 
-    def __init__(self, messages: list[JSON], items: Sequence[JSON], dialect: ChatDialect, backend: str) -> None:
+    def __init__(self, messages: list[JSON], dialect: ChatDialect, backend: str) -> None:
         self._messages = messages
-        self._items = items
         self._dialect = dialect
         self._backend = backend
         self._texts: list[str] = []
         self._thoughts: list[str] = []
         self._calls: list[JSON] = []
-        self._outputs: dict[Any, list[JSON]] | None = None
-        """Those that are not written yet, by call id, once there are calls."""
-        self._answered: dict[Any, int] = {}
-        """How many outputs are written and have not been passed yet, by call id."""
+        self._unanswered: dict[Any, list[tuple[str, JSON]]] = {}
+        """Functions and the tool messages that await their outputs, by call id: some servers count anew each turn."""
+        self._attachments: dict[int, list[JSON]] = {}
+        """What tool messages cannot hold of their outputs, by their identity."""
 
     def add(self, kind: str, item: JSON) -> None:
         """Take an item of a kind that is not a message of somebody else."""
-        if kind == "message":
-            self._texts.append(text_of(item.get("content")))
-        elif kind in CALLS:
+        if kind in CALLS:
             self._calls.append(_call(as_function(item)))
         elif kind in OUTPUTS:
-            self._check_output(item)
+            self.end_message()
+            self._add_output(as_function(item))
+        elif kind == "message":
+            self._texts.append(text_of(item.get("content")))
         elif kind == "reasoning":
             self._thoughts.append(_thoughts(item))
 
     def end_message(self) -> None:
-        """Write the open message, and the outputs of its calls."""
-        if not (self._texts or self._calls or self._thoughts):
-            return
-        texts, self._texts = self._texts, []
-        calls, self._calls = self._calls, []
-        thoughts, self._thoughts = "".join(self._thoughts), []
-        text = "\n\n".join(filter(None, texts))
-        if calls:
-            message: JSON = {"role": "assistant", "content": text or None, "tool_calls": calls}
-            if thoughts and self._dialect.reasoning:
+        """Write the open message, with room for the outputs of its calls."""
+        if self._calls:
+            message: JSON = {"role": "assistant", "content": self._text() or None, "tool_calls": self._calls}
+            if self._thoughts and self._dialect.reasoning and (thoughts := "".join(self._thoughts)):
                 message["reasoning_content"] = thoughts
             self._messages.append(message)
-            self._add_outputs(calls)
-        elif texts:
-            self._messages.append({"role": "assistant", "content": text})
+            for call in self._calls:
+                call_id = call["id"]
+                result = {"role": "tool", "tool_call_id": call_id, "content": None}
+                self._messages.append(result)
+                self._unanswered.setdefault(call_id, []).append((call["function"]["name"], result))
+            self._calls = []
+        elif self._texts:
+            self._messages.append({"role": "assistant", "content": self._text()})
+        if self._texts or self._thoughts:
+            self._texts, self._thoughts = [], []
 
-    def _check_output(self, item: JSON) -> None:
-        """End the open message; its calls' outputs are written with it, so this one is there already."""
+    def end(self) -> list[JSON]:
+        """Return all messages: nothing follows."""
         self.end_message()
-        call_id = item.get("call_id")
-        written = self._answered.get(call_id)
-        if not written:
+        return self._settled() if self._attachments or any(self._unanswered.values()) else self._messages
+
+    def _text(self) -> str:
+        return "\n\n".join(filter(None, self._texts)) if self._texts else ""
+
+    def _add_output(self, item: JSON) -> None:
+        """Write an output to the first call of its id that has none."""
+        call_id, output = item.get("call_id"), item.get("output")
+        results = self._unanswered.get(call_id)
+        if not results:
             raise BadRequestError(
                 f"No function call found for the output with call_id '{call_id}'.", param="input", code="invalid_value"
             )
-        self._answered[call_id] = written - 1
+        name, result = results.pop(0)
+        result["content"] = output if isinstance(output, str) else self._text_beside(result, output, name)
 
-    def _add_outputs(self, calls: Sequence[JSON]) -> None:
-        """Write the outputs of calls, and what of them tool messages cannot hold in a message of the user."""
-        unwritten = self._outputs
-        if unwritten is None:
-            unwritten = self._outputs = _outputs(self._items)
-        attachments: list[JSON] = []
-        for call in calls:
-            call_id = call["id"]
-            if outputs := unwritten.get(call_id):
-                self._answered[call_id] = self._answered.get(call_id, 0) + 1
-                text = outputs.pop().get("output")
-                if not isinstance(text, str):
-                    text = self._text_beside(attachments, text, call["function"]["name"])
-                self._messages.append({"role": "tool", "tool_call_id": call_id, "content": text})
-        if attachments:
-            self._messages.append({"role": "user", "content": attachments})
-
-    def _text_beside(self, attachments: list[JSON], output: Any, name: str) -> str:
+    def _text_beside(self, result: JSON, output: Any, name: str) -> str:
         """Return the text of a function's output, and put the rest to the attachments."""
         parts = chat_parts(output, self._dialect, self._backend)
         others = [part for part in parts if not is_text(part)]
         text = "\n".join(part["text"] for part in parts if is_text(part))
         if not others:
             return text
-        attachments += [{"type": "text", "text": f"Output of {name}:"}, *others]
+        self._attachments[id(result)] = [{"type": "text", "text": f"Output of {name}:"}, *others]
         note = f"(attached to the next message as output of {name})"
         return f"{text}\n{note}" if text else note
 
+    def _settled(self) -> list[JSON]:
+        """Return messages without those for outputs that never came, and attachments behind all outputs of a turn."""
+        settled: list[JSON] = []
+        for are_results, group in groupby(self._messages, _is_result):
+            kept = [message for message in group if not are_results or message["content"] is not None]
+            settled += kept
+            if attachments := [part for message in kept for part in self._attachments.get(id(message), ())]:
+                settled.append({"role": "user", "content": attachments})
+        return settled
 
-def _outputs(items: Sequence[JSON]) -> dict[Any, list[JSON]]:
-    """Return outputs by call id, the last one first.
 
-    Some servers number the calls of each turn anew, so an id may occur more than once.
-    """
-    outputs: dict[Any, list[JSON]] = {}
-    for item in reversed(items):
-        if item.get("type") in OUTPUTS:
-            outputs.setdefault(item.get("call_id"), []).append(as_function(item))
-    return outputs
+def _is_result(message: JSON) -> bool:
+    return bool(message["role"] == "tool")
 
 
 def _call(item: JSON) -> JSON:
