@@ -139,7 +139,6 @@ class Budget:
         """End a call that was begun, with what it has used."""
         self._in_flight -= 1
         if usage is not None:
-            self._turns += 1
             self._used.append(usage)
             self._count(model, usage)
         if self._waiting:
@@ -147,7 +146,6 @@ class Budget:
 
     def count_unreported(self, model: str, estimate: Usage) -> None:
         """Count a call that was settled without what it has used: its server does not tell."""
-        self._turns += 1
         self._count(model, estimate)
 
     def _has_room(self) -> bool:
@@ -171,9 +169,9 @@ class Budget:
                 return
 
     def _count(self, model: str, usage: Usage) -> None:
+        self._turns += 1
         self.spent.tokens += usage.total_tokens
-        price = self._prices.get(model)
-        if price is not None:
+        if self._prices and (price := self._prices.get(model)) is not None:
             self.spent.cost += (usage.input_tokens * price.input + usage.output_tokens * price.output) / _MILLION
 
     # --- functions and agents ----------------------------------------------------------------------------------------
@@ -226,7 +224,6 @@ class Budget:
 
     def count_before(self, model: str, usage: Usage, calls: int, *, agents: int, here: bool) -> None:
         """Count what a response of the run has spent before; `here` if it belongs to what is being made."""
-        self._turns += 1
         self._count(model, usage)
         self.spent.calls += calls
         self.spent.agents += agents

@@ -492,7 +492,7 @@ def pieces(sink: TurnSink) -> list[Callable[[], None]]:
 def test_every_piece_begins_a_turn_and_is_passed_on(piece: int) -> None:
     plain, behind, begun = Notes(), Notes(), list[bool]()
     watch = watched(behind)
-    watch.listen(lambda: begun.append(True))
+    watch.listener = lambda: begun.append(True)
     pieces(plain)[piece]()
     pieces(watch)[piece]()
     pieces(watch)[piece]()

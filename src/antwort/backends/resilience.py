@@ -42,17 +42,14 @@ class WatchedSink:
     It also knows what the sink itself raised, which is no failure of the model server.
     """
 
-    __slots__ = ("_error", "_listener", "_sink", "begun")
+    __slots__ = ("_error", "_sink", "begun", "listener")
 
     def __init__(self, sink: TurnSink) -> None:
         self.begun = False
         self._error: BaseException | None = None
         self._sink = sink
-        self._listener: Callable[[], None] | None = None
-
-    def listen(self, listener: Callable[[], None] | None) -> None:
-        """Call somebody, or nobody any more, when the turn begins."""
-        self._listener = listener
+        self.listener: Callable[[], None] | None = None
+        """What is called when the turn begins."""
 
     def text(self, delta: str, logprobs: list[JSON] | None = None) -> None:
         """Pass it on."""
@@ -160,8 +157,8 @@ class WatchedSink:
 
     def _begin(self) -> None:
         self.begun = True
-        if self._listener is not None:
-            self._listener()
+        if self.listener is not None:
+            self.listener()
 
 
 def watched(sink: TurnSink) -> WatchedSink:
@@ -265,11 +262,11 @@ class Guarded(BackendWrapper):
                 headers={"retry-after": str(breaker.retry_after)},
             )
         watch = watched(sink)
-        watch.listen(breaker.note_success)
+        watch.listener = breaker.note_success
         try:
             await self.backend.run(request, watch)
         except APIError as error:
-            watch.listen(None)  # another backend may go on with it
+            watch.listener = None  # another backend may go on with it
             if not watch.raised(error):
                 self._note(error)
             raise

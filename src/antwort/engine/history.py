@@ -151,7 +151,8 @@ def model_items(entries: Iterable[JournalEntry]) -> list[JSON]:
                 "output": INTERRUPTED if output is None else output,
             }
         )
-    return settled(items + outputs) if late else items + outputs
+    items += outputs
+    return settled(items) if late else items
 
 
 def said_items(entries: Iterable[JournalEntry]) -> list[JSON]:

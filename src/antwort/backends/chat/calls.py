@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import msgspec
+from msgspec import Struct
 
 from antwort.backends.base import TurnSink
 from antwort.backends.chat.chunk import CallDelta, FunctionDelta
@@ -16,22 +17,19 @@ MAX_LOOKS = 32
 """How often a call is looked at whether it is whole: each time costs as much as its arguments are long."""
 
 
-class _PiecedCall:
+class _PiecedCall(Struct, eq=False):
     """One call as far as it is known."""
 
-    __slots__ = ("_looks", "arguments", "id", "index", "name")
-
-    def __init__(self, index: int, call_id: str | None) -> None:
-        self.index = index
-        self.id = call_id
-        self.name: str | None = None
-        self.arguments: list[str] = []
-        self._looks = MAX_LOOKS
+    index: int
+    id: str | None
+    name: str | None = None
+    arguments: list[str] = []
+    looks: int = MAX_LOOKS
 
     def is_whole(self) -> bool:
         """Tell whether the arguments are a JSON object already."""
-        self._looks -= 1
-        if self._looks < 0:
+        self.looks -= 1
+        if self.looks < 0:
             return False
         try:
             check_object("".join(self.arguments))
@@ -49,15 +47,15 @@ class Calls:
     call of its own.
     """
 
-    __slots__ = ("_by_id", "_by_index", "_limits", "_sink", "begun")
+    __slots__ = ("_known", "_limits", "_sink", "begun")
 
     def __init__(self, limits: AnswerLimits, sink: TurnSink) -> None:
         self._limits = limits
         self._sink = sink
         self.begun: list[_PiecedCall] = []
         """Those that have begun, in this order."""
-        self._by_index: dict[int, _PiecedCall] = {}
-        self._by_id: dict[str, _PiecedCall] = {}
+        self._known: dict[int | str, _PiecedCall] = {}
+        """The calls by the indexes and the ids that the server gives them."""
 
     def take(self, deltas: Sequence[CallDelta]) -> None:
         """Take pieces of calls that came together."""
@@ -83,7 +81,7 @@ class Calls:
 
     def _feed(self, index: int | None, call_id: str | None, name: str | None, arguments: str, named: set[int]) -> None:
         """Feed a piece. `named` are the calls that a piece of the same list has named."""
-        call = self._find(index, call_id)
+        call = self._find(index, call_id) if self.begun else None
         if call is None or (
             name is not None
             and call.name is not None
@@ -103,11 +101,8 @@ class Calls:
             self._sink.tool_call(call.index, call_id=call.id or call_id, name=name, arguments="".join(call.arguments))
 
     def _find(self, index: int | None, call_id: str | None) -> _PiecedCall | None:
-        if index is not None:
-            return self._by_index.get(index)
-        if call_id is not None:
-            return self._by_id.get(call_id)
-        return self.begun[-1] if self.begun else None
+        key = call_id if index is None else index
+        return self.begun[-1] if key is None else self._known.get(key)
 
     def _begin(self, index: int | None, call_id: str | None) -> _PiecedCall:
         if len(self.begun) >= self._limits.calls:
@@ -115,9 +110,9 @@ class Calls:
         call = _PiecedCall(len(self.begun), call_id)
         self.begun.append(call)
         if index is not None:
-            self._by_index[index] = call
+            self._known[index] = call
         if call_id is not None:
-            self._by_id[call_id] = call
+            self._known[call_id] = call
         return call
 
 
