@@ -20,18 +20,20 @@ class FunctionAudit:
         """Record one execution, as `AuditLog.record` would."""
         if not self._audit.enabled:
             return
-        clean, bound = self._clean, log_context()
+        clean, call_id = self._clean, ctx.call_id
+        tenant = ctx.tenant or log_context().get("tenant")
+        request_id = ctx.request_id or log_context().get("request_id")
         fields: dict[str, JSONValue] = {
-            "tenant": clean(ctx.tenant or bound.get("tenant")),
+            "tenant": clean(tenant),
             "subject": clean(ctx.subject),
-            "request_id": clean(ctx.request_id or bound.get("request_id")),
+            "request_id": clean(request_id),
             "provider": self._provider,
             "function": self._function,
             "agent": clean(ctx.agent.name),
-            "call_id": clean(ctx.call_id),
+            "call_id": clean(call_id),
             "status": clean(status),
             "seconds": round(seconds * 1e6) / 1e6,  # in half the time of six places
         }
-        if None in fields.values():
+        if tenant is None or request_id is None or call_id is None:  # outside of a request
             fields = {name: value for name, value in fields.items() if value is not None}
         self._audit.write("function.executed", fields)
