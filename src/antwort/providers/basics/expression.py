@@ -268,7 +268,7 @@ def _normalised(expression: str) -> str:
     text = _BLANK.sub(" ", expression).strip()
     if not text:
         _fail(f"is empty; {_ALLOWED}")
-    return text.translate(_SPELLINGS)
+    return text if text.isascii() else text.translate(_SPELLINGS)
 
 
 def _check_tokens(text: str) -> None:
