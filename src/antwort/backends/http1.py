@@ -113,7 +113,8 @@ class Connection(asyncio.Protocol):
         self._paused = False
         self._full = False
         self._unsent = False
-        self._error: Exception | None = None
+        self.error: Exception | None = None
+        """Why nothing more is to be expected on it, although it may not be closed yet."""
         self._waiter: asyncio.Future[None] | None = None
         self._silence = 0.0
         self._heard = 0.0
@@ -173,11 +174,11 @@ class Connection(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self.closed = True
         self._client.forget(self)
-        ended = exc is None and self._error is None
+        ended = exc is None and self.error is None
         if ended and self.has_head and not {"content-length", "transfer-encoding"} & self.headers.keys():
             self.complete = True  # an answer without a length ends with the connection
         if not self.complete:
-            self._error = self._error or ClosedError(str(exc or "closed"))
+            self.error = self.error or ClosedError(str(exc or "closed"))
         self._wake()
 
     # --- what the parser calls ---------------------------------------------------------------------------------------
@@ -258,11 +259,6 @@ class Connection(asyncio.Protocol):
                 await asyncio.sleep(0)
 
     @property
-    def failed(self) -> bool:
-        """Whether nothing more is to be expected on it, although it may not be closed yet."""
-        return self._error is not None
-
-    @property
     def is_read(self) -> bool:
         """Whether the answer has ended, and all of it was read."""
         return self.complete and not self._body
@@ -316,7 +312,7 @@ class Connection(asyncio.Protocol):
         self.begun = False
         if self._timer is not None:
             self.rest()
-        if self.complete and self._reusable and not (self._body or self._unsent or self.closed or self._error):
+        if self.complete and self._reusable and not (self._body or self._unsent or self.closed or self.error):
             self.idle_since = self._loop.time()
             self._client.idle.append(self)
         else:
@@ -325,8 +321,8 @@ class Connection(asyncio.Protocol):
 
     def news(self) -> asyncio.Future[None]:
         """Return what is done when something has happened; no coroutine, as one would cost as much again."""
-        if self._error is not None:
-            raise self._error
+        if self.error is not None:
+            raise self.error
         self._waiter = self._loop.create_future()
         return self._waiter
 
@@ -343,7 +339,7 @@ class Connection(asyncio.Protocol):
         return TooLongError(f"more than {self._client.max_head:,} bytes")
 
     def _fail(self, error: Exception) -> None:
-        self._error = self._error or error
+        self.error = self.error or error
         self.transport.abort()
         self._wake()
 
@@ -416,7 +412,7 @@ class Http1Client:
         oldest = asyncio.get_running_loop().time() - MAX_IDLE
         while self.idle:
             connection = self.idle.pop()
-            if connection.idle_since >= oldest and not connection.failed:
+            if connection.idle_since >= oldest and connection.error is None:
                 return connection
             connection.transport.abort()
         return None

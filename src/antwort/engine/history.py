@@ -132,6 +132,7 @@ def model_items(entries: Iterable[JournalEntry]) -> list[JSON]:
             outputs = []
             items.append(entry.item)
             continue
+        call_id, output = call["call_id"], call.get("output")
         if call.get("turn") != turn:
             turn = call.get("turn")
             items += outputs
@@ -140,17 +141,12 @@ def model_items(entries: Iterable[JournalEntry]) -> list[JSON]:
             late = True
         else:
             name, arguments = call["name"], call["arguments"]
-            items.append({"type": "function_call", "call_id": call["call_id"], "name": name, "arguments": arguments})
-        output = call.get("output")
-        if output is None and WAITING in call:
-            continue  # whoever continues it brings the answer
-        outputs.append(
-            {
-                "type": "function_call_output",
-                "call_id": call["call_id"],
-                "output": INTERRUPTED if output is None else output,
-            }
-        )
+            items.append({"type": "function_call", "call_id": call_id, "name": name, "arguments": arguments})
+        if output is None:
+            if WAITING in call:
+                continue  # whoever continues it brings the answer
+            output = INTERRUPTED
+        outputs.append({"type": "function_call_output", "call_id": call_id, "output": output})
     items += outputs
     return settled(items) if late else items
 

@@ -207,19 +207,21 @@ class _Assistant:
 
     def end_message(self) -> None:
         """Write the open message, with room for the outputs of its calls."""
-        if self._calls:
-            message: JSON = {"role": "assistant", "content": self._text() or None, "tool_calls": self._calls}
+        calls, messages = self._calls, self._messages
+        text = "\n\n".join(filter(None, self._texts)) if self._texts else ""
+        if calls:
+            message: JSON = {"role": "assistant", "content": text or None, "tool_calls": calls}
             if self._thoughts and self._dialect.reasoning and (thoughts := "".join(self._thoughts)):
                 message["reasoning_content"] = thoughts
-            self._messages.append(message)
-            for call in self._calls:
+            messages.append(message)
+            for call in calls:
                 call_id = call["id"]
                 result = {"role": "tool", "tool_call_id": call_id, "content": None}
-                self._messages.append(result)
+                messages.append(result)
                 self._unanswered.setdefault(call_id, []).append((call["function"]["name"], result))
             self._calls = []
         elif self._texts:
-            self._messages.append({"role": "assistant", "content": self._text()})
+            messages.append({"role": "assistant", "content": text})
         if self._texts or self._thoughts:
             self._texts, self._thoughts = [], []
 
@@ -227,9 +229,6 @@ class _Assistant:
         """Return all messages: nothing follows."""
         self.end_message()
         return self._settled() if self._attachments or any(self._unanswered.values()) else self._messages
-
-    def _text(self) -> str:
-        return "\n\n".join(filter(None, self._texts)) if self._texts else ""
 
     def _add_output(self, item: JSON) -> None:
         """Write an output to the first call of its id that has none."""

@@ -174,12 +174,11 @@ class NativeSink(_ReadingSink):
 
     def _is_text(self, delta: str) -> bool:
         """Tell whether a piece is text, as nearly always: after one that no call begins with all is."""
-        if not self._plain and (self._begins_text(delta) or self._wants_json()):
-            self._pass_text()
+        if not self._plain:
+            begins_text = not self._said and delta[0] not in BEGINNINGS and not delta[0].isspace()
+            if begins_text or self._wants_json():
+                self._pass_text()
         return self._plain
-
-    def _begins_text(self, delta: str) -> bool:
-        return not self._said and delta[0] not in BEGINNINGS and not delta[0].isspace()
 
     def _wants_json(self) -> bool:
         wanted = self._request.text_format
