@@ -5,7 +5,7 @@ import json
 import platform
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,7 +21,7 @@ from benchmarks.http_libraries import METHOD as HTTP_METHOD
 from benchmarks.http_libraries import http_rows
 from benchmarks.ingestion import METHOD as INGESTION_METHOD
 from benchmarks.ingestion import ingestion_rows
-from benchmarks.measure import BenchmarkError, Row
+from benchmarks.measure import BenchmarkError, Row, positive
 from benchmarks.programs import METHOD as PROGRAMS_METHOD
 from benchmarks.programs import programs_rows
 from benchmarks.retrieval import METHOD as RETRIEVAL_METHOD
@@ -58,7 +58,7 @@ PARTS = {
     "dispatch": Part(lambda options: dispatch_rows(full=options.full)),
     "gateway": Part(lambda options: gateway_rows(full=options.full, rounds=options.rounds), METHOD),
     "http": Part(lambda options: http_rows(full=options.full, rounds=options.rounds), HTTP_METHOD),
-    "file_search": Part(lambda options: file_search_rows(full=options.full)),
+    "file_search": Part(lambda _: file_search_rows(), slow=True),
     "retrieval": Part(lambda _: retrieval_rows(), RETRIEVAL_METHOD, slow=True),
     "ingestion": Part(lambda _: ingestion_rows(), INGESTION_METHOD, slow=True),
     "agents": Part(lambda _: agents_rows(), AGENTS_METHOD, slow=True),
@@ -80,21 +80,32 @@ def table(rows: list[Row]) -> str:
     )
 
 
-def main() -> int:
+def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("--full", action="store_true", help="more rounds, steadier figures, and the slow measurements")
     parser.add_argument("--only", choices=PARTS, help="run one part")
-    parser.add_argument("--rounds", type=int, help="how often all is measured in turn: 15 times, or 31 with --full")
+    parser.add_argument(
+        "--rounds",
+        type=positive,
+        help="how often all is measured in turn, of gateway, http and growth: 15 times, or 31 with --full",
+    )
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
-    parser.add_argument("--seconds", type=float, default=600, help="how long streams must be endured: 600")
-    parser.add_argument("--plot", type=Path, metavar="FOLDER", help="write plots of the growth into a folder")
-    given = parser.parse_args()
+    parser.add_argument("--seconds", type=positive, help="how long streams must be endured, of endurance: 600")
+    parser.add_argument("--plot", type=Path, metavar="FOLDER", help="write plots of growth into a folder")
+    given = parser.parse_args(arguments)
+    names = [given.only] if given.only else [name for name, part in PARTS.items() if given.full or not part.slow]
+    for option, name in (("seconds", "endurance"), ("plot", "growth")):
+        if getattr(given, option) is not None and name not in names:
+            parser.error(f"argument --{option}: is for {name}; add --only {name}, or --full")
     rounds = given.rounds or rounds_of(full=given.full)
-    options = Options(full=given.full, rounds=rounds, seconds=given.seconds, plot=given.plot)
+    options = Options(full=given.full, rounds=rounds, seconds=given.seconds or 600, plot=given.plot)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # the way out ends the servers
-    parts = [PARTS[given.only]] if given.only else [part for part in PARTS.values() if options.full or not part.slow]
+    parts = [PARTS[name] for name in names]
+    rows: list[Row] = []
     try:
-        rows = [row for part in parts for row in part.rows(options)]
+        for name, part in zip(names, parts, strict=True):
+            print(f"measuring {name} …", file=sys.stderr, flush=True)  # it takes minutes
+            rows += part.rows(options)
     except BenchmarkError as error:
         print(f"benchmarks: {error}", file=sys.stderr)
         return 1

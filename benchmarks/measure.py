@@ -1,5 +1,6 @@
 """Measuring CPU time on noisy machines: interleaved rounds, and the median of each."""
 
+import argparse
 import asyncio
 import gc
 import statistics
@@ -11,6 +12,13 @@ from typing import Any
 
 class BenchmarkError(Exception):
     """A measurement could not be taken; the message says why and what helps."""
+
+
+def positive(text: str) -> int:
+    """Read a number of the command line that counts something: a whole one, from 1."""
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"must be a whole number, at least 1 (got {text!r})")
+    return int(text)
 
 
 @dataclass(frozen=True)

@@ -4,11 +4,12 @@ import argparse
 import os
 import signal
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
 
-from benchmarks.measure import BenchmarkError
+from benchmarks.measure import BenchmarkError, positive
 from benchmarks.peers.comparing import compare
 from benchmarks.peers.gateways import gateways
 from benchmarks.peers.plot import plotted
@@ -19,10 +20,18 @@ README = "README.md"
 PICTURE = "docs/images/peers.svg"
 
 
-def main() -> int:
+def read_comparison(file: Path) -> Comparison:
+    """Read what `--json` has written."""
+    try:
+        return msgspec.json.decode(file.read_bytes(), type=Comparison)
+    except (OSError, msgspec.MsgspecError) as error:
+        raise BenchmarkError(f"{file} is not what --json writes: {error}") from error
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
     names = [gateway.name for gateway in gateways()]
     parser = argparse.ArgumentParser(prog="python -m benchmarks.peers", description=__doc__)
-    parser.add_argument("--rounds", type=int, default=15, help="how often each row is measured (15)")
+    parser.add_argument("--rounds", type=positive, default=15, help="how often each row is measured (15)")
     parser.add_argument("--only", choices=names, action="append", help="leave the other gateways out; may be repeated")
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
     parser.add_argument("--from", dest="source", type=Path, help="take the figures from such JSON, measure nothing")
@@ -30,13 +39,13 @@ def main() -> int:
         "--markdown", nargs="?", const=README, type=Path, help=f"write the table into a page ({README})"
     )
     parser.add_argument("--plot", nargs="?", const=PICTURE, type=Path, help=f"draw the figures ({PICTURE})")
-    options = parser.parse_args()
+    options = parser.parse_args(arguments)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # the way out ends the servers
     try:
         if options.markdown:
             replaced(options.markdown.read_text(), "")  # a page without its marks is told before the work
         if options.source:
-            comparison = msgspec.json.decode(options.source.read_bytes(), type=Comparison)
+            comparison = read_comparison(options.source)
         else:
             chosen = [gateway for gateway in gateways() if not options.only or gateway.name in options.only]
             comparison = compare(chosen, rounds=options.rounds)
