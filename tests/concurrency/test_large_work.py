@@ -24,7 +24,8 @@ from antwort.concurrency.large_work import MANY, MUCH, LargeWork, is_large
 from antwort.config import BackendConfig, Config
 from antwort.context import Context
 from antwort.engine.input import read_input
-from antwort.engine.model_turn import ModelTurns
+from antwort.engine.model_turn import ModelTurns, model_request
+from antwort.engine.totals import Totals
 from antwort.errors import BadRequestError
 from antwort.server.conversations import ConversationEndpoints, CreateConversation
 from antwort.testing import ScriptedBackend, lint_stream, running
@@ -202,6 +203,15 @@ def test_what_is_large_is_told_by_number_and_by_size() -> None:
     assert is_large([{"content": [{"type": "input_image", "image_url": "x" * MUCH}]}])
     assert is_large([{"output": "x" * MUCH}])
     assert not is_large([{"content": None, "output": 7, "arguments": [1]}])
+
+
+async def test_a_text_that_is_not_long_makes_a_short_request_until_much_is_added(tmp_path: Path) -> None:
+    async with Antwort(Config(data_dir=tmp_path, providers={}), backend=ScriptedBackend([])) as app:
+        for text, short in (("Hi", True), ("x" * MUCH, False)):
+            plan = await app.engine.plan(CreateResponse(model="scripted", input=text), Context("t"))
+            for added, much in ([], False), ([{"output": "x"}], False), ([{"output": "x" * MUCH}], True):
+                request = model_request(plan, [*plan.window, *added], plan.choice, Totals())
+                assert request.short == (short and not much)
 
 
 async def test_an_error_of_large_work_is_raised_where_it_was_asked_for() -> None:

@@ -96,6 +96,8 @@ class ModelRequest(msgspec.Struct):
     service_tier: str | None = None
     prompt_cache_key: str | None = None
     tenant: str = ""
+    short: bool = False
+    """Whether its items are known to be few and short, so that nobody has to look how much there is of them."""
     deadline: float | None = None
     """When the answer must be complete, on the clock of `time.monotonic()`."""
     extra: JSON = {}

@@ -182,7 +182,7 @@ class RemoteBackend(ABC):
         await self._probes.close()
 
     async def _exchange(self, request: ModelRequest, fields: Callable[[ModelRequest], JSON], sink: TurnSink) -> None:
-        if is_large(unmade(request.items)):
+        if not request.short and is_large(unmade(request.items)):
             body = await self.large_work.run(_encoded_in_pieces, fields, request)
         else:
             body = encode_parts(fields(request))

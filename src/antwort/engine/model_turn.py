@@ -58,6 +58,8 @@ def model_request(
         tenant=plan.ctx.tenant,
         extra=create.extra_body or _NOTHING,
     )
+    if plan.short and (items is plan.window or not is_large(items[len(plan.window) :])):
+        request.short = True
     if tools:
         request.tool_choice = choice.upstream
         request.parallel_tool_calls = create.parallel_tool_calls

@@ -84,6 +84,8 @@ class Plan(msgspec.Struct, frozen=True):
     """What came before and is stored nowhere: a response that is stored takes it along, as input."""
     window: list[JSON] = []
     """History and input as the model reads them."""
+    short: bool = False
+    """Whether the window is known to be short, without a look at it."""
     compact_only: bool = False
     """The request wants its window compacted, and no answer."""
 

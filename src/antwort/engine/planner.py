@@ -11,7 +11,7 @@ from antwort.agents import AgentTask
 from antwort.backends import ModelRouter
 from antwort.backends.base import FileReading
 from antwort.budget import Budget, Price
-from antwort.concurrency.large_work import MANY, LargeWork, is_large
+from antwort.concurrency.large_work import MANY, MUCH, LargeWork, is_large
 from antwort.config import AgentConfig, EngineConfig
 from antwort.context import Agent, Context
 from antwort.engine.approvals import ResumedCall, approved_calls
@@ -113,7 +113,8 @@ class Planner:
             (item,) = read_input(create.input)
             await self._name_model(create, plan.response)
             plan = await _prepared(plan)
-            return replace(plan, input=[JournalEntry("input", item)], window=[item])
+            short = len(create.input or "") < MUCH
+            return replace(plan, input=[JournalEntry("input", item)], window=[item], short=short)
         large = isinstance(create.input, list) and is_large(create.input)
         items = await self._large_work.run(read_input, create.input) if large else read_input(create.input)
         history = await self._history(plan, recall)
