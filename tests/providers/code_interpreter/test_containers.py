@@ -347,7 +347,11 @@ async def test_who_is_cancelled_lets_go_of_a_container(tmp_path: Path) -> None:
     task.cancel()
     await asyncio.wait([task])
     going_on.set()
-    while containers._users or not containers.all("t"):  # noqa: ASYNC110 - nobody tells
+    while not containers.all("t"):  # noqa: ASYNC110 - nobody tells
+        await asyncio.sleep(0.01)
+    with containers._changing:  # whoever makes it has noted by then that it is in use
+        pass
+    while containers._users:  # noqa: ASYNC110
         await asyncio.sleep(0.01)
     async with containers.in_use(lambda: containers.of_conversation("t", "second", None).folder):
         assert len(containers.all("t")) == 1
