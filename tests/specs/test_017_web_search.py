@@ -9,6 +9,7 @@ import json
 import os
 import re
 import shutil
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -128,11 +129,12 @@ def test_us1_3_no_results_are_a_result_that_says_so(tmp_path: Path, instance: st
 @BOTH_WAYS
 @EVERY_TYPE
 def test_us2_1_an_unreachable_backend_is_an_error_result(tmp_path: Path, kind: str, stream: bool) -> None:
-    with Site({}) as gone:
-        url = gone.url
-    with staged(tmp_path, searching(answer="Search is down."), {"url": url}) as stage:
-        response = create(stage, stream, input="?", tools=[{"type": kind}])
-        [output] = outputs(stage)
+    with socket.socket() as deaf:  # a port that nobody listens on, and that nobody else can take meanwhile
+        deaf.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{deaf.getsockname()[1]}"
+        with staged(tmp_path, searching(answer="Search is down."), {"url": url}) as stage:
+            response = create(stage, stream, input="?", tools=[{"type": kind}])
+            [output] = outputs(stage)
     assert response.status == "completed"
     assert response.output[0].status == "failed"  # type: ignore[union-attr]
     assert texts(response) == ["Search is down."]
