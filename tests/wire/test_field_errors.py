@@ -57,6 +57,46 @@ def test_messages_name_the_field_and_what_it_takes(body: bytes, message: str) ->
     assert caught.value.message == message
 
 
+DEEP = 10_000
+
+
+@pytest.mark.parametrize(
+    ("body", "fault"),
+    [
+        (b"", "it is empty"),
+        (b'{"input": 5', "it is not complete"),
+        (b'{"input": "a', "it is not complete"),
+        (b'{"metadata": {"a": []', "it is not complete"),
+        (b'{"input": "a}', "it is not complete"),
+        (b'{"bogus": 1', "it is not complete"),
+        (b'{"input": "\\ud83d\\ude00', "it is not complete"),
+        (b'{"input": "\\ud83d', "it is not complete"),
+        (b'{"input": "\\ud83d"}', "unexpected end of escaped utf-16 surrogate pair (byte 17)"),
+        (b'{"input": [{"content": "\\ud83dx"}]}', "unexpected end of escaped utf-16 surrogate pair (byte 30)"),
+        (b'{"input": "\\ude00"}', "invalid utf-16 surrogate pair (byte 17)"),
+        (b'{"input": 5, "user": "\\ud83d"}', "unexpected end of escaped utf-16 surrogate pair (byte 28)"),
+        (b'{"input": "\\u1"}', "invalid character in unicode escape"),
+        (b'{"input": ' + b"[" * DEEP + b"]" * DEEP + b"}", "it is nested too deeply"),
+        (b'{"metadata": ' + b"[" * DEEP + b"]" * DEEP + b"}", "it is nested too deeply"),
+        (b'{"tools": [{"parameters": ' + b'{"a": ' * DEEP + b"1" + b"}" * DEEP + b"}]}", "it is nested too deeply"),
+    ],
+    ids=lambda value: value[:40],
+)
+def test_what_cannot_be_read_says_why(body: bytes, fault: str) -> None:
+    for given in (body, bytearray(body), body.decode()):
+        with pytest.raises(BadRequestError) as caught:
+            decode_create(given)
+        assert caught.value.message.startswith("The body is not valid JSON: ")
+        assert fault in caught.value.message
+        assert (caught.value.code, caught.value.param) == ("invalid_json", None)
+
+
+def test_a_number_that_no_type_takes_is_a_wrong_value_of_its_field() -> None:
+    with pytest.raises(BadRequestError) as caught:
+        decode_create(b'{"temperature": 1e400}')
+    assert (caught.value.code, caught.value.param) == ("invalid_value", "temperature")
+
+
 def test_places_within_a_request_are_named_from_its_top() -> None:
     item: Any = {"role": "user", "content": [{"type": "input_image", "detail": "best"}]}
     with pytest.raises(BadRequestError) as caught:

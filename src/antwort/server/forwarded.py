@@ -15,6 +15,7 @@ import msgspec
 from antwort.errors import BadRequestError
 from antwort.lazy_imports import compiled_on_use
 from antwort.web.bodies import check_values
+from antwort.wire.field_errors import no_json
 
 Fields = dict[str, msgspec.Raw]
 Link = tuple[str, str]
@@ -143,7 +144,7 @@ def read_forwarded(body: bytes | bytearray, max_values: int) -> Forwarded:
     except msgspec.ValidationError as error:
         raise BadRequestError(f"The body must be a JSON object: {error}.", code="invalid_type") from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise BadRequestError(f"The body is not valid JSON: {error}.", code="invalid_json") from None
+        raise no_json(body, error) from None
     fields = {name.text: raw for name, raw in named.items()}
     # Whoever takes names in any case takes `Model` for another `model`, and this server has looked at one of them.
     if len({name.casefold() for name in fields}) < len(named):

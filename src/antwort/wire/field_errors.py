@@ -29,6 +29,8 @@ _TYPE = compiled_on_use(r"^Expected `(?P<expected>[^`]*)`, got `(?P<got>[^`]*)`$
 _LIMIT = compiled_on_use(r"^Expected `(?P<kind>\w+)`(?P<size> of length)? (?P<sign><=|>=|<|>) (?P<bound>\S+)$")
 _PATTERN = compiled_on_use(r"^Expected `str` matching regex '(?P<pattern>.*)'$")
 _VALUE = compiled_on_use(r"^Invalid (?:enum )?value (?P<value>.*)$")
+_TRUNCATED = "Input data was truncated"
+_LONGEST_ESCAPE = len(r"\ud83d\ude00")
 _STEP = compiled_on_use(r"\[(\d+)\]|([^.\[\]]+)")
 
 Kind = Literal["integer", "decimal", "string", "array", "object"]
@@ -136,10 +138,32 @@ def read_type(value: Mapping[str, Any], param: str) -> str:
 # --- what msgspec says ------------------------------------------------------------------------------------------------
 
 
+def no_json(body: bytes | bytearray | str, error: Exception, what: str = "The body") -> BadRequestError:
+    """Return the error for a text that msgspec cannot read; `what` is where that came."""
+    return BadRequestError(f"{what} is not valid JSON: {_fault(body, error)}.", code="invalid_json")
+
+
+def _fault(body: bytes | bytearray | str, error: Exception) -> str:
+    if isinstance(error, RecursionError):
+        return "it is nested too deeply"
+    if str(error) != _TRUNCATED:
+        return str(error)
+    text = body.encode(errors="replace") if isinstance(body, str) else bytes(body)
+    if text.rstrip().endswith((b"}", b"]")):
+        # Near the end msgspec takes half an escape, such as one surrogate of two, for a text that was cut off.
+        try:
+            msgspec.json.decode(text + b" " * _LONGEST_ESCAPE)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as found:
+            if str(found) != _TRUNCATED:
+                return _fault(body, found)
+    return "it is not complete, it ends too early" if text else "it is empty"
+
+
 def field_error(message: str, kind: Any, read: Callable[[], Any], within: str = "") -> BadRequestError:
     """Return what msgspec complains of in a document that is no `kind`.
 
-    `read` gives the document, if it has to be looked at; `within` is where in the request that is.
+    `read` gives the document, if it has to be looked at, or raises what is wrong with the whole of it, which is the
+    error then; `within` is where in the request that is.
     """
     place = _PLACE.search(message)
     path, reason = (place["path"], message[: place.start()]) if place else ("", message)

@@ -11,7 +11,7 @@ from msgspec import Meta, Struct
 from antwort.concurrency.large_work import MUCH
 from antwort.errors import BadRequestError
 from antwort.types import JSON
-from antwort.wire.field_errors import UNKNOWN_PARAMETER, field_error
+from antwort.wire.field_errors import UNKNOWN_PARAMETER, field_error, no_json
 from antwort.wire.items import AnyTool, InputItem
 from antwort.wire.options import (
     IGNORED,
@@ -247,7 +247,7 @@ def _parted(body: bytes | bytearray | str, known: Collection[str]) -> tuple[byte
         beyond = [name for name in fields if name not in known]
         values = {name: _value_decoder.decode(fields.pop(name)) for name in beyond}
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise _no_json(error) from None
+        raise no_json(body, error) from None
     return msgspec.json.encode(fields), values
 
 
@@ -265,11 +265,7 @@ def _decoded(decoder: msgspec.json.Decoder[S], body: bytes | bytearray | str) ->
     except msgspec.ValidationError as error:
         raise field_error(str(error), decoder.type, lambda: _document(body)) from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise _no_json(error) from None
-
-
-def _no_json(error: Exception) -> BadRequestError:
-    return BadRequestError(f"The body is not valid JSON: {error}.", code="invalid_json")
+        raise no_json(body, error) from None
 
 
 def _in_pieces(decoder: msgspec.json.Decoder[S], body: bytes | bytearray | str) -> S:
@@ -283,7 +279,10 @@ def _in_pieces(decoder: msgspec.json.Decoder[S], body: bytes | bytearray | str) 
 
 
 def _document(body: bytes | bytearray | str) -> Any:
-    """Return a body that does not fit, to say what is wrong with it; None if it is no JSON beyond that."""
-    with contextlib.suppress(msgspec.MsgspecError, UnicodeError, RecursionError):
+    """Return a body that does not fit, to say what is wrong with it; BadRequestError if it is no JSON beyond that."""
+    try:
         return msgspec.json.decode(body)
-    return None
+    except msgspec.ValidationError:  # a number that is too large for any type
+        return None
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise no_json(body, error) from None

@@ -11,6 +11,7 @@ from starlette.types import Message
 from antwort.errors import APIError, BadRequestError
 from antwort.server.sse import GRACE
 from antwort.web.bodies import check_values
+from antwort.wire.field_errors import no_json
 from antwort.wire.requests import CreateResponse, decode_create
 
 Fields = dict[str, msgspec.Raw]
@@ -56,7 +57,7 @@ def _read(text: str, message: ClientMessage) -> None:
     except msgspec.ValidationError as error:
         raise BadRequestError(f"A frame must be a JSON object: {error}.", code="invalid_type") from None
     except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
-        raise BadRequestError(f"The frame is not valid JSON: {error}.", code="invalid_json") from None
+        raise no_json(text, error, "The frame") from None
     message.lane = _lane(fields)
     message.previous = _value(fields.get("previous_response_id"), str)
     kind = _value(fields.pop("type", None), str)
