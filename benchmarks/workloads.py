@@ -49,10 +49,11 @@ CALCULATE = {"type": "function", "name": "calculate"}
 
 METHOD = f"""\
 Figures in µs are CPU time, user and system, of the server with its children; PostgreSQL, the model and the load are
-not in it. The server has a core of its own, 8 connections ask at once. The unit is one POST {PATH}, or one
-event of a stream: {BURST} events that the model sends at once (burst), {PACED} that it sends 1 ms apart (paced), with
-their share of the request. R, the least that a proxy in Python can do (benchmarks/reference.py), and antwort take turns
-for {{rounds}} rounds after a warm-up: figures are medians of the rounds, ratios medians of each round's ratios."""
+not in it. The server has a core of its own, and the same addresses at each start if the system allows it; 8 connections
+ask at once. The unit is one POST {PATH}, or one event of a stream: {BURST} events that the model sends at
+once (burst), {PACED} that it sends 1 ms apart (paced), with their share of the request. R, the least that a proxy in
+Python can do (benchmarks/reference.py), and antwort take turns for {{rounds}} rounds after a warm-up: figures are
+medians of the rounds, ratios medians of each round's ratios."""
 
 
 def workloads(*, scale: float = 1) -> list[Workload]:

@@ -10,7 +10,7 @@ from benchmarks.__main__ import table
 from benchmarks.gateway import Bench, Costs, Target, Workload, cpu_rows, measure_costs
 from benchmarks.idle import idle_rows, stream_rows
 from benchmarks.measure import BenchmarkError, Row
-from benchmarks.processes import ServerExitError, available_cores, running
+from benchmarks.processes import LISTENING, ServerExitError, at_fixed_addresses, available_cores, running
 
 ASK = {"model": "json", "input": "Hello"}
 WHOLE = Workload("JSON request", ASK, requests=20, bar=4)
@@ -130,6 +130,15 @@ def test_servers_are_ended_also_after_an_error(bench: Bench, reference: Target) 
         raise RuntimeError
     with pytest.raises(ProcessLookupError):
         os.kill(pids[0], 0)
+
+
+def test_a_server_lies_at_the_same_addresses_at_each_start(bench: Bench) -> None:
+    tells = f"with open('/proc/self/maps') as maps: print('{LISTENING}' + str(int(maps.readline().split('-')[0], 16)))"
+    places = set()
+    for _ in range(3):
+        with running((sys.executable, "-c", tells), core=bench.cores.server) as server:
+            places.add(server.port)
+    assert len(places) == 1 or not at_fixed_addresses()  # the system may not allow it
 
 
 def test_cpu_time_and_memory_of_children_count(bench: Bench) -> None:
