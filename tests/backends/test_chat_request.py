@@ -9,6 +9,7 @@ from tests.backends.conftest import a_request
 from antwort.backends import Transport, estimate_tokens
 from antwort.backends.base import EncodedTools, ToolDefinitions
 from antwort.backends.chat.request import ChatDialect, chat_body
+from antwort.backends.kept_bytes import WORTHWHILE, KeptBytes
 from antwort.backends.remote import COPIED, encode_body, encode_parts
 from antwort.backends.responses.request import responses_body
 from antwort.config import BackendConfig
@@ -131,6 +132,20 @@ def test_many_tools_that_are_kept_encoded_are_not_copied() -> None:
             assert json.loads(b"".join(parts)) == json.loads(encode_body(body))
     assert isinstance(encode_parts(chat_body(a_request(tools=[TOOL]), ChatDialect(), "local", {})), bytes)
     assert isinstance(encode_parts({"tools": []}), bytes)
+
+
+def test_very_many_tools_that_others_offer_too_end_the_body_and_are_kept_once() -> None:
+    other = {"type": "function", "name": "sub", "parameters": None}
+    shared = ToolDefinitions([{**TOOL, "description": "x" * WORTHWHILE}])
+    endings = []
+    for tools in (shared, ToolDefinitions([other], shared)):
+        sent = chat_body(a_request(tools=tools), ChatDialect(), "local", {})
+        parts = encode_parts(sent)
+        assert not isinstance(parts, bytes)
+        assert json.loads(b"".join(parts)) == json.loads(encode_body(sent))
+        endings.append(parts[-1])
+    assert isinstance(endings[0], KeptBytes)
+    assert endings[0] is endings[1]
 
 
 def test_a_tool_that_is_no_unicode_is_refused() -> None:

@@ -3,11 +3,17 @@
 import asyncio
 import contextlib
 import gzip
+import random
+import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
 
 import pytest
+import uvloop
+from tests.support.certificates import certificates
 
 from antwort.backends.http1 import HIGH_WATER, ClosedError, Connection, ConnectTimeoutError, Http1Client, ProtocolError
+from antwort.backends.kept_bytes import KeptBytes
 
 REQUEST = b"POST /x HTTP/1.1\r\nhost: h\r\ncontent-length: 2\r\n\r\n{}"
 OK = b"HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nhello"
@@ -77,6 +83,17 @@ def answering(*answers: bytes) -> Callable[[Server, asyncio.StreamReader, asynci
             await one_request(state, reader)
             writer.write(answer)
             await writer.drain()
+
+    return handler
+
+
+def answering_parts(size: int) -> Callable[[Server, asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]:
+    """Answer each request of so many bytes."""
+
+    async def handler(_state: Server, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while True:
+            await reader.readexactly(size)
+            writer.write(OK)
 
     return handler
 
@@ -339,6 +356,110 @@ async def test_a_request_in_parts_arrives_whole(size: int) -> None:
         assert await reply.chunk() == b"hello"
         reply.abort()
     assert received == [b"".join(parts)]
+
+
+def open_files() -> int:
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
+@pytest.mark.parametrize("size", [1, 300_000, LARGE])
+@pytest.mark.parametrize("ahead", [1, 300_000])
+@pytest.mark.parametrize("new_loop", [asyncio.new_event_loop, uvloop.new_event_loop])
+def test_a_request_whose_end_is_kept_arrives_whole_each_time(
+    size: int, ahead: int, new_loop: Callable[[], asyncio.AbstractEventLoop]
+) -> None:
+    kept = KeptBytes(random.Random(size).randbytes(size))
+    parts = [b"POST /x HTTP/1.1\r\nhost: h\r\n", b"content-length: %d\r\n\r\n" % (ahead + size), b"a" * ahead, kept]
+    received: list[bytes] = []
+
+    async def handler(_state: Server, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while True:
+            received.append(await reader.readexactly(sum(map(len, parts))))
+            writer.write(OK)
+
+    async def ask() -> None:
+        async with serving(handler) as (client, state):
+            for _ in range(4):
+                reply = await client.exchange(parts, connect_timeout=5, silence=30)
+                assert await reply.chunk() == b"hello"
+                reply.abort()
+            assert state.connections == 1
+
+    with asyncio.Runner(loop_factory=new_loop) as runner:
+        runner.run(ask())
+    assert received == [b"".join(parts)] * 4
+
+
+async def test_a_request_whose_end_is_kept_is_encrypted_as_any_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ours, theirs = certificates(tmp_path, "localhost")
+    monkeypatch.setattr(ssl, "create_default_context", lambda: theirs)
+    kept, received = KeptBytes(b"secret" * 50_000), []
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        for _ in range(3):
+            received.append(await reader.readexactly(1 + len(kept)))
+            writer.write(OK)
+        writer.close()
+
+    async with await asyncio.start_server(answer, "127.0.0.1", 0, ssl=ours) as server:
+        client = Http1Client("localhost", server.sockets[0].getsockname()[1], tls=True, limit=1)
+        for _ in range(3):
+            assert await read_all(await client.exchange([b"a", kept], connect_timeout=5, silence=30)) == b"hello"
+        await client.close()
+    assert received == [b"a" + kept] * 3
+
+
+async def test_what_is_kept_is_in_a_file_from_its_second_use_on_and_until_it_is_forgotten() -> None:
+    kept = KeptBytes(b"x" * 300_000)
+    before, held = open_files(), []
+    async with serving(answering_parts(len(kept) + 1)) as (client, _):
+        for _ in range(3):
+            reply = await client.exchange([b"a", kept], connect_timeout=5, silence=30)
+            held.append(open_files())
+            await read_all(reply)
+    assert held[1:] == [held[0] + 1] * 2
+    del kept
+    await asyncio.sleep(0.05)  # the ends of the connection are closed
+    assert open_files() <= before
+
+
+async def test_a_server_that_does_not_read_gets_a_kept_end_as_fast_as_it_reads() -> None:
+    kept, go_on = KeptBytes(b"0123456789abcdef" * (LARGE // 16)), asyncio.Event()
+    received: list[bytes] = []
+
+    async def handler(_state: Server, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        for _ in range(2):
+            await go_on.wait()
+            received.append(await reader.readexactly(1 + len(kept)))
+            writer.write(OK)
+
+    async with serving(handler) as (client, _):
+        for _ in range(2):
+            go_on.clear()
+            asked = asyncio.ensure_future(client.exchange([b"a", kept], connect_timeout=5, silence=30))
+            await asyncio.sleep(0.05)
+            go_on.set()
+            await read_all(await asked)
+    assert received == [b"a" + kept] * 2
+
+
+async def test_a_server_that_leaves_is_an_error_for_a_kept_end_too() -> None:
+    kept = KeptBytes(b"x" * 300_000)
+
+    async def handler(state: Server, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if state.connections == 1:
+            await reader.readexactly(1 + len(kept))
+            writer.write(OK)
+            await writer.drain()
+        await reader.readexactly(10)
+
+    async with serving(handler) as (client, state):
+        await read_all(await client.exchange([b"a", kept], connect_timeout=5, silence=30))
+        with pytest.raises(ClosedError):
+            await client.exchange([b"a", kept], connect_timeout=5, silence=30)
+        assert (state.connections, client.slots.taken) == (2, 0)  # a kept connection is replaced once
 
 
 async def test_a_server_that_answers_before_it_has_read_all_is_heard_and_its_connection_closed() -> None:

@@ -1,19 +1,15 @@
 """What the client does with answers: sizes, times, compression, redirects, certificates, failures."""
 
 import asyncio
-import datetime
 import gzip
 import socket
-import ssl
 import zlib
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
 import pytest
 import pytest_asyncio
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
+from tests.support.certificates import certificates
 from tests.support.site import Asked, Reply, Site
 
 from antwort.config.engine import OutboundConfig
@@ -210,34 +206,6 @@ async def test_json_that_is_none_is_a_value_error(client: Outbound) -> None:
 
 
 # --- certificates ----------------------------------------------------------------------------------------------------
-
-
-def certificates(folder: Path, host: str) -> tuple[ssl.SSLContext, ssl.SSLContext]:
-    """Return the server's side and the client's side of a certificate for a host."""
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, host)])
-    now = datetime.datetime.now(datetime.UTC)
-    certificate = (
-        x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(name)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - datetime.timedelta(days=1))
-        .not_valid_after(now + datetime.timedelta(days=1))
-        .add_extension(x509.SubjectAlternativeName([x509.DNSName(host)]), critical=False)
-        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
-        .sign(key, hashes.SHA256())
-    )
-    path = folder / "certificate.pem"
-    private = key.private_bytes(
-        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-    )
-    public = certificate.public_bytes(serialization.Encoding.PEM)
-    path.write_bytes(private + public)
-    server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    server.load_cert_chain(path)
-    return server, ssl.create_default_context(cadata=public.decode())
 
 
 async def test_a_pinned_connection_still_has_the_name_and_certificate_of_its_host(tmp_path: Path) -> None:

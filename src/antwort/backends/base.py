@@ -6,6 +6,7 @@ from typing import Any, Literal, Protocol, Self
 import msgspec
 from typing_extensions import override
 
+from antwort.backends.kept_bytes import WORTHWHILE, KeptBytes
 from antwort.types import JSON
 from antwort.wire.responses import Usage
 
@@ -14,11 +15,18 @@ FileReading = Literal["text", "pdf", "any"]
 
 
 class EncodedTools(list[msgspec.Raw]):
-    """What, put into a JSON list, is a list of tools; `size` is how many bytes they have."""
+    """What, put into a JSON list, is a list of tools; `size` is how many bytes they have.
 
-    def __init__(self, parts: Iterable[msgspec.Raw]) -> None:
+    `ending` is the last part with the end of a body, if there is so much of it that it is better not copied each time.
+    """
+
+    def __init__(self, parts: Iterable[msgspec.Raw], ending: KeptBytes | None = None) -> None:
         super().__init__(parts)
-        self.size = sum(len(memoryview(part)) for part in self)
+        sizes = [len(memoryview(part)) for part in self]
+        self.size = sum(sizes)
+        self.ending = ending
+        if ending is None and sizes and sizes[-1] >= WORTHWHILE:
+            self.ending = KeptBytes(b"%s]}" % memoryview(self[-1]))
 
 
 class ToolDefinitions(tuple[JSON, ...]):  # noqa: SLOT001 - it has room for what is made of it
@@ -49,8 +57,8 @@ class ToolDefinitions(tuple[JSON, ...]):  # noqa: SLOT001 - it has room for what
         if found is None:
             own = [msgspec.json.encode(shaped(definition)) for definition in self._own]
             parts = [msgspec.Raw(b",".join(own))] if own else []
-            found = EncodedTools([*parts, *self._shared.encoded(shaped)] if self._shared else parts)
-            self._encoded[shaped] = found
+            shared = self._shared.encoded(shaped) if self._shared else EncodedTools([])
+            found = self._encoded[shaped] = EncodedTools([*parts, *shared], shared.ending)
         return found
 
     def total(self, counted: Callable[[JSON], int]) -> int:

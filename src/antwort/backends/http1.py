@@ -14,6 +14,7 @@ from typing import TypeAlias, cast
 import httptools
 from typing_extensions import override
 
+from antwort.backends.kept_bytes import KeptBytes
 from antwort.concurrency.slots import Slots
 
 Parts: TypeAlias = Sequence[bytes | memoryview]
@@ -244,6 +245,8 @@ class Connection(asyncio.Protocol):
 
         A server that answers before it has read all has heard enough.
         """
+        if isinstance(request[-1], KeptBytes):
+            request = self._send_kept(request[:-1], request[-1])
         if sum(map(len, request)) <= SLICE:
             self.transport.writelines(request)
             return
@@ -257,6 +260,21 @@ class Connection(asyncio.Protocol):
                     return
                 self.transport.write(view[start : start + SLICE])
                 await asyncio.sleep(0)
+
+    def _send_kept(self, first: Parts, kept: KeptBytes) -> Parts:
+        """Let the system send at once what it can of a request that it has the end of; return the rest.
+
+        That goes past the transport, which has to be open and to have nothing to send itself.
+        """
+        transport = self.transport
+        size = sum(map(len, first))
+        encrypted = transport.get_extra_info("sslcontext") is not None
+        if encrypted or size > MAX_HEAD or transport.is_closing() or transport.get_write_buffer_size():
+            return [*first, kept]
+        opened: socket.socket = transport.get_extra_info("socket")
+        begin = b"".join(first)
+        taken = kept.send(opened.fileno(), after=begin, most=SLICE)
+        return [memoryview(begin)[taken:], memoryview(kept)[max(taken - size, 0) :]]
 
     @property
     def is_read(self) -> bool:

@@ -284,7 +284,10 @@ def encode_parts(body: JSON, *, in_pieces: bool = False) -> bytes | Parts:
     parts: list[bytes | memoryview] = [b'%s"tools":[' % (others[:-1] + b"," if len(others) > 2 else b"{")]
     for index, tool in enumerate(tools):
         parts += [b",", memoryview(tool)] if index else [memoryview(tool)]
-    parts.append(b"]}")
+    if tools.ending is None:
+        parts.append(b"]}")
+    else:
+        parts[-1] = tools.ending
     return parts
 
 

@@ -1,0 +1,46 @@
+"""Bytes that many requests have in common, which the system can send without copying them each time."""
+
+import contextlib
+import os
+
+WORTHWHILE = 64 * 1024
+"""Bytes of which to copy them costs more than to have them sent from a file."""
+
+
+class KeptBytes(bytes):
+    """Bytes, and a file in memory that has them from their second use on: many are used once only."""
+
+    _file: int | None = None
+    _used = False
+
+    def send(self, socket: int, *, after: bytes, most: int) -> int:
+        """Let a socket take as much as it can of other bytes and then of these, up to so many; return how much it took.
+
+        Nothing is raised: what is left is to be sent in the usual way, which meets the same trouble.
+        """
+        file = self._kept()
+        if file is None:
+            return 0
+        taken = 0
+        with contextlib.suppress(OSError):  # it takes no more, or is broken
+            taken = os.write(socket, after)
+            if taken == len(after):
+                taken += os.sendfile(socket, file, 0, min(len(self), most))
+        return taken
+
+    def _kept(self) -> int | None:
+        if self._file is None and self._used and hasattr(os, "memfd_create"):
+            with contextlib.suppress(OSError):  # there are too many open files, or there is no room
+                file = os.memfd_create("antwort")
+                try:
+                    os.write(file, self)
+                except OSError:
+                    os.close(file)
+                    raise
+                self._file = file
+        self._used = True
+        return self._file
+
+    def __del__(self) -> None:
+        if self._file is not None:
+            os.close(self._file)
