@@ -25,7 +25,7 @@ class HandlerKind(Enum):
     """How a handler gives its result."""
 
     SYNC = "sync"
-    """`def`: runs on a worker thread."""
+    """`def`: runs on a worker thread, unless it only computes."""
     ASYNC = "async"
     """`async def`: runs on the event loop."""
     STREAM = "stream"

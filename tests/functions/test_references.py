@@ -155,10 +155,16 @@ async def test_a_long_result_is_kept_and_replaced_by_a_reference(
         """Return a long result."""
         return ToolResult(LONG)
 
+    @registry.register(inline=True)
+    def computed() -> str:
+        """Return a long text at once."""
+        return LONG
+
     for name, kind, value in (
         ("text", "text", LONG),
         ("numbers", "json", list(range(100_000))),
         ("result", "text", LONG),
+        ("computed", "text", LONG),
     ):
         output = (await registry.execute(name, {}, CTX)).output
         shown = json.loads(output)

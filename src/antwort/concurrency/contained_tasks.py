@@ -8,7 +8,7 @@ import asyncio
 import types
 from asyncio.tasks import _unregister_task
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable
-from contextvars import ContextVar
+from contextvars import ContextVar, copy_context
 from typing import Any, Generic, TypeVar
 
 from typing_extensions import override
@@ -126,6 +126,16 @@ class ContainedTask(Generic[T]):
             raise error
         finally:
             del error  # or it would be kept alive by its own traceback
+
+
+def call_contained(name: str, function: Callable[..., T], *args: Any) -> T:
+    """Call a plain function without a task, in a context of its own: whatever it starts from there is contained."""
+    return copy_context().run(_call_owned, name, function, args)
+
+
+def _call_owned(name: str, function: Callable[..., T], args: tuple[Any, ...]) -> T:
+    _OWNER.set(name)
+    return function(*args)
 
 
 @types.coroutine

@@ -6,29 +6,28 @@ import inspect
 import logging
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
 
 from msgspec.structs import replace
 
 from antwort.callables import HandlerKind
-from antwort.concurrency.contained_tasks import ContainedTask, TimeLimit, end_tasks
+from antwort.concurrency.contained_tasks import ContainedTask, TimeLimit, call_contained, end_tasks
 from antwort.concurrency.slots import Slots
 from antwort.concurrency.threads import WorkerThreads
-from antwort.context import Agent, Context, Progress
+from antwort.context import Context, Progress
 from antwort.errors import FunctionDeniedError, FunctionError, FunctionTimeoutError, FunctionUnavailableError
 from antwort.functions.audit import FunctionAudit
 from antwort.functions.calls import ToolCall, ToolResult
+from antwort.functions.entry import Defaults, RegisteredFunction, permits
 from antwort.functions.hanging import HangingCalls
-from antwort.functions.metrics import FunctionMetrics, Recorder
+from antwort.functions.metrics import FunctionMetrics
 from antwort.functions.output import Stop, as_text, capped, described, encodable, short_text
 from antwort.functions.provider import FunctionProvider
 from antwort.functions.references import LONGEST, may_refer, resolve, spilled
-from antwort.functions.spec import FunctionSpec, Scope
+from antwort.functions.spec import FunctionSpec
 from antwort.http_client import HttpClient
 from antwort.observability import AuditLog, NoTracer, Redactor, Tracer
-from antwort.observability.tracing import Attribute
 from antwort.run_services import RunServices
 from antwort.suspension import SuspendedError
 
@@ -37,81 +36,11 @@ T = TypeVar("T")
 logger = logging.getLogger(__name__)
 
 # To look up a member of an enum takes some hundred nanoseconds in Python 3.11.
-_USER, _AGENT = Scope.USER, Scope.AGENT
 _SYNC, _STREAM = HandlerKind.SYNC, HandlerKind.STREAM
 _COLLECTED = 8
 """How many times the output limit a generator may yield before it is stopped."""
 _SLICE = 0.005
 """Seconds a generator may yield one piece after the other before somebody else gets to run."""
-
-
-@dataclass(slots=True, eq=False)
-class RegisteredFunction:
-    """A function as the registry holds it."""
-
-    spec: FunctionSpec
-    provider: FunctionProvider
-    slots: Slots | None
-    threads: WorkerThreads
-    hanging: HangingCalls
-    recorder: Recorder
-    audit: FunctionAudit | None
-    time_limit: TimeLimit | None
-    """How long a call may take."""
-    max_output: int
-    """Characters of a result that reach the model."""
-    task_name: str
-    """What its tasks are called, for whoever looks for a culprit."""
-    span: tuple[str, Mapping[str, Attribute]]
-    """The name and the attributes of a call's span."""
-    enabled: bool = True
-    """False while the function was taken out of service by itself."""
-    provider_enabled: bool = True
-    ready: bool = True
-    """False while the provider has a lifespan that was not entered yet."""
-    shadowed_by: str | None = None
-    """The provider whose function of the same name was registered first; a shadowed function is never offered."""
-
-    @property
-    def offered(self) -> bool:
-        """Tell whether models may see and call it."""
-        return self.in_service and self.shadowed_by is None
-
-    @property
-    def in_service(self) -> bool:
-        """Tell whether neither the function nor its provider is disabled."""
-        return self.enabled and self.provider_enabled
-
-
-def permits(spec: FunctionSpec, agent: Agent) -> bool:
-    """Tell whether a function's scope admits an agent."""
-    if spec.scope is _USER and not agent.is_root:
-        return False
-    if spec.scope is _AGENT and not agent.can_spawn:
-        return False
-    return spec.agents is None or agent.name in spec.agents
-
-
-@dataclass(frozen=True, slots=True)
-class Defaults:
-    """The limits of functions that do not set their own, and those of all."""
-
-    timeout: float | None = 60.0
-    """Seconds a call may take."""
-    max_output: int = 100_000
-    """Characters of a result that reach the model."""
-    concurrency: int | None = None
-    """Calls of one function that run at the same time."""
-    threads: int = 32
-    """Threads of one provider."""
-    grace: float = 1.0
-    """Seconds a call has to end after it was cancelled; then nobody waits for it any more."""
-    max_hanging: int = 16
-    """Calls of one function that may go on after their time; with so many, no further one is begun."""
-    spill: int | None = 4000
-    """Characters of a result above which it is kept as a variable, where the model can follow a reference."""
-    max_referenced: int = 16 * 1024**2
-    """Bytes that the references in the arguments of a call may stand for."""
 
 
 class Execution:
@@ -144,7 +73,7 @@ class Execution:
 
     def entry(self, spec: FunctionSpec, provider: FunctionProvider) -> RegisteredFunction:
         """Prepare a function for execution."""
-        limit = spec.limits.concurrency or self._defaults.concurrency
+        limit = None if spec.inline else spec.limits.concurrency or self._defaults.concurrency
         timeout = spec.effective_timeout(self._defaults.timeout)
         name, owner = spec.name, provider.name
         return RegisteredFunction(
@@ -199,20 +128,16 @@ class Execution:
             if not entry.spec.references and ctx.keeps_values and may_refer(raw):
                 raw = await resolve(raw, ctx, self._defaults.max_referenced)
             arguments = entry.spec.arguments.validate(raw)
-            call = await self._call(entry, arguments, ctx)
+            if not entry.spec.inline:
+                return await self._call(self._invoke, entry, arguments, ctx)
+            value = self._compute(entry, arguments, ctx)
+            result = self._short_result(entry, value, ctx)
+            return await self._call(self._write, entry, value, ctx) if result is None else result
         except FunctionError as error:
             return self._refused(entry, error)
         except asyncio.CancelledError:
             raise  # the caller's own: those of handlers stay in their tasks
         except BaseException as error:  # noqa: BLE001 - of can_execute, or of a validator
-            return self._log_crash(entry, error)
-        try:
-            return call.result()
-        except SuspendedError as error:
-            return ToolResult(str(error), status=error.status, suspension=error.suspension)
-        except FunctionError as error:
-            return self._refused(entry, error)
-        except BaseException as error:  # noqa: BLE001 - whatever it is, it is the function's failure
             return self._log_crash(entry, error)
 
     def _admit(self, entry: RegisteredFunction, ctx: Context) -> None:
@@ -230,22 +155,35 @@ class Execution:
                 f"{name} is not available at the moment: too many calls of it hang. Go on without it."
             )
 
+    def _compute(self, entry: RegisteredFunction, arguments: dict[str, Any], ctx: Context) -> Any:
+        """Call an inline function, here and now; whatever it raises is its failure, a cancellation included."""
+        _, seconds = _time_limit(entry, ctx)
+        started = time.perf_counter()
+        try:
+            value = call_contained(entry.task_name, entry.spec.call, ctx, arguments)
+        except BaseException as error:  # noqa: BLE001
+            value = self._failed(entry, error)
+        taken = time.perf_counter() - started
+        if seconds is not None and taken > seconds:
+            raise _timed_out(entry, seconds, taken)
+        return value
+
     async def _call(
-        self, entry: RegisteredFunction, arguments: dict[str, Any], ctx: Context
-    ) -> ContainedTask[ToolResult]:
-        """Run a call in a task of its own, and return the task when it has ended in time.
+        self,
+        work: Callable[[RegisteredFunction, Any, Context, float | None], Awaitable[ToolResult]],
+        entry: RegisteredFunction,
+        given: Any,
+        ctx: Context,
+    ) -> ToolResult:
+        """Do the work of a call in a task of its own, in time; whatever it raises is the function's failure.
 
         Neither the time limit nor the caller's leave depends on the handler: if it does not end when it is cancelled,
         nobody waits for it. It keeps its slot until it does.
         """
-        seconds = None if entry.time_limit is None else entry.time_limit.seconds
-        limit: TimeLimit | float | None = entry.time_limit
-        remaining = ctx.remaining()
-        if remaining is not None and (seconds is None or remaining < seconds):
-            limit = seconds = remaining
+        limit, seconds = _time_limit(entry, ctx)
         now = asyncio.get_running_loop().time()
         deadline = None if seconds is None else now + seconds
-        call = ContainedTask(self._invoke, entry.task_name, entry, arguments, ctx, deadline, started=now)
+        call = ContainedTask(work, entry.task_name, entry, given, ctx, deadline, started=now)
         task = call.task
         try:
             await call.ending(limit)
@@ -259,10 +197,8 @@ class Execution:
             if not task.done():
                 self._leave(entry, task, deadline)
         if seconds is not None and (not in_time or call.seconds > seconds):
-            if in_time:  # it never let the clock strike
-                logger.warning("%s took %.1f seconds and held up everything else", entry.task_name, call.seconds)
-            raise FunctionTimeoutError(f"{entry.spec.name} did not finish within {seconds:g} seconds.")
-        return call
+            raise _timed_out(entry, seconds, call.seconds if in_time else None)
+        return call.result() if call.error is None else self._failed(entry, call.error)
 
     def _leave(self, entry: RegisteredFunction, task: asyncio.Task[None], deadline: float | None) -> None:
         """Leave a task to itself that does not end although it was cancelled."""
@@ -282,24 +218,13 @@ class Execution:
         try:
             if slot is not None and not entry.in_service:  # disabled while the call was waiting
                 raise _unavailable(entry)
-            text: str | None = None
-            spills = self._spills(entry, ctx)
-            longest = LONGEST if spills else entry.max_output
             if entry.spec.kind is _SYNC:
-                work = partial(self._work, entry, arguments, ctx, longest)
+                work = partial(self._work, entry, arguments, ctx)
                 value, text = await self._on_thread(entry, slot, deadline, work)
-                if inspect.isawaitable(value):
-                    value = await value
-            else:
-                value = await self._begin(entry, arguments, ctx)
-            if isinstance(value, ToolResult):
-                return await self._fitted(entry, value, ctx) if spills else self._capped(entry, value)
-            if text is None:
-                text = short_text(value, longest)
-            if text is None:  # it may be large, or lazy: that must not hold up the event loop
-                text = await self._on_thread(entry, slot, deadline, partial(as_text, value, longest))
-            result = ToolResult(text, value=value)
-            return await self._fitted(entry, result, ctx) if spills else result
+                return await self._write(entry, value, ctx, deadline, slot=slot, text=text)
+            value = await self._begin(entry, arguments, ctx)
+            result = self._short_result(entry, value, ctx)
+            return await self._write(entry, value, ctx, deadline, slot=slot) if result is None else result
         finally:
             if slot is not None:
                 slot.release()
@@ -314,14 +239,14 @@ class Execution:
         return spec.call(ctx, arguments)  # type: ignore[no-any-return] # it is a coroutine function
 
     def _work(
-        self, entry: RegisteredFunction, arguments: dict[str, Any], ctx: Context, longest: int, stop: Stop
+        self, entry: RegisteredFunction, arguments: dict[str, Any], ctx: Context, stop: Stop
     ) -> tuple[Any, str | None]:
         """Call a plain function, on a thread; return what it returns, written if it can be."""
         if not entry.in_service:  # disabled while the call was waiting for a thread
             raise _unavailable(entry)
         value = entry.spec.call(ctx, arguments)
         written = inspect.isawaitable(value) or isinstance(value, ToolResult)
-        return value, None if written else as_text(value, longest, stop)
+        return value, None if written else as_text(value, self._longest(entry, ctx), stop)
 
     async def _on_thread(
         self, entry: RegisteredFunction, slot: "_Held | None", deadline: float | None, work: Callable[[Stop], T]
@@ -346,13 +271,50 @@ class Execution:
             raise error
         return value  # type: ignore[no-any-return] # what `work` returned
 
+    def _short_result(self, entry: RegisteredFunction, value: Any, ctx: Context) -> ToolResult | None:
+        """Return the result of a call if it is so short that it is written at once, and neither cut nor kept."""
+        limit = min(entry.max_output, ctx.inline or self._defaults.spill or entry.max_output)
+        if isinstance(value, ToolResult):
+            return self._capped(entry, value) if len(value.output) <= limit else None
+        text = short_text(value, limit)
+        return None if text is None or len(text) > limit else ToolResult(text, value=value)
+
+    async def _write(
+        self,
+        entry: RegisteredFunction,
+        value: Any,
+        ctx: Context,
+        deadline: float | None,
+        *,
+        slot: "_Held | None" = None,
+        text: str | None = None,
+    ) -> ToolResult:
+        """Return the result of a call: what its function returned, written as text unless it is already."""
+        if entry.spec.kind is _SYNC and inspect.isawaitable(value):
+            value = await value
+        spills = self._spills(entry, ctx)
+        if isinstance(value, ToolResult):
+            return await self._fitted(entry, value, ctx) if spills else self._capped(entry, value)
+        longest = self._longest(entry, ctx)
+        if text is None:
+            text = short_text(value, longest)
+        if text is None:  # it may be large, or lazy: that must not hold up the event loop
+            text = await self._on_thread(entry, slot, deadline, partial(as_text, value, longest))
+        result = ToolResult(text, value=value)
+        return await self._fitted(entry, result, ctx) if spills else result
+
     def _spills(self, entry: RegisteredFunction, ctx: Context) -> bool:
         """Tell whether a long result of a call is kept as a variable, rather than cut."""
         return ctx.follows_references and ctx.keeps_values and entry.spec.spill and self._defaults.spill is not None
 
+    def _longest(self, entry: RegisteredFunction, ctx: Context) -> int:
+        """Return how many characters of a result are written."""
+        return LONGEST if self._spills(entry, ctx) else entry.max_output
+
     async def _fitted(self, entry: RegisteredFunction, result: ToolResult, ctx: Context) -> ToolResult:
         """Return a result that fits into the window: a long one is kept as a variable, and replaced by a reference."""
-        if result.is_error or len(result.output) <= (ctx.inline or self._defaults.spill or 0):
+        kept = not result.is_error and result.suspension is None
+        if not kept or len(result.output) <= (ctx.inline or self._defaults.spill or 0):
             return self._capped(entry, result)
         try:
             is_json = result.value is not None and not isinstance(result.value, str)
@@ -364,6 +326,12 @@ class Execution:
     def _capped(self, entry: RegisteredFunction, result: ToolResult) -> ToolResult:
         output = encodable(capped(result.output, entry.max_output))
         return result if output is result.output else replace(result, output=output)
+
+    def _failed(self, entry: RegisteredFunction, error: BaseException) -> ToolResult:
+        """Make a result of whatever a function has raised."""
+        if isinstance(error, SuspendedError):
+            return ToolResult(str(error), status=error.status, suspension=error.suspension)
+        return self._refused(entry, error) if isinstance(error, FunctionError) else self._log_crash(entry, error)
 
     def _refused(self, entry: RegisteredFunction, error: FunctionError) -> ToolResult:
         """Make a result of what the model is to know."""
@@ -387,6 +355,21 @@ class Execution:
 
 def _unavailable(entry: RegisteredFunction) -> FunctionUnavailableError:
     return FunctionUnavailableError(f"{entry.spec.name} is not available at the moment; go on without it.")
+
+
+def _time_limit(entry: RegisteredFunction, ctx: Context) -> tuple[TimeLimit | float | None, float | None]:
+    """Return how long a call may take: its function's time, or what its caller has left; and that in seconds."""
+    limit, remaining = entry.time_limit, ctx.remaining()
+    if remaining is not None and (limit is None or remaining < limit.seconds):
+        return remaining, remaining
+    return limit, None if limit is None else limit.seconds
+
+
+def _timed_out(entry: RegisteredFunction, seconds: float, taken: float | None) -> FunctionTimeoutError:
+    """Return the error of a call that took too long; `taken` is how long, if it never let the clock strike."""
+    if taken is not None:
+        logger.warning("%s took %.1f seconds and held up everything else", entry.task_name, taken)
+    return FunctionTimeoutError(f"{entry.spec.name} did not finish within {seconds:g} seconds.")
 
 
 def _until(deadline: float | None) -> float | None:

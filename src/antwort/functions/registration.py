@@ -13,7 +13,7 @@ from antwort.config import ApprovalPolicy
 from antwort.context import Context
 from antwort.errors import DefinitionError, FunctionError, did_you_mean
 from antwort.functions.calls import ToolCall, ToolResult
-from antwort.functions.execution import RegisteredFunction
+from antwort.functions.entry import RegisteredFunction
 from antwort.functions.lifetime import Lifetime, warn_if_slow
 from antwort.functions.output import described
 from antwort.functions.provider import FunctionProvider, Provider

@@ -16,7 +16,8 @@ from antwort.config import ApprovalPolicy
 from antwort.context import ANONYMOUS_TENANT, Context
 from antwort.errors import DefinitionError, UnknownFunctionError, did_you_mean
 from antwort.functions.calls import ToolExecutor, ToolResult
-from antwort.functions.execution import Defaults, Execution, RegisteredFunction, permits
+from antwort.functions.entry import Defaults, RegisteredFunction, permits
+from antwort.functions.execution import Execution
 from antwort.functions.lifetime import Lifetime, Patience
 from antwort.functions.metrics import FunctionMetrics
 from antwort.functions.provider import FunctionProvider, Provider, Services, comes_with_antwort, marked_options

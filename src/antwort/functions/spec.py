@@ -156,6 +156,7 @@ class FunctionOptions(TypedDict, total=False):
     idempotent: bool
     attach: bool
     in_order: bool
+    inline: bool
     effect: Effect | str
     hosted: Hosted
     agents: Iterable[str]
@@ -225,6 +226,11 @@ class FunctionSpec:
 
     It is for functions that work on the same things, of which the model expects to find what it has just done.
     """
+    inline: bool = False
+    """It only computes, for microseconds: it is called on the event loop, without a thread or a task of its own.
+
+    Nobody else gets to run until it returns, and nobody can stop it.
+    """
     effect: Effect = Effect.NONE
     hosted: Hosted | None = None
     agents: frozenset[str] | None = None
@@ -266,9 +272,25 @@ class FunctionSpec:
             raise DefinitionError(f"'{self.name}': approval '{self.approval}' is not one of {', '.join(_APPROVALS)}")
         if self.agents is not None:
             self._set("agents", frozenset(self.agents))
+        if self.inline:
+            self._check_inline()
         if self.arguments is _UNREAD:
             schema, closed = object_schema(vars(self)["parameters"] or {})
             self._set("arguments", SchemaArguments(schema, closed=closed, strict=self.strict, name=self.name))
+
+    def _check_inline(self) -> None:
+        """Raise DefinitionError unless the handler can be called on the event loop as it is."""
+        if self.handler is None or self.kind is not HandlerKind.SYNC or inspect.isgeneratorfunction(self.handler):
+            raise DefinitionError(
+                f"function '{self.name}' cannot be inline: only a plain `def` that returns its result can; leave out "
+                "`inline`"
+            )
+        for limit in ("timeout", "concurrency"):
+            if getattr(self.limits, limit) is not None:
+                raise DefinitionError(
+                    f"function '{self.name}': nobody can stop an inline function, or call it twice at a time; leave "
+                    f"out `{limit}`, or `inline` if it takes longer than some microseconds"
+                )
 
     def _set(self, name: str, value: object) -> None:
         object.__setattr__(self, name, value)
@@ -295,6 +317,7 @@ class FunctionSpec:
             idempotent=options.get("idempotent", False),
             attach=options.get("attach", False),
             in_order=options.get("in_order", False),
+            inline=options.get("inline", False),
             effect=_member(Effect, options.get("effect", Effect.NONE), name),
             hosted=options.get("hosted"),
             agents=frozenset(options["agents"]) if "agents" in options else None,

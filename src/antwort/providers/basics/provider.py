@@ -11,8 +11,8 @@ from antwort.providers.basics.expression import ExpressionError, evaluate, forma
 class Basics(Provider):
     """Arithmetic and the time."""
 
-    @function(idempotent=True)
-    async def calculate(
+    @function(idempotent=True, inline=True)
+    def calculate(
         self, expression: Annotated[str, Field(description="An arithmetic expression, such as (3 + 4) * sqrt(2)")]
     ) -> str:
         """Evaluate an arithmetic expression exactly.
@@ -25,8 +25,8 @@ class Basics(Provider):
         except ExpressionError as error:
             raise FunctionError(str(error)) from None
 
-    @function(idempotent=True)
-    async def current_time(
+    @function(idempotent=True, inline=True)
+    def current_time(
         self,
         timezone: Annotated[str, Field(description="An IANA time zone, such as Europe/Berlin")] = "UTC",
     ) -> dict[str, str]:
