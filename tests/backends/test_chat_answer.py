@@ -12,6 +12,7 @@ from tests.backends.dialects import DIALECTS, Calls
 
 from antwort.backends.chat.answer import ChatAnswer
 from antwort.backends.chat.thoughts import ThinkTags
+from antwort.backends.chat.whole import feed_plain
 from antwort.backends.limits import AnswerLimits
 from antwort.backends.sse import EventSplitter
 from antwort.backends.usage import logprobs_of, usage_of
@@ -43,10 +44,15 @@ def understood(*reads: bytes) -> Calls:
 
 
 def understood_whole(answer: Any) -> Calls:
-    notes = Notes()
+    """Read an answer that came as a whole; a plain one in both ways, which must agree."""
+    body = answer if isinstance(answer, bytes) else json.dumps(answer).encode()
+    plain, notes = Notes(), Notes()
+    is_plain = feed_plain(body, LIMITS, plain)
+    assert is_plain or not plain.calls
     turn = ChatAnswer(LIMITS, notes)
-    turn.take_whole(answer if isinstance(answer, bytes) else json.dumps(answer).encode())
+    turn.take_whole(body)
     turn.end()
+    assert not is_plain or plain.calls == notes.calls
     return notes.calls
 
 
@@ -356,6 +362,58 @@ def test_a_whole_answer_is_understood() -> None:
 )
 def test_a_whole_message_is_understood_in_every_dialect(message: Any, expected: Calls) -> None:
     assert understood_whole(a_message(**message))[:-1] == expected
+
+
+A_CALL = {"id": "call_1", "type": "function", "function": {"name": "add", "arguments": '{"a":1}'}}
+
+
+@pytest.mark.parametrize(
+    ("reason", "message", "expected"),
+    [
+        ("stop", {"content": "b"}, [("text", "b"), ("finish", "stop")]),
+        ("length", {"content": "", "refusal": None}, [("finish", "length")]),
+        ("tool_calls", {"content": "b", "tool_calls": None}, [("text", "b"), ("finish", "stop")]),
+        (
+            "stop",
+            {"content": "b", "tool_calls": [A_CALL, {**A_CALL, "id": ""}]},
+            [
+                ("text", "b"),
+                ("call", 0, "call_1", "add", '{"a":1}'),
+                ("call", 1, None, "add", '{"a":1}'),
+                ("finish", "tool_calls"),
+            ],
+        ),
+    ],
+)
+def test_a_plain_answer_is_read_with_few_steps(reason: str, message: Any, expected: Calls) -> None:
+    notes = Notes()
+    assert feed_plain(json.dumps(a_message(reason, **message)).encode(), LIMITS, notes)
+    assert notes.calls == expected == understood_whole(a_message(reason, **message))
+
+
+def test_a_plain_call_without_arguments_gets_empty_ones() -> None:
+    notes = Notes()
+    call = {"function": {"name": "now", "arguments": ""}}
+    assert feed_plain(json.dumps(a_message(tool_calls=[call])).encode(), LIMITS, notes)
+    assert notes.calls == [("call", 0, None, "now", "{}"), ("finish", "tool_calls")]
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        {"content": " <think>a</think>b"},
+        {"content": [{"type": "text", "text": "b"}]},
+        {"content": "b", "reasoning": "a"},
+        {"content": "b", "refusal": "no"},
+        {"content": "b", "tool_calls": [A_CALL] * (LIMITS.calls + 1)},
+        {"tool_calls": [{**A_CALL, "function": {"name": "", "arguments": "{}"}}]},
+        {"tool_calls": [{**A_CALL, "function": {"name": "add", "arguments": {"a": 1}}}]},
+    ],
+)
+def test_an_answer_with_anything_odd_is_not_taken_for_plain(message: Any) -> None:
+    notes = Notes()
+    assert not feed_plain(json.dumps(a_message(**message)).encode(), LIMITS, notes)
+    assert notes.calls == []
 
 
 def test_an_indented_answer_is_understood() -> None:

@@ -100,6 +100,12 @@ class RemoteBackend(ABC):
     def reader(self, sink: TurnSink) -> AnswerReader:
         """Return a reader for one answer."""
 
+    def read_whole(self, body: bytes, sink: TurnSink) -> None:
+        """Read an answer that came as a whole, to its end."""
+        turn = self.reader(sink)
+        turn.take_whole(body)
+        turn.end()
+
     @abstractmethod
     async def count_tokens(self, request: ModelRequest) -> int | None:
         """Have the server count the input tokens of a turn; None if it does not."""
@@ -195,8 +201,10 @@ class RemoteBackend(ABC):
             if _is_stream(reply, asked=request.stream):
                 await self._stream(reply, sink)
             else:
-                whole = reply.whole(self.limits.event_bytes)
-                self._take_whole(whole or await reply.read(self.limits.event_bytes), sink)
+                most = self.limits.event_bytes
+                whole = reply.whole(most) or await reply.read(most)
+                self.limits.check_values(whole)
+                self.read_whole(whole, sink)  # whoever has asked sends what is left, with what it says to it
         except _ODD as error:
             if _passed_through(error, sink):
                 raise
@@ -207,12 +215,6 @@ class RemoteBackend(ABC):
         finally:
             # Nothing remains of a turn that was cancelled or failed: the server must stop working on it.
             reply.abort()
-
-    def _take_whole(self, whole: bytes, sink: TurnSink) -> None:
-        self.limits.check_values(whole)
-        turn = self.reader(sink)
-        turn.take_whole(whole)
-        turn.end()  # whoever has asked sends what is left, with what it says to it
 
     async def _stream(self, reply: Reply, sink: TurnSink) -> None:
         turn = self.reader(sink)

@@ -47,16 +47,17 @@ _NO_DETAILS = _Details()
 def usage_of(value: Any) -> Usage | None:
     """Read the tokens used in any of the spellings, as they were decoded; None if there are none."""
     if isinstance(value, ChatUsage):
-        return _usage(value)
+        return chat_usage(value)
     if not isinstance(value, dict):
         return None
     try:
-        return _usage(msgspec.convert(value, ChatUsage))
+        return chat_usage(msgspec.convert(value, ChatUsage))
     except msgspec.ValidationError:
         return _odd_usage(value)
 
 
-def _usage(counted: ChatUsage) -> Usage:
+def chat_usage(counted: ChatUsage) -> Usage:
+    """Return the tokens used as responses count them."""
     prompt = counted.prompt_tokens_details or _NO_DETAILS
     completion = counted.completion_tokens_details or _NO_DETAILS
     cached = prompt.cached_tokens or counted.prompt_cache_hit_tokens or counted.cache_read_input_tokens

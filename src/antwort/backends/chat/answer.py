@@ -7,7 +7,7 @@ import msgspec
 from antwort.backends.base import TurnSink
 from antwort.backends.chat.calls import Calls
 from antwort.backends.chat.chunk import ChatChunk, Delta, decode_chunk, decode_leniently, decode_whole
-from antwort.backends.chat.thoughts import ThinkTags, text_in_details, texts_in_parts
+from antwort.backends.chat.thoughts import ThinkTags, may_be_tagged, text_in_details, texts_in_parts
 from antwort.backends.errors import BROKEN, FAILED, excerpt, reported_error
 from antwort.backends.limits import AnswerLimits
 from antwort.backends.usage import logprobs_of, usage_of
@@ -29,7 +29,8 @@ REASONS = {
 """Why models stop; everything else (`stop`, `eos`, `end_turn`, …) is `stop`."""
 
 _DONE = b"[DONE]"
-_UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
+UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
+"""What is raised for what cannot be decoded."""
 
 
 class ChatAnswer:
@@ -80,7 +81,7 @@ class ChatAnswer:
         """Take a chunk. An error in it is raised as the API error it stands for."""
         try:
             chunk = decode_chunk(payload)
-        except _UNREADABLE:
+        except UNREADABLE:
             self._take_odd(payload)
         else:
             self._take_chunk(chunk)
@@ -95,7 +96,7 @@ class ChatAnswer:
         """Take an answer that came as a whole."""
         try:
             chunk = decode_whole(body)
-        except _UNREADABLE:
+        except UNREADABLE:
             raise BadGatewayError(
                 f"The backend '{self._limits.backend}' answered with something that is no answer: {excerpt(body)} "
                 "(check its url)",
@@ -178,7 +179,7 @@ class ChatAnswer:
             self._think(thought)
         if not isinstance(content, str) or not content:
             return
-        if self._tags is None and content[0] != "<" and not content[0].isspace():  # as nearly always
+        if self._tags is None and not may_be_tagged(content):  # as nearly always
             self._plain = True
         text = content if self._plain else self._untagged(content)
         if text:
@@ -222,7 +223,7 @@ class ChatAnswer:
             return
         try:
             chunk = decode_leniently(payload.decode(errors="replace"))
-        except _UNREADABLE:
+        except UNREADABLE:
             raise BadGatewayError(
                 f"The backend '{self._limits.backend}' sent something that is no part of an answer: {excerpt(payload)}",
                 code=BROKEN,
@@ -270,7 +271,11 @@ class ChatAnswer:
         known = REASONS.get(self._reason.lower(), "stop") if self._reason else "stop"
         if known == "error":
             raise BadGatewayError(f"The backend '{self._limits.backend}' gave up on its answer.", code=FAILED)
-        # Some servers report `stop` beside calls, or calls where none came.
-        if known in {"stop", "tool_calls"}:
-            return "tool_calls" if self._calls is not None and self._calls.begun else "stop"
-        return known
+        return settled_reason(known, has_calls=self._calls is not None and bool(self._calls.begun))
+
+
+def settled_reason(reason: str, *, has_calls: bool) -> str:
+    """Return why a model stopped: some servers report `stop` beside calls, or calls where none came."""
+    if reason in {"stop", "tool_calls"}:
+        return "tool_calls" if has_calls else "stop"
+    return reason

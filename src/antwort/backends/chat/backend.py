@@ -5,6 +5,7 @@ from typing_extensions import override
 from antwort.backends.base import ModelRequest, TurnSink
 from antwort.backends.chat.answer import ChatAnswer
 from antwort.backends.chat.request import ChatDialect, chat_body
+from antwort.backends.chat.whole import feed_plain
 from antwort.backends.remote import RemoteBackend
 from antwort.backends.tokens import TokenEndpoint
 from antwort.backends.transport import Transport
@@ -33,6 +34,11 @@ class ChatBackend(RemoteBackend):
     @override
     def reader(self, sink: TurnSink) -> ChatAnswer:
         return ChatAnswer(self.limits, sink)
+
+    @override
+    def read_whole(self, body: bytes, sink: TurnSink) -> None:
+        if not feed_plain(body, self.limits, sink):
+            super().read_whole(body, sink)
 
     @override
     async def count_tokens(self, request: ModelRequest) -> int | None:

@@ -84,6 +84,11 @@ class ThinkTags:
         return thought, ""
 
 
+def may_be_tagged(text: str) -> bool:
+    """Tell whether an answer that begins with a text may begin with a tag."""
+    return text[0] == "<" or text[0].isspace()
+
+
 def texts_in_parts(parts: list[Any]) -> tuple[str, str]:
     """Return the thoughts and the text of content that is a list of parts."""
     thoughts, texts = [], []

@@ -1,0 +1,71 @@
+"""Answers of Chat Completions that came as a whole. Most are plain, and read with few steps."""
+
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import Meta, Struct
+
+from antwort.backends.base import TurnSink
+from antwort.backends.chat.answer import UNREADABLE, settled_reason
+from antwort.backends.chat.thoughts import may_be_tagged
+from antwort.backends.limits import AnswerLimits
+from antwort.backends.usage import ChatUsage, chat_usage
+
+
+class _PlainFunction(Struct, gc=False):
+    name: Annotated[str, Meta(min_length=1)]
+    arguments: str
+
+
+class _PlainCall(Struct, gc=False):
+    function: _PlainFunction
+    id: str | None = None
+
+
+class _PlainMessage(Struct, gc=False):
+    content: str | None = None
+    tool_calls: list[_PlainCall] | None = None
+    reasoning_content: None = None
+    reasoning: None = None
+    reasoning_details: None = None
+    refusal: None = None
+    function_call: None = None
+
+
+class _PlainChoice(Struct, gc=False):
+    message: _PlainMessage
+    finish_reason: Literal["stop", "length", "tool_calls", "content_filter"]
+    delta: None = None
+    logprobs: None = None
+
+
+class _PlainAnswer(Struct, gc=False):
+    """An answer that has a text, calls, the tokens used and nothing else, all as the API says."""
+
+    choices: Annotated[list[_PlainChoice], Meta(min_length=1)]
+    usage: ChatUsage | None = None
+    error: None = None
+
+
+_decode = msgspec.json.Decoder(_PlainAnswer).decode
+
+
+def feed_plain(body: bytes, limits: AnswerLimits, sink: TurnSink) -> bool:
+    """Feed a plain answer to the sink, to its end; False for any other, of which nothing was fed."""
+    try:
+        answer = _decode(body)
+    except UNREADABLE:
+        return False
+    choice = answer.choices[0]
+    content, calls = choice.message.content, choice.message.tool_calls or ()
+    if len(calls) > limits.calls or (content and may_be_tagged(content)):
+        return False
+    if content:
+        sink.text_burst([content])
+    for index, call in enumerate(calls):
+        function = call.function
+        sink.tool_call(index, call_id=call.id or None, name=function.name, arguments=function.arguments or "{}")
+    if answer.usage is not None:
+        sink.usage(chat_usage(answer.usage))
+    sink.finish(settled_reason(choice.finish_reason, has_calls=bool(calls)))
+    return True
