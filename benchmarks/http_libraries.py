@@ -18,7 +18,7 @@ from benchmarks.protocols import EVENTS, OURS, PROTOCOLS
 
 METHOD = """\
 HTTP clients: one request after the other to the mock backend, in one process with uvloop; its CPU time per answer.
-HTTP protocols: uvicorn with uvloop and an app that has its answers ready, 8 connections; CPU time of the server per
+HTTP protocols: servers with uvloop and an app that has its answers ready, 8 connections; CPU time of the server per
 answer. All candidates take turns for {rounds} rounds; ratios are medians of each round's ratios."""
 PROJECT = Path(__file__).parents[1]
 WHOLE = "whole answer"

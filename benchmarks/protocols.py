@@ -1,6 +1,7 @@
 """A server whose app has its answers ready: it costs what its HTTP protocol does. A program, given the name of one."""
 
 import asyncio
+import signal
 import socket
 import sys
 from typing import Any
@@ -10,7 +11,7 @@ import uvloop
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from antwort.config import ServerConfig
-from antwort.server.serve import running_server
+from antwort.server.serve import Server
 
 EVENTS = 64
 OURS = "antwort's HttpProtocol"
@@ -38,10 +39,13 @@ async def app(_scope: Scope, receive: Receive, send: Send) -> None:
     await send({"type": "http.response.body", "body": b"data: [DONE]\n\n"})
 
 
-def server_with(protocol: str, served: ASGIApp) -> uvicorn.Server:
-    """Return a server with one of the protocols, and else like ours."""
+async def serve_with(protocol: str, served: ASGIApp, sock: socket.socket) -> None:
+    """Serve with one of the protocols until a signal comes."""
     if protocol == OURS:
-        return running_server(served, ServerConfig())
+        ours = Server(served, ServerConfig())
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, ours.stop)
+        await ours.serve([sock])
+        return
     http: Any = PROTOCOLS[protocol]
     config = uvicorn.Config(
         served,
@@ -55,7 +59,7 @@ def server_with(protocol: str, served: ASGIApp) -> uvicorn.Server:
         proxy_headers=False,
         timeout_graceful_shutdown=1,
     )
-    return uvicorn.Server(config)
+    await uvicorn.Server(config).serve(sockets=[sock])
 
 
 def main() -> None:
@@ -65,7 +69,7 @@ def main() -> None:
         asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner,
     ):
         print(f"Listening on http://127.0.0.1:{sock.getsockname()[1]}", flush=True)
-        runner.run(server_with(sys.argv[1], app).serve(sockets=[sock]))
+        runner.run(serve_with(sys.argv[1], app, sock))
 
 
 if __name__ == "__main__":

@@ -24,7 +24,7 @@ from antwort.config import LoadedConfig
 from antwort.errors import ConfigError
 from antwort.observability import configure_logging
 from antwort.observability.logs import is_read_by_people
-from antwort.server.serve import bind, bind_many, raise_limit, running_server
+from antwort.server.serve import Server, bind, bind_many, raise_limit
 from antwort.storage.claims import claimed
 from antwort.workers.supervisor import Supervisor, Worker
 
@@ -156,17 +156,11 @@ async def _serve(
         if first:  # a model server that takes its time does not keep the start waiting
             telling.append(loop.create_task(tell_backends(app, click.echo)))
 
-    server = running_server(
-        app.asgi(),
-        app.config.server,
-        on_ready=listening,
-        on_stop=app.stopping,
-        signals=False,
-    )
+    server = Server(app.asgi(), app.config.server, on_ready=listening, on_stop=app.stopping)
     starting = asyncio.ensure_future(app.start())
 
     def stop(number: int) -> None:
-        server.handle_exit(number, None)
+        server.stop(hurry=number == signal.SIGINT)
         starting.cancel()
 
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -176,7 +170,7 @@ async def _serve(
         await starting
     except asyncio.CancelledError:
         stuck.enter("over")
-        if server.should_exit:
+        if server.stopping:
             return
         raise
     except BaseException:
@@ -185,7 +179,7 @@ async def _serve(
     stuck.enter("serving")
     _spare_the_collector()
     try:
-        await server.serve(sockets=[sock])
+        await server.serve([sock])
     finally:
         # From here on Ctrl-C interrupts: it is the way out if a provider does not come to its end.
         loop.remove_signal_handler(signal.SIGINT)

@@ -8,9 +8,9 @@ from http import HTTPStatus
 
 import msgspec
 from starlette.types import ASGIApp, Message, Scope
-from uvicorn.protocols.http.flow_control import FlowControl
 
 from antwort.concurrency.waiters import Waiters
+from antwort.server.flow_control import FlowControl
 
 logger = logging.getLogger(__name__)
 

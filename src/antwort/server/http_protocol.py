@@ -1,18 +1,13 @@
-"""HTTP/1.1 on a socket: uvicorn's protocol, with a limit for whatever a client can send, and for how long."""
+"""HTTP/1.1 on a socket, with a limit for whatever a client can send, and for how long."""
 
 import asyncio
 import contextvars
-import functools
 import logging
-import urllib.parse
-from collections import deque
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import httptools
 import msgspec
 from typing_extensions import override
-from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from antwort.errors import (
     APIError,
@@ -24,9 +19,10 @@ from antwort.errors import (
     ServiceUnavailableError,
 )
 from antwort.lazy_imports import imported_on_use
-from antwort.server.client_connections import Connections
 from antwort.server.exchange import STATUS_LINES, Exchange
-from antwort.server.flow_control import LeanFlowControl
+from antwort.server.flow_control import HIGH_WATER_LIMIT, FlowControl
+from antwort.server.request_heads import ends_of, located, wants_websocket, written_head
+from antwort.server.server_state import ServerState
 
 if TYPE_CHECKING:
     from antwort.server.sockets import protocol as websocket
@@ -44,8 +40,6 @@ DISCARDED = 1024**2
 """Bytes of a refused body that are taken beyond twice the largest one: most clients read when they have sent it all."""
 OFFERS = (b"upgrade", b"http2-settings")
 """Headers, and tokens of `Connection`, by which a client offers another protocol."""
-_NO_PIPELINE: deque[Any] = deque(maxlen=0)
-"""In the place of uvicorn's, which nobody uses: an empty one takes 0.7 KiB, for each connection."""
 PARTING = 2.0
 """Seconds in which the client of a connection that ends can take note of the answer, while it is still sending."""
 
@@ -58,26 +52,24 @@ class _RefusedError(Exception):
         self.error = error
 
 
-def websocket_protocol(*args: Any, **options: Any) -> asyncio.Protocol:
-    """Return the protocol of a connection that becomes a WebSocket."""
-    return websocket.WebSocketProtocol(*args, **options)
-
-
-class HttpProtocol(HttpToolsProtocol):
+class HttpProtocol(asyncio.Protocol):
     """One connection. Refusals before there is a request for the app are written here, in the OpenAI envelope.
 
     What is counted, and when: the parser gets a slice at a time, and between two of them a head that is not complete
     may not have grown beyond its limits. A head that came in one small slice, as nearly all do, costs nothing more.
     """
 
-    # The rest, uvicorn's, are few enough that Python keeps their names once for all connections.
     __slots__ = (
         "_between",
         "_body",
         "_body_since",
+        "_client",
         "_connections",
         "_context",
         "_deaf",
+        "_expects_continue",
+        "_flow",
+        "_headers",
         "_in_body",
         "_in_head",
         "_inside",
@@ -85,21 +77,37 @@ class HttpProtocol(HttpToolsProtocol):
         "_least",
         "_limits",
         "_max_body",
+        "_parser",
         "_pipelined",
         "_running",
+        "_server",
         "_span",
+        "_state",
         "_unsent",
         "_unsent_since",
+        "_url",
         "address",
+        "transport",
     )
+    transport: asyncio.Transport
+    _flow: FlowControl
+    _context: contextvars.Context
+    _server: tuple[str, int] | None
+    _client: tuple[str, int] | None
 
-    def __init__(self, *args: Any, connections: Connections, max_body: int, **options: Any) -> None:
-        super().__init__(*args, **options)
-        limits = connections.limits
-        self._connections = connections
+    def __init__(self, state: ServerState) -> None:
+        limits = state.settings.connections
+        self._state = state
+        self._connections = state.watch
         self._limits = limits
-        self._max_body = max_body
+        self._max_body = int(state.settings.max_body_bytes)
         self._least = min(limits.max_header_bytes, limits.max_head_bytes)
+        self._parser = httptools.HttpRequestParser(self)
+        # A client may go on sending after its last request: that one is answered all the same.
+        self._parser.set_dangerous_leniencies(lenient_data_after_close=True)
+        self._url = b""
+        self._headers: list[tuple[bytes, bytes]] = []
+        self._expects_continue = False
         self._deaf = False
         """Whether whatever else comes is thrown away."""
         self._last: Exchange | None = None
@@ -107,7 +115,6 @@ class HttpProtocol(HttpToolsProtocol):
         self._running: Exchange | None = None
         self._pipelined: list[Exchange] = []
         """Those that wait for the answers before theirs."""
-        self.pipeline = _NO_PIPELINE
         self._in_head = False
         self._in_body = False
         self._span = 0
@@ -126,10 +133,12 @@ class HttpProtocol(HttpToolsProtocol):
 
     @override
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        super().connection_made(transport)
-        self.flow = LeanFlowControl(transport)
+        self._state.connections.add(self)
+        self.transport = transport
+        self._flow = FlowControl(transport)
         self._context = contextvars.copy_context()
-        self.address = self.client[0] if self.client else ""
+        self._server, self._client = ends_of(transport)
+        self.address = self._client[0] if self._client else ""
         if not self._connections.admit(self):
             self._deaf = True
             message = "The server has as many connections as it takes. Try again."
@@ -138,39 +147,51 @@ class HttpProtocol(HttpToolsProtocol):
 
     @override
     def connection_lost(self, exc: Exception | None) -> None:
+        self._state.connections.discard(self)
         self._connections.forget(self)
         self._deaf = True
-        super().connection_lost(exc)
+        self._flow.resume_writing()
+        del self._parser  # each has the other, and would keep it
         for waiting in self._pipelined:
             waiting.disconnected = True
         if self._running is not None and not self._running.response_complete:
             self._running.leave()
 
     @override
+    def pause_writing(self) -> None:
+        self._flow.pause_writing()
+
+    @override
+    def resume_writing(self) -> None:
+        self._flow.resume_writing()
+
     def shutdown(self) -> None:
+        """End the connection, or let the request that came last be the last."""
         last = self._last
         if last is None or last.response_complete:
             self.transport.close()
         else:
             last.keep_alive = False
 
-    @override
-    def handle_websocket_upgrade(self) -> None:
-        self._connections.forget(self)  # from here on its own protocol looks after it
-        super().handle_websocket_upgrade()
-        taken = self.transport.get_protocol()
-        if isinstance(taken, websocket.WebSocketProtocol) and taken.conn.handshake_exc is not None:
+    def _become_websocket(self) -> None:
+        """Leave the connection to another protocol, which is told the request anew."""
+        self._connections.forget(self)
+        self._state.connections.discard(self)
+        protocol = websocket.WebSocketProtocol(self._state)
+        protocol.connection_made(self.transport)
+        protocol.data_received(written_head(self._parser.get_method(), self._url, "1.1", self._headers))
+        self.transport.set_protocol(protocol)
+        if protocol.conn.handshake_exc is not None:
             # The library for WebSockets has limits of its own, and leaves a connection beyond them open.
             self._write(BadRequestError("The handshake of the WebSocket is not valid.", code="invalid_handshake"))
             self.transport.close()
 
-    @override
-    def on_response_complete(self) -> None:
-        self.server_state.total_requests += 1
+    def _on_answered(self) -> None:
+        """Go on after an answer: with the next request that waits, or with those that may come."""
         if self.transport.is_closing():
             return
-        if self.flow.read_paused:
-            self.flow.resume_reading()
+        if self._flow.read_paused:
+            self._flow.resume_reading()
         if self._pipelined:
             # Not in the context of the request that is over here, which names its tenant and its trace.
             self._context.run(self._start, self._pipelined.pop(0))
@@ -181,7 +202,7 @@ class HttpProtocol(HttpToolsProtocol):
 
     def _start(self, exchange: Exchange) -> None:
         self._running = exchange
-        exchange.start(self.app, self.tasks)
+        exchange.start(self._state.app, self._state.tasks)
 
     # --- what comes in -----------------------------------------------------------------------------------------------
 
@@ -200,7 +221,7 @@ class HttpProtocol(HttpToolsProtocol):
         in_head, in_body, last, body = self._in_head, self._in_body, self._last, self._body
         self._span = self._span + size if in_head else size
         try:
-            self.parser.feed_data(data)
+            self._parser.feed_data(data)
             if self._in_head:
                 self._check_open_head(size if in_head else 0)
             elif in_body and self._in_body and self._last is last:
@@ -219,12 +240,12 @@ class HttpProtocol(HttpToolsProtocol):
         self._inside += size
         if self._inside > self._limits.max_head_bytes:
             raise _RefusedError(self._too_large())
-        self._check_headers(self.headers)
+        self._check_headers(self._headers)
 
     def _check_open_body(self, between: int) -> None:
         """Look at what stands between the chunks of a body, and behind them: sizes, extensions, trailers."""
         self._between += between
-        if len(self.headers) > self._limits.max_headers:
+        if len(self._headers) > self._limits.max_headers:
             raise _RefusedError(self._too_many())
         if self._between > self._limits.max_head_bytes + self._body // BETWEEN_CHUNKS:
             message = "There is too much between the chunks of the body, and behind them. Send larger chunks."
@@ -238,18 +259,20 @@ class HttpProtocol(HttpToolsProtocol):
         if sizes and (max(sizes) > limits.max_header_bytes or sum(sizes) > limits.max_head_bytes):
             raise _RefusedError(self._too_large())
 
-    @override
+    # The parser calls what begins with `on_`.
+
     def on_message_begin(self) -> None:
-        self.url = b""
-        self.headers = []
-        self.expect_100_continue = False
+        """Take note that a request begins."""
+        self._url = b""
+        self._headers = []
+        self._expects_continue = False
         self._in_head = True
         self._inside = 0
 
-    @override
     def on_url(self, url: bytes) -> None:
-        self.url += url
-        if len(self.url) > self._limits.max_request_line:
+        """Take a piece of the URL."""
+        self._url += url
+        if len(self._url) > self._limits.max_request_line:
             most = self._limits.max_request_line
             raise _RefusedError(
                 PathTooLongError(
@@ -257,38 +280,35 @@ class HttpProtocol(HttpToolsProtocol):
                 )
             )
 
-    @override
     def on_header(self, name: bytes, value: bytes) -> None:
+        """Take a header, or a trailer."""
         name = name.lower()
         if name == b"expect":
-            self.expect_100_continue = value.lower() == b"100-continue"
-        self.headers.append((name, value))
+            self._expects_continue = value.lower() == b"100-continue"
+        self._headers.append((name, value))
 
-    @override
     def on_headers_complete(self) -> None:
-        headers = self.headers
+        """Have the request answered, or let it wait for the answers before its own."""
+        headers = self._headers
         if self._span > self._least or len(headers) > self._limits.max_headers:
             self._check_headers(headers)
-        parser = self.parser
+        parser = self._parser
         method, version = parser.get_method().decode("ascii"), parser.get_http_version()
         self._in_head = False
         if parser.should_upgrade():  # goes on in `_upgrade`
-            offer: Any = {"method": method, "headers": headers}  # all that is read of it
-            self.scope = offer
             return
-        self.headers = []  # trailers do not belong to the headers: clients could add to what was checked
-        path, raw_path, query = _located(self.url)
+        self._headers = []  # trailers do not belong to the headers: clients could add to what was checked
+        path, raw_path, query = located(self._url)
         is_old = version == "1.0"
         exchange = Exchange(
             {
                 "type": "http",
-                "asgi": {"version": self.asgi_version, "spec_version": "2.3"},
+                "asgi": {"version": "3.0", "spec_version": "2.3"},
                 "http_version": version,
-                "server": self.server,
-                "client": self.client,
-                "scheme": self.scheme,
-                "root_path": self.root_path,
-                "state": self.app_state.copy(),
+                "server": self._server,
+                "client": self._client,
+                "scheme": "http",
+                "root_path": "",
                 "method": method,
                 "path": path,
                 "raw_path": raw_path,
@@ -296,13 +316,13 @@ class HttpProtocol(HttpToolsProtocol):
                 "headers": headers,
             },
             self.transport,
-            self.flow,
-            self.server_state.default_headers,
-            self.on_response_complete,
+            self._flow,
+            self._state.default_headers,
+            self._on_answered,
             is_head=method == "HEAD",
             is_old=is_old,
             keep_alive=not is_old and parser.should_keep_alive(),
-            expects_continue=not is_old and self.expect_100_continue,
+            expects_continue=not is_old and self._expects_continue,
         )
         before = self._running
         is_next = before is None or before.response_complete
@@ -318,11 +338,11 @@ class HttpProtocol(HttpToolsProtocol):
             self._connections.note_request(self)
             self._start(exchange)
         else:
-            self.flow.pause_reading()
+            self._flow.pause_reading()
             self._pipelined.append(exchange)
 
-    @override
     def on_body(self, body: bytes) -> None:
+        """Take a piece of the body, or throw it away if nobody wants it any more."""
         exchange = self._last
         self._body += len(body)
         if exchange is None or exchange.response_complete or exchange.disconnected:
@@ -330,10 +350,10 @@ class HttpProtocol(HttpToolsProtocol):
                 self._deaf = True
                 self.transport.abort()
         elif exchange.take(body) > HIGH_WATER_LIMIT:
-            self.flow.pause_reading()
+            self._flow.pause_reading()
 
-    @override
     def on_message_complete(self) -> None:
+        """Take note that the request has come."""
         exchange = self._last
         if self._in_head or not self._in_body or exchange is None:  # an upgrade
             return
@@ -363,12 +383,12 @@ class HttpProtocol(HttpToolsProtocol):
         """End a connection whose client neither sends nor reads, and tell which; `elapsed` since the last look."""
         limits = self._limits
         if self._in_body:
-            if self.flow.read_paused:  # it is not the client who is slow
+            if self._flow.read_paused:  # it is not the client who is slow
                 self._body_since += elapsed
             elif now - self._body_since > limits.body_timeout + self._body / limits.body_rate:
                 self._refuse(RequestTimeoutError("The body has come too slowly (server.connections.body_timeout)."))
                 return "whose bodies came too slowly (server.connections.body_timeout)"
-        if not self.flow.write_paused and not self.transport.is_closing():
+        if not self._flow.write_paused and not self.transport.is_closing():
             self._unsent = 0
             return None
         unsent = self.transport.get_write_buffer_size()
@@ -381,26 +401,27 @@ class HttpProtocol(HttpToolsProtocol):
 
     def _upgrade(self, rest: bytes) -> None:
         """Go on with a request that offers another protocol; `rest` is what came after its head."""
-        if self.parser.get_method() == b"CONNECT":  # to the parser an offer by itself, whatever its headers say
+        if self._parser.get_method() == b"CONNECT":  # to the parser an offer by itself, whatever its headers say
             self._refuse(MethodNotAllowedError("CONNECT is not possible here: this server is no proxy."))
-        elif not self._should_upgrade():
+        elif not wants_websocket(self._headers):
             self._decline_upgrade(rest)
         elif self._running is None or self._running.response_complete:
-            self.handle_websocket_upgrade()
+            self._become_websocket()
         else:
             self._stop_listening()
 
     def _decline_upgrade(self, rest: bytes) -> None:
         """Read a request again without its offer, such as `Upgrade: h2c`: with it, the parser leaves out the body."""
-        lines = [b"%s %s HTTP/%s" % (self.parser.get_method(), self.url, self.parser.get_http_version().encode())]
-        for name, value in self.headers:
+        headers: list[tuple[bytes, bytes]] = []
+        for name, value in self._headers:
             if name == b"connection":
                 tokens = [token for token in value.split(b",") if token.strip().lower() not in OFFERS]
-                lines += [b"connection: " + b",".join(tokens)] if tokens else []
+                headers += [(name, b",".join(tokens))] if tokens else []
             elif name not in OFFERS:
-                lines.append(name + b": " + value)
-        self.parser = httptools.HttpRequestParser(self)
-        self._feed(b"\r\n".join([*lines, b"", b""]))
+                headers.append((name, value))
+        head = written_head(self._parser.get_method(), self._url, self._parser.get_http_version(), headers)
+        self._parser = httptools.HttpRequestParser(self)
+        self._feed(head)
         if rest:
             self._feed(rest)
 
@@ -428,7 +449,7 @@ class HttpProtocol(HttpToolsProtocol):
         # A client that is still sending would lose the answer if the connection were closed at once.
         self.transport.write_eof()
         self._connections.let_go(self, PARTING)
-        self.flow.resume_reading()
+        self._flow.resume_reading()
 
     def _stop_listening(self) -> None:
         """Let the last of the requests that were taken be the last of all."""
@@ -439,7 +460,7 @@ class HttpProtocol(HttpToolsProtocol):
 
     def _write(self, error: APIError) -> None:
         body = msgspec.json.encode(error.envelope())
-        headers = [*self.server_state.default_headers, *((n.encode(), v.encode()) for n, v in error.headers.items())]
+        headers = [*self._state.default_headers, *((n.encode(), v.encode()) for n, v in error.headers.items())]
         self.transport.write(
             b"".join(
                 (
@@ -464,14 +485,6 @@ class HttpProtocol(HttpToolsProtocol):
             f" (server.connections.max_header_bytes), all together {limits.max_head_bytes:,}"
             " (server.connections.max_head_bytes)."
         )
-
-
-@functools.lru_cache(maxsize=256)  # most requests are to a few URLs
-def _located(url: bytes) -> tuple[str, bytes, bytes]:
-    """Return the path that a URL has, as it is meant and as it is written, and its query."""
-    parsed = httptools.parse_url(url)
-    path = parsed.path.decode("ascii")
-    return urllib.parse.unquote(path) if "%" in path else path, parsed.path, parsed.query or b""
 
 
 def _no_http() -> APIError:

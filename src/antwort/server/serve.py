@@ -1,22 +1,19 @@
-"""The server itself: listening sockets, uvicorn on them, and as many open files as its connections need."""
+"""The server itself: listening sockets, what answers on them, and as many open files as its connections need."""
 
 import asyncio
 import contextlib
-import functools
 import logging
 import resource
 import socket
-from collections.abc import Callable, Iterator
-from typing import Any, cast
+from collections.abc import Callable, Sequence
+from functools import partial
 
-import uvicorn
 from starlette.types import ASGIApp
-from typing_extensions import override
 
 from antwort.config import ServerConfig
 from antwort.errors import ConfigError
-from antwort.server.client_connections import Connections
-from antwort.server.http_protocol import HttpProtocol, websocket_protocol
+from antwort.server.http_protocol import HttpProtocol
+from antwort.server.server_state import ServerState
 
 logger = logging.getLogger(__name__)
 _SPARE = 64
@@ -42,10 +39,14 @@ def most_connections() -> int:
     return max(16, (soft - _SPARE) // 2)
 
 
+_BACKLOG = 2048
+"""Connections that wait to be taken."""
 _PARTING = 5.0
 """Seconds that requests get to end after they were cancelled."""
-_TICKS = 10
-"""How many ticks of the server, ten in a second, are between two sweeps."""
+_SWEEP = 1.0
+"""Seconds between two sweeps over the connections."""
+_LOOK = 0.05
+"""Seconds between two looks at whether the last request has ended."""
 
 
 def bind(host: str, port: int, *, shared: bool = False) -> socket.socket:
@@ -57,7 +58,7 @@ def bind(host: str, port: int, *, shared: bool = False) -> socket.socket:
         if shared:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         sock.bind((host.strip("[]"), port))
-        sock.listen(2048)  # now, so that a second server on the same port fails here and not later
+        sock.listen(_BACKLOG)  # now, so that a second server on the same port fails here and not later
     except (OSError, OverflowError) as error:
         sock.close()
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
@@ -79,85 +80,75 @@ def url_of(sock: socket.socket) -> str:
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
-class _Server(uvicorn.Server):
-    """A server that tells when it is listening, and that can be told not to touch signal handlers."""
+class Server:
+    """Has an app answer on sockets until it is told to stop. The app's start and end are somebody else's business."""
 
     def __init__(
         self,
-        config: uvicorn.Config,
+        app: ASGIApp,
         settings: ServerConfig,
         *,
-        on_ready: Callable[[], None],
-        on_stop: Callable[[], None],
-        signals: bool,
+        on_ready: Callable[[], None] = lambda: None,
+        on_stop: Callable[[], None] = lambda: None,
     ) -> None:
-        super().__init__(config)
-        limits = settings.connections
-        most = limits.max_open or most_connections()
-        self.connections = Connections(limits, self.server_state.connections, most=most)
-        protocol: Any = functools.partial(
-            HttpProtocol, connections=self.connections, max_body=int(settings.max_body_bytes)
-        )
-        config.http = protocol
+        """Take who is told when it listens, and who before it waits for the requests that are running."""
+        self._settings = settings
         self._on_ready = on_ready
         self._on_stop = on_stop
-        self._signals = signals
+        self._state = ServerState(app, settings, most=settings.connections.max_open or most_connections())
+        self._stop = asyncio.Event()
+        self._hurry = False
 
-    @override
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup(sockets=sockets)
-        if self.started:
-            self._on_ready()
+    @property
+    def stopping(self) -> bool:
+        """Whether it was told to stop."""
+        return self._stop.is_set()
 
-    @override
-    async def on_tick(self, counter: int) -> bool:
-        if counter % _TICKS == 0:
-            self.connections.sweep()
-        return await super().on_tick(counter)
+    def stop(self, *, hurry: bool = False) -> None:
+        """Stop, after the requests that are running; told a second time by somebody in a hurry, wait for none."""
+        self._hurry = hurry and self.stopping
+        self._stop.set()
 
-    @override
-    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+    async def serve(self, sockets: Sequence[socket.socket]) -> None:
+        """Listen until told to stop, and until what is running has ended or was cut off; close the sockets."""
+        state = self._state
+        loop = asyncio.get_running_loop()
+        state.note_time()
+        servers = [
+            await loop.create_server(partial(HttpProtocol, state), sock=sock, backlog=_BACKLOG) for sock in sockets
+        ]
+        self._on_ready()
+        while not self.stopping:
+            state.note_time()
+            state.watch.sweep()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_SWEEP):
+                    await self._stop.wait()
         self._on_stop()
-        self.connections.tell()
-        await super().shutdown(sockets=sockets)
-        if cancelled := set(self.server_state.tasks):  # they store what they have before the app is closed
-            await asyncio.wait(cancelled, timeout=_PARTING)
+        state.watch.tell()
+        for server, sock in zip(servers, sockets, strict=True):
+            server.close()
+            sock.close()
+        for connection in list(state.connections):
+            connection.shutdown()
+        await self._wait_for_requests()
+        for server in servers:
+            await server.wait_closed()
 
-    @override
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        if not self._signals:
-            yield
-            return
-        with super().capture_signals():
-            yield
-
-
-def running_server(
-    app: ASGIApp,
-    settings: ServerConfig,
-    *,
-    on_ready: Callable[[], None] = lambda: None,
-    on_stop: Callable[[], None] = lambda: None,
-    signals: bool = True,
-) -> uvicorn.Server:
-    """Return a server for an app whose start and stop are somebody else's business; set `should_exit` to end it.
-
-    `on_stop` is called before it waits for the requests that are running.
-    """
-    config = uvicorn.Config(
-        app,
-        loop="none",
-        lifespan="off",
-        log_config=None,
-        access_log=False,
-        server_header=False,
-        proxy_headers=False,
-        ws=cast("type[asyncio.Protocol]", websocket_protocol),
-        ws_max_size=settings.max_body_bytes,
-        ws_ping_interval=settings.websocket.ping,
-        ws_ping_timeout=2 * settings.websocket.ping,
-        ws_per_message_deflate=False,  # events are small: it costs more than it spares, for every client
-        timeout_graceful_shutdown=max(1, round(settings.shutdown_timeout)),
-    )
-    return _Server(config, settings, on_ready=on_ready, on_stop=on_stop, signals=signals)
+    async def _wait_for_requests(self) -> None:
+        """Wait for the requests that are running, and cut off those that take too long."""
+        state = self._state
+        loop = asyncio.get_running_loop()
+        end = loop.time() + max(1.0, self._settings.shutdown_timeout)
+        if state.tasks:
+            logger.info(
+                "stopping; requests that are still running: %d (a second Ctrl-C cuts them off)", len(state.tasks)
+            )
+        # uvicorn's WebSockets leave without a word.
+        while (state.connections or state.tasks) and not self._hurry and loop.time() < end:  # noqa: ASYNC110
+            await asyncio.sleep(_LOOK)
+        if cut_off := set(state.tasks):
+            logger.warning("stopping; requests that are cut off: %d", len(cut_off))
+            for task in cut_off:
+                task.cancel()
+            await asyncio.wait(cut_off, timeout=_PARTING)  # they store what they have before the app is closed

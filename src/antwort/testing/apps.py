@@ -15,7 +15,7 @@ from antwort.app import Antwort
 from antwort.config import Config, LoadedConfig
 from antwort.context import ANONYMOUS_TENANT, Context
 from antwort.functions import FunctionProvider, FunctionSpec, ToolResult
-from antwort.server.serve import bind, running_server, url_of
+from antwort.server.serve import Server, bind, url_of
 
 _START_PATIENCE = 30.0
 _CALL_PATIENCE = 120.0
@@ -45,16 +45,15 @@ def running(app: Antwort) -> Iterator[RunningApp]:
         stop.set_result((asyncio.get_running_loop(), leave))
         with bind("127.0.0.1", 0) as sock:
             async with app:
-                server = running_server(
+                server = Server(
                     app.asgi(),
                     app.config.server.model_copy(update={"shutdown_timeout": 1}),
                     on_ready=lambda: ready.set_result(url_of(sock)),
                     on_stop=app.stopping,
-                    signals=False,
                 )
-                serving = asyncio.ensure_future(server.serve(sockets=[sock]))
+                serving = asyncio.ensure_future(server.serve([sock]))
                 await leave.wait()
-                server.should_exit = True
+                server.stop()
                 await serving
 
     def run() -> None:

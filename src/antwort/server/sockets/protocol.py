@@ -1,7 +1,7 @@
 """uvicorn's WebSocket protocol, with what this server does otherwise."""
 
 import logging
-from typing import Any
+from typing import Any, cast
 
 from typing_extensions import override
 from uvicorn.protocols.utils import ClientDisconnected
@@ -9,6 +9,7 @@ from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIO
 from websockets.exceptions import InvalidState
 from websockets.http11 import Request
 
+from antwort.server.server_state import ServerState
 from antwort.server.sockets.extension import TEXTS
 
 logger = logging.getLogger(__name__)
@@ -23,8 +24,8 @@ _PARTING = 2.0
 class WebSocketProtocol(WebSocketsSansIOProtocol):
     """Leaves the end of a connection to the app, and keeps the headers and frames of clients out of the log."""
 
-    def __init__(self, *args: Any, **options: Any) -> None:
-        super().__init__(*args, **options)
+    def __init__(self, state: ServerState) -> None:
+        super().__init__(state.websocket_config, cast("Any", state), {})
         self.logger = self.conn.logger = logger
         self.conn.debug = False  # it would log every frame and, of the handshake, the credentials
         self.close_timeout = _PARTING

@@ -1,0 +1,77 @@
+"""How a server stops: what it waits for, and for how long."""
+
+import asyncio
+import logging
+
+import pytest
+from starlette.types import Receive, Scope, Send
+
+from antwort.config import ServerConfig
+from antwort.server.serve import Server, bind
+
+REQUEST = b"GET / HTTP/1.1\r\nhost: a\r\n\r\n"
+OK = {"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"4")]}
+
+
+class SlowApp:
+    """Answers when it is told to."""
+
+    def __init__(self) -> None:
+        self.asked = asyncio.Event()
+        self.answer = asyncio.Event()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Wait, then answer."""
+        self.asked.set()
+        await self.answer.wait()
+        await send(OK)
+        await send({"type": "http.response.body", "body": b"done"})
+
+
+async def _stopped(settings: ServerConfig, *, answered: bool = False, hurried: bool = False) -> bytes:
+    """Have a request under way when a server is told to stop; return what its client gets."""
+    app = SlowApp()
+    told: list[str] = []
+    server = Server(app, settings, on_ready=lambda: told.append("ready"), on_stop=lambda: told.append("stop"))
+    with bind("127.0.0.1", 0) as sock:
+        port = sock.getsockname()[1]
+        serving = asyncio.ensure_future(server.serve([sock]))
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(REQUEST)
+        await app.asked.wait()
+        assert (told, server.stopping) == (["ready"], False)
+        server.stop(hurry=True)
+        if hurried:
+            server.stop(hurry=True)
+        await asyncio.sleep(0)
+        assert server.stopping
+        if answered:
+            app.answer.set()
+        read = await asyncio.wait_for(reader.read(), 30)
+        await asyncio.wait_for(serving, 30)
+        writer.close()
+        with pytest.raises(ConnectionRefusedError):
+            await asyncio.open_connection("127.0.0.1", port)
+    assert told == ["ready", "stop"]
+    return read
+
+
+def test_a_request_that_is_running_is_answered_before_the_server_ends(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    read = asyncio.run(_stopped(ServerConfig(), answered=True))
+    assert read.startswith(b"HTTP/1.1 200 OK\r\ndate: ")
+    assert read.endswith(b"done")
+    assert "requests that are still running: 1" in caplog.text
+
+
+def test_a_request_that_takes_too_long_is_cut_off(caplog: pytest.LogCaptureFixture) -> None:
+    assert asyncio.run(_stopped(ServerConfig(shutdown_timeout=1.0))) == b""
+    assert "requests that are cut off: 1" in caplog.text
+
+
+def test_who_is_in_a_hurry_and_says_it_twice_waits_for_no_request() -> None:
+    async def stopped() -> bytes:
+        async with asyncio.timeout(10):
+            return await _stopped(ServerConfig(shutdown_timeout=3600.0), hurried=True)
+
+    assert asyncio.run(stopped()) == b""
