@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from antwort.backends import CircuitBreaker, ModelRequest
+from antwort.backends import CircuitBreaker, Guarded, ModelBackend, ModelRequest, Retries
 from antwort.backends.chat.backend import ChatBackend
 from antwort.backends.responses.backend import ResponsesBackend
 from antwort.config import BackendConfig
@@ -219,6 +219,15 @@ async def connect(server: ModelServer) -> AsyncIterator[Connect]:
     yield build
     for backend in opened:
         await backend.close()
+
+
+def retrying(backend: ModelBackend, retries: Retries) -> Guarded:
+    """Have a backend tried again; its breaker stays closed."""
+
+    async def is_there() -> bool:
+        return True
+
+    return Guarded(backend, CircuitBreaker(backend.name, is_there), retries)
 
 
 async def wait_until_examined(breaker: CircuitBreaker) -> None:

@@ -20,11 +20,12 @@ from tests.backends.conftest import (
     delta,
     event,
     reply,
+    retrying,
     stream,
 )
 from typing_extensions import override
 
-from antwort.backends import Guarded, Retrying
+from antwort.backends import Guarded, Retries
 from antwort.backends.base import ToolDefinitions
 from antwort.backends.breaker import CircuitBreaker
 from antwort.backends.chat.backend import ChatBackend
@@ -383,7 +384,7 @@ async def test_a_timeout_names_the_setting_and_is_not_tried_again(
     server.scripts.append(script)
     async with asyncio.timeout(GUARD):
         with pytest.raises(GatewayTimeoutError) as caught:
-            await Retrying(connect(**settings), 2).run(a_request(stream=True), notes)
+            await retrying(connect(**settings), Retries(2)).run(a_request(stream=True), notes)
     assert said in caught.value.message
     assert len(server.exchanges) == 1
 
@@ -486,7 +487,7 @@ async def test_a_request_waits_for_a_connection_for_a_while_only(
     await asked.wait()
     breaker = CircuitBreaker("local", backend.is_there)
     with pytest.raises(ServiceUnavailableError, match=r"`backends\.local\.max_connections`") as caught:
-        await Guarded(Retrying(backend, 2), breaker).run(a_request(), notes)
+        await Guarded(backend, breaker, Retries(2)).run(a_request(), notes)
     assert (caught.value.code, caught.value.headers["retry-after"]) == (BUSY, "1")
     assert may_pass(caught.value)  # a background response waits for its turn
     assert len(server.exchanges) == 1

@@ -18,11 +18,12 @@ from tests.backends.conftest import (
     delta,
     event,
     reply,
+    retrying,
     stream,
 )
 from typing_extensions import override
 
-from antwort.backends import Retrying
+from antwort.backends import Retries
 from antwort.backends.chat.answer import ChatAnswer
 from antwort.backends.chat.thoughts import MOST_BLANKS, ThinkTags
 from antwort.backends.errors import BROKEN, FAILED
@@ -83,7 +84,7 @@ async def refused(run: Awaitable[None]) -> BadGatewayError:
 )
 async def test_a_head_without_end_is_cut_off(server: ModelServer, connect: Connect, notes: Notes, flood: Flood) -> None:
     server.scripts.append(flood)
-    error = await refused(Retrying(connect(), 2).run(a_request(stream=True), notes))
+    error = await refused(retrying(connect(), Retries(2)).run(a_request(stream=True), notes))
     assert "`backends.local.max_header_bytes`" in error.message or "as it should" in error.message
     assert flood.sent < MANY
 
@@ -110,7 +111,7 @@ async def test_an_answer_without_end_is_cut_off_and_not_asked_for_again(
     server: ModelServer, connect: Connect, flood: Flood, streamed: bool, setting: str
 ) -> None:
     server.scripts.append(flood)
-    error = await refused(Retrying(connect(**LIMITED), 2).run(a_request(stream=streamed), Notes()))
+    error = await refused(retrying(connect(**LIMITED), Retries(2)).run(a_request(stream=streamed), Notes()))
     assert (error.code, f"`backends.local.{setting}`" in error.message) == (FAILED, True), error.message
     assert flood.sent < MANY
     assert len(server.exchanges) == 1

@@ -5,10 +5,10 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 import pytest
-from tests.backends.conftest import Notes, a_request, wait_until_examined
+from tests.backends.conftest import Notes, a_request, retrying, wait_until_examined
 from typing_extensions import override
 
-from antwort.backends import CircuitBreaker, Fallback, Guarded, ModelInfo, ModelRequest, Retrying, TurnSink
+from antwort.backends import CircuitBreaker, Fallback, Guarded, ModelInfo, ModelRequest, Retries, TurnSink
 from antwort.backends.breaker import CircuitState
 from antwort.backends.errors import BROKEN, DEADLINE, DISCONNECTED, FAILED, UNAUTHORIZED, UNAVAILABLE, StalledError
 from antwort.backends.resilience import LONGEST_WAIT, BackendWrapper, WatchedSink, watched
@@ -77,8 +77,8 @@ def always(error: APIError, **options: object) -> Server:
     return Server(*[error] * 1000, **options)  # type: ignore[arg-type]
 
 
-def retrying(server: Server, clock: Clock, retries: int = 2) -> Retrying:
-    return Retrying(server, retries, sleep=clock.sleep, clock=clock, jitter=lambda _, most: most)
+def at_times(clock: Clock, most: int = 2) -> Retries:
+    return Retries(most, sleep=clock.sleep, clock=clock, jitter=lambda _, most: most)
 
 
 # --- trying again ---------------------------------------------------------------------------------------------------
@@ -86,7 +86,7 @@ def retrying(server: Server, clock: Clock, retries: int = 2) -> Retrying:
 
 async def test_a_failure_that_passes_is_not_noticed(notes: Notes) -> None:
     clock, server = Clock(), Server(DOWN, BadGatewayError("cut off", code=DISCONNECTED))
-    await retrying(server, clock).run(a_request(), notes)
+    await retrying(server, at_times(clock)).run(a_request(), notes)
     assert notes.said() == "local says hello"
     assert len(server.asked) == 3
     assert clock.pauses == [0.5, 1.0]
@@ -95,7 +95,7 @@ async def test_a_failure_that_passes_is_not_noticed(notes: Notes) -> None:
 async def test_a_failure_that_stays_is_raised_after_the_last_try(notes: Notes) -> None:
     clock, server = Clock(), always(DOWN)
     with pytest.raises(ServiceUnavailableError) as caught:
-        await retrying(server, clock, retries=5).run(a_request(), notes)
+        await retrying(server, at_times(clock, 5)).run(a_request(), notes)
     assert caught.value is DOWN
     assert len(server.asked) == 6
     assert clock.pauses == [0.5, 1.0, 2.0, 4.0, 8.0]
@@ -108,7 +108,8 @@ async def test_pauses_are_random_within_their_limit(notes: Notes) -> None:
         limits.append((least, most))
         return most / 4
 
-    await Retrying(Server(DOWN, DOWN), 2, sleep=clock.sleep, jitter=jitter).run(a_request(), notes)
+    retries = Retries(2, sleep=clock.sleep, jitter=jitter)
+    await retrying(Server(DOWN, DOWN), retries).run(a_request(), notes)
     assert limits == [(0.0, 0.5), (0.0, 1.0)]
     assert clock.pauses == [0.125, 0.25]
 
@@ -119,14 +120,14 @@ async def test_pauses_are_random_within_their_limit(notes: Notes) -> None:
 async def test_a_failure_that_would_come_again_is_raised_at_once(notes: Notes, error: APIError) -> None:
     server = always(error)
     with pytest.raises(type(error)):
-        await retrying(server, Clock()).run(a_request(), notes)
+        await retrying(server, at_times(Clock())).run(a_request(), notes)
     assert len(server.asked) == 1
 
 
 async def test_nothing_is_tried_again_once_the_answer_has_begun(notes: Notes) -> None:
     server = always(DOWN, begin=True)
     with pytest.raises(ServiceUnavailableError):
-        await retrying(server, Clock()).run(a_request(), notes)
+        await retrying(server, at_times(Clock())).run(a_request(), notes)
     assert len(server.asked) == 1
     assert notes.said() == "Hel"
 
@@ -134,7 +135,7 @@ async def test_nothing_is_tried_again_once_the_answer_has_begun(notes: Notes) ->
 async def test_no_retries_means_one_try(notes: Notes) -> None:
     server = always(DOWN)
     with pytest.raises(ServiceUnavailableError):
-        await retrying(server, Clock(), retries=0).run(a_request(), notes)
+        await retrying(server, at_times(Clock(), 0)).run(a_request(), notes)
     assert len(server.asked) == 1
 
 
@@ -143,14 +144,14 @@ async def test_no_retries_means_one_try(notes: Notes) -> None:
 )
 async def test_the_server_says_how_long_to_wait(notes: Notes, error: APIError) -> None:
     clock = Clock()
-    await retrying(Server(error), clock).run(a_request(), notes)
+    await retrying(Server(error), at_times(clock)).run(a_request(), notes)
     assert clock.pauses == [3.0]
 
 
 async def test_a_wait_that_is_too_long_is_left_to_the_client(notes: Notes) -> None:
     clock, server = Clock(), always(RateLimitError("busy", retry_after=LONGEST_WAIT + 1))
     with pytest.raises(RateLimitError) as caught:
-        await retrying(server, clock).run(a_request(), notes)
+        await retrying(server, at_times(clock)).run(a_request(), notes)
     assert caught.value.headers["retry-after"] == "31"
     assert clock.pauses == []
 
@@ -158,14 +159,14 @@ async def test_a_wait_that_is_too_long_is_left_to_the_client(notes: Notes) -> No
 async def test_a_pause_beyond_the_deadline_is_not_begun(notes: Notes) -> None:
     clock, server = Clock(), always(DOWN)
     with pytest.raises(ServiceUnavailableError):
-        await retrying(server, clock).run(a_request(deadline=clock.now + 0.6), notes)
+        await retrying(server, at_times(clock)).run(a_request(deadline=clock.now + 0.6), notes)
     assert clock.pauses == [0.5]
 
 
 async def test_being_cancelled_is_not_a_failure_to_try_again(notes: Notes) -> None:
     server = Server(asyncio.CancelledError())
     with pytest.raises(asyncio.CancelledError):
-        await retrying(server, Clock()).run(a_request(), notes)
+        await retrying(server, at_times(Clock())).run(a_request(), notes)
     assert len(server.asked) == 1
 
 
@@ -403,7 +404,7 @@ class Early(Server):
 async def test_what_the_sink_raises_is_no_failure_of_the_server(server: Server, at: str) -> None:
     clock, probes, other = Clock(), Probes(), Server(name="spare")
     server.asked.clear()
-    guarded = Guarded(retrying(server, clock), probes.breaker())
+    guarded = Guarded(server, probes.breaker(), at_times(clock))
     sink = Unwritable(at=at)
     with pytest.raises(ServiceUnavailableError) as caught:
         await Fallback(guarded, other).run(a_request(), sink)
@@ -517,9 +518,8 @@ async def test_a_wrapper_passes_everything_on(notes: Notes) -> None:
 
 
 async def test_all_wrappers_pass_counts_and_windows_through() -> None:
-    server, other, clock = Server(), Server(name="other"), Clock()
-    inner = Retrying(server, 2, sleep=clock.sleep, clock=clock)
-    backend = Fallback(Guarded(inner, Probes().breaker()), other)
+    server, other = Server(), Server(name="other")
+    backend = Fallback(Guarded(server, Probes().breaker(), at_times(Clock())), other)
     assert await backend.count_tokens(a_request(model="llama")) == 7
     assert await backend.context_window("llama") == 4096
     assert (server.asked, other.asked) == (["count llama", "window llama"], [])

@@ -3,7 +3,7 @@
 from antwort.backends.base import ModelBackend, ModelInfo, ModelRequest, TurnSink
 from antwort.backends.breaker import CircuitBreaker
 from antwort.backends.build import build_router
-from antwort.backends.resilience import Fallback, Guarded, Retrying
+from antwort.backends.resilience import Fallback, Guarded, Retries
 from antwort.backends.router import ModelRoute, ModelRouter, ModelTarget
 from antwort.backends.tokens import estimate_tokens
 from antwort.backends.transport import Reply, Timeouts, Transport
@@ -19,7 +19,7 @@ __all__ = [
     "ModelRouter",
     "ModelTarget",
     "Reply",
-    "Retrying",
+    "Retries",
     "Timeouts",
     "Transport",
     "TurnSink",

@@ -7,7 +7,7 @@ from antwort.backends.allowed_tools import AllowedTools
 from antwort.backends.base import FileReading, ModelBackend
 from antwort.backends.breaker import CircuitBreaker
 from antwort.backends.parameters import taken_parameters
-from antwort.backends.resilience import Fallback, Guarded, Retrying
+from antwort.backends.resilience import Fallback, Guarded, Retries
 from antwort.backends.router import ModelRoute, ModelRouter
 from antwort.config import BackendConfig, Config
 from antwort.errors import ConfigError, did_you_mean
@@ -63,7 +63,7 @@ def _guarded(server: "RemoteBackend", config: BackendConfig) -> ModelBackend:
     calling = text_calls.with_tool_calls(server, config)
     if config.allowed_tools == "fewer":
         calling = AllowedTools(calling)
-    return Guarded(Retrying(calling, config.retries), CircuitBreaker(server.name, server.is_there))
+    return Guarded(calling, CircuitBreaker(server.name, server.is_there), Retries(config.retries))
 
 
 def _with_fallbacks(

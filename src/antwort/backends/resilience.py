@@ -1,7 +1,7 @@
-"""What is done when a model server fails: try again, leave it alone, ask another. One wrapper for each.
+"""What is done when a model server fails: try again, leave it alone, ask another.
 
-`Fallback(Guarded(Retrying(backend)))` is the whole of it: an answer that has begun is never begun again. What goes
-wrong in the sink, such as a database that is away, is no failure of the server and passes all of them untouched.
+`Fallback(Guarded(backend))` is the whole of it: an answer that has begun is never begun again. What goes wrong in the
+sink, such as a database that is away, is no failure of the server and passes both untouched.
 """
 
 import asyncio
@@ -194,8 +194,8 @@ class BackendWrapper:
         await self.backend.close()
 
 
-class Retrying(BackendWrapper):
-    """Tries again while the answer has not begun: after a pause of random length (exponential, full jitter).
+class Retries:
+    """When a turn is tried again, at most so often: after a pause of random length (exponential, full jitter).
 
     Only failures that may pass are worth it: 429, and 502 to 504 unless the server failed at the request itself. What
     the server says in `Retry-After` is the least pause. A pause beyond the request's deadline is not begun.
@@ -203,38 +203,20 @@ class Retrying(BackendWrapper):
 
     def __init__(
         self,
-        backend: ModelBackend,
-        retries: int,
+        most: int,
         *,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
         clock: Callable[[], float] = time.monotonic,
         jitter: Callable[[float, float], float] = random.uniform,
     ) -> None:
-        super().__init__(backend)
-        self._retries = retries
-        self._sleep = sleep
+        self._most = most
+        self.sleep = sleep
         self._clock = clock
         self._jitter = jitter
 
-    @override
-    async def run(self, request: ModelRequest, sink: TurnSink) -> None:
-        watch, attempt = watched(sink), 0
-        while True:
-            try:
-                await self.backend.run(request, watch)
-            except APIError as error:
-                pause = None if watch.begun or watch.raised(error) else self._pause(attempt, error, request)
-                if pause is None:
-                    raise
-                logger.warning("%s Trying again in %.1f s.", error.message, pause)
-            else:
-                return
-            await self._sleep(pause)
-            attempt += 1
-
-    def _pause(self, attempt: int, error: APIError, request: ModelRequest) -> float | None:
+    def pause(self, attempt: int, error: APIError, request: ModelRequest) -> float | None:
         """Return the seconds until the next try; None if there should be none."""
-        if attempt >= self._retries or not worth_another_try(error):
+        if attempt >= self._most or not worth_another_try(error):
             return None
         asked = asked_pause(error)
         if asked > LONGEST_WAIT:
@@ -245,12 +227,20 @@ class Retrying(BackendWrapper):
         return pause
 
 
-class Guarded(BackendWrapper):
-    """Refuses requests to a server that is away. What it said to one client is never told to another."""
+NO_RETRIES = Retries(0)
 
-    def __init__(self, backend: ModelBackend, breaker: CircuitBreaker) -> None:
+
+class Guarded(BackendWrapper):
+    """Tries again while the answer has not begun, and refuses requests to a server that is away.
+
+    A turn that was tried again counts as one for the breaker. What the server said to one client is never told to
+    another.
+    """
+
+    def __init__(self, backend: ModelBackend, breaker: CircuitBreaker, retries: Retries = NO_RETRIES) -> None:
         super().__init__(backend)
         self.breaker = breaker
+        self._retries = retries
 
     @override
     async def run(self, request: ModelRequest, sink: TurnSink) -> None:
@@ -261,16 +251,25 @@ class Guarded(BackendWrapper):
                 code=UNAVAILABLE,
                 headers={"retry-after": str(breaker.retry_after)},
             )
-        watch = watched(sink)
+        watch, attempt = watched(sink), 0
         watch.listener = breaker.note_success
-        try:
-            await self.backend.run(request, watch)
-        except APIError as error:
-            watch.listener = None  # another backend may go on with it
-            if not watch.raised(error):
-                self._note(error)
-            raise
-        breaker.note_success()
+        while True:
+            try:
+                await self.backend.run(request, watch)
+            except APIError as error:
+                own = watch.raised(error)
+                pause = None if own or watch.begun else self._retries.pause(attempt, error, request)
+                if pause is None:
+                    watch.listener = None  # another backend may go on with it
+                    if not own:
+                        self._note(error)
+                    raise
+                logger.warning("%s Trying again in %.1f s.", error.message, pause)
+            else:
+                breaker.note_success()
+                return
+            await self._retries.sleep(pause)
+            attempt += 1
 
     @override
     async def count_tokens(self, request: ModelRequest) -> int | None:
