@@ -106,7 +106,6 @@ class Connection(asyncio.Protocol):
         self._client = client
         self._loop = asyncio.get_running_loop()
         self._parser = httptools.HttpResponseParser(self)
-        self.closed = False
         self.idle_since = 0.0
         self.status = 0
         self._body: list[bytes] = []
@@ -128,7 +127,9 @@ class Connection(asyncio.Protocol):
         self.used = True
         self.begun = False
         self.headers: dict[str, str] = {}
-        self.has_head = self.complete = self._reusable = False
+        self.has_head = self.complete = False
+        self._reusable = False
+        """Whether the answer has ended, and the connection is still good for another."""
         self._unpacker: Unpacker | None = None
         self._mute = 0
         if silence is not None:
@@ -173,7 +174,7 @@ class Connection(asyncio.Protocol):
 
     @override
     def connection_lost(self, exc: Exception | None) -> None:
-        self.closed = True
+        self._reusable = False
         self._client.forget(self)
         ended = exc is None and self.error is None
         if ended and self.has_head and not {"content-length", "transfer-encoding"} & self.headers.keys():
@@ -327,10 +328,9 @@ class Connection(asyncio.Protocol):
 
     def abort(self) -> None:
         """End the exchange: a connection whose answer was read to its end is kept, any other is closed."""
-        self.begun = False
         if self._timer is not None:
             self.rest()
-        if self.complete and self._reusable and not (self._body or self._unsent or self.closed or self.error):
+        if self._reusable and not self._body and not self._unsent:
             self.idle_since = self._loop.time()
             self._client.idle.append(self)
         else:
@@ -345,7 +345,7 @@ class Connection(asyncio.Protocol):
         return self._waiter
 
     def _wake(self) -> None:
-        waiter, self._waiter = self._waiter, None
+        waiter = self._waiter
         if waiter is not None and not waiter.done():
             waiter.set_result(None)
 
@@ -358,6 +358,7 @@ class Connection(asyncio.Protocol):
 
     def _fail(self, error: Exception) -> None:
         self.error = self.error or error
+        self._reusable = False
         self.transport.abort()
         self._wake()
 
