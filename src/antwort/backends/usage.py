@@ -41,9 +41,6 @@ class ChatUsage(Struct, gc=False):
     output_tokens_details: None = None
 
 
-_NO_DETAILS = _Details()
-
-
 def usage_of(value: Any) -> Usage | None:
     """Read the tokens used in any of the spellings, as they were decoded; None if there are none."""
     if isinstance(value, ChatUsage):
@@ -58,15 +55,17 @@ def usage_of(value: Any) -> Usage | None:
 
 def chat_usage(counted: ChatUsage) -> Usage:
     """Return the tokens used as responses count them."""
-    prompt = counted.prompt_tokens_details or _NO_DETAILS
-    completion = counted.completion_tokens_details or _NO_DETAILS
-    cached = prompt.cached_tokens or counted.prompt_cache_hit_tokens or counted.cache_read_input_tokens
-    written = prompt.cache_write_tokens or prompt.cache_creation_tokens or counted.cache_creation_input_tokens
+    prompt, completion = counted.prompt_tokens_details, counted.completion_tokens_details
+    cached = counted.prompt_cache_hit_tokens or counted.cache_read_input_tokens
+    written = counted.cache_creation_input_tokens
+    if prompt is not None:
+        cached = prompt.cached_tokens or cached
+        written = prompt.cache_write_tokens or prompt.cache_creation_tokens or written
     return Usage(
         counted.prompt_tokens,
         InputTokensDetails(cached, written),
         counted.completion_tokens,
-        OutputTokensDetails(completion.reasoning_tokens),
+        OutputTokensDetails(0 if completion is None else completion.reasoning_tokens),
         counted.total_tokens or counted.prompt_tokens + counted.completion_tokens,
     )
 

@@ -157,11 +157,12 @@ def chat_messages(items: Sequence[JSON], instructions: str | None, dialect: Chat
         messages.append({"role": "system", "content": instructions})
     assistant: _Assistant | None = None
     for item in items:
-        kind = item.get("type") or "message"
-        if kind == "message" and item.get("role") != "assistant":
+        kind, role = item.get("type") or "message", item.get("role")
+        if kind == "message" and role != "assistant":
             if assistant is not None:
                 assistant.end_message()
-            messages.append(_message(item, dialect, backend))
+            content = chat_content(item.get("content"), dialect, backend)
+            messages.append({"role": role if role == "user" else _role(role, dialect), "content": content})
         else:
             if assistant is None:
                 assistant = _Assistant(messages, dialect, backend)
@@ -169,13 +170,12 @@ def chat_messages(items: Sequence[JSON], instructions: str | None, dialect: Chat
     return messages if assistant is None else assistant.end()
 
 
-def _message(item: JSON, dialect: ChatDialect, backend: str) -> JSON:
-    role = item.get("role")
+def _role(role: Any, dialect: ChatDialect) -> str:
     if role == "developer":
-        role = dialect.developer_role
-    elif role not in {"user", "system"}:
+        return dialect.developer_role
+    if role != "system":
         raise BadRequestError(f"Messages cannot have the role '{role}'.", param="input", code="invalid_value")
-    return {"role": role, "content": chat_content(item.get("content"), dialect, backend)}
+    return "system"
 
 
 class _Assistant:
