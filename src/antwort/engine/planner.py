@@ -111,8 +111,10 @@ class Planner:
         plan = self._decide(create, ctx, new_id("resp"), shown)
         if _stands_alone(create) and plan.max_input is None:
             (item,) = read_input(create.input)
-            await self._name_model(create, plan.response)
-            plan = await _prepared(plan)
+            if not self._is_named(create, plan.response):
+                await self._name_model(create, plan.response)
+            if plan.toolset.types:
+                plan = await _prepared(plan)
             short = len(create.input or "") < MUCH
             return replace(plan, input=[JournalEntry("input", item)], window=[item], short=short)
         large = isinstance(create.input, list) and is_large(create.input)
@@ -146,12 +148,16 @@ class Planner:
     async def _files_read(self, model: str) -> FileReading:
         return (await self._models.resolve(model or None)).route.files
 
+    def _is_named(self, create: CreateResponse, response: ResponseObject) -> bool:
+        """Tell whether the model that answers is named, and known, and there is nothing about it to be checked."""
+        return bool(response.model) and not create.extra_body and self._models.is_known(response.model)
+
     async def _name_model(self, create: CreateResponse, response: ResponseObject) -> None:
         """Name the model that answers; one that cannot be anywhere is a NotFoundError.
 
         Fields beyond the API that its backend does not take are a BadRequestError.
         """
-        if response.model and not create.extra_body and self._models.is_known(response.model):
+        if self._is_named(create, response):
             return
         resolved = await self._models.resolve(response.model or None)
         response.model = response.model or resolved.model
@@ -316,8 +322,7 @@ class Planner:
         choice = read_choice(create.tool_choice, toolset)
         response.tool_choice = choice.echo
         if toolset.echo:
-            types = {tool["type"] for tool in implied}  # they were not named as tools
-            response.tools = [tool for tool in toolset.echo if tool["type"] not in types]
+            response.tools = _named(toolset.echo, implied)
         return Plan(  # the first by position: Python is slow with more than fifteen names
             create,
             ctx,
@@ -391,6 +396,14 @@ class Planner:
         links = await self._large_work.run_if(large, _links, entries, history, before)
         if links:
             await check_links(links, self._check_url)
+
+
+def _named(tools: Sequence[JSON], implied: Sequence[JSON]) -> list[JSON]:
+    """Return the tools of a request without those that it only implies."""
+    if not implied:
+        return [*tools]
+    types = {tool["type"] for tool in implied}
+    return [tool for tool in tools if tool["type"] not in types]
 
 
 def _stands_alone(create: CreateResponse) -> bool:

@@ -2,6 +2,7 @@
 
 from collections import OrderedDict
 from collections.abc import Hashable, Iterable, Sequence
+from operator import attrgetter
 from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
@@ -30,6 +31,7 @@ _AGENTS = 64
 """Agents for which an offer is kept."""
 _TOOLSETS = 8
 """Toolsets that are kept of each."""
+_version = attrgetter("tools_version")
 _NONE_HIDDEN: frozenset[str] = frozenset()
 _SELF_CONTAINED = ("function", "custom", "namespace")
 """Types of tools that mean the same whenever the same is offered besides."""
@@ -133,7 +135,7 @@ class ToolsetBuilder:
 
     def _offer(self, ctx: Context) -> Offer:
         """Return what the executors have for the agent of a context. Those without a version are asked each time."""
-        versions = [executor.tools_version for executor in self._versioned]
+        versions = list(map(_version, self._versioned))
         if versions != self._versions:
             self._versions = versions
             self._offers.clear()
@@ -224,8 +226,9 @@ def _size(sent: _Sent) -> int:
 
 def _written(tools: Sequence[JSON]) -> bytes | None:
     """Return tools as JSON; None if what they mean depends on more than that, or if they cannot be written."""
-    if any(tool.get("type") not in _SELF_CONTAINED for tool in tools):
-        return None
+    for tool in tools:
+        if tool.get("type") not in _SELF_CONTAINED:
+            return None
     try:
         return msgspec.json.encode(tools)
     except UnicodeEncodeError:
