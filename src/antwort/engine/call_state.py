@@ -37,6 +37,11 @@ def is_under_way(entry: JournalEntry) -> bool:
     return entry.call is not None and "name" in entry.call and "output" not in entry.call
 
 
+def is_waiting(entry: JournalEntry) -> bool:
+    """Tell whether an entry is a call that waits for somebody."""
+    return entry.call is not None and WAITING in entry.call and is_under_way(entry)
+
+
 def waited_for(entry: JournalEntry) -> Suspension | None:
     """Return what a call waits for, if it does."""
     waiting = (entry.call or {}).get(WAITING)

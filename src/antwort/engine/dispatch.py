@@ -13,7 +13,7 @@ from antwort.engine.admission import Admission
 from antwort.engine.answers import Answer
 from antwort.engine.approvals import ApprovedCall, ResumedCall, approval_body, approval_request, provider_of
 from antwort.engine.call_items import OWN, UNASKED, call_item, found_fields, output_item
-from antwort.engine.call_state import FOR_OTHERS, interrupt, is_under_way, note_wait, waited_for
+from antwort.engine.call_state import FOR_OTHERS, interrupt, is_under_way, is_waiting, note_wait, waited_for
 from antwort.engine.emitter import Emitter, ModelCall
 from antwort.engine.history import ASKED, FOR_CLIENTS, QUESTION_ID, SAID_BEFORE, TOLD, WAITING
 from antwort.engine.journal import Journal
@@ -109,6 +109,8 @@ class Dispatch:
         self._keep = keep
         self._progress = progress
         self._answers = answers
+        self._is_followed = journal.store is not None or emitter.events.enabled
+        """Whether anybody stores the steps of the calls, or is told of them."""
         self._nested = NestedServices(plan, journal, emitter, self._admission, self._parallel, answers, progress)
         self._given: dict[int, str] = {}
         """What calls of this turn have given as the answer, by their positions in the journal."""
@@ -116,16 +118,23 @@ class Dispatch:
     async def execute(self, calls: Sequence[ModelCall], choice: Choice) -> None:
         """Execute the calls of a turn. Each is ended as soon as its function returns, in whatever order they do."""
         self._admission.begin_turn(calls)
-        begun = [self._begin(call, choice) for call in calls]
-        self._keep()
-        await self._journal.save()  # a call is known to have started before it starts
-        await self._emitter.flush()
-        ready = [call for call in begun if WAITING not in call.record]
+        ready: list[ServerCall] = []
+        watched: list[JSON] = []
+        for made in calls:
+            call = self._begin(made, choice)
+            if WAITING not in call.record:
+                ready.append(call)
+            if not call.attaches:
+                watched.append(call.record)
+        if self._is_followed:
+            self._keep()
+            await self._journal.save()  # a call is known to have started before it starts
+            await self._emitter.flush()
         if len(ready) == 1:  # nearly always
             await self._execute_group(ready)
         else:
             await self._execute_all(_grouped(ready))
-        self._totals.repetition.note_turn([call.record for call in begun if not call.attaches])
+        self._totals.repetition.note_turn(watched)
 
     async def finish_started(self) -> None:
         """Go on after a crash, or when what was waited for is there.
@@ -162,9 +171,7 @@ class Dispatch:
     @property
     def waiting(self) -> list[JournalEntry]:
         """The entries of the calls that wait for somebody."""
-        return [
-            entry for entry in self._journal.entries if entry.call and WAITING in entry.call and is_under_way(entry)
-        ]
+        return list(filter(is_waiting, self._journal.entries))
 
     @property
     def answer(self) -> str | None:
@@ -186,13 +193,18 @@ class Dispatch:
         noted = leader.sources.noted()
         for call in group:
             self._end(call, result, noted)
-            self._keep()
-            if result.suspension is not None or (call.face is not None and call.face.output_item is not None):
-                self._journal.change(call.position)  # there is an entry more
-                await self._journal.save()
-            else:
-                await self._journal.save_at(call.position)
-        await self._emitter.flush()
+            if self._is_followed:
+                await self._store_end(call, result)
+        if self._is_followed:
+            await self._emitter.flush()
+
+    async def _store_end(self, call: ServerCall, result: ToolResult) -> None:
+        self._keep()
+        if result.suspension is not None or (call.face is not None and call.face.output_item is not None):
+            self._journal.change(call.position)  # there is an entry more
+            await self._journal.save()
+        else:
+            await self._journal.save_at(call.position)
 
     async def _run(self, call: ServerCall) -> ToolResult:
         target = call.target

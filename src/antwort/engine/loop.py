@@ -158,7 +158,8 @@ class Loop:
         if response.background:
             self.journal.tell(response)
             await self.journal.save()
-            await self._confirm()
+            if self._unconfirmed:
+                await self._confirm()
             await self.emitter.flush()
         deadline = Deadline(self.plan.ctx.remaining(), self._parts.stragglers)
         try:
@@ -171,7 +172,8 @@ class Loop:
         if reason == _PARKED:
             self.parked = True
             return
-        await self._confirm()
+        if self._unconfirmed:
+            await self._confirm()
         if reason is None:
             await self._ending().complete(self._usage())
         else:
@@ -199,7 +201,8 @@ class Loop:
 
         Two responses may bring it at the same time. The later one has it, unless the first is stored by then.
         """
-        await self._confirm()
+        if self._unconfirmed:
+            await self._confirm()
         await self.journal.save()
         brought = await brought_by(self._parts.store.questions, self.plan.ctx.tenant, self.response.id)
         dispatch = self._dispatch()
@@ -214,10 +217,9 @@ class Loop:
 
         Nothing that others see is done before: of two that were sent at the same time, the later one has it.
         """
-        if self._unconfirmed:
-            await self.journal.save()
-            await check_answers(self._parts.store.questions, self.response.id, self._unconfirmed)
-            self._unconfirmed = ()
+        await self.journal.save()
+        await check_answers(self._parts.store.questions, self.response.id, self._unconfirmed)
+        self._unconfirmed = ()
 
     async def _turns(self) -> str | None:
         """Perform turns until there is nothing left to do; return why it ended early, if it did."""
@@ -271,7 +273,8 @@ class Loop:
             return None
         server = [call for call in calls if not call.is_client]
         if server:
-            await self._confirm()
+            if self._unconfirmed:
+                await self._confirm()
             dispatch = self._dispatch()
             await dispatch.execute(server, self._choice)
             outcome = await self._outcome(dispatch)

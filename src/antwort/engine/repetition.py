@@ -26,7 +26,7 @@ class Repetition:
     def note_turn(self, calls: Iterable[JSON]) -> None:
         """Take the calls of a turn, with what came of them."""
         seen, again = self._seen, []
-        for key, output in {(call["name"], call["arguments"]): hash(call.get("output")) for call in calls}.items():
+        for key, output in dict(map(_outcome, calls)).items():
             if key not in seen:
                 seen[key] = output, 1
                 continue
@@ -39,3 +39,8 @@ class Repetition:
             if turns >= _PATIENCE:
                 again.append(key[0])
         self.withheld = frozenset(again)
+
+
+def _outcome(call: JSON) -> tuple[tuple[str, str], int]:
+    """Return what was called, and what came of it as a hash."""
+    return (call["name"], call["arguments"]), hash(call.get("output"))
