@@ -2,6 +2,8 @@
 
 from collections.abc import Sequence
 
+import msgspec
+
 from antwort.engine.approvals import needs_approval
 from antwort.engine.emitter import ModelCall
 from antwort.engine.plan import Plan
@@ -13,13 +15,12 @@ _REPEATS = 3
 """How often the same call of an idempotent function is executed before the model is told to stop."""
 
 
-class Admission:
+class Admission(msgspec.Struct, eq=False):
     """Admits the calls of one response, and counts them."""
 
-    def __init__(self, plan: Plan, totals: Totals) -> None:
-        self._plan = plan
-        self._totals = totals
-        self._turn: Sequence[ModelCall] = ()
+    _plan: Plan
+    _totals: Totals
+    _turn: Sequence[ModelCall] = ()
 
     def begin_turn(self, calls: Sequence[ModelCall]) -> None:
         """Take note of all calls that the model makes in a turn."""

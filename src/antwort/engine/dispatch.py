@@ -215,13 +215,7 @@ class Dispatch:
             progress = CallProgress(self._emitter, call.call_id, call.name)
             emit = progress.emit
         nested = NestedCalls(
-            self._nested,
-            self._totals.turns,
-            call.call_id,
-            call.sources,
-            attached=call.attached,
-            emit=emit,
-            say=self._say,
+            self._nested, self._totals.turns, call.call_id, call.sources, call.attached, emit, self._say
         )
         ctx = replace(
             plan.ctx,

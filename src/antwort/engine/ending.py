@@ -6,6 +6,8 @@ import time
 from collections.abc import Callable, Coroutine
 from typing import Any, Literal
 
+import msgspec
+
 from antwort.engine.call_state import interrupt_calls
 from antwort.engine.emitter import Emitter
 from antwort.engine.journal import Journal
@@ -16,7 +18,7 @@ from antwort.wire.responses import NO_USAGE, IncompleteDetails, ResponseError, R
 logger = logging.getLogger(__name__)
 
 
-class Ending:
+class Ending(msgspec.Struct, frozen=True, eq=False):
     """Ends one response. It is stored before it is told: whoever hears of it can fetch it.
 
     What is told last of a response in the foreground is sent by whoever has made its sink, with the end of the stream.
@@ -25,19 +27,11 @@ class Ending:
     knows them: no item of a response that is over is in progress. Calls that are under way are interrupted here.
     """
 
-    def __init__(
-        self,
-        response: ResponseObject,
-        journal: Journal,
-        emitter: Emitter,
-        metrics: TurnMetrics,
-        close: Callable[[], None],
-    ) -> None:
-        self._response = response
-        self._journal = journal
-        self._emitter = emitter
-        self._metrics = metrics
-        self._close = close
+    _response: ResponseObject
+    _journal: Journal
+    _emitter: Emitter
+    _metrics: TurnMetrics
+    _close: Callable[[], None]
 
     def complete(self, usage: Usage) -> Coroutine[Any, Any, None]:
         """End it with the answer that is there."""

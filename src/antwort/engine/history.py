@@ -5,6 +5,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 import msgspec
 
 from antwort.context import Context, Source, Sources
+from antwort.engine.journal import Journal
 from antwort.engine.window import Seals, pruned
 from antwort.errors import BadRequestError, NotFoundError
 from antwort.scopes import CONVERSATIONS_READ, RESPONSES_READ
@@ -120,8 +121,8 @@ def model_items(entries: Iterable[JournalEntry]) -> list[JSON]:
     late = False
     for entry in entries:
         call = entry.call
-        if call is not None and (call.get("partial") or call.get(FOR_CLIENTS)):
-            continue  # it was cut off by a crash and begun again, or is not for the model
+        if entry.direction == "nested" or (call is not None and (call.get("partial") or call.get(FOR_CLIENTS))):
+            continue  # it is not for the model, or was cut off by a crash and begun again
         if call is None or "name" not in call:
             if entry.item.get("type") in {APPROVAL_REQUEST, APPROVAL_RESPONSE}:
                 continue
@@ -133,8 +134,8 @@ def model_items(entries: Iterable[JournalEntry]) -> list[JSON]:
             items.append(entry.item)
             continue
         call_id, output = call["call_id"], call.get("output")
-        if call.get("turn") != turn:
-            turn = call.get("turn")
+        if (made_in := call.get("turn")) != turn:
+            turn = made_in
             items += outputs
             outputs = []
         if call.get(SAID_BEFORE):
@@ -151,9 +152,9 @@ def model_items(entries: Iterable[JournalEntry]) -> list[JSON]:
     return settled(items) if late else items
 
 
-def said_items(entries: Iterable[JournalEntry]) -> list[JSON]:
+def said_items(journal: Journal) -> list[JSON]:
     """Return what was said in a response so far, as the model reads it."""
-    said = [entry for entry in entries if entry.direction == "output"]
+    said = journal.entries[journal.given :]
     return model_items(said) if said else []
 
 

@@ -46,6 +46,8 @@ class Journal:
         self.store = store
         self.record = record
         self.entries = list(entries)
+        self.given = sum(entry.direction == "input" for entry in entries) if created else len(self.entries)
+        """How many of the entries the response was given; what it says comes behind them."""
         self.is_read = True
         """Whether anybody reads what is noted last: whoever stores it, or remembers it for the next response."""
         self._created = created

@@ -85,7 +85,7 @@ class Loop:
             sources=plan.ctx.sources,
             client_functions=self._clients(),
             client_tools=plan.toolset.client_tools,
-            call_ids=CallIds(lambda: [*plan.window, *said_items(journal.entries)]),
+            call_ids=CallIds(lambda: [*plan.window, *said_items(journal)]),
             seal=seals.seal_thoughts if "reasoning.encrypted_content" in plan.include else None,
             seal_opaque=seals.seal_opaque,
             whole_calls=response.background,
@@ -326,14 +326,15 @@ class Loop:
         return self._choice.permitted(self.plan.toolset.clients)
 
     def _window(self) -> list[JSON]:
-        window, generated = self.plan.window, said_items(self.journal.entries)
-        if not generated:
+        window, said = self.plan.window, said_items(self.journal)
+        if not said:
             return window
         if self.plan.is_pending:
-            return self._seals.opened(settled([*window, *generated]))
-        if isinstance(window, Window) and not any(item.get("type") == COMPACTION for item in generated):
-            return window.extended(self._seals.opened(generated))  # what is in it needs no opening
-        return self._seals.opened([*window, *generated])
+            return self._seals.opened(settled([*window, *said]))
+        if self._compacted:
+            return self._seals.opened([*window, *said])
+        said = self._seals.opened(said)  # what is in the window needs no opening
+        return window.extended(said) if isinstance(window, Window) else [*window, *said]
 
     async def _make_room(self) -> None:
         """Compact the window if it is time. Without a summary the window stays as it is."""

@@ -84,23 +84,23 @@ def _offered(plan: Plan, withheld: frozenset[str]) -> ToolDefinitions:
     return ToolDefinitions(definition for definition in definitions if definition["name"] not in withheld)
 
 
-class ModelTurns:
+class ModelTurns(msgspec.Struct, eq=False):
     """Performs the turns of one response. With `truncation: auto` the oldest items are dropped when they must be."""
 
-    def __init__(self, plan: Plan, parts: EngineParts) -> None:
-        self._plan = plan
-        self._parts = parts
-        self._truncates = plan.response.truncation == "auto"
-        self._looked = False
-        self._room: int | None = None
-        """Tokens that items may take, by our own estimate; None if that is not known."""
-        self._compacted = 0
-        """Tokens in the window when it was compacted last."""
+    _plan: Plan
+    _parts: EngineParts
+    _looked: bool = False
+    _room: int | None = None
+    """Tokens that items may take, by our own estimate; None if that is not known."""
+    _compacted: int = 0
+    """Tokens in the window when it was compacted last."""
 
     def run(self, request: ModelRequest, sink: TurnSink) -> Coroutine[Any, Any, None]:
         """Perform a turn."""
         request.headers = self._parts.tracer.headers()
-        return self._run_shortened(request, sink) if self._truncates else self._parts.models.run(request, sink)
+        if self._plan.response.truncation == "auto":
+            return self._run_shortened(request, sink)
+        return self._parts.models.run(request, sink)
 
     async def _run_shortened(self, request: ModelRequest, sink: TurnSink) -> None:
         if not self._looked:

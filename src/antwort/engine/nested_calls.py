@@ -7,7 +7,7 @@ calls, has an item besides, with who has made it.
 import asyncio
 import logging
 import re
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from functools import cached_property
 from itertools import count
 from typing import Any, Final
@@ -65,33 +65,24 @@ class NestedServices(msgspec.Struct, frozen=True, dict=True):
         return asyncio.Semaphore(self.parallel)
 
 
-class NestedCalls:
-    """The calls that one call makes: as the facade has them."""
+class NestedCalls(msgspec.Struct, eq=False, dict=True):
+    """The calls that one call makes: as the facade has them.
 
-    def __init__(
-        self,
-        shared: NestedServices,
-        turn: int,
-        call_id: str,
-        sources: Sources,
-        *,
-        attached: bool,
-        emit: Callable[[Progress], None],
-        say: Callable[[str], Awaitable[None]],
-    ) -> None:
-        # Not the context of the call that makes them: that has them, and with each other both would outlive the call,
-        # with all that they hold, until garbage is collected.
-        self._shared = shared
-        self._turn = turn
-        self._call_id = call_id
-        self._sources = sources
-        self._attached = attached
-        self._emit = emit
-        self._say = say
-        self._keys = count()
-        self._under_way: set[str] = set()
-        self._saving: asyncio.Task[None] | None = None
-        self._known: dict[str, int] | None = None
+    It does not have the context of the call that makes them: that has it, and with each other both would outlive the
+    call, with all that they hold, until garbage is collected.
+    """
+
+    _shared: NestedServices
+    _turn: int
+    _call_id: str
+    _sources: Sources
+    _attached: bool
+    _emit: Callable[[Progress], None]
+    _say: Callable[[str], Awaitable[None]]
+    _keys: Iterator[int] = msgspec.field(default_factory=count)
+    _under_way: set[str] = set()
+    _saving: asyncio.Task[None] | None = None
+    _known: dict[str, int] | None = None
 
     @cached_property
     def functions(self) -> Mapping[str, CallableFunction]:

@@ -2,26 +2,25 @@
 
 from collections.abc import Iterable
 
+import msgspec
+
 from antwort.types import JSON
 
 _PATIENCE = 3
 """Turns in which a model may make the same call and get the same."""
 
 
-class Repetition:
+class Repetition(msgspec.Struct, eq=False):
     """Watches the calls of one response.
 
     A function that was called in vain is withheld for a turn, so that the model does something else. If it then makes
     that call again, and gets the same, it is stuck.
     """
 
-    __slots__ = ("_seen", "is_stuck", "withheld")
-
-    def __init__(self) -> None:
-        self._seen: dict[tuple[str, str], tuple[int, int]] = {}
-        """By name and arguments: what came of the call last, as a hash, and in how many turns in a row."""
-        self.withheld: frozenset[str] = frozenset()
-        self.is_stuck = False
+    withheld: frozenset[str] = frozenset()
+    is_stuck: bool = False
+    _seen: dict[tuple[str, str], tuple[int, int]] = {}
+    """By name and arguments: what came of the call last, as a hash, and in how many turns in a row."""
 
     def note_turn(self, calls: Iterable[JSON]) -> None:
         """Take the calls of a turn, with what came of them."""

@@ -20,17 +20,15 @@ INSTRUCTING = frozenset({"system", "developer"})
 SUMMARY = "[The earlier part of this conversation was compacted. This is all that is known of it.]"
 """How the message begins that stands for what was compacted."""
 _REASONING = "reasoning"
-_SEALED = frozenset({COMPACTION, _REASONING})
 
 
-class Seals:
+class Seals(msgspec.Struct, frozen=True, eq=False):
     """Opens and makes the sealed items of one tenant. Thoughts that only a model server reads are for its model."""
 
-    def __init__(self, sealer: Sealer, tenant: str, model: str) -> None:
-        self._sealer = sealer
-        self._tenant = tenant
-        self._model = model
-        self._opened: dict[str, list[JSON]] = {}
+    _sealer: Sealer
+    _tenant: str
+    _model: str
+    _opened: dict[str, list[JSON]] = {}
 
     def seal_items(self, items: Sequence[JSON]) -> str:
         """Seal the items that stand for a compacted window."""
@@ -53,7 +51,7 @@ class Seals:
         The last compaction stands for all before it, but for instructions. Thoughts that were sealed here are readable
         again. A seal that cannot be opened is a BadRequestError.
         """
-        if _SEALED.isdisjoint([item.get("type") for item in items]):
+        if not any(map(is_sealed, items)):
             return [*items]
         start = 0
         window: list[JSON] = []
