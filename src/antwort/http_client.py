@@ -12,8 +12,9 @@ import msgspec
 from typing_extensions import override
 
 from antwort.errors import FunctionError
+from antwort.lazy_imports import compiled_on_use
 
-_CHARSET = re.compile(r"charset\s*=\s*[\"']?([\w.:-]+)", re.IGNORECASE)
+_CHARSET = compiled_on_use(r"charset\s*=\s*[\"']?([\w.:-]+)", re.IGNORECASE)
 _LONGEST_WAIT = 24 * 3600.0
 """Seconds that a server can ask to wait; more is taken for so many."""
 

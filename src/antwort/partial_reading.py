@@ -3,16 +3,16 @@
 Each scanner takes pieces with `feed`, which says whether it wants another one, and ends with `end`.
 """
 
-import re
 import time
 from collections.abc import AsyncIterator
 from typing import Protocol
 
 from antwort.concurrency.large_work import LargeWork
 from antwort.errors import FunctionError
+from antwort.lazy_imports import compiled_on_use
 from antwort.patterns import Clock, Pattern
 
-_RANGE = re.compile(r"\s*(\d{1,18})\s*(?:[-:]\s*(\d{1,18})?\s*)?")
+_RANGE = compiled_on_use(r"\s*(\d{1,18})\s*(?:[-:]\s*(\d{1,18})?\s*)?")
 _PIECE, _OVERLAP = 1000, 200
 """Bytes of a long line that are looked at together, and how many of them are looked at again with the next ones."""
 _BLOCK = 4096

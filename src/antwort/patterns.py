@@ -12,8 +12,9 @@ from collections.abc import Callable
 from pydantic_core import SchemaError, SchemaValidator, core_schema
 
 from antwort.errors import FunctionError
+from antwort.lazy_imports import compiled_on_use
 
-_PART = re.compile(r"\\[pP]\{[^}]*\}|\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|\{(\d*),?(\d*)\}|[()]|.", re.DOTALL)
+_PART = compiled_on_use(r"\\[pP]\{[^}]*\}|\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|\{(\d*),?(\d*)\}|[()]|.", re.DOTALL)
 _CLASS = 20
 """How many single characters a class such as `\\w` is worth."""
 _LARGEST = 4000

@@ -8,7 +8,6 @@ import fcntl
 import hashlib
 import json
 import os
-import re
 import secrets
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
@@ -20,13 +19,15 @@ from pathlib import Path
 from typing import Literal
 
 from pydantic import AwareDatetime, TypeAdapter, ValidationError
+from typing_extensions import TypedDict
 
 from antwort.context import Principal
 from antwort.errors import ConfigError
+from antwort.lazy_imports import compiled_on_use
 
 KEY_PREFIX = "ak_"
-KEY_PATTERN = re.compile(r"ak_([a-z2-7]{8,12})_[A-Za-z0-9_-]{43,}")
-HASH_PATTERN = re.compile(r"sha256:[0-9a-f]{64}")
+KEY_PATTERN = compiled_on_use(r"ak_([a-z2-7]{8,12})_[A-Za-z0-9_-]{43,}")
+HASH_PATTERN = compiled_on_use(r"sha256:[0-9a-f]{64}")
 ID_ALPHABET = "abcdefghijklmnopqrstuvwxyz234567"
 ID_LENGTH = 10
 SECRET_BYTES = 32
@@ -76,8 +77,7 @@ class ApiKey:
         return Principal(self.tenant, self.subject, self.scopes, method="api_key", key_id=self.id)
 
 
-@dataclass(frozen=True, slots=True)
-class _Document:
+class _Document(TypedDict):
     version: Literal[1]
     keys: tuple[ApiKey, ...]
 
@@ -165,13 +165,13 @@ class KeyFile:
             first = error.errors(include_url=False, include_input=False, include_context=False)[0]
             key = ".".join(str(part) for part in first["loc"])
             raise self._broken(f"{key}: {first['msg']}" if key else first["msg"]) from None
-        ids = [record.id for record in document.keys]
+        ids = [record.id for record in document["keys"]]
         if len(set(ids)) < len(ids):
             raise self._broken("two keys have the same id")
-        return document.keys
+        return document["keys"]
 
     def _write(self, records: Iterable[ApiKey]) -> None:
-        document = self._documents.dump_python(_Document(1, tuple(records)), mode="json")
+        document = self._documents.dump_python({"version": 1, "keys": tuple(records)}, mode="json")
         for record in document["keys"]:
             record["scopes"].sort()
         try:

@@ -2,10 +2,10 @@
 
 import asyncio
 import os
-from dataclasses import replace
 
 import click
 from msgspec import Struct
+from msgspec.structs import replace
 
 from antwort.app import Antwort
 from antwort.backends.detection import SERVICE, find_backend, named_service, service_not_used

@@ -8,10 +8,10 @@ import signal
 import socket
 import sys
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 
 import click
+from msgspec.structs import replace
 
 from antwort.app import Antwort
 from antwort.auth import allowed_hosts, check_bind

@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 from pydantic import Field, GetCoreSchemaHandler
 from pydantic_core import CoreSchema, core_schema
 
-_DURATION = re.compile(r"(\d{1,18}(?:\.\d{1,18})?)\s*(ms|[smhdw]?)")
+from antwort.lazy_imports import compiled_on_use
+
+_DURATION = compiled_on_use(r"(\d{1,18}(?:\.\d{1,18})?)\s*(ms|[smhdw]?)")
 _SIZES = {
     unit: Decimal(size)
     for unit, size in {"": "1", "ms": "0.001", "s": "1", "m": "60", "h": "3600", "d": "86400", "w": "604800"}.items()

@@ -1,15 +1,15 @@
 """Settings of the engine and of what it talks to: model servers, agents, storage, the world outside."""
 
 import ipaddress
-import re
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import ByteSize, Field, PositiveInt, SecretStr, field_validator, model_validator
 
 from antwort.config.durations import Age, Duration, Seconds
 from antwort.config.settings import Seldom, Settings
+from antwort.lazy_imports import compiled_on_use
 
-_HOST = re.compile(r"(?:\[[0-9a-fA-F:.]+\]|[\w.-]+)(?::(?P<port>\d{1,5}))?")
+_HOST = compiled_on_use(r"(?:\[[0-9a-fA-F:.]+\]|[\w.-]+)(?::(?P<port>\d{1,5}))?")
 
 _WRITTEN = frozenset(
     {

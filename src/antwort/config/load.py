@@ -3,12 +3,11 @@
 import copy
 import os
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from msgspec import Struct
+from msgspec import Struct, field
 from pydantic import BaseModel, SecretStr, ValidationError
 
 from antwort.config.layers import Layer, canonical_key
@@ -126,8 +125,7 @@ def _spelled(parts: list[str], below: Mapping[str, Any]) -> list[str]:
     return path
 
 
-@dataclass(frozen=True, slots=True)
-class LoadedConfig:
+class LoadedConfig(Struct, frozen=True):
     """A configuration that knows where each of its values came from."""
 
     config: Config
@@ -135,7 +133,7 @@ class LoadedConfig:
     """The file that was read."""
     warnings: tuple[str, ...] = ()
     """What works but should be changed, one line each."""
-    origins: Mapping[str, Origin] = field(default_factory=dict, repr=False)
+    origins: Mapping[str, Origin] = field(default_factory=dict)
     """The origin of every key that was given; those not here have their defaults."""
 
     def origin(self, key: str) -> Origin:

@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from msgspec import Struct
+
 from antwort.concurrency.contained_tasks import TimeLimit
 from antwort.concurrency.slots import Slots
 from antwort.concurrency.threads import WorkerThreads
@@ -65,8 +67,7 @@ def permits(spec: FunctionSpec, agent: Agent) -> bool:
     return spec.agents is None or agent.name in spec.agents
 
 
-@dataclass(frozen=True, slots=True)
-class Defaults:
+class Defaults(Struct, frozen=True):
     """The limits of functions that do not set their own, and those of all."""
 
     timeout: float | None = 60.0

@@ -1,7 +1,6 @@
 """What an app gives a provider to work with."""
 
 import contextlib
-import dataclasses
 import inspect
 import re
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
@@ -22,6 +21,7 @@ from typing import (
 )
 
 from msgspec import Struct, field
+from msgspec.structs import replace
 from prometheus_client.registry import Collector
 from typing_extensions import TypeVar, Unpack, override
 
@@ -272,7 +272,7 @@ class Provider(Generic[S]):
                 values[setting] = values.pop(alias)
                 if loaded is not None:  # an error about the setting points at the line of its alias
                     origins = {**loaded.origins, f"{key}.{setting}": loaded.origin(f"{key}.{alias}")}
-                    loaded = dataclasses.replace(loaded, origins=origins)
+                    loaded = replace(loaded, origins=origins)
         settings = cast("S", validate_settings(cls.settings_type, values, key=key, loaded=loaded))
         provider = cls.__new__(cls)
         if name is not None:

@@ -19,10 +19,10 @@ from antwort.errors import (
     ServiceUnavailableError,
 )
 from antwort.lazy_imports import imported_on_use
+from antwort.server.common_state import CommonState
 from antwort.server.exchange import STATUS_LINES, Exchange
 from antwort.server.flow_control import HIGH_WATER_LIMIT, FlowControl
 from antwort.server.request_heads import ends_of, located, wants_websocket, written_head
-from antwort.server.server_state import ServerState
 
 if TYPE_CHECKING:
     from antwort.server.sockets import protocol as websocket
@@ -95,7 +95,7 @@ class HttpProtocol(asyncio.Protocol):
     _server: tuple[str, int] | None
     _client: tuple[str, int] | None
 
-    def __init__(self, state: ServerState) -> None:
+    def __init__(self, state: CommonState) -> None:
         limits = state.settings.connections
         self._state = state
         self._connections = state.watch

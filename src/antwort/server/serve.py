@@ -12,8 +12,8 @@ from starlette.types import ASGIApp
 
 from antwort.config import ServerConfig
 from antwort.errors import ConfigError
+from antwort.server.common_state import CommonState
 from antwort.server.http_protocol import HttpProtocol
-from antwort.server.server_state import ServerState
 
 logger = logging.getLogger(__name__)
 _SPARE = 64
@@ -95,7 +95,7 @@ class Server:
         self._settings = settings
         self._on_ready = on_ready
         self._on_stop = on_stop
-        self._state = ServerState(app, settings, most=settings.connections.max_open or most_connections())
+        self._state = CommonState(app, settings, most=settings.connections.max_open or most_connections())
         self._stop = asyncio.Event()
         self._hurry = False
 

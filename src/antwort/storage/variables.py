@@ -10,6 +10,7 @@ from typing_extensions import override
 
 from antwort.context import Context
 from antwort.errors import APIError, FunctionError, did_you_mean
+from antwort.lazy_imports import compiled_on_use
 from antwort.run_services import Place, ValueKind, Variable, Variables, VariableScope
 from antwort.storage.base import FencedError
 from antwort.storage.sql.values import SqlValues
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
 LONGEST_KEY = 256
 _ID = re.compile(r"var_[0-9a-f]{48}")
-_SURROGATE = re.compile("[\ud800-\udfff]")
+_SURROGATE = compiled_on_use("[\ud800-\udfff]")
 _PIECE = 64 * 1024
 """Characters of a text that are encoded at once."""
 _SUGGESTED = 200

@@ -2,7 +2,6 @@
 
 import asyncio
 import mimetypes
-import re
 from collections.abc import AsyncIterable, AsyncIterator
 from typing import BinaryIO
 from urllib.parse import quote
@@ -10,9 +9,11 @@ from urllib.parse import quote
 from starlette.exceptions import HTTPException
 from starlette.responses import Response, StreamingResponse
 
+from antwort.lazy_imports import compiled_on_use
+
 _PIECE = 1 << 18
 _ANY = "application/octet-stream"
-_RANGE = re.compile(r"bytes=([0-9]{0,20})-([0-9]{0,20})")
+_RANGE = compiled_on_use(r"bytes=([0-9]{0,20})-([0-9]{0,20})")
 
 
 def file_response(file: BinaryIO, name: str) -> Response:

@@ -6,13 +6,12 @@ import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType, NoneType, UnionType
-from typing import Any, Generic, Protocol, TypeVar, Union, get_args, get_origin
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, Union, get_args, get_origin
 
 import msgspec
 from pydantic import BaseModel, PydanticUserError
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import compile_path
 from starlette.types import Receive, Scope, Send
 from typing_extensions import override
 
@@ -20,7 +19,13 @@ from antwort.callables import HandlerKind, handler_kind, is_context, modern, rea
 from antwort.concurrency.threads import WorkerThreads
 from antwort.context import Context
 from antwort.errors import APIError, DefinitionError, MethodNotAllowedError, NotFoundError
+from antwort.lazy_imports import imported_on_use
 from antwort.web.parameters import QueryParameter, check_query, path_reader, query_parameter, read_model
+
+if TYPE_CHECKING:
+    from starlette import routing
+else:  # for the first request whose path is compared with patterns
+    routing = imported_on_use("starlette.routing")
 
 RouteHandler = Callable[..., Any]
 _Source = Callable[[Context | None, Request, Any], Any]
@@ -94,7 +99,7 @@ class Route:
     def pattern(self) -> re.Pattern[str]:
         """The path as a regular expression."""
         try:
-            return compile_path(self.path)[0]
+            return routing.compile_path(self.path)[0]
         except (ValueError, AssertionError) as error:
             raise DefinitionError(f"route {self}: {error}") from error
 
@@ -268,7 +273,7 @@ class _Path(msgspec.Struct, Generic[R], dict=True):
     @functools.cached_property
     def pattern(self) -> re.Pattern[str]:
         """The path as a regular expression, made when a request is compared with it."""
-        return compile_path(self.path)[0]
+        return routing.compile_path(self.path)[0]
 
 
 class RouteTable(Generic[R]):

@@ -11,13 +11,14 @@ from python_multipart.multipart import MultipartParser, parse_options_header
 from starlette.requests import Request
 
 from antwort.errors import BadRequestError, UnsupportedMediaTypeError
+from antwort.lazy_imports import compiled_on_use
 
 _HEADER_BYTES = 16 * 1024
 """Bytes of the headers of one part."""
 _OTHER_BYTES = 64 * 1024
 """Bytes of all fields but the file."""
-_QUOTED = re.compile(rb'"(?:\\.|[^"\\])*"')
-_EXTENDED_NAME = re.compile(rb";\s*filename\*\s*=\s*utf-8'[^';]*'([^;\s]+)", re.IGNORECASE)
+_QUOTED = compiled_on_use(rb'"(?:\\.|[^"\\])*"')
+_EXTENDED_NAME = compiled_on_use(rb";\s*filename\*\s*=\s*utf-8'[^';]*'([^;\s]+)", re.IGNORECASE)
 
 
 class Upload(Struct, frozen=True):

@@ -15,7 +15,6 @@ import socket
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
 
 from msgspec import Struct
 
@@ -65,22 +64,17 @@ class _Post(Struct):
     """How many of its processes in a row did not live long."""
 
 
-@dataclass(slots=True)
 class Supervisor:
     """Has a worker for each listening socket, until a signal comes. `announce` gets the banner once all are ready."""
 
-    listeners: Sequence[socket.socket]
-    announce: Callable[[str], None]
-    _posts: list[_Post] = field(init=False)
-    _mailboxes: list[Mailbox] = field(init=False)
-    _signals: list[int] = field(init=False, default_factory=list)
-    """Those that said that it should stop."""
-    _announced: bool = field(init=False, default=False)
-    _code: int = field(init=False, default=0)
-
-    def __post_init__(self) -> None:
-        self._posts = [_Post(number, listener) for number, listener in enumerate(self.listeners)]
-        self._mailboxes = [Mailbox() for _ in self.listeners]
+    def __init__(self, listeners: Sequence[socket.socket], announce: Callable[[str], None]) -> None:
+        self._announce = announce
+        self._posts = [_Post(number, listener) for number, listener in enumerate(listeners)]
+        self._mailboxes = [Mailbox() for _ in listeners]
+        self._signals: list[int] = []
+        """Those that said that it should stop."""
+        self._announced = False
+        self._code = 0
 
     def run(self) -> Worker | int:
         """Return what a worker needs, in each worker; in this process the exit code, when all have ended.
@@ -176,7 +170,7 @@ class Supervisor:
                     other.due = 0.0
             if all(other.ready for other in self._posts):
                 self._announced = True
-                self.announce(self._posts[0].banner.decode())
+                self._announce(self._posts[0].banner.decode())
 
     def _reap(self) -> None:
         """See who has ended."""

@@ -3,6 +3,7 @@
 Paths look like `$.items[0].name`, `$['a key']`, `$.items[*].id` and `$.items[10:20]`.
 """
 
+import functools
 import re
 from collections.abc import Sequence
 
@@ -27,7 +28,11 @@ def _nested(depth: int) -> bytes:
     return rb"[{\[](?:%b%b)*+[}\]]" % (_FLAT, inner)
 
 
-_CONTAINER = re.compile(_nested(_DEEP), re.DOTALL)
+@functools.cache  # long, and made for the first document that is read
+def _container() -> re.Pattern[bytes]:
+    return re.compile(_nested(_DEEP), re.DOTALL)
+
+
 _LONGEST_NAME = 1000
 _OPENING, _CLOSING = b"{[", b"}]"
 Step = str | range
@@ -136,14 +141,14 @@ class JsonScanner:
             end = _PASSED.match(data, start).end()  # type: ignore[union-attr]
             if end > start:
                 return end
-            if (whole := _CONTAINER.match(data, start)) is not None:
+            if (whole := _container().match(data, start)) is not None:
                 return whole.end()
         found = _TOKEN.match(data, start)
         token = data[start : found.end()] if found else b""
         was_passed = self._passed
         self._take(token)
         if self._passed > was_passed == 0 and self._part is None:  # the whole of it may be there
-            whole = _CONTAINER.match(data, start)
+            whole = _container().match(data, start)
             if whole is not None:
                 self._passed = 0
                 self._end_value()

@@ -9,7 +9,7 @@ from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIO
 from websockets.exceptions import InvalidState
 from websockets.http11 import Request
 
-from antwort.server.server_state import ServerState
+from antwort.server.common_state import CommonState
 from antwort.server.sockets.extension import TEXTS
 
 logger = logging.getLogger(__name__)
@@ -24,7 +24,7 @@ _PARTING = 2.0
 class WebSocketProtocol(WebSocketsSansIOProtocol):
     """Leaves the end of a connection to the app, and keeps the headers and frames of clients out of the log."""
 
-    def __init__(self, state: ServerState) -> None:
+    def __init__(self, state: CommonState) -> None:
         super().__init__(state.websocket_config, cast("Any", state), {})
         self.logger = self.conn.logger = logger
         self.conn.debug = False  # it would log every frame and, of the handshake, the credentials

@@ -24,7 +24,7 @@ class OpenConnection(Protocol):
         """End it, or let the request that is under way be the last."""
 
 
-class ServerState:
+class CommonState:
     """The app, who is connected, what is being answered, and the headers of every answer."""
 
     def __init__(self, app: ASGIApp, settings: ServerConfig, *, most: int) -> None:
