@@ -198,6 +198,62 @@ def test_a_circular_value_is_cut() -> None:
     assert json.dumps(Redactor().value(loop)) == "[" * 8 + '"..."' + "]" * 8
 
 
+PIECES = [
+    "token",
+    "password",
+    "pass",
+    ":",
+    "=",
+    "=>",
+    "'",
+    '"',
+    " ",
+    "\\",
+    "bearer",
+    "auth",
+    "sk-",
+    "ak_1_",
+    "eyJ",
+    ".",
+    "a.b",
+]
+PIECES += [
+    "://",
+    "u:p",
+    "@",
+    "x",
+    "abcdefgh",
+    "hunter22",
+    "null",
+    "***",
+    "[",
+    "]",
+    "s3cretvalue",
+    "_",
+    "-",
+    "\0",
+    "\n",
+    "K",
+]
+
+
+@given(st.lists(st.lists(st.sampled_from(PIECES), max_size=6).map("".join), max_size=4))
+@settings(deadline=None)
+def test_texts_that_are_clean_at_one_look_are_each_clean(texts: list[str]) -> None:
+    for redactor in (Redactor(), Redactor(["s3cretvalue"])):
+        if redactor.is_clean(texts):
+            assert [redactor.value(text) for text in texts] == texts
+
+
+def test_one_secret_among_texts_is_seen_at_one_look() -> None:
+    redactor = Redactor(["s3cretvalue"])
+    clean = ("acme", "ada@example.org", "req_0123456789abcdef", "call-1", "a text with several words.")
+    assert redactor.is_clean(clean)
+    for secret in ("s3cretvalue", "bearer abcdef123", "sk-0123456789", "password=hunter22", "eyJa.b.c", "x://u:p@h"):
+        assert not redactor.is_clean((secret, *clean))
+        assert not redactor.is_clean((*clean, secret))
+
+
 @pytest.mark.parametrize("known", [(), ("s3cretvalue",)])
 def test_fields_together_are_masked_as_each_of_them_is(known: tuple[str, ...]) -> None:
     redactor = Redactor(known)

@@ -3,7 +3,6 @@
 import logging
 import os
 import time
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Self
 
@@ -73,7 +72,7 @@ class AuditLog:
         """Tell whether anybody gets to read the events."""
         return self._enabled and (self.path is not None or audit_logger.isEnabledFor(logging.INFO))
 
-    def write(self, event: str, fields: Mapping[str, JSONValue]) -> None:
+    def write(self, event: str, fields: dict[str, JSONValue]) -> None:
         """Write an event with fields that are JSON and have no secrets, for whoever knows that `record` need not look.
 
         Never raise, as `record` does not.

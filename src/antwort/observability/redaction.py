@@ -26,6 +26,9 @@ LONGEST_TEXT = 100_000
 _MARGIN = 10_000
 """Characters before a cut that are left out: half of a secret is not known for one."""
 
+_APART = "\0"
+"""Stands between texts that are looked at together: nothing that begins in one of them is hidden by another."""
+
 _PLAIN = (str, int, float)
 _CONTAINERS = (Mapping, list, tuple, set, frozenset)
 _DEEPEST_VALUE = 8
@@ -69,18 +72,24 @@ def redact(text: str) -> str:
         return text  # a single word: all that follows has a mark of some kind in it
     # Nearly every line is clean, and looking for a substring costs a fraction of a pattern.
     lowered = text.lower()
-    if "://" in text:
-        text = _USERINFO.sub(rf"\1{MASK}@", text)
-    for hint in _HINTS:
-        if hint in lowered:
-            text = _PAIR.sub(_mask_pair, text)
-            break
+    if ":" in text or "=" in text:
+        text = _redact_pairs(text, lowered)
     if "bearer" in lowered:
         text = _BEARER.sub(rf"\1{MASK}", text)
     if "ak_" in text or "sk-" in text:
         text = _API_KEY.sub(rf"\1{MASK}", text)
     if "eyJ" in text:
         text = _JWT.sub(MASK, text)
+    return text
+
+
+def _redact_pairs(text: str, lowered: str) -> str:
+    """Mask what stands behind the colon of a user, or behind a secret name and a colon or an equals sign."""
+    if "://" in text:
+        text = _USERINFO.sub(rf"\1{MASK}@", text)
+    for hint in _HINTS:
+        if hint in lowered:
+            return _PAIR.sub(_mask_pair, text)
     return text
 
 
@@ -119,6 +128,11 @@ class Redactor:
         if self._known is not None:
             text = self._known.sub(MASK, text)
         return redact(text)
+
+    def is_clean(self, texts: Iterable[str]) -> bool:
+        """Tell at one look that none of several texts has a secret; False if one may have."""
+        together = _APART.join(texts)
+        return self.text(together) == together
 
     def excerpt(self, text: str) -> str:
         """Return the text with its secrets masked, and without its end if it is so long that this would take long."""
