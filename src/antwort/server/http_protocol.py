@@ -23,6 +23,7 @@ from antwort.server.common_state import CommonState
 from antwort.server.exchange import STATUS_LINES, Exchange
 from antwort.server.flow_control import HIGH_WATER_LIMIT, FlowControl
 from antwort.server.request_heads import ends_of, located, wants_websocket, written_head
+from antwort.web.asgi_scope import HEADERS
 
 if TYPE_CHECKING:
     from antwort.server.sockets import protocol as websocket
@@ -40,6 +41,7 @@ DISCARDED = 1024**2
 """Bytes of a refused body that are taken beyond twice the largest one: most clients read when they have sent it all."""
 OFFERS = (b"upgrade", b"http2-settings")
 """Headers, and tokens of `Connection`, by which a client offers another protocol."""
+_ASGI = {"version": "3.0", "spec_version": "2.3"}
 PARTING = 2.0
 """Seconds in which the client of a connection that ends can take note of the answer, while it is still sending."""
 
@@ -67,7 +69,6 @@ class HttpProtocol(asyncio.Protocol):
         "_connections",
         "_context",
         "_deaf",
-        "_expects_continue",
         "_flow",
         "_headers",
         "_in_body",
@@ -107,7 +108,6 @@ class HttpProtocol(asyncio.Protocol):
         self._parser.set_dangerous_leniencies(lenient_data_after_close=True)
         self._url = b""
         self._headers: list[tuple[bytes, bytes]] = []
-        self._expects_continue = False
         self._deaf = False
         """Whether whatever else comes is thrown away."""
         self._last: Exchange | None = None
@@ -265,7 +265,6 @@ class HttpProtocol(asyncio.Protocol):
         """Take note that a request begins."""
         self._url = b""
         self._headers = []
-        self._expects_continue = False
         self._in_head = True
         self._inside = 0
 
@@ -282,10 +281,7 @@ class HttpProtocol(asyncio.Protocol):
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """Take a header, or a trailer."""
-        name = name.lower()
-        if name == b"expect":
-            self._expects_continue = value.lower() == b"100-continue"
-        self._headers.append((name, value))
+        self._headers.append((name.lower(), value))
 
     def on_headers_complete(self) -> None:
         """Have the request answered, or let it wait for the answers before its own."""
@@ -299,11 +295,12 @@ class HttpProtocol(asyncio.Protocol):
             return
         self._headers = []  # trailers do not belong to the headers: clients could add to what was checked
         path, raw_path, query = located(self._url)
+        named = dict(headers)
         is_old = version == "1.0"
         exchange = Exchange(
             {
                 "type": "http",
-                "asgi": {"version": "3.0", "spec_version": "2.3"},
+                "asgi": _ASGI,
                 "http_version": version,
                 "server": self._server,
                 "client": self._client,
@@ -314,6 +311,7 @@ class HttpProtocol(asyncio.Protocol):
                 "raw_path": raw_path,
                 "query_string": query,
                 "headers": headers,
+                HEADERS: named,
             },
             self.transport,
             self._flow,
@@ -322,7 +320,7 @@ class HttpProtocol(asyncio.Protocol):
             is_head=method == "HEAD",
             is_old=is_old,
             keep_alive=not is_old and parser.should_keep_alive(),
-            expects_continue=not is_old and self._expects_continue,
+            expects_continue=not is_old and named.get(b"expect", b"").lower() == b"100-continue",
         )
         before = self._running
         is_next = before is None or before.response_complete

@@ -11,20 +11,21 @@ from antwort.scopes import EVERYTHING
 CONTEXT = "antwort.context"
 """The key of the ASGI scope under which authentication leaves the context."""
 DENIED = "antwort.denied"
-"""The key of the ASGI scope under which a provider's route leaves the error for what the caller may not do."""
+"""The key of the ASGI scope for the error with which a caller is refused, until the audit log has it."""
 REQUEST_ID = "antwort.request_id"
 """The key of the ASGI scope that holds the request id."""
 ROUTE = "antwort.route"
 """The key of the ASGI scope under which routing leaves the pattern it matched, for metrics."""
-_HEADERS = "antwort.headers"
+HEADERS = "antwort.headers"
+"""The key of the ASGI scope that holds the headers by name, once somebody has asked for them."""
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 
 
 def named_headers(scope: Scope) -> Mapping[bytes, bytes]:
     """Return the headers of a request by name, the last of several; made once, as one after the other asks for them."""
-    named: Mapping[bytes, bytes] | None = scope.get(_HEADERS)
+    named: Mapping[bytes, bytes] | None = scope.get(HEADERS)
     if named is None:
-        named = scope[_HEADERS] = dict(scope["headers"])
+        named = scope[HEADERS] = dict(scope["headers"])
     return named
 
 
