@@ -215,6 +215,7 @@ async def test_a_small_body_may_have_too_many_values_too() -> None:
     text = b"[" + b"1," * 2000 + b"1]"
     for headers in ([(b"content-length", b"%d" % len(text))], []):
         body = limit.watch({"path": "/", "headers": headers}, receiving(piece(text, more=False)))
+        assert body is not None
         with pytest.raises(BadRequestError, match="max_values"):
             await read_body(body.receive)
 

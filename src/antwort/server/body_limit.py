@@ -3,7 +3,6 @@
 from collections.abc import Callable, Collection
 
 from starlette.types import Message, Receive, Scope
-from typing_extensions import override
 
 from antwort.errors import PayloadTooLargeError, ServiceUnavailableError
 from antwort.web.asgi_scope import named_headers
@@ -62,16 +61,19 @@ class BodyLimit:
         self._uncounted = uncounted
         self._small = min(SMALL, max_values, limit)
 
-    def watch(self, scope: Scope, receive: Receive) -> "Body":
-        """Return the body of a request, to be read through its `receive`; PayloadTooLargeError if it is too large."""
+    def watch(self, scope: Scope, receive: Receive) -> "LimitedBody | None":
+        """Return the body of a request, to be read through its `receive`; PayloadTooLargeError if it is too large.
+
+        None is one that needs no limit, and is read as it comes.
+        """
         headers = named_headers(scope)
         announced = headers.get(b"content-length", b"")
         is_announced = announced.isdigit()
         size = int(announced) if is_announced else self.limit
         if is_announced and size <= self._small:
-            return Body(receive)  # the server lets no more bytes pass than were announced
+            return None  # the server lets no more bytes pass than were announced
         if self._streamed is not None and self._streamed(scope["method"], scope["path"]):
-            return Body(receive)
+            return None
         if size > self.limit:
             raise self.too_large()
         # In a body with fewer bytes there cannot be too many; one that claims to be something else is not read as JSON.
@@ -84,31 +86,19 @@ class BodyLimit:
         return PayloadTooLargeError(f"The body is larger than {self.limit:,} bytes (server.max_body_bytes).")
 
 
-class Body:
-    """A body that is small."""
-
-    __slots__ = ("receive",)
-
-    def __init__(self, receive: Receive) -> None:
-        self.receive = receive
-
-    def end(self) -> None:
-        """Take note that the request is over."""
-
-
-class LimitedBody(Body):
+class LimitedBody:
     """A body that may be large: what is read of it is counted."""
 
     __slots__ = ("_counted", "_limit", "_read", "_receive", "_values")
 
     def __init__(self, limit: BodyLimit, receive: Receive, values: ValueCount | None) -> None:
-        super().__init__(self._receive_some)
         self._receive = receive
         self._limit = limit
         self._values = values
         self._read = self._counted = 0
 
-    async def _receive_some(self) -> Message:
+    async def receive(self) -> Message:
+        """Return the next piece; PayloadTooLargeError, or BadRequestError for too many values, if it is too much."""
         message = await self._receive()
         self._read += len(message.get("body", b""))
         if self._read > self._limit.limit:
@@ -120,7 +110,7 @@ class LimitedBody(Body):
             self._values.take(message.get("body", b""))
         return message
 
-    @override
     def end(self) -> None:
+        """Take note that the request is over."""
         self._limit.budget.give_back(self._counted)
         self._counted = 0

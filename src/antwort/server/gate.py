@@ -9,7 +9,7 @@ from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from antwort.auth import Logins, RateLimiter
-from antwort.context import Context
+from antwort.context import Context, Principal
 from antwort.errors import APIError, AuthenticationError, PermissionDeniedError, RateLimitError, ServiceUnavailableError
 from antwort.observability import bind_log_context, bind_tenant
 from antwort.server.body_limit import BodyLimit
@@ -83,8 +83,15 @@ class RequestGate:
 
         A traceback goes to the log, never to the client.
         """
+        guards = self._guards
+        body = None
         try:
-            await self._let_in(scope, receive, send)
+            if guards.hosts is not None:
+                self._check_host(guards.hosts, scope)
+            body = guards.bodies.watch(scope, receive)
+            if scope["path"] not in guards.public:
+                self._admit(scope, guards.logins.anyone or await self._authenticate(scope))
+            await self._router(scope, receive if body is None else body.receive, send)
         except asyncio.CancelledError:
             if scope[_ANSWER].status:
                 raise
@@ -93,55 +100,60 @@ class RequestGate:
         except Exception as error:
             if isinstance(error, UnsentAnswerError):
                 scope[_ANSWER].status = 0
+            if isinstance(error, PermissionDeniedError):
+                scope[DENIED] = error
             # Kept in a name, the error would keep this frame, which keeps it, and with them whatever the request held.
             response = error_response(as_api_error(error, f"{scope['method']} {scope['path']}", scope[REQUEST_ID]))
+            self._record_refusal(scope)  # before the answer: whoever has that can look
             if scope[_ANSWER].status:
                 raise  # the answer cannot be taken back; the server closes the connection
             await response(scope, receive, send)
-
-    async def _let_in(self, scope: Scope, receive: Receive, send: Send) -> None:
-        guards = self._guards
-        if guards.hosts is not None:
-            self._check_host(guards.hosts, scope)
-        body = guards.bodies.watch(scope, receive)
-        try:
-            if scope["path"] not in guards.public:
-                scope[CONTEXT] = await self._admit(scope)
-            await self._router(scope, body.receive, send)
-        except PermissionDeniedError as error:
-            scope[DENIED] = error
-            raise
         finally:
-            body.end()
+            if body is not None:
+                body.end()
             if DENIED in scope:
-                context = scope.get(CONTEXT)
-                subject = None if context is None else context.subject
-                guards.refusals.record(scope, scope[DENIED], scope[REQUEST_ID], subject=subject)
+                self._record_refusal(scope)
 
     def _check_host(self, hosts: AllowedHosts, scope: Scope) -> None:
         """Refuse requests to other hosts, on public paths too: pages of strangers need not read them."""
         try:
-            hosts.check(scope["headers"], scope.get("http_version", "1.1"))
+            hosts.check(scope)
         except APIError as error:
-            self._guards.refusals.record(scope, error, scope[REQUEST_ID])
+            scope[DENIED] = error
             raise
 
-    async def _admit(self, scope: Scope) -> Context:
-        """Find out who is calling, and whether not too often."""
-        guards = self._guards
+    async def _authenticate(self, scope: Scope) -> Principal:
+        """Find out who is calling."""
+        client = scope.get("client")
         try:
-            principal = guards.logins.anyone
-            if principal is None:
-                client = scope.get("client")
-                principal = await guards.logins.authenticate(Headers(raw=scope["headers"]), client[0] if client else "")
-            limits = guards.limiter.check(principal)
+            return await self._guards.logins.authenticate(Headers(raw=scope["headers"]), client[0] if client else "")
         except (AuthenticationError, RateLimitError) as error:
-            pattern = self._router.count_refusal(scope["method"], scope["path"], error.status)
-            if pattern is not None:  # so that metrics show where callers are refused
-                scope[ROUTE] = pattern
-            guards.refusals.record(scope, error, scope[REQUEST_ID])
+            self._turn_away(scope, error)
+            raise
+
+    def _admit(self, scope: Scope, principal: Principal) -> None:
+        """Let a caller in who does not call too often."""
+        try:
+            limits = self._guards.limiter.check(principal)
+        except RateLimitError as error:
+            self._turn_away(scope, error)
             raise
         if limits:
             scope[_ANSWER].headers += [(name.encode(), value.encode()) for name, value in limits.items()]
         bind_tenant(principal.tenant)
-        return Context.of(principal, request_id=scope[REQUEST_ID])
+        scope[CONTEXT] = Context.of(principal, request_id=scope[REQUEST_ID])
+
+    def _turn_away(self, scope: Scope, error: APIError) -> None:
+        """Take note that a caller is refused, and where, so that metrics show it."""
+        scope[DENIED] = error
+        pattern = self._router.count_refusal(scope["method"], scope["path"], error.status)
+        if pattern is not None:
+            scope[ROUTE] = pattern
+
+    def _record_refusal(self, scope: Scope) -> None:
+        """Tell the audit log of a request that was refused, once."""
+        error = scope.pop(DENIED, None)
+        if error is not None:
+            context = scope.get(CONTEXT)
+            subject = None if context is None else context.subject
+            self._guards.refusals.record(scope, error, scope[REQUEST_ID], subject=subject)

@@ -4,9 +4,12 @@ import ipaddress
 import re
 from collections.abc import Iterable
 
+from starlette.types import Scope
+
 from antwort.config import ServerConfig
 from antwort.errors import BadRequestError, PermissionDeniedError
 from antwort.lazy_imports import compiled_on_use
+from antwort.web.asgi_scope import named_headers
 
 _HOST = compiled_on_use(r"(?:\[(?P<v6>[0-9a-f:.]{2,45})\]|(?P<name>[\w.-]{1,253}?)\.?)(?::\d{0,5})?", re.ASCII)
 _REMEMBERED = 256
@@ -39,13 +42,16 @@ class AllowedHosts:
         allowed = settings.allowed_hosts
         return None if not allowed or "*" in allowed else cls(allowed)
 
-    def check(self, headers: Iterable[tuple[bytes, bytes]], version: str = "1.1") -> None:
+    def check(self, scope: Scope) -> None:
         """Refuse a request to another host: PermissionDeniedError, or BadRequestError if it does not name just one.
 
         One of HTTP/1.0 need not name any.
         """
+        headers, named = scope["headers"], named_headers(scope)
+        if named.get(b"host") in self._known and len(named) == len(headers):  # none of them is there twice
+            return
         given = [value for name, value in headers if name == b"host"]
-        if not given and version == "1.0":
+        if not given and scope.get("http_version") == "1.0":
             # The header came with HTTP/1.1, and simple probes send none. What is guarded against is a page in a
             # browser: browsers speak HTTP/1.1 or later, always name the host, and no page can leave it out.
             return
