@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from types import TracebackType
@@ -429,29 +429,29 @@ class Antwort:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one ASGI connection."""
+        await self.connect(scope, receive, send)
+
+    def connect(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
+        """Serve one ASGI connection. Other servers want a coroutine, which is kept as long as a stream is open."""
+        if scope["type"] == "http" and self._http is not None:
+            return self._http(scope, receive, send)
+        if scope["type"] == "websocket" and self._websockets is not None:
+            return self._websockets(scope, receive, send)
         if scope["type"] == "lifespan":
-            await self._lifespan(receive, send)
-        elif scope["type"] == "http" and self._http is not None:
-            await self._http(scope, receive, send)
-        elif scope["type"] == "websocket" and self._websockets is not None:
-            await self._websockets(scope, receive, send)
-        else:
-            await send({"type": "websocket.close", "code": 1012, "reason": "The server has not started."})
+            return self._lifespan(receive, send)
+        return send({"type": "websocket.close", "code": 1012, "reason": "The server has not started."})
 
     async def _lifespan(self, receive: Receive, send: Send) -> None:
-        while True:
-            message = await receive()
-            if message["type"] == "lifespan.startup":
-                try:
-                    await self.start()
-                except ConfigError as error:
-                    await send({"type": "lifespan.startup.failed", "message": str(error)})
-                    return
-                await send({"type": "lifespan.startup.complete"})
-            elif message["type"] == "lifespan.shutdown":
-                await self.close()
-                await send({"type": "lifespan.shutdown.complete"})
-                return
+        await receive()  # lifespan.startup
+        try:
+            await self.start()
+        except ConfigError as error:
+            await send({"type": "lifespan.startup.failed", "message": str(error)})
+            return
+        await send({"type": "lifespan.startup.complete"})
+        await receive()  # lifespan.shutdown
+        await self.close()
+        await send({"type": "lifespan.shutdown.complete"})
 
 
 def enabled_providers(config: Config, catalogue: Catalogue, *, demo: bool = False) -> dict[str, ProviderConfig]:

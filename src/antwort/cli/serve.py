@@ -156,7 +156,7 @@ async def _serve(
         if first:  # a model server that takes its time does not keep the start waiting
             telling.append(loop.create_task(tell_backends(app, click.echo)))
 
-    server = Server(app.asgi(), app.config.server, on_ready=listening, on_stop=app.stopping)
+    server = Server(app.connect, app.config.server, on_ready=listening, on_stop=app.stopping)
     starting = asyncio.ensure_future(app.start())
 
     def stop(number: int) -> None:

@@ -46,6 +46,7 @@ class CommonState:
         """What uvicorn's protocol for WebSockets is to do."""
         config = uvicorn.Config(
             self.app,
+            interface="asgi3",
             loop="none",
             http=asyncio.Protocol,  # it is another's business
             ws="none",

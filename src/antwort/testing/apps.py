@@ -46,7 +46,7 @@ def running(app: Antwort) -> Iterator[RunningApp]:
         with bind("127.0.0.1", 0) as sock:
             async with app:
                 server = Server(
-                    app.asgi(),
+                    app.connect,
                     app.config.server.model_copy(update={"shutdown_timeout": 1}),
                     on_ready=lambda: ready.set_result(url_of(sock)),
                     on_stop=app.stopping,
