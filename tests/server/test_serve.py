@@ -10,6 +10,7 @@ from antwort.config import ServerConfig
 from antwort.server.serve import Server, bind
 
 REQUEST = b"GET / HTTP/1.1\r\nhost: a\r\n\r\n"
+LARGE = 64 * 1024**2
 OK = {"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"4")]}
 
 
@@ -28,7 +29,9 @@ class SlowApp:
         await send({"type": "http.response.body", "body": b"done"})
 
 
-async def _stopped(settings: ServerConfig, *, answered: bool = False, hurried: bool = False) -> bytes:
+async def _stopped(
+    settings: ServerConfig, *, answered: bool = False, hurried: bool = False, told_again: bool = False
+) -> bytes:
     """Have a request under way when a server is told to stop; return what its client gets."""
     app = SlowApp()
     told: list[str] = []
@@ -43,6 +46,8 @@ async def _stopped(settings: ServerConfig, *, answered: bool = False, hurried: b
         server.stop(hurry=True)
         if hurried:
             server.stop(hurry=True)
+        if told_again:
+            server.stop()
         await asyncio.sleep(0)
         assert server.stopping
         if answered:
@@ -75,3 +80,40 @@ def test_who_is_in_a_hurry_and_says_it_twice_waits_for_no_request() -> None:
             return await _stopped(ServerConfig(shutdown_timeout=3600.0), hurried=True)
 
     assert asyncio.run(stopped()) == b""
+
+
+def test_a_third_signal_does_not_take_the_hurry_back() -> None:
+    async def stopped() -> bytes:
+        async with asyncio.timeout(10):
+            return await _stopped(ServerConfig(shutdown_timeout=3600.0), hurried=True, told_again=True)
+
+    assert asyncio.run(stopped()) == b""
+
+
+class _LargeApp:
+    """Answers with more than the buffers between it and a client take."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer at once."""
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"%d" % LARGE)]})
+        await send({"type": "http.response.body", "body": bytes(LARGE)})
+
+
+def test_a_client_that_does_not_read_cannot_keep_a_server_from_ending(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def wait_for_connections(self: asyncio.Server) -> None:
+        """Do as it does since Python 3.12."""
+        await asyncio.Event().wait()
+
+    async def stopped() -> None:
+        server = Server(_LargeApp(), ServerConfig(shutdown_timeout=1.0))
+        with bind("127.0.0.1", 0) as sock:
+            serving = asyncio.ensure_future(server.serve([sock]))
+            _, writer = await asyncio.open_connection(*sock.getsockname(), limit=1024)
+            writer.write(REQUEST)
+            await asyncio.sleep(0.1)
+            server.stop()
+            await asyncio.wait_for(serving, 10)
+            writer.transport.abort()
+
+    monkeypatch.setattr(asyncio.Server, "wait_closed", wait_for_connections)
+    asyncio.run(stopped())

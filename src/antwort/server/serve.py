@@ -106,7 +106,7 @@ class Server:
 
     def stop(self, *, hurry: bool = False) -> None:
         """Stop, after the requests that are running; told a second time by somebody in a hurry, wait for none."""
-        self._hurry = hurry and self.stopping
+        self._hurry = self._hurry or (hurry and self.stopping)
         self._stop.set()
 
     async def serve(self, sockets: Sequence[socket.socket]) -> None:
@@ -131,9 +131,8 @@ class Server:
             sock.close()
         for connection in list(state.connections):
             connection.shutdown()
+        # Not for the last connection, as `wait_closed` does since Python 3.12: a client that does not read never leaves.
         await self._wait_for_requests()
-        for server in servers:
-            await server.wait_closed()
 
     async def _wait_for_requests(self) -> None:
         """Wait for the requests that are running, and cut off those that take too long."""
