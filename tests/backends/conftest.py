@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from antwort.backends import CircuitBreaker, Guarded, ModelBackend, ModelRequest, Retries
+from antwort.backends.base import WholeTurn
 from antwort.backends.chat.backend import ChatBackend
 from antwort.backends.responses.backend import ResponsesBackend
 from antwort.config import BackendConfig
@@ -23,6 +24,9 @@ class Notes:
         self.calls: list[tuple[Any, ...]] = []
         self.flushed: list[int] = []
         self.progress = asyncio.Event()
+
+    def whole_turn(self, turn: WholeTurn) -> None:
+        turn.feed(self)
 
     def text(self, delta: str, logprobs: list[JSON] | None = None) -> None:
         self.calls.append(("text", delta) if logprobs is None else ("text", delta, logprobs))

@@ -12,7 +12,7 @@ from tests.backends.dialects import DIALECTS, Calls
 
 from antwort.backends.chat.answer import ChatAnswer
 from antwort.backends.chat.thoughts import ThinkTags
-from antwort.backends.chat.whole import feed_plain
+from antwort.backends.chat.whole import plain_turn
 from antwort.backends.limits import AnswerLimits
 from antwort.backends.sse import EventSplitter
 from antwort.backends.usage import logprobs_of, usage_of
@@ -46,13 +46,24 @@ def understood(*reads: bytes) -> Calls:
 def understood_whole(answer: Any) -> Calls:
     """Read an answer that came as a whole; a plain one in both ways, which must agree."""
     body = answer if isinstance(answer, bytes) else json.dumps(answer).encode()
-    plain, notes = Notes(), Notes()
-    is_plain = feed_plain(body, LIMITS, plain)
-    assert is_plain or not plain.calls
+    notes = Notes()
     turn = ChatAnswer(LIMITS, notes)
     turn.take_whole(body)
     turn.end()
-    assert not is_plain or plain.calls == notes.calls
+    if (plain := plain_turn(body, LIMITS)) is not None:
+        at_once = Notes()
+        at_once.whole_turn(plain)
+        assert at_once.calls == notes.calls
+    return notes.calls
+
+
+def read_at_once(answer: Any) -> Calls | None:
+    """Read an answer that came as a whole, if it is plain."""
+    notes = Notes()
+    turn = plain_turn(json.dumps(answer).encode(), LIMITS)
+    if turn is None:
+        return None
+    notes.whole_turn(turn)
     return notes.calls
 
 
@@ -385,17 +396,13 @@ A_CALL = {"id": "call_1", "type": "function", "function": {"name": "add", "argum
         ),
     ],
 )
-def test_a_plain_answer_is_read_with_few_steps(reason: str, message: Any, expected: Calls) -> None:
-    notes = Notes()
-    assert feed_plain(json.dumps(a_message(reason, **message)).encode(), LIMITS, notes)
-    assert notes.calls == expected == understood_whole(a_message(reason, **message))
+def test_a_plain_answer_is_read_at_once(reason: str, message: Any, expected: Calls) -> None:
+    assert read_at_once(a_message(reason, **message)) == expected == understood_whole(a_message(reason, **message))
 
 
 def test_a_plain_call_without_arguments_gets_empty_ones() -> None:
-    notes = Notes()
     call = {"function": {"name": "now", "arguments": ""}}
-    assert feed_plain(json.dumps(a_message(tool_calls=[call])).encode(), LIMITS, notes)
-    assert notes.calls == [("call", 0, None, "now", "{}"), ("finish", "tool_calls")]
+    assert read_at_once(a_message(tool_calls=[call])) == [("call", 0, None, "now", "{}"), ("finish", "tool_calls")]
 
 
 @pytest.mark.parametrize(
@@ -411,9 +418,7 @@ def test_a_plain_call_without_arguments_gets_empty_ones() -> None:
     ],
 )
 def test_an_answer_with_anything_odd_is_not_taken_for_plain(message: Any) -> None:
-    notes = Notes()
-    assert not feed_plain(json.dumps(a_message(**message)).encode(), LIMITS, notes)
-    assert notes.calls == []
+    assert read_at_once(a_message(**message)) is None
 
 
 def test_an_indented_answer_is_understood() -> None:

@@ -9,6 +9,7 @@ from tests.backends.conftest import Notes, a_request, retrying, wait_until_exami
 from typing_extensions import override
 
 from antwort.backends import CircuitBreaker, Fallback, Guarded, ModelInfo, ModelRequest, Retries, TurnSink
+from antwort.backends.base import WholeTurn
 from antwort.backends.breaker import CircuitState
 from antwort.backends.errors import BROKEN, DEADLINE, DISCONNECTED, FAILED, UNAUTHORIZED, UNAVAILABLE, StalledError
 from antwort.backends.resilience import LONGEST_WAIT, BackendWrapper, WatchedSink, watched
@@ -486,10 +487,11 @@ def pieces(sink: TurnSink) -> list[Callable[[], None]]:
         partial(sink.tool_call, 0, call_id="c", name="n", arguments="{}"),
         partial(sink.usage, Usage()),
         partial(sink.finish, "stop"),
+        partial(sink.whole_turn, WholeTurn("a", [], Usage(), "stop")),
     ]
 
 
-@pytest.mark.parametrize("piece", range(7))
+@pytest.mark.parametrize("piece", range(8))
 def test_every_piece_begins_a_turn_and_is_passed_on(piece: int) -> None:
     plain, behind, begun = Notes(), Notes(), list[bool]()
     watch = watched(behind)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from antwort.backends.base import ModelBackend, ModelRequest, TurnSink
+from antwort.backends.base import ModelBackend, ModelRequest, TurnSink, WholeTurn
 from antwort.errors import (
     APIError,
     BadGatewayError,
@@ -33,6 +33,9 @@ class Sink:
     flushes: list[list[Any]] = field(default_factory=list)
     tokens: Usage | None = None
     reason: str | None = None
+
+    def whole_turn(self, turn: WholeTurn) -> None:
+        turn.feed(self)
 
     def text(self, delta: str, logprobs: list[dict[str, Any]] | None = None) -> None:
         self.now.append(delta if logprobs is None else (delta, logprobs))

@@ -114,8 +114,38 @@ class ModelRequest(msgspec.Struct):
     """Headers beside those of the configuration: by them the model server's spans belong to the turn's."""
 
 
+class WholeCall(msgspec.Struct, frozen=True, gc=False):
+    """A function call of a turn that came as a whole."""
+
+    id: str | None
+    name: str
+    arguments: str
+
+
+class WholeTurn(msgspec.Struct, frozen=True, gc=False):
+    """A turn that came as a whole, and has a text, calls and nothing else."""
+
+    text: str | None
+    calls: Sequence[WholeCall]
+    usage: Usage | None
+    reason: str
+
+    def feed(self, sink: "TurnSink") -> None:
+        """Feed it in pieces."""
+        if self.text:
+            sink.text_burst([self.text])
+        for index, call in enumerate(self.calls):
+            sink.tool_call(index, call_id=call.id, name=call.name, arguments=call.arguments)
+        if self.usage is not None:
+            sink.usage(self.usage)
+        sink.finish(self.reason)
+
+
 class TurnSink(Protocol):
     """Takes a turn as it arrives. All methods but `flush` only take note; `flush` passes on what came in one read."""
+
+    def whole_turn(self, turn: WholeTurn) -> None:
+        """Take a turn at once, of which nothing was taken before, and nothing follows."""
 
     def text(self, delta: str, logprobs: list[JSON] | None = None) -> None:
         """Take a piece of the answer; `logprobs` in the Responses shape (token, logprob, bytes, top_logprobs)."""

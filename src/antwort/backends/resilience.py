@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from msgspec.structs import replace
 from typing_extensions import override
 
-from antwort.backends.base import ModelBackend, ModelInfo, ModelRequest, TurnSink
+from antwort.backends.base import ModelBackend, ModelInfo, ModelRequest, TurnSink, WholeTurn
 from antwort.backends.breaker import CircuitBreaker
 from antwort.backends.errors import (
     BUSY,
@@ -50,6 +50,16 @@ class WatchedSink:
         self._sink = sink
         self.listener: Callable[[], None] | None = None
         """What is called when the turn begins."""
+
+    def whole_turn(self, turn: WholeTurn) -> None:
+        """Pass it on."""
+        if not self.begun:
+            self._begin()
+        try:
+            self._sink.whole_turn(turn)
+        except BaseException as error:
+            self._error = error
+            raise
 
     def text(self, delta: str, logprobs: list[JSON] | None = None) -> None:
         """Pass it on."""

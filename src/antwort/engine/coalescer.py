@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Sequence
 
+from antwort.backends.base import WholeTurn
 from antwort.engine.emitter import Emitter
 from antwort.types import JSON
 from antwort.wire.responses import Usage
@@ -40,6 +41,10 @@ class Coalescer:
         self._is_read = is_read
         if is_read and self._timer is not None:
             self._send()
+
+    def whole_turn(self, turn: WholeTurn) -> None:
+        """Take a turn that came as a whole."""
+        turn.feed(self)
 
     def text(self, delta: str, logprobs: list[JSON] | None = None) -> None:
         """Take a piece of the answer."""

@@ -8,7 +8,7 @@ from typing import Any
 from msgspec import Struct
 
 from antwort.backends import ModelRouter
-from antwort.backends.base import ModelRequest
+from antwort.backends.base import ModelRequest, WholeTurn
 from antwort.backends.chat.request import decoded_file, file_text
 from antwort.concurrency.large_work import LargeWork, is_large
 from antwort.engine.model_turn import TOO_LONG
@@ -161,6 +161,9 @@ class _Answer:
     def __init__(self) -> None:
         self.pieces: list[str] = []
         self.used = NO_USAGE
+
+    def whole_turn(self, turn: WholeTurn) -> None:
+        turn.feed(self)
 
     def text(self, delta: str, logprobs: list[JSON] | None = None) -> None:  # noqa: ARG002 - the protocol's name
         self.pieces.append(delta)

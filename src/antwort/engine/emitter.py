@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 import msgspec
 from msgspec import UNSET
 
+from antwort.backends.base import WholeTurn
 from antwort.config import EngineConfig
 from antwort.context import Sources
 from antwort.engine.events import REASONING_NAMES, REASONING_TEXT, Events, EventSink, replay_item, tell_commands
@@ -160,6 +161,10 @@ class Emitter:
         self.turn_usage = None
         self.finish_reason = None
         self.first_piece_at = None
+
+    def whole_turn(self, turn: WholeTurn) -> None:
+        """Take a turn that came as a whole."""
+        turn.feed(self)
 
     def text(self, delta: str, logprobs: list[JSON] | None = None) -> None:
         """Take a piece of the answer."""

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from antwort.backends.base import ModelRequest
+from antwort.backends.base import ModelRequest, WholeTurn
 from antwort.backends.demo import DEMO_MODEL, DemoBackend
 from antwort.types import JSON
 from antwort.wire.responses import Usage
@@ -74,6 +74,9 @@ class Recorder:
     flushes: list[int] = field(default_factory=list)
     """How many pieces each flush passed on."""
     pending: int = 0
+
+    def whole_turn(self, turn: WholeTurn) -> None:
+        turn.feed(self)
 
     def text(self, delta: str, logprobs: list[JSON] | None = None) -> None:
         self._take(delta)

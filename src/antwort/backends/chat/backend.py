@@ -5,7 +5,7 @@ from typing_extensions import override
 from antwort.backends.base import ModelRequest, TurnSink
 from antwort.backends.chat.answer import ChatAnswer
 from antwort.backends.chat.request import ChatDialect, chat_body
-from antwort.backends.chat.whole import feed_plain
+from antwort.backends.chat.whole import plain_turn
 from antwort.backends.remote import RemoteBackend
 from antwort.backends.tokens import TokenEndpoint
 from antwort.backends.transport import Transport
@@ -37,8 +37,11 @@ class ChatBackend(RemoteBackend):
 
     @override
     def read_whole(self, body: bytes, sink: TurnSink) -> None:
-        if not feed_plain(body, self.limits, sink):
+        turn = plain_turn(body, self.limits)
+        if turn is None:
             super().read_whole(body, sink)
+        else:
+            sink.whole_turn(turn)
 
     @override
     async def count_tokens(self, request: ModelRequest) -> int | None:

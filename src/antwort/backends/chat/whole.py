@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta, Struct
 
-from antwort.backends.base import TurnSink
+from antwort.backends.base import WholeCall, WholeTurn
 from antwort.backends.chat.answer import UNREADABLE, settled_reason
 from antwort.backends.chat.thoughts import may_be_tagged
 from antwort.backends.limits import AnswerLimits
@@ -50,22 +50,20 @@ class _PlainAnswer(Struct, gc=False):
 _decode = msgspec.json.Decoder(_PlainAnswer).decode
 
 
-def feed_plain(body: bytes, limits: AnswerLimits, sink: TurnSink) -> bool:
-    """Feed a plain answer to the sink, to its end; False for any other, of which nothing was fed."""
+def plain_turn(body: bytes, limits: AnswerLimits) -> WholeTurn | None:
+    """Read a plain answer; None for any other, which has to be read with more care."""
     try:
         answer = _decode(body)
     except UNREADABLE:
-        return False
+        return None
     choice = answer.choices[0]
-    content, calls = choice.message.content, choice.message.tool_calls or ()
-    if len(calls) > limits.calls or (content and may_be_tagged(content)):
-        return False
-    if content:
-        sink.text_burst([content])
-    for index, call in enumerate(calls):
-        function = call.function
-        sink.tool_call(index, call_id=call.id or None, name=function.name, arguments=function.arguments or "{}")
-    if answer.usage is not None:
-        sink.usage(chat_usage(answer.usage))
-    sink.finish(settled_reason(choice.finish_reason, has_calls=bool(calls)))
-    return True
+    text, said = choice.message.content, choice.message.tool_calls
+    if text and may_be_tagged(text):
+        return None
+    calls: list[WholeCall] = []
+    if said:
+        if len(said) > limits.calls:
+            return None
+        calls = [WholeCall(call.id or None, call.function.name, call.function.arguments or "{}") for call in said]
+    usage = None if answer.usage is None else chat_usage(answer.usage)
+    return WholeTurn(text, calls, usage, settled_reason(choice.finish_reason, has_calls=bool(calls)))

@@ -5,7 +5,7 @@ from functools import cached_property
 
 from typing_extensions import override
 
-from antwort.backends.base import ModelRequest, TurnSink
+from antwort.backends.base import ModelRequest, TurnSink, WholeTurn
 from antwort.backends.limits import AnswerLimits
 from antwort.backends.text_calls.formats import BEGINNINGS, TextCall
 from antwort.backends.text_calls.reader import CallReader, Piece
@@ -101,6 +101,10 @@ class PromptedSink(_ReadingSink):
         super().__init__(sink, request, limits)
         self._logprobs: list[JSON] = []
 
+    def whole_turn(self, turn: WholeTurn) -> None:
+        """Read a turn that came as a whole."""
+        turn.feed(self)
+
     def text(self, delta: str, logprobs: list[JSON] | None = None) -> None:
         """Take a piece of text; log probabilities go with the text that is passed on next."""
         self.begun = True
@@ -147,6 +151,14 @@ class NativeSink(_ReadingSink):
         """The text so far, while it may be calls and nothing else."""
         self._read: list[TextCall] = []
 
+    def whole_turn(self, turn: WholeTurn) -> None:
+        """Pass a turn on that came as a whole, unless its text may be calls and nothing else."""
+        if turn.calls or not turn.text or _begins_text(turn.text):
+            self.begun = True
+            self._sink.whole_turn(turn)
+        else:
+            turn.feed(self)
+
     def text(self, delta: str, logprobs: list[JSON] | None = None) -> None:
         """Take a piece of text; one with log probabilities is text."""
         if logprobs is not None:
@@ -174,10 +186,8 @@ class NativeSink(_ReadingSink):
 
     def _is_text(self, delta: str) -> bool:
         """Tell whether a piece is text, as nearly always: after one that no call begins with all is."""
-        if not self._plain:
-            begins_text = not self._said and delta[0] not in BEGINNINGS and not delta[0].isspace()
-            if begins_text or self._wants_json():
-                self._pass_text()
+        if not self._plain and ((not self._said and _begins_text(delta)) or self._wants_json()):
+            self._pass_text()
         return self._plain
 
     def _wants_json(self) -> bool:
@@ -217,3 +227,8 @@ class NativeSink(_ReadingSink):
         if self._said:
             said, self._said, self._read = self._said, [], []
             self._sink.text_burst(said)
+
+
+def _begins_text(delta: str) -> bool:
+    """Tell whether a text begins like no call."""
+    return delta[0] not in BEGINNINGS and not delta[0].isspace()
