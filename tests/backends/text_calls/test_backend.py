@@ -6,6 +6,7 @@ All of it goes through the app, with a scripted model server behind it; `calcula
 import json
 from pathlib import Path
 from typing import Any
+from weakref import ref
 
 import msgspec
 import pytest
@@ -397,3 +398,13 @@ def test_an_answer_in_json_that_was_asked_for_is_text_and_has_begun(notes: Notes
     reading.text_burst(["{"])
     assert reading.begun
     assert notes.calls == [("text", "{")]
+
+
+@pytest.mark.parametrize("said", ["Hello", '{"name": "calculate"'])
+def test_a_sink_that_nobody_holds_is_gone_at_once(notes: Notes, said: str) -> None:
+    reading = NativeSink(notes, ModelRequest("m", [], tools=[CALCULATE]), AnswerLimits.default("local"))
+    reading.text_burst([said])
+    reading.finish("stop")
+    gone = ref(reading)
+    del reading
+    assert gone() is None  # not only when garbage is collected, with the whole response behind it

@@ -1,6 +1,6 @@
 """Sinks that read the text of a turn before it is passed on."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import cached_property
 
 from typing_extensions import override
@@ -142,11 +142,8 @@ class NativeSink(_ReadingSink):
     As soon as it is clear that it is more, the rest is passed on without a look. JSON that was asked for is no call.
     """
 
-    text_burst: Callable[[Sequence[str]], None]
-
     def __init__(self, sink: TurnSink, request: ModelRequest, limits: AnswerLimits) -> None:
         super().__init__(sink, request, limits)
-        self.text_burst = self._take_burst
         self._said: list[str] = []
         """The text so far, while it may be calls and nothing else."""
         self._read: list[TextCall] = []
@@ -177,7 +174,8 @@ class NativeSink(_ReadingSink):
         index = self._calls.setdefault(index, len(self._calls))
         self._sink.tool_call(index, call_id=call_id, name=name, arguments=arguments)
 
-    def _take_burst(self, deltas: Sequence[str]) -> None:
+    def text_burst(self, deltas: Sequence[str]) -> None:
+        """Take pieces of text that came together."""
         for place, delta in enumerate(deltas):
             if self._is_text(delta):
                 self._sink.text_burst(deltas[place:] if place else deltas)
@@ -223,7 +221,7 @@ class NativeSink(_ReadingSink):
     def _pass_text(self) -> None:
         """Take all the text for text, what is to come included."""
         self.begun = self._plain = True
-        self.text_burst = self._sink.text_burst
+        self.text_burst = self._sink.text_burst  # type: ignore[method-assign] # nothing is to be done here any more
         if self._said:
             said, self._said, self._read = self._said, [], []
             self._sink.text_burst(said)
