@@ -7,8 +7,10 @@ import os
 import re
 import socket
 import threading
+import time
 from collections.abc import AsyncIterator, Iterable, Iterator
 from contextlib import ExitStack
+from functools import partial
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -21,6 +23,8 @@ from antwort import Antwort
 from antwort.config import Config, ConnectionsConfig, ServerConfig
 from antwort.provider import Provider, Request, Response, route
 from antwort.server.client_connections import Connections
+from antwort.server.common_state import CommonState
+from antwort.server.http_protocol import HttpProtocol
 from antwort.testing import RunningApp, running
 
 PATIENCE = 30.0
@@ -227,6 +231,35 @@ def test_what_is_sent_after_a_refusal_is_not_taken_for_ever(site: RunningApp) ->
 def test_a_client_that_sends_first_and_reads_later_learns_that_its_body_is_too_large(site: RunningApp) -> None:
     response = httpx.post(f"{site.url}/v1/probe", content=b"x" * (MUCH + 1))
     assert (response.status_code, response.json()["error"]["code"]) == (413, "request_too_large")
+
+
+@pytest.mark.parametrize(
+    "length", [b"content-length: 400000\r\n", b"content-length: 400000\r\nexpect: 100-continue\r\n"]
+)
+@pytest.mark.parametrize("version", [b"1.0", b"1.1"])
+def test_who_wants_no_other_answer_on_a_connection_can_send_its_body_before_it_reads(
+    site: RunningApp, length: bytes, version: bytes
+) -> None:
+    with connect(site) as sock:
+        sock.sendall(b"POST /v1/nowhere HTTP/%s\r\nhost: x\r\nconnection: close\r\n%s\r\n" % (version, length))
+        assert sock.recv(1, socket.MSG_PEEK)  # it was answered
+        for _ in range(100):
+            sock.sendall(b"x" * 4000)
+        answer = b"".join(iter(partial(sock.recv, 65536), b""))
+    assert parsed(answer)[0] == 404
+
+
+def test_a_connection_that_is_about_to_be_closed_is_not_taken_for_one_whose_client_reads_nothing() -> None:
+    async def closed_one() -> str | None:
+        near, far = socket.socketpair()
+        with far:
+            state = CommonState(serve().asgi(), ServerConfig(), most=10)
+            make = asyncio.get_running_loop().connect_accepted_socket
+            transport, protocol = await make(lambda: HttpProtocol(state), near)
+            transport.close()
+            return protocol.find_stall(time.monotonic(), 1.0)
+
+    assert asyncio.run(closed_one()) is None
 
 
 # --- several requests on a connection --------------------------------------------------------------------------------

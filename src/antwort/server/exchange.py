@@ -64,7 +64,7 @@ class Exchange(msgspec.Struct, eq=False):
     flow: FlowControl
     default_headers: Sequence[tuple[bytes, bytes]]
     on_end: Callable[[], None] | None
-    """Called when the answer is complete."""
+    """Called when the answer is complete. The connection is then closed, if it is not kept and the body has come."""
     is_head: bool = False
     is_old: bool = False
     """Whether it is a request of HTTP/1.0."""
@@ -246,7 +246,7 @@ class Exchange(msgspec.Struct, eq=False):
         if not more:
             self.response_complete = True
             self._wake()
-            if not self.keep_alive:
+            if not self.keep_alive and not self.more_body:
                 self.transport.close()
             if self.on_end is not None:
                 self.on_end()

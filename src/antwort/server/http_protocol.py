@@ -196,6 +196,8 @@ class HttpProtocol(asyncio.Protocol):
             # Not in the context of the request that is over here, which names its tenant and its trace.
             self._context.run(self._start, self._pipelined.pop(0))
         elif self._in_body:  # what is left of the body is of no use, but its client may read nothing before it is sent
+            if self._last is not None and not self._last.keep_alive:
+                self.transport.write_eof()
             self._connections.let_go(self, self._limits.body_timeout)
         else:
             self._connections.note_rest(self)
@@ -357,7 +359,9 @@ class HttpProtocol(asyncio.Protocol):
             return
         self._in_body = False
         if exchange.response_complete:
-            if not self.transport.is_closing():
+            if not exchange.keep_alive:
+                self.transport.close()
+            elif not self.transport.is_closing():
                 self._connections.note_rest(self)
             return
         exchange.end_body()
@@ -392,7 +396,7 @@ class HttpProtocol(asyncio.Protocol):
         unsent = self.transport.get_write_buffer_size()
         if unsent != self._unsent:
             self._unsent, self._unsent_since = unsent, now
-        elif now - self._unsent_since > limits.write_timeout:
+        elif unsent and now - self._unsent_since > limits.write_timeout:  # with nothing left, it is about to be closed
             self.transport.abort()
             return "that read nothing of their answers (server.connections.write_timeout)"
         return None
