@@ -341,6 +341,47 @@ async def test_a_large_request_arrives_whole_and_its_connection_is_kept() -> Non
     assert state.connections == 1
 
 
+@pytest.mark.parametrize("new_loop", [asyncio.new_event_loop, uvloop.new_event_loop])
+def test_a_server_that_leaves_while_a_large_request_is_sent_is_an_error(
+    new_loop: Callable[[], asyncio.AbstractEventLoop],
+) -> None:
+    async def handler(_state: Server, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readexactly(10)
+        writer.transport.abort()
+
+    async def ask() -> None:
+        async with serving(handler) as (client, _):
+            for _ in range(20):
+                with pytest.raises(ClosedError):
+                    await client.exchange(a_large_request(), connect_timeout=5, silence=30)
+            assert client.slots.taken == 0
+
+    with asyncio.Runner(loop_factory=new_loop) as runner:
+        runner.run(ask())
+
+
+async def test_who_is_cancelled_when_the_answer_comes_too_early_leaves_no_half_request_to_the_next(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def handler(_state: Server, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readexactly(10)
+        writer.write(b"HTTP/1.1 413 Content Too Large\r\ncontent-length: 0\r\n\r\n")
+        await reader.read()
+
+    async with serving(handler) as (client, _):
+        asked = asyncio.ensure_future(client.exchange(a_large_request(), connect_timeout=5, silence=30))
+        complete = Connection.on_message_complete
+
+        def complete_and_cancel(self: Connection) -> None:
+            complete(self)
+            asked.cancel()
+
+        monkeypatch.setattr(Connection, "on_message_complete", complete_and_cancel)
+        with pytest.raises(asyncio.CancelledError):
+            await asked
+        assert (client.idle, client.slots.taken) == ([], 0)
+
+
 @pytest.mark.parametrize("size", [1, LARGE])
 async def test_a_request_in_parts_arrives_whole(size: int) -> None:
     parts = [b"POST /x HTTP/1.1\r\nhost: h\r\n", b"content-length: %d\r\n\r\n" % (2 * size), b"a" * size]

@@ -251,16 +251,19 @@ class Connection(asyncio.Protocol):
         if sum(map(len, request)) <= SLICE:
             self.transport.writelines(request)
             return
+        self._unsent = True  # whoever is cancelled meanwhile leaves half a request behind
         for part in request:
             view = memoryview(part)
             for start in range(0, len(view), SLICE):
                 while self._full and not self.begun:
                     await self.news()
                 if self.begun:
-                    self._unsent = True
                     return
+                if self.error is not None:  # uvloop's transport raises something else when it is closed
+                    raise self.error
                 self.transport.write(view[start : start + SLICE])
                 await asyncio.sleep(0)
+        self._unsent = False
 
     def _send_kept(self, first: Parts, kept: KeptBytes) -> Parts:
         """Let the system send at once what it can of a request that it has the end of; return the rest.
