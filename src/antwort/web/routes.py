@@ -4,7 +4,6 @@ import functools
 import inspect
 import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from types import MappingProxyType, NoneType, UnionType
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, Union, get_args, get_origin
 
@@ -45,8 +44,7 @@ class Example(msgspec.Struct, frozen=True):
     summary: str = ""
 
 
-@dataclass(frozen=True)
-class Route:
+class Route(msgspec.Struct, frozen=True, eq=False, dict=True, repr_omit_defaults=True):
     """A management endpoint of a provider: a method, a path pattern such as `/v1/stores/{store_id}`, and a handler.
 
     The handler may ask for the `Context` and the `Request` by type, for path parameters by name, and for the JSON
@@ -56,7 +54,7 @@ class Route:
 
     method: str
     path: str
-    handler: RouteHandler = field(repr=False)
+    handler: RouteHandler
     summary: str = ""
     scope: str | None = None
     """A scope the caller's credentials must carry, or several with blanks between them.
@@ -69,11 +67,11 @@ class Route:
     # The rest is for the API description only.
     media_type: str = "application/json"
     """What the answer is."""
-    body: Any = field(default=None, repr=False, compare=False)
+    body: Any = None
     """The type of the body or its JSON Schema, if the handler reads it from the Request itself."""
     takes: str = "application/json"
     """What the body is, if the handler reads it from the Request itself."""
-    returns: Any = field(default=None, repr=False, compare=False)
+    returns: Any = None
     """The type of the answer or its JSON Schema, if the handler's own annotation does not tell."""
     streams: bool = False
     """Whether the answer can also be server-sent events."""
@@ -81,7 +79,7 @@ class Route:
     """Whether it asks a model server, which can fail."""
     errors: Sequence[type[APIError]] = ()
     """What it can answer besides what its declaration implies, such as a ConflictError."""
-    examples: Sequence[Example] = field(default=(), repr=False, compare=False)
+    examples: Sequence[Example] = ()
 
     def __post_init__(self) -> None:
         if self.method not in _METHODS:
@@ -89,7 +87,7 @@ class Route:
         if not self.path.startswith("/"):
             raise DefinitionError(f"route {self}: the path must start with '/'")
         if not self.summary:
-            object.__setattr__(self, "summary", _first_line(self.handler))
+            msgspec.structs.force_setattr(self, "summary", _first_line(self.handler))
 
     @override
     def __str__(self) -> str:
