@@ -24,9 +24,9 @@ from msgspec import Struct
 from antwort.config import LoadedConfig, ProviderConfig, secret_values
 from antwort.errors import ConfigError, did_you_mean
 from antwort.functions.absent import AbsentProviders
-from antwort.functions.lifetime import warn_if_slow
 from antwort.functions.output import described
 from antwort.functions.provider import FunctionProvider, Provider, is_function
+from antwort.functions.slow_watch import SlowWatch
 from antwort.observability import Redactor
 
 GROUP = "antwort.providers"
@@ -61,6 +61,7 @@ class Catalogue:
     ) -> None:
         self._found: dict[str, Found] = {}
         self.conflicts: list[str] = []
+        self._watch = SlowWatch()
         for name, factory in (factories or {}).items():
             self._add(Found(name, "register_factory", partial(_itself, factory)))
         packages = _packages()
@@ -141,7 +142,7 @@ class Catalogue:
         except ConfigError as error:
             raise ConfigError(error.message, where=where) from None
         try:
-            with warn_if_slow(f"provider '{name}': to load it"):
+            with self._watch.warn_if_slow(f"provider '{name}': to load it"):
                 target = found.load()
                 if inspect.isclass(target) and issubclass(target, Provider):
                     return target.from_settings(config.settings, name=name, loaded=loaded)

@@ -3,8 +3,7 @@
 import asyncio
 import contextlib
 import logging
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 from msgspec import Struct
 
@@ -12,12 +11,10 @@ from antwort.concurrency.contained_tasks import ContainedTask, end_tasks
 from antwort.errors import ConfigError
 from antwort.functions.output import described
 from antwort.functions.provider import FunctionProvider
+from antwort.functions.slow_watch import SlowWatch
 from antwort.observability import Redactor
 
 logger = logging.getLogger(__name__)
-
-_SILENCE = 5.0
-"""Seconds after which the log says what is waited for."""
 
 
 class Patience(Struct, frozen=True):
@@ -31,21 +28,6 @@ class Patience(Struct, frozen=True):
     """Seconds that it has to end after it was cancelled."""
 
 
-@contextlib.contextmanager
-def warn_if_slow(what: str, limit: float | None = None) -> Iterator[None]:
-    """Say in the log that something is waited for if it takes long; on a thread, since it may hold up the loop."""
-    bound = "" if limit is None else f"; it has {limit:g} seconds"
-    if limit is not None and limit <= _SILENCE:  # the loop is held up, or the limit would have ended it
-        bound = f", and has blocked the event loop beyond its limit of {limit:g} seconds"
-    timer = threading.Timer(_SILENCE, logger.warning, ("%s takes longer than %g seconds%s", what, _SILENCE, bound))
-    timer.daemon = True
-    timer.start()
-    try:
-        yield
-    finally:
-        timer.cancel()
-
-
 class Lifetime:
     """One provider from its start to its close.
 
@@ -54,11 +36,17 @@ class Lifetime:
     """
 
     def __init__(
-        self, provider: FunctionProvider, redactor: Redactor, patience: Patience, lost: Callable[[], None]
+        self,
+        provider: FunctionProvider,
+        redactor: Redactor,
+        patience: Patience,
+        watch: SlowWatch,
+        lost: Callable[[], None],
     ) -> None:
         self._provider = provider
         self._redactor = redactor
         self._patience = patience
+        self._watch = watch
         self._lost = lost
         self._life: ContainedTask[None] | None = None
         self._ready = asyncio.Event()
@@ -70,7 +58,7 @@ class Lifetime:
         name, limit = self._provider.name, self._patience.start
         self._life = life = ContainedTask(self._live, f"provider {name}")
         try:
-            with warn_if_slow(f"provider '{name}': to start it", limit), contextlib.suppress(TimeoutError):
+            with self._watch.warn_if_slow(f"provider '{name}': to start it", limit), contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._ready.wait(), limit)
         except asyncio.CancelledError:
             await self._end(life)
@@ -101,7 +89,7 @@ class Lifetime:
         self._stop.set()
         self._life = None
         try:
-            with warn_if_slow(f"provider '{name}': to close it", limit):
+            with self._watch.warn_if_slow(f"provider '{name}': to close it", limit):
                 closed = await life.wait(limit)
         except asyncio.CancelledError:
             await self._end(life)

@@ -14,9 +14,10 @@ from antwort.context import Context
 from antwort.errors import DefinitionError, FunctionError, did_you_mean
 from antwort.functions.calls import ToolCall, ToolResult
 from antwort.functions.entry import RegisteredFunction
-from antwort.functions.lifetime import Lifetime, warn_if_slow
+from antwort.functions.lifetime import Lifetime
 from antwort.functions.output import described
 from antwort.functions.provider import FunctionProvider, Provider
+from antwort.functions.slow_watch import SlowWatch
 from antwort.functions.spec import Effect, FunctionSpec, Offer
 from antwort.observability import Metrics, Redactor
 from antwort.web.routes import Route, Routed, answers_the_same, clashes
@@ -85,10 +86,10 @@ class CustomFunctions(FunctionProvider):
 
 
 def ask_provider(
-    provider: FunctionProvider,
+    provider: FunctionProvider, watch: SlowWatch
 ) -> tuple[tuple[FunctionSpec, ...], tuple[Route, ...], tuple[Collector, ...]]:
     """Ask a provider for its functions, routes and collectors; to end the process is none of the answers."""
-    with warn_if_slow(f"provider '{provider.name}': to ask it for its functions and routes"):
+    with watch.warn_if_slow(f"provider '{provider.name}': to ask it for its functions and routes"):
         try:
             return tuple(provider.tools()), tuple(provider.routes()), tuple(provider.collectors())
         except SystemExit as error:

@@ -32,6 +32,7 @@ from antwort.functions.registration import (
     collect,
     conflicts,
 )
+from antwort.functions.slow_watch import SlowWatch
 from antwort.functions.spec import (
     FunctionOptions,
     FunctionSpec,
@@ -97,6 +98,7 @@ class FunctionRegistry(ToolExecutor):
             http=http,
         )
         self._patience = Patience(start_timeout, close_timeout, grace)
+        self._watch = SlowWatch()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._strict_names = strict_names
         self._told: set[str] = set()
@@ -188,7 +190,7 @@ class FunctionRegistry(ToolExecutor):
     ) -> None:
         if provider.name in self._registrations or provider.name == CUSTOM:
             raise DefinitionError(f"a provider named '{provider.name}' is registered already")
-        functions, routes, collectors = ask_provider(provider)
+        functions, routes, collectors = ask_provider(provider, self._watch)
         check_offer(offer, provider.name)
         # What the provider itself offers on request stays so: nobody but its author knows why.
         specs = [replace(spec, offer=offer) if offer == "on_request" != spec.offer else spec for spec in functions]
@@ -397,7 +399,7 @@ class FunctionRegistry(ToolExecutor):
                 entry.ready = True
 
     def _lifetime(self, registration: Registration) -> Lifetime:
-        return Lifetime(registration.provider, self._redactor, self._patience, registration.lose)
+        return Lifetime(registration.provider, self._redactor, self._patience, self._watch, registration.lose)
 
     @override
     async def close(self) -> None:
