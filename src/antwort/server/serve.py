@@ -131,7 +131,7 @@ class Server:
             sock.close()
         for connection in list(state.connections):
             connection.shutdown()
-        # Not for the last connection, as `wait_closed` does since Python 3.12: a client that does not read never leaves.
+        # Not for the last connection, as `wait_closed` does since 3.12: a client that does not read never leaves.
         await self._wait_for_requests()
 
     async def _wait_for_requests(self) -> None:
