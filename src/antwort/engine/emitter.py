@@ -164,7 +164,11 @@ class Emitter:
 
     def whole_turn(self, turn: WholeTurn) -> None:
         """Take a turn that came as a whole."""
-        turn.feed(self)
+        if turn.text:
+            self.text_burst([turn.text])
+        for index, call in enumerate(turn.calls):
+            self.tool_call(index, call_id=call.id, name=call.name, arguments=call.arguments)
+        self.turn_usage, self.finish_reason = turn.usage, turn.reason
 
     def text(self, delta: str, logprobs: list[JSON] | None = None) -> None:
         """Take a piece of the answer."""
