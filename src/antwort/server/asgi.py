@@ -1,7 +1,8 @@
 """The whole pipeline in one function."""
 
+from typing import TYPE_CHECKING
+
 from msgspec import Struct
-from starlette.middleware.cors import CORSMiddleware
 from starlette.types import ASGIApp
 
 from antwort.auth import Logins, RateLimiter
@@ -10,6 +11,7 @@ from antwort.config import Config
 from antwort.engine.engine import Engine
 from antwort.functions import FunctionRegistry
 from antwort.functions.absent import AbsentProviders
+from antwort.lazy_imports import imported_on_use
 from antwort.observability import Metrics, MetricsPage
 from antwort.runs.local import LocalRuns
 from antwort.server.body_limit import BodyBudget, BodyLimit
@@ -25,6 +27,11 @@ from antwort.server.refusals import Refusals
 from antwort.server.responses import ResponseEndpoints
 from antwort.server.router import Router
 from antwort.server.sockets.websocket import HandshakeGuards, WebSockets
+
+if TYPE_CHECKING:
+    from starlette.middleware import cors
+else:  # for servers that web pages may call
+    cors = imported_on_use("starlette.middleware.cors")
 
 EXPOSED_HEADERS = (
     "x-request-id",
@@ -93,7 +100,7 @@ def build_asgi(parts: Parts) -> ASGIApp:
         Observation(parts.metrics, access_log=bool(parts.config.observability.access_log)),
     )
     if server.cors_origins:
-        gate.within = CORSMiddleware(
+        gate.within = cors.CORSMiddleware(
             gate.within,
             allow_origins=server.cors_origins,
             allow_methods=["GET", "POST", "PUT", "PATCH", "DELETE"],

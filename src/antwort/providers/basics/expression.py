@@ -221,7 +221,8 @@ _NAME = r"[A-Za-z_][A-Za-z0-9_]*"
 _LEADING_ZERO = r"0[0-9_]++ (?! \. | [eE][+-]?[0-9] )"
 _TOKENS = re.compile(rf"(?> (?! {_LEADING_ZERO} ) {_NUMBER} (?! {_NAME} ) | {_NAME} | [-+*/%(), ]++ )*+", re.VERBOSE)
 """All that an expression is made of, up to the first that it is not, or that would be misread."""
-_MISREAD = re.compile(rf"(?P<zero> {_LEADING_ZERO} ) | (?P<number> {_NUMBER} ) (?P<name> {_NAME} )", re.VERBOSE)
+_MISREAD = rf"(?P<zero> {_LEADING_ZERO} ) | (?P<number> {_NUMBER} ) (?P<name> {_NAME} )"
+"""Compiled for the first expression that has one: it takes as long as to import a module."""
 _BLANK = re.compile(r"[^\S ]")
 _THOUSANDS = re.compile(r"[0-9],[0-9]{3}(?![0-9])")
 _HINTS = {
@@ -281,7 +282,7 @@ def _check_tokens(text: str) -> None:
 
 
 def _refuse_token(text: str, position: int) -> NoReturn:
-    misread = _MISREAD.match(text, position)
+    misread = re.compile(_MISREAD, re.VERBOSE).match(text, position)
     if misread is None:
         character = text[position]
         _fail(f"has {character!r}: {_HINTS.get(character, f'only {_ALLOWED}')}", position + 1)
