@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import gzip
 import random
+import socket
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
@@ -13,7 +14,7 @@ import uvloop
 from tests.support.certificates import certificates
 
 from antwort.backends.http1 import HIGH_WATER, ClosedError, Connection, ConnectTimeoutError, Http1Client, ProtocolError
-from antwort.backends.kept_bytes import KeptBytes
+from antwort.backends.kept_bytes import MOST_FILES, KeptBytes
 
 REQUEST = b"POST /x HTTP/1.1\r\nhost: h\r\ncontent-length: 2\r\n\r\n{}"
 OK = b"HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nhello"
@@ -464,6 +465,16 @@ async def test_what_is_kept_is_in_a_file_from_its_second_use_on_and_until_it_is_
     del kept
     await asyncio.sleep(0.05)  # the ends of the connection are closed
     assert open_files() <= before
+
+
+async def test_what_is_kept_is_in_a_few_files_only_however_much_there_is() -> None:
+    many, before = [KeptBytes(b"%d" % number * 300_000) for number in range(2 * MOST_FILES)], open_files()
+    with socket.socket() as closed:
+        for kept in [*many, *many]:
+            assert kept.send(closed.fileno(), after=b"a", most=1) == 0
+    assert open_files() == before + MOST_FILES
+    del many, kept
+    assert open_files() == before
 
 
 async def test_a_server_that_does_not_read_gets_a_kept_end_as_fast_as_it_reads() -> None:

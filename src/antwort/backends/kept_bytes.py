@@ -2,14 +2,19 @@
 
 import contextlib
 import os
+from typing import ClassVar
 
 WORTHWHILE = 64 * 1024
 """Bytes of which to copy them costs more than to have them sent from a file."""
+MOST_FILES = 32
+"""Files at a time: every client can bring definitions of its own, and connections need the handles."""
 
 
 class KeptBytes(bytes):
     """Bytes, and a file in memory that has them from their second use on: many are used once only."""
 
+    _files: ClassVar[set[int]] = set()
+    """Those of all together, as the handles of a process are."""
     _file: int | None = None
     _used = False
 
@@ -29,7 +34,7 @@ class KeptBytes(bytes):
         return taken
 
     def _kept(self) -> int | None:
-        if self._file is None and self._used and hasattr(os, "memfd_create"):
+        if self._file is None and self._used and len(self._files) < MOST_FILES and hasattr(os, "memfd_create"):
             with contextlib.suppress(OSError):  # there are too many open files, or there is no room
                 file = os.memfd_create("antwort")
                 try:
@@ -38,9 +43,11 @@ class KeptBytes(bytes):
                     os.close(file)
                     raise
                 self._file = file
+                self._files.add(file)
         self._used = True
         return self._file
 
     def __del__(self) -> None:
         if self._file is not None:
+            self._files.discard(self._file)  # first: closed, its number may be another's
             os.close(self._file)
