@@ -106,7 +106,7 @@ class Budget:
         return (
             (limits.tokens is not None and spent.tokens >= limits.tokens)
             or (limits.cost is not None and spent.cost >= limits.cost)
-            or (limits.seconds is not None and self.seconds >= limits.seconds)
+            or (limits.seconds is not None and spent.seconds + self._clock() - self._began >= limits.seconds)
         )
 
     def begin(self) -> bool:

@@ -42,7 +42,9 @@ def is_large(items: Sequence[Mapping[str, Any]]) -> bool:
     if count >= MANY:
         return True
     for item in items:
-        value = item.get("content") or item.get("output")  # no item has both
+        arguments, value = item.get("arguments"), item.get("content") or item.get("output")  # no item has both
+        if isinstance(arguments, str):
+            size += len(arguments)
         if isinstance(value, str):
             size += len(value)
         elif isinstance(value, list):
@@ -54,8 +56,4 @@ def is_large(items: Sequence[Mapping[str, Any]]) -> bool:
                     for text in part.values():
                         if isinstance(text, str):
                             size += len(text)
-        if "arguments" in item and isinstance(item["arguments"], str):
-            size += len(item["arguments"])
-        if size >= MUCH:
-            return True
-    return False
+    return size >= MUCH

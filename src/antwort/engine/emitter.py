@@ -24,16 +24,15 @@ from antwort.wire.responses import ResponseObject, Usage
 _PLAIN: Mapping[str, ClientTool] = MappingProxyType({})
 
 
-class CallIds:
+class CallIds(msgspec.Struct, eq=False):
     """Makes the ids of a response's calls unique among themselves and what the model has read before.
 
     Model servers give the same id to parallel calls, or number those of each turn anew. `items` gives what came before;
     it is asked with the first call.
     """
 
-    def __init__(self, items: Callable[[], Iterable[JSON]] | None = None) -> None:
-        self._items = items
-        self._taken: set[Any] | None = None
+    _items: Callable[[], Iterable[JSON]] | None = None
+    _taken: set[Any] | None = None
 
     def unique(self, call_id: str) -> str:
         """Return the id if no other call has it, else a new one."""
@@ -257,7 +256,7 @@ class Emitter:
         self.close_open("incomplete" if cut else "completed")
         if not self._calls:
             return []
-        calls = [self._calls[index] for index in sorted(self._calls)]
+        calls = list(map(self._calls.__getitem__, sorted(self._calls)))
         for call in calls:
             call.call_id = call.call_id or self._call_ids.new()
             if call.item is not None and cut:

@@ -4,6 +4,8 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
+from itertools import filterfalse
+from operator import attrgetter
 from typing import Any
 
 import msgspec
@@ -25,7 +27,7 @@ from antwort.engine.ending import Ending
 from antwort.engine.events import EventSink
 from antwort.engine.history import said_items, settled
 from antwort.engine.journal import Journal
-from antwort.engine.model_turn import ModelTurns, model_request
+from antwort.engine.model_turn import ModelTurns, model_request, next_request
 from antwort.engine.parts import EngineParts
 from antwort.engine.plan import Plan
 from antwort.engine.totals import Totals
@@ -42,6 +44,7 @@ _PARKED = "parked"
 """Why turns end without the response being over."""
 _ONWARD = "onward"
 """How a turn ends that another one follows."""
+_is_client = attrgetter("is_client")
 _TOO_LATE = 0.01
 """Seconds before the deadline in which no model is asked any more: a call that took until then may end a bit early."""
 
@@ -96,6 +99,8 @@ class Loop:
         self._coalescer = Coalescer(self.emitter) if response.background and sink is not None else None
         self._noted = len(response.output)
         self._totals = Totals()
+        self._asked: ModelRequest | None = None
+        """What a turn has asked of the model last."""
         self._last_used = 0
         """Tokens in the window after the last turn, as the model server has counted; 0 if nobody has."""
         self._compacted = False
@@ -234,14 +239,15 @@ class Loop:
 
     def _limit_reached(self) -> str | None:
         """Return which limit allows no further turn."""
-        if self._totals.turns >= self.plan.max_turns:
+        plan, totals = self.plan, self._totals
+        if totals.turns >= plan.max_turns:
             return "max_turns"
-        if self._totals.repetition.is_stuck:
+        if totals.repetition.is_stuck:
             return "repeated_calls"
-        if self.plan.max_output_tokens is not None and self._totals.written >= self.plan.max_output_tokens:
+        if plan.max_output_tokens is not None and totals.written >= plan.max_output_tokens:
             return "max_output_tokens"
-        remaining = self.plan.ctx.remaining()
-        if remaining is not None and remaining < _TOO_LATE:
+        deadline = plan.ctx.deadline
+        if deadline is not None and deadline - time.monotonic() < _TOO_LATE:
             return "deadline"
         return None
 
@@ -271,7 +277,7 @@ class Loop:
             return "max_output_tokens" if emitter.finish_reason == "length" else "content_filter"
         if not calls:
             return None
-        server = [call for call in calls if not call.is_client]
+        server = list(filterfalse(_is_client, calls))
         if server:
             if self._unconfirmed:
                 await self._confirm()
@@ -319,7 +325,13 @@ class Loop:
     # --- the model's side --------------------------------------------------------------------------------------------
 
     def _request(self) -> ModelRequest:
-        return model_request(self.plan, self._window(), self._choice, self._totals, stream=self._sink is not None)
+        plan, window, before = self.plan, self._window(), self._asked
+        if before is None:
+            request = model_request(plan, window, self._choice, self._totals, stream=self._sink is not None)
+        else:
+            request = next_request(before, plan, window, self._choice, self._totals)
+        self._asked = request
+        return request
 
     def _clients(self) -> frozenset[str]:
         """Return the functions whose calls are the client's to answer."""

@@ -40,33 +40,30 @@ def model_request(
 ) -> ModelRequest:
     """Return what a turn asks of the model server."""
     create, response = plan.create, plan.response
-    tools = () if totals.without_tools else _offered(plan, totals.repetition.withheld)
-    request = ModelRequest(
+    tools = _offered(plan, totals)
+    request = ModelRequest(  # the first by position: Python is slow with more than fifteen names
         response.model,
         items,
         plan.instructions,
         tools,
-        allowed=choice.among,
-        stream=stream,
+        choice.upstream if tools else None,
+        choice.among,
+        create.parallel_tool_calls if tools else None,
+        stream,
         temperature=create.temperature,
         top_p=create.top_p,
         presence_penalty=create.presence_penalty,
         frequency_penalty=create.frequency_penalty,
+        max_output_tokens=_tokens_left(plan, totals),
         user=create.user or create.safety_identifier,
         service_tier=create.service_tier,
         prompt_cache_key=create.prompt_cache_key,
         tenant=plan.ctx.tenant,
+        short=_is_short(plan, items),
         extra=create.extra_body or _NOTHING,
     )
-    if plan.short and (items is plan.window or not is_large(items[len(plan.window) :])):
-        request.short = True
-    if tools:
-        request.tool_choice = choice.upstream
-        request.parallel_tool_calls = create.parallel_tool_calls
     if create.temperature is None and response.temperature != 1.0:
         request.temperature = response.temperature  # the agent's own
-    if plan.max_output_tokens is not None:
-        request.max_output_tokens = plan.max_output_tokens - totals.written
     if create.top_logprobs or "message.output_text.logprobs" in plan.include:
         request.top_logprobs = create.top_logprobs or 0
     if create.reasoning is not None:
@@ -76,12 +73,41 @@ def model_request(
     return request
 
 
-def _offered(plan: Plan, withheld: frozenset[str]) -> ToolDefinitions:
+def next_request(
+    before: ModelRequest, plan: Plan, items: Sequence[JSON], choice: Choice, totals: Totals
+) -> ModelRequest:
+    """Return what another turn of a response asks: what `model_request` would return, made of what one before asked."""
+    tools = _offered(plan, totals)
+    return replace(
+        before,
+        items=items,
+        tools=tools,
+        tool_choice=choice.upstream if tools else None,
+        allowed=choice.among,
+        parallel_tool_calls=plan.create.parallel_tool_calls if tools else None,
+        max_output_tokens=_tokens_left(plan, totals),
+        short=_is_short(plan, items),
+    )
+
+
+def _offered(plan: Plan, totals: Totals) -> Sequence[JSON]:
     """Return the functions that a model is offered in a turn."""
-    definitions = plan.toolset.definitions
+    if totals.without_tools:
+        return ()
+    definitions, withheld = plan.toolset.definitions, totals.repetition.withheld
     if not withheld:
         return definitions
     return ToolDefinitions(definition for definition in definitions if definition["name"] not in withheld)
+
+
+def _tokens_left(plan: Plan, totals: Totals) -> int | None:
+    """Return how many tokens a turn may write; None if nobody has limited them."""
+    return None if plan.max_output_tokens is None else plan.max_output_tokens - totals.written
+
+
+def _is_short(plan: Plan, items: Sequence[JSON]) -> bool:
+    """Tell whether a window is known to be short: as it was planned, with what was said since."""
+    return plan.short and (items is plan.window or not is_large(items[len(plan.window) :]))
 
 
 class ModelTurns(msgspec.Struct, eq=False):

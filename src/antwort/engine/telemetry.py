@@ -73,6 +73,9 @@ ENDS = ("completed", "incomplete", "failed", "cancelled")
 TOKENS = (1, 4, 16, 64, 256, 1024, 4096, 16_384, 65_536, 262_144, 1_048_576, 4_194_304)
 
 
+_Children = tuple[HistogramSeries, HistogramSeries, HistogramSeries, HistogramSeries]
+
+
 class TurnMetrics:
     """Totals model turns. The model is a label once it has answered, and only the first hundred are."""
 
@@ -87,30 +90,32 @@ class TurnMetrics:
         self._first = metrics.quick_histogram(
             "gen_ai_server_time_to_first_token_seconds", "Time until a model turn gives its first piece.", labels
         )
-        self._children: dict[str, tuple[HistogramSeries, HistogramSeries, HistogramSeries, HistogramSeries]] = {}
+        self._children: dict[str, _Children] = {}
         responses = metrics.quick_counter("antwort_responses_total", "Responses by how they ended.", ["status"])
         self._responses = {status: responses.labels(status) for status in ENDS}
 
     def count_turn(self, model: str, started: float, first: float | None, usage: Usage | None) -> None:
         """Count a turn that was answered just now; when it began, and gave its first piece, by `perf_counter`."""
-        children = self._children.get(model)
-        if children is None and len(self._children) >= MODELS:
-            model = "other"
-            children = self._children.get(model)
-        if children is None:
-            children = self._children[model] = (
-                self._duration.labels(model, ""),
-                self._first.labels(model),
-                self._tokens.labels(model, "input"),
-                self._tokens.labels(model, "output"),
-            )
-        duration, first_token, read, written = children
+        duration, first_token, read, written = self._children.get(model) or self._children_of(model)
         duration.observe(time.perf_counter() - started)
         if first is not None:
             first_token.observe(first - started)
         if usage is not None:
             read.observe(usage.input_tokens)
             written.observe(usage.output_tokens)
+
+    def _children_of(self, model: str) -> _Children:
+        """Return what totals the turns of a model that is new here."""
+        if len(self._children) >= MODELS:
+            model = "other"
+        if model not in self._children:
+            self._children[model] = (
+                self._duration.labels(model, ""),
+                self._first.labels(model),
+                self._tokens.labels(model, "input"),
+                self._tokens.labels(model, "output"),
+            )
+        return self._children[model]
 
     def count_failed_turn(self, seconds: float, error: BaseException) -> None:
         """Count a turn that was not."""
