@@ -9,20 +9,16 @@ import msgspec
 from msgspec.structs import replace
 
 from antwort.context import Source, Sources
-from antwort.engine.admission import Admission
 from antwort.engine.answers import Answer
 from antwort.engine.approvals import ApprovedCall, ResumedCall, approval_body, approval_request, provider_of
 from antwort.engine.call_items import OWN, UNASKED, call_item, found_fields, output_item
 from antwort.engine.call_state import FOR_OTHERS, interrupt, is_under_way, is_waiting, note_wait, waited_for
-from antwort.engine.emitter import Emitter, ModelCall
+from antwort.engine.emitter import ModelCall
 from antwort.engine.history import ASKED, FOR_CLIENTS, QUESTION_ID, SAID_BEFORE, TOLD, WAITING
-from antwort.engine.journal import Journal
-from antwort.engine.nested_calls import NESTED, NestedCalls, NestedServices, goes_on, nested_questions
-from antwort.engine.plan import Plan
+from antwort.engine.nested_calls import NESTED, CallServices, NestedCalls, goes_on, nested_questions
 from antwort.engine.progress import CallProgress
 from antwort.engine.tool_choice import Choice
 from antwort.engine.tools import Target
-from antwort.engine.totals import Totals
 from antwort.functions import Hosted, ToolResult
 from antwort.storage.base import JournalEntry
 from antwort.suspension import Suspension
@@ -82,36 +78,18 @@ class ServerCall(msgspec.Struct, frozen=True):
 
 
 class Dispatch:
-    """Owns the calls of one response: it begins, executes and ends them, and stores each step before it is told.
+    """Owns the calls of one response: it begins, executes and ends them, and stores each step before it is told."""
 
-    `keep` is called before each write, to store with it how far the response has come; `progress` when a function has
-    returned. `answers` are what was said to calls that wait, by question.
-    """
-
-    def __init__(
-        self,
-        plan: Plan,
-        journal: Journal,
-        emitter: Emitter,
-        totals: Totals,
-        *,
-        parallel: int,
-        keep: Callable[[], None],
-        progress: Callable[[], None],
-        answers: Mapping[str, Answer],
-    ) -> None:
-        self._plan = plan
-        self._journal = journal
-        self._emitter = emitter
-        self._totals = totals
-        self._admission = Admission(plan, totals)
-        self._parallel = 1 if plan.create.parallel_tool_calls is False else parallel
-        self._keep = keep
-        self._progress = progress
-        self._answers = answers
-        self._is_followed = journal.store is not None or emitter.events.enabled
+    def __init__(self, services: CallServices) -> None:
+        self._services = services
+        self._plan = services.plan
+        self._journal = services.journal
+        self._emitter = services.emitter
+        self._totals = services.totals
+        self._admission = services.admission
+        self._keep = services.keep
+        self._is_followed = self._journal.store is not None or self._emitter.events.enabled
         """Whether anybody stores the steps of the calls, or is told of them."""
-        self._nested = NestedServices(plan, journal, emitter, self._admission, self._parallel, answers, progress)
         self._given: dict[int, str] = {}
         """What calls of this turn have given as the answer, by their positions in the journal."""
 
@@ -149,7 +127,7 @@ class Dispatch:
             if not is_under_way(entry) or entry.direction == NESTED:  # those are their callers' to go on with
                 continue
             call = self._begun_before(entry, position)
-            wait, answer = waited_for(entry), self._answers.get((entry.call or {}).get(QUESTION_ID, ""))
+            wait, answer = waited_for(entry), self._services.answers.get((entry.call or {}).get(QUESTION_ID, ""))
             if wait is None or wait.kind in FOR_OTHERS:
                 if call.goes_on:
                     again.append([call])
@@ -179,7 +157,7 @@ class Dispatch:
         return self._given[max(self._given)] if self._given else None
 
     async def _execute_all(self, groups: Iterable[list[ServerCall]]) -> None:
-        await _for_each(_lanes(groups), self._execute_lane, limit=self._parallel)
+        await _for_each(_lanes(groups), self._execute_lane, limit=self._services.parallel)
 
     async def _execute_lane(self, lane: Sequence[list[ServerCall]]) -> None:
         """Execute calls one after the other."""
@@ -214,9 +192,7 @@ class Dispatch:
         if plan.shown.progress and self._emitter.events.enabled:
             progress = CallProgress(self._emitter, call.call_id, call.name)
             emit = progress.emit
-        nested = NestedCalls(
-            self._nested, self._totals.turns, call.call_id, call.sources, call.attached, emit, self._say
-        )
+        nested = NestedCalls(self._services, call.call_id, call.sources, call.attached, emit, self._say)
         ctx = replace(
             plan.ctx,
             call_id=call.call_id,
@@ -244,7 +220,7 @@ class Dispatch:
                 progress.close()
         if result.suspension is None:
             nested.close()
-        self._progress()
+        self._services.progress()
         return result
 
     async def _say(self, text: str) -> None:

@@ -9,16 +9,14 @@ import msgspec
 from msgspec import UNSET
 
 from antwort.backends.base import WholeTurn
-from antwort.config import EngineConfig
 from antwort.context import Sources
-from antwort.engine.events import REASONING_NAMES, REASONING_TEXT, Events, EventSink, replay_item, tell_commands
+from antwort.engine.events import REASONING_TEXT, Events, EventSink, replay_item, tell_commands
 from antwort.engine.window import compaction_item
 from antwort.engine.writers import ReasoningWriter, RefusalWriter, TextWriter, Writer, annotations
 from antwort.types import JSON
 from antwort.wire.client_tools import ClientTool
 from antwort.wire.ids import new_id
 from antwort.wire.items import FunctionCall, Item, ItemStatus
-from antwort.wire.requests import CreateResponse, wants_summary
 from antwort.wire.responses import ResponseObject, Usage
 
 _PLAIN: Mapping[str, ClientTool] = MappingProxyType({})
@@ -74,64 +72,48 @@ class ModelCall:
         return "".join(self.pieces)
 
 
-class Thoughts(msgspec.Struct, frozen=True):
-    """How the thoughts of models are shown."""
+class Manner(msgspec.Struct, frozen=True, eq=False):
+    """How a response is written."""
 
+    sources: Sources = msgspec.field(default_factory=Sources)
+    """What its texts may cite."""
+    client_tools: Mapping[str, ClientTool] = _PLAIN
+    """Tools of the client whose calls are not plain ones, by name."""
+    call_ids: CallIds = msgspec.field(default_factory=CallIds)
+    """Makes the ids of calls unique: an output belongs to one call."""
+    seal: Callable[[str], str] | None = None
+    """Encrypts the model's thoughts for the client to carry, if it wants them."""
+    seal_opaque: Callable[[str], str] | None = None
+    """Encrypts those that only the model server reads."""
+    whole_calls: bool = False
+    """Calls of the client are held back until they are complete, for runs that may have to start a turn again."""
     as_summary: bool = False
-    """They are given as their own summary."""
-    events: str = REASONING_TEXT
-    """What their events are called."""
-
-    @classmethod
-    def of(cls, settings: EngineConfig, create: CreateResponse) -> "Thoughts":
-        """Return how they are shown to whoever sent a request."""
-        as_summary = settings.thoughts_as_summary and wants_summary(create)
-        return cls(as_summary, REASONING_NAMES[settings.reasoning_events])
-
-
-AS_THEY_ARE = Thoughts()
+    """Thoughts are given as their own summary."""
+    thoughts: str = REASONING_TEXT
+    """What the events of thoughts are called."""
 
 
 class Emitter:
     """Writes one response: takes the pieces of its turns (it is their `TurnSink`) and tells a sink about every step.
 
-    Without a sink only the items are kept. `client_functions` are the names whose calls are the client's to see;
-    `client_tools` those among them whose calls are not plain ones. `seal` and `seal_opaque` encrypt thoughts for the
-    client to carry: the model's, if it wants them, and those that only the model server reads.
-    `whole_calls` holds such a call back until it is complete, for runs that may have to start a turn again.
-    `thoughts` tells how thoughts are shown.
-    `call_ids` makes the ids of calls unique: an output belongs to one call.
-    `positions` tells where the items that readers were told of before stand in the output, -1 if they are no part of
-    it: readers count all of them.
+    Without a sink only the items are kept. `client_functions`, which may change, are the names whose calls are the
+    client's to see. Readers may have been told of the response before: of `sequence` events, and of items that stand in
+    the output as `positions` tells, -1 if they are no part of it; readers count all of them.
     """
 
     def __init__(
         self,
         response: ResponseObject,
         sink: EventSink | None,
-        *,
-        sources: Sources,
-        client_functions: Collection[str],
-        client_tools: Mapping[str, ClientTool] = _PLAIN,
-        call_ids: CallIds | None = None,
-        seal: Callable[[str], str] | None = None,
-        seal_opaque: Callable[[str], str] | None = None,
-        whole_calls: bool = False,
-        thoughts: Thoughts = AS_THEY_ARE,
+        manner: Manner,
         sequence: int = 0,
         positions: Sequence[int] = (),
     ) -> None:
         self.response = response
-        self.events = Events(None if sink is None else sink.put, sequence, thoughts.events)
+        self.events = Events(None if sink is None else sink.put, sequence, manner.thoughts)
         self._flush = _nothing if sink is None else sink.flush
-        self._sources = sources
-        self.client_functions = client_functions
-        self._client_tools = client_tools
-        self._call_ids = call_ids or CallIds()
-        self.seal = seal
-        self._seal_opaque = seal_opaque
-        self._whole_calls = whole_calls
-        self._summarises = thoughts.as_summary
+        self._manner = manner
+        self.client_functions: Collection[str] = ()
         self._positions = list(positions)
         self._open: Writer | None = None
         self._calls: dict[int, ModelCall] = {}
@@ -141,6 +123,11 @@ class Emitter:
         """When the turn gave its first piece, on the clock of `time.perf_counter()`."""
 
     # --- the response ------------------------------------------------------------------------------------------------
+
+    @property
+    def seal(self) -> Callable[[str], str] | None:
+        """How to encrypt thoughts for the client to carry; None if it does not want them."""
+        return self._manner.seal
 
     def announce(self, kind: str) -> None:
         """Send `response.<kind>` with the response as it is now."""
@@ -192,7 +179,7 @@ class Emitter:
             if not delta:
                 return
             writer = self._switch(ReasoningWriter)
-        if self._summarises:
+        if self._manner.as_summary:
             writer.add_as_summary(delta)
         else:
             writer.add(delta)
@@ -204,8 +191,9 @@ class Emitter:
 
     def opaque(self, content: str) -> None:
         """Take the thoughts as only the model server reads them; they end the item they belong to."""
-        self._reasoning().opaque = content if self._seal_opaque is None else self._seal_opaque(content)
-        if not self._whole_calls:  # a turn that may be cut off has an open item as long as it is under way
+        seal = self._manner.seal_opaque
+        self._reasoning().opaque = content if seal is None else seal(content)
+        if not self._manner.whole_calls:  # a turn that may be cut off has an open item as long as it is under way
             self.close_open("completed")
 
     def refusal(self, delta: str) -> None:
@@ -226,13 +214,13 @@ class Emitter:
             call = self._calls[index] = ModelCall()
             self._note_first_piece()
         if call_id and not call.call_id:
-            call.call_id = self._call_ids.unique(call_id)
+            call.call_id = self._manner.call_ids.unique(call_id)
         if name and not call.name:
             call.name = name
             call.is_client = name in self.client_functions
             if call.is_client:
-                tool = call.tool = self._client_tools.get(name)
-                if (tool is None or tool.is_function) and not self._whole_calls:
+                tool = call.tool = self._manner.client_tools.get(name)
+                if (tool is None or tool.is_function) and not self._manner.whole_calls:
                     self._open_call(call)
         if arguments:
             call.pieces.append(arguments)
@@ -258,7 +246,7 @@ class Emitter:
             return []
         calls = list(map(self._calls.__getitem__, sorted(self._calls)))
         for call in calls:
-            call.call_id = call.call_id or self._call_ids.new()
+            call.call_id = call.call_id or self._manner.call_ids.new()
             if call.item is not None and cut:
                 if call.item.status != "in_progress":  # the turn has ended before
                     continue
@@ -398,7 +386,7 @@ class Emitter:
 
     def _open_call(self, call: ModelCall) -> None:
         self.close_open("completed")
-        call.call_id = call.call_id or self._call_ids.new()
+        call.call_id = call.call_id or self._manner.call_ids.new()
         item = call.item = FunctionCall(id=new_id("fc"), call_id=call.call_id, name=call.name)
         if call.tool is not None:
             item.name, item.namespace = call.tool.name, call.tool.namespace or UNSET
@@ -434,7 +422,8 @@ class Emitter:
 
     def cite(self, text: str) -> list[JSON]:
         """Return the annotations of a text."""
-        return annotations(text, self._sources.numbered()) if self._sources else []
+        sources = self._manner.sources
+        return annotations(text, sources.numbered()) if sources else []
 
 
 async def _nothing() -> None:

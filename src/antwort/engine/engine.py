@@ -11,9 +11,9 @@ from antwort.concurrency.large_work import LargeWork, is_large
 from antwort.concurrency.stragglers import Stragglers
 from antwort.config import AgentConfig, EngineConfig
 from antwort.context import Context
-from antwort.engine.answers import Answer
 from antwort.engine.call_items import shown_item
 from antwort.engine.compaction import Compactor
+from antwort.engine.earlier import NOTHING, Earlier
 from antwort.engine.events import EventSink
 from antwort.engine.history import Recall
 from antwort.engine.input_files import InputFiles
@@ -80,7 +80,8 @@ class Engine(EngineParts, frozen=True):
             values=values,
             input_files=None if input_files is None else input_files(work),
         )
-        return cls(models, store, settings, TurnMetrics(metrics), tracer, work, Stragglers(), planner, check_url)
+        parts = (models, store, settings, TurnMetrics(metrics), tracer, sealer, work, Stragglers())
+        return cls(*parts, planner, check_url)
 
     def plan(
         self, create: CreateResponse, ctx: Context, *, shown: Shown = AS_USUAL, recall: Recall | None = None
@@ -132,29 +133,9 @@ class Engine(EngineParts, frozen=True):
         journal.is_read = plan.stored or plan.conversation is not None
         return self.loop(plan, journal, sink).run()
 
-    def loop(
-        self,
-        plan: Plan,
-        journal: Journal,
-        sink: EventSink | None,
-        *,
-        sequence: int = 0,
-        positions: Sequence[int] = (),
-        resumed: bool = False,
-        answers: Mapping[str, Answer] | None = None,
-    ) -> Loop:
-        """Return the loop that makes a response; `sequence` and `positions` are what readers were told before."""
-        return Loop(
-            self,
-            plan,
-            journal,
-            sink,
-            self.planner.seals(plan.ctx, plan.response),
-            sequence=sequence,
-            positions=positions,
-            resumed=resumed,
-            answers=answers,
-        )
+    def loop(self, plan: Plan, journal: Journal, sink: EventSink | None, earlier: Earlier = NOTHING) -> Loop:
+        """Return the loop that makes a response, or goes on with what there is of it."""
+        return Loop(self, plan, journal, sink, earlier)
 
     async def compact(self, request: CompactRequest, ctx: Context) -> CompactedResponse:
         """Make a window shorter: what comes back is to be sent in its place."""

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine
 from itertools import filterfalse
 from operator import attrgetter
 from typing import Any
@@ -16,18 +16,20 @@ from antwort.backends.passages import Window
 from antwort.budget import Budget, RunLimits
 from antwort.concurrency.deadline import Deadline
 from antwort.engine import telemetry
-from antwort.engine.answers import Answer
+from antwort.engine.admission import Admission
 from antwort.engine.call_state import questions_of
 from antwort.engine.coalescer import Coalescer
 from antwort.engine.compaction import Compactor, compactable
 from antwort.engine.continuing import brought_by, check_answers
 from antwort.engine.dispatch import Dispatch
-from antwort.engine.emitter import CallIds, Emitter, Thoughts
+from antwort.engine.earlier import Earlier
+from antwort.engine.emitter import CallIds, Emitter, Manner
 from antwort.engine.ending import Ending
-from antwort.engine.events import EventSink
+from antwort.engine.events import REASONING_NAMES, EventSink
 from antwort.engine.history import said_items, settled
 from antwort.engine.journal import Journal
 from antwort.engine.model_turn import ModelTurns, model_request, next_request
+from antwort.engine.nested_calls import CallServices
 from antwort.engine.parts import EngineParts
 from antwort.engine.plan import Plan
 from antwort.engine.totals import Totals
@@ -36,6 +38,7 @@ from antwort.errors import APIError, BadRequestError
 from antwort.storage.base import ACTIVE, FencedError, JournalEntry, StoreUnavailableError
 from antwort.types import JSON
 from antwort.wire.client_tools import CALLS
+from antwort.wire.requests import wants_summary
 from antwort.wire.responses import ResponseObject, Usage
 
 logger = logging.getLogger(__name__)
@@ -56,46 +59,34 @@ class Loop:
     """
 
     def __init__(
-        self,
-        parts: EngineParts,
-        plan: Plan,
-        journal: Journal,
-        sink: EventSink | None,
-        seals: Seals,
-        *,
-        sequence: int = 0,
-        positions: Sequence[int] = (),
-        resumed: bool = False,
-        answers: Mapping[str, Answer] | None = None,
+        self, parts: EngineParts, plan: Plan, journal: Journal, sink: EventSink | None, earlier: Earlier
     ) -> None:
         self._parts = parts
         self.plan = plan
         self.journal = journal
         self._sink = sink
-        self._seals = seals
-        self._resumed = resumed
-        self._answers = answers or {}
+        self._resumed = earlier.resumed
+        self._answers = earlier.answers
         self._budget = plan.ctx.budget or Budget(RunLimits())
         self._unconfirmed = plan.answered
         self.parked = False
         """Whether the response waits for somebody: it is not over, and nobody works on it."""
         response = self.response = plan.response
+        seals = self._seals = Seals(parts.sealer, plan.ctx.tenant, response.model)
         self._model = ModelTurns(plan, parts)
         self._choice = plan.choice
-        self.emitter = Emitter(
-            response,
-            sink,
+        manner = Manner(
             sources=plan.ctx.sources,
-            client_functions=self._clients(),
             client_tools=plan.toolset.client_tools,
             call_ids=CallIds(lambda: [*plan.window, *said_items(journal)]),
             seal=seals.seal_thoughts if "reasoning.encrypted_content" in plan.include else None,
             seal_opaque=seals.seal_opaque,
             whole_calls=response.background,
-            thoughts=Thoughts.of(parts.settings, plan.create),
-            sequence=sequence,
-            positions=positions,
+            as_summary=parts.settings.thoughts_as_summary and wants_summary(plan.create),
+            thoughts=REASONING_NAMES[parts.settings.reasoning_events],
         )
+        self.emitter = Emitter(response, sink, manner, earlier.sequence, earlier.positions)
+        self.emitter.client_functions = plan.choice.permitted(plan.toolset.clients)
         self._coalescer = Coalescer(self.emitter) if response.background and sink is not None else None
         self._noted = len(response.output)
         self._totals = Totals()
@@ -104,9 +95,9 @@ class Loop:
         self._last_used = 0
         """Tokens in the window after the last turn, as the model server has counted; 0 if nobody has."""
         self._compacted = False
-        if resumed:
+        if earlier.resumed:
             self._restore()
-        self.on_progress: Callable[[], None] = lambda: None
+        self.on_progress: Callable[[], None] = _unheard
         """Called when the response got further: a function has returned, or the window was compacted."""
         self.farewell: Callable[[], APIError] | None = None
         """What the reader of a response that is cut off is told. None if there is nobody left to be told anything."""
@@ -116,8 +107,7 @@ class Loop:
         entries = self.journal.entries
         self._totals = Totals.restored(self.journal.record.extra.get("totals", {}), entries)
         if self._totals.turns:
-            self._choice = self.plan.choice.relaxed()
-        self.emitter.client_functions = self._clients()
+            self._relax()
         self._compacted = any(e.direction == "output" and e.item["type"] == COMPACTION for e in entries)
 
     def forsake(self) -> None:
@@ -288,8 +278,7 @@ class Loop:
                 return outcome
         if len(server) < len(calls):
             return None
-        self._choice = self._choice.relaxed()
-        emitter.client_functions = self._clients()
+        self._relax()
         return _ONWARD
 
     async def _outcome(self, dispatch: Dispatch) -> str | None:
@@ -327,15 +316,16 @@ class Loop:
     def _request(self) -> ModelRequest:
         plan, window, before = self.plan, self._window(), self._asked
         if before is None:
-            request = model_request(plan, window, self._choice, self._totals, stream=self._sink is not None)
+            self._asked = model_request(plan, window, self._choice, self._totals, stream=self._sink is not None)
         else:
-            request = next_request(before, plan, window, self._choice, self._totals)
-        self._asked = request
-        return request
+            self._asked = next_request(before, plan, window, self._choice, self._totals)
+        return self._asked
 
-    def _clients(self) -> frozenset[str]:
-        """Return the functions whose calls are the client's to answer."""
-        return self._choice.permitted(self.plan.toolset.clients)
+    def _relax(self) -> None:
+        """Take note that what was required of the model is satisfied."""
+        before, self._choice = self._choice, self._choice.relaxed()
+        if self._choice is not before:
+            self.emitter.client_functions = self._choice.permitted(self.plan.toolset.clients)
 
     def _window(self) -> list[JSON]:
         window, said = self.plan.window, said_items(self.journal)
@@ -395,15 +385,11 @@ class Loop:
         self._noted = len(self.response.output)
 
     def _dispatch(self) -> Dispatch:
+        plan, journal, emitter, totals = self.plan, self.journal, self.emitter, self._totals
+        parallel = 1 if plan.create.parallel_tool_calls is False else self._parts.settings.parallel_calls
+        admission, keep, progress = Admission(plan, totals), self._keep_totals, self._progress
         return Dispatch(
-            self.plan,
-            self.journal,
-            self.emitter,
-            self._totals,
-            parallel=self._parts.settings.parallel_calls,
-            keep=self._keep_totals,
-            progress=self._progress,
-            answers=self._answers,
+            CallServices(plan, journal, emitter, totals, admission, parallel, self._answers, keep, progress)
         )
 
     def _answered(self, dispatch: Dispatch) -> bool:
@@ -507,3 +493,7 @@ class Loop:
         else:
             end = self._ending().cancel(self._usage())
         await asyncio.shield(asyncio.ensure_future(end))
+
+
+def _unheard() -> None:
+    """Tell nobody."""

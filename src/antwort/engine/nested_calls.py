@@ -25,6 +25,7 @@ from antwort.engine.history import FOR_CLIENTS, INTERRUPTED, QUESTION_ID, WAITIN
 from antwort.engine.journal import Journal
 from antwort.engine.plan import Plan
 from antwort.engine.tools import Target
+from antwort.engine.totals import Totals
 from antwort.errors import FunctionError, did_you_mean
 from antwort.functions import ToolResult
 from antwort.functions.output import NOTHING
@@ -46,22 +47,26 @@ _KEY = re.compile(r"[a-zA-Z0-9_-]{1,40}")
 _APPROVED = "approved"
 
 
-class NestedServices(msgspec.Struct, frozen=True, dict=True):
-    """What the nested calls of one turn share."""
+class CallServices(msgspec.Struct, frozen=True, eq=False, dict=True):
+    """What the calls of one turn are made with, and those that they make themselves."""
 
     plan: Plan
     journal: Journal
     emitter: Emitter
+    totals: Totals
     admission: Admission
     parallel: int
-    """How many of them may be executed at the same time."""
+    """How many calls may be executed at the same time."""
     answers: Mapping[str, Answer]
     """What was said to calls that wait, by question."""
+    keep: Callable[[], None]
+    """Called before each write, to store with it how far the response has come."""
     progress: Callable[[], None]
+    """Called when a function has returned."""
 
     @cached_property
     def slots(self) -> asyncio.Semaphore:
-        """One for each that is executed."""
+        """One for each nested call that is executed."""
         return asyncio.Semaphore(self.parallel)
 
 
@@ -72,8 +77,7 @@ class NestedCalls(msgspec.Struct, eq=False, dict=True):
     call, with all that they hold, until garbage is collected.
     """
 
-    _shared: NestedServices
-    _turn: int
+    _shared: CallServices
     _call_id: str
     _sources: Sources
     _attached: bool
@@ -131,7 +135,7 @@ class NestedCalls(msgspec.Struct, eq=False, dict=True):
             PARENT: self._call_id,
             "name": target.name,
             "arguments": arguments,
-            "turn": self._turn,
+            "turn": self._shared.totals.turns,
         }
         async with self._shared.slots:
             asks = self._shared.admission.needs_approval(target)

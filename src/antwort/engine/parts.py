@@ -8,6 +8,7 @@ from antwort.concurrency.stragglers import Stragglers
 from antwort.config import EngineConfig
 from antwort.engine.telemetry import TurnMetrics
 from antwort.observability import Tracer
+from antwort.sealing import Sealer
 from antwort.storage.sql.store import Store
 
 
@@ -19,6 +20,7 @@ class EngineParts(msgspec.Struct, frozen=True):
     settings: EngineConfig
     metrics: TurnMetrics
     tracer: Tracer
+    sealer: Sealer
     large_work: LargeWork
     stragglers: Stragglers
     """What takes longer than a moment: deadlines, and clients that may leave."""

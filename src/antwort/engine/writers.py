@@ -20,8 +20,10 @@ class Output(Protocol):
     """The output of a response, as far as writers need it."""
 
     events: Events
-    seal: Callable[[str], str] | None
-    """How to encrypt thoughts for the client to carry; None if it does not want them."""
+
+    @property
+    def seal(self) -> Callable[[str], str] | None:
+        """How to encrypt thoughts for the client to carry; None if it does not want them."""
 
     def add(self, item: Item) -> int:
         """Begin an item: give it the next index and tell so."""

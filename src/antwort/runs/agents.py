@@ -10,6 +10,7 @@ import msgspec
 from antwort.agents import AgentInfo, AgentResult, AgentTask, SubAgents
 from antwort.budget import Budget, Pause
 from antwort.context import Context
+from antwort.engine.earlier import Earlier
 from antwort.engine.engine import Engine, shown
 from antwort.engine.history import Recall
 from antwort.engine.journal import Journal
@@ -124,7 +125,8 @@ class AgentRuns:
         plan = await self._engine.planner.plan_again(claimed, entries, response, work.parent)
         answers = await load_answers(store, claimed, entries)
         await self._take_up_detached(plan)
-        return self._engine.loop(plan, journal, None, positions=range(len(output)), resumed=True, answers=answers)
+        earlier = Earlier(positions=range(len(output)), resumed=True, answers=answers)
+        return self._engine.loop(plan, journal, None, earlier)
 
     async def _bring_to_end(self, loop: Loop, work: ChildWork) -> AgentResult | None:
         """Run a sub-agent to its end. In the background it waits while the store or the model server is away."""

@@ -14,6 +14,7 @@ from typing import TypeVar
 
 import msgspec
 
+from antwort.engine.earlier import Earlier
 from antwort.engine.engine import Engine, not_found
 from antwort.engine.events import Events
 from antwort.engine.journal import Journal
@@ -130,7 +131,7 @@ class LocalRuns:
             self._start(record.id, partial(self._withdraw, record.tenant, record.id, error))
             raise
         accepted = msgspec.json.encode(plan.response)
-        loop = self.engine.loop(plan, journal, log, sequence=events.sequence)
+        loop = self.engine.loop(plan, journal, log, Earlier(events.sequence))
         self._start(record.id, partial(self._run, loop), leave)
         return accepted
 

@@ -6,10 +6,10 @@ from typing import Self
 
 import msgspec
 
-from antwort.context import Sources
 from antwort.engine.answers import Answer
 from antwort.engine.call_state import is_under_way, waited_for
-from antwort.engine.emitter import Emitter
+from antwort.engine.earlier import Earlier
+from antwort.engine.emitter import Emitter, Manner
 from antwort.engine.ending import Ending
 from antwort.engine.engine import Engine, shown
 from antwort.engine.events import Events
@@ -160,15 +160,8 @@ class StoredRun:
         numbers = itertools.count()
         self._positions = [next(numbers) if item["id"] in kept else -1 for item in state.output]
         self.response = msgspec.convert(shown(record, output), ResponseObject)
-        self._emitter = Emitter(
-            self.response,
-            log,
-            sources=Sources(),
-            client_functions=(),
-            whole_calls=True,
-            sequence=state.sequence,
-            positions=self._positions,
-        )
+        manner = Manner(whole_calls=True)
+        self._emitter = Emitter(self.response, log, manner, sequence=state.sequence, positions=self._positions)
         self._ending = Ending(self.response, self._journal, self._emitter, engine.metrics, self._keep_cut_off)
 
     @classmethod
@@ -190,16 +183,8 @@ class StoredRun:
         plan = await self._engine.planner.plan_again(self._record, self._journal.entries, self.response)
         self._begin()
         self._leave_out_cut_off()
-        sequence = self._emitter.events.sequence
-        return self._engine.loop(
-            plan,
-            self._journal,
-            self._log,
-            sequence=sequence,
-            positions=self._positions,
-            resumed=True,
-            answers=self._answers,
-        )
+        earlier = Earlier(self._emitter.events.sequence, self._positions, resumed=True, answers=self._answers)
+        return self._engine.loop(plan, self._journal, self._log, earlier)
 
     def under_way(self) -> list[str]:
         """Return the names of the functions that were being executed."""
