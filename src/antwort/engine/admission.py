@@ -15,27 +15,31 @@ _REPEATS = 3
 """How often the same call of an idempotent function is executed before the model is told to stop."""
 
 
-class Admission(msgspec.Struct, eq=False):
+class Admission(msgspec.Struct, frozen=True, eq=False):
     """Admits the calls of one response, and counts them."""
 
     _plan: Plan
     _totals: Totals
-    _turn: Sequence[ModelCall] = ()
 
-    def begin_turn(self, calls: Sequence[ModelCall]) -> None:
-        """Take note of all calls that the model makes in a turn."""
-        self._turn = calls
-
-    def refusal(self, name: str, arguments: str, target: Target | None, choice: Choice, *, asks: bool) -> str | None:
+    def refusal(
+        self,
+        name: str,
+        arguments: str,
+        target: Target | None,
+        choice: Choice,
+        *,
+        turn: Sequence[ModelCall],
+        asks: bool,
+    ) -> str | None:
         """Count a call of the model that is executed; return why one is not, for the model to read.
 
-        `asks` tells whether it needs an approval.
+        `turn` are all calls that it makes in the turn; `asks` tells whether this one needs an approval.
         """
         if target is None:
             targets = self._plan.toolset.targets
             names = ", ".join(name for name in targets if choice.permits(name) and targets[name].is_direct)
             return f"There is no function '{name[:64]}' here. Available: {names or 'none'}."
-        if (reason := self._unavailable(target, choice)) is not None:
+        if (reason := self._unavailable(target, choice, turn)) is not None:
             return reason
         call, made = (name, arguments), self._totals.made
         times = made.get(call, 0)
@@ -46,7 +50,7 @@ class Admission(msgspec.Struct, eq=False):
             made[call] = times + 1
         return refusal
 
-    def _unavailable(self, target: Target, choice: Choice) -> str | None:
+    def _unavailable(self, target: Target, choice: Choice, turn: Sequence[ModelCall]) -> str | None:
         """Return why a function cannot be called by the model now."""
         name = target.name
         if name in self._totals.repetition.withheld:
@@ -55,15 +59,15 @@ class Admission(msgspec.Struct, eq=False):
             return f"{name} may not be called now."
         if not target.is_direct:
             return f"{name} may only be called by a program."
-        if target.spec is not None and target.spec.ends_agent and self._turn_waits():
+        if target.spec is not None and target.spec.ends_agent and self._waits(turn):
             return "The user is asked something in the same turn. Give your result when you have read the answer."
         return None
 
-    def _turn_waits(self) -> bool:
-        """Tell whether the response ends after this turn, because somebody has to say something first."""
+    def _waits(self, turn: Sequence[ModelCall]) -> bool:
+        """Tell whether the response ends after a turn, because somebody has to say something first."""
         if self._plan.response.background:
             return False
-        targets = [self._plan.toolset.targets.get(call.name) for call in self._turn]
+        targets = [self._plan.toolset.targets.get(call.name) for call in turn]
         return any(target is not None and (target.suspends or self.needs_approval(target)) for target in targets)
 
     def nested_refusal(self, target: Target, *, asks: bool) -> str | None:

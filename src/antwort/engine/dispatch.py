@@ -95,11 +95,10 @@ class Dispatch:
 
     async def execute(self, calls: Sequence[ModelCall], choice: Choice) -> None:
         """Execute the calls of a turn. Each is ended as soon as its function returns, in whatever order they do."""
-        self._admission.begin_turn(calls)
         ready: list[ServerCall] = []
         watched: list[JSON] = []
         for made in calls:
-            call = self._begin(made, choice)
+            call = self._begin(made, calls, choice)
             if WAITING not in call.record:
                 ready.append(call)
             if not call.attaches:
@@ -231,12 +230,12 @@ class Dispatch:
         await self._journal.save()
         await self._emitter.flush()
 
-    def _begin(self, call: ModelCall, choice: Choice) -> ServerCall:
+    def _begin(self, call: ModelCall, turn: Sequence[ModelCall], choice: Choice) -> ServerCall:
         """Decide whether a call is executed, and take it into the journal; tell of it, unless it needs an approval."""
         name, arguments = call.name, call.arguments
         target = self._plan.toolset.targets.get(name)
         asks = self._admission.needs_approval(target)
-        refusal = self._admission.refusal(name, arguments, target, choice, asks=asks)
+        refusal = self._admission.refusal(name, arguments, target, choice, turn=turn, asks=asks)
         record: JSON = {
             "call_id": call.call_id,
             "name": name,

@@ -120,7 +120,7 @@ class Emitter:
         self.turn_usage: Usage | None = None
         self.finish_reason: str | None = None
         self.first_piece_at: float | None = None
-        """When the turn gave its first piece, on the clock of `time.perf_counter()`."""
+        """When the turn gave its first piece, on the clock of `time.perf_counter()`; None if nobody listens."""
 
     # --- the response ------------------------------------------------------------------------------------------------
 
@@ -381,7 +381,7 @@ class Emitter:
         return writer
 
     def _note_first_piece(self) -> None:
-        if self.first_piece_at is None:
+        if self.events.enabled and self.first_piece_at is None:
             self.first_piece_at = time.perf_counter()
 
     def _open_call(self, call: ModelCall) -> None:

@@ -75,11 +75,12 @@ class Ending(msgspec.Struct, frozen=True, eq=False):
         self._response.status, self._response.usage = status, usage
         if self._response.background:  # the event is stored in the same transaction
             self._emitter.announce(status)
-        try:
-            await self._journal.finish(self._response)
-        except asyncio.CancelledError:  # it comes when the end is stored
-            self._tell_end(status)
-            raise
+        if self._journal.is_read:
+            try:
+                await self._journal.finish(self._response)
+            except asyncio.CancelledError:  # it comes when the end is stored
+                self._tell_end(status)
+                raise
         self._tell_end(status)
         if self._response.background or status == "failed":  # else whoever ends the stream sends it with the end mark
             await self._emitter.flush()

@@ -49,7 +49,7 @@ class Journal:
         self.given = sum(entry.direction == "input" for entry in entries) if created else len(self.entries)
         """How many of the entries the response was given; what it says comes behind them."""
         self.is_read = True
-        """Whether anybody reads what is noted last: whoever stores it, or remembers it for the next response."""
+        """Whether anybody reads how it ends: whoever stores it, or remembers it for the next response."""
         self._created = created
         self._saved = len(self.entries) if created else 0
         self._changed = False

@@ -307,8 +307,7 @@ class Loop:
             budget.settle(self.response.model, emitter.turn_usage)
             if self._coalescer is not None:
                 self._coalescer.stop()
-        first = emitter.first_piece_at if self._sink is not None else None
-        self._parts.metrics.count_turn(self.response.model, started, first, emitter.turn_usage)
+        self._parts.metrics.count_turn(self.response.model, started, emitter.first_piece_at, emitter.turn_usage)
         return True
 
     # --- the model's side --------------------------------------------------------------------------------------------
