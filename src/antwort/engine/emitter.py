@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping, Sequence
+from operator import methodcaller
 from types import MappingProxyType
 from typing import Any, TypeVar
 
@@ -19,6 +20,7 @@ from antwort.wire.ids import new_id
 from antwort.wire.items import FunctionCall, Item, ItemStatus
 from antwort.wire.responses import ResponseObject, Usage
 
+_call_id = methodcaller("get", "call_id")
 _PLAIN: Mapping[str, ClientTool] = MappingProxyType({})
 
 
@@ -36,8 +38,7 @@ class CallIds(msgspec.Struct, eq=False):
         """Return the id if no other call has it, else a new one."""
         if self._taken is None:
             before = () if self._items is None else self._items()
-            self._taken = {item["call_id"] for item in before if "call_id" in item}
-            self._items = None
+            self._taken = set(map(_call_id, before))
         if call_id in self._taken:
             return self.new()
         self._taken.add(call_id)

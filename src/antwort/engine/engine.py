@@ -130,7 +130,7 @@ class Engine(EngineParts, frozen=True):
     def respond(self, plan: Plan, sink: EventSink | None = None) -> Coroutine[Any, Any, ResponseObject]:
         """Make a response in the foreground; without a sink, errors of the model server are raised."""
         journal = self.journal(plan)
-        journal.is_read = plan.stored or plan.conversation is not None
+        journal.is_read = journal.record is not _NOWHERE
         return self.loop(plan, journal, sink).run()
 
     def loop(self, plan: Plan, journal: Journal, sink: EventSink | None, earlier: Earlier = NOTHING) -> Loop:

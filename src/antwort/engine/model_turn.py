@@ -123,7 +123,8 @@ class ModelTurns(msgspec.Struct, eq=False):
 
     def run(self, request: ModelRequest, sink: TurnSink) -> Coroutine[Any, Any, None]:
         """Perform a turn."""
-        request.headers = self._parts.tracer.headers()
+        if self._parts.tracer.enabled:
+            request.headers = self._parts.tracer.headers()
         if self._plan.response.truncation == "auto":
             return self._run_shortened(request, sink)
         return self._parts.models.run(request, sink)
