@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from itertools import filterfalse
 from operator import attrgetter
 from typing import Any
@@ -23,7 +23,7 @@ from antwort.engine.compaction import Compactor, compactable
 from antwort.engine.continuing import brought_by, check_answers
 from antwort.engine.dispatch import Dispatch
 from antwort.engine.earlier import Earlier
-from antwort.engine.emitter import CallIds, Emitter, Manner
+from antwort.engine.emitter import CallIds, Emitter, Manner, ModelCall
 from antwort.engine.ending import Ending
 from antwort.engine.events import REASONING_NAMES, EventSink
 from antwort.engine.history import said_items, settled
@@ -47,6 +47,8 @@ _PARKED = "parked"
 """Why turns end without the response being over."""
 _ONWARD = "onward"
 """How a turn ends that another one follows."""
+_CUT_SHORT: Mapping[str | None, str] = {"length": "max_output_tokens", "content_filter": "content_filter"}
+"""Why a response ends whose model was stopped, by what its server says."""
 _is_client = attrgetter("is_client")
 _TOO_LATE = 0.01
 """Seconds before the deadline in which no model is asked any more: a call that took until then may end a bit early."""
@@ -222,10 +224,16 @@ class Loop:
             if not self._compacted:
                 await self._compact()
             return None
-        while True:
-            reason = self._limit_reached() or await self._turn()
-            if reason != _ONWARD:
+        while (reason := self._limit_reached()) is None:
+            calls = await self._model_turn()
+            if calls is None:
+                return "budget"
+            if (reason := _CUT_SHORT.get(self.emitter.finish_reason)) is not None or not calls:
                 return reason
+            outcome = await self._execute(calls)
+            if outcome != _ONWARD:
+                return outcome
+        return reason
 
     def _limit_reached(self) -> str | None:
         """Return which limit allows no further turn."""
@@ -241,32 +249,8 @@ class Loop:
             return "deadline"
         return None
 
-    async def _turn(self) -> str | None:
-        """Perform a turn; return how it goes on from there: as `_turns` does, or with another one."""
-        self._totals.turns += 1
-        if self.plan.compact_at is not None:
-            await self._make_room()
-        emitter = self.emitter
-        if not await self._model_turn():
-            return "budget"
-        cut = emitter.finish_reason in {"length", "content_filter"}
-        calls = emitter.end_turn(cut=cut)
-        if emitter.turn_usage is not None:
-            self._totals.usage = self._totals.usage.plus(emitter.turn_usage)
-            self._last_used = emitter.turn_usage.total_tokens
-        else:
-            said = self.response.output[self._noted :]
-            self._budget.count_unreported(self.response.model, await self._model.estimated(self._request(), said))
-        if calls or self.journal.is_read:
-            self._note_output()
-        # What the turn has said leaves before anything takes time; else together with the end. Items of background
-        # responses are stored before they are told, together with what follows.
-        if self._sink is not None and (calls or self.plan.stored) and not self.response.background:
-            await emitter.flush()
-        if cut:
-            return "max_output_tokens" if emitter.finish_reason == "length" else "content_filter"
-        if not calls:
-            return None
+    async def _execute(self, calls: Sequence[ModelCall]) -> str | None:
+        """Make the calls of a turn that are ours; return how it goes on: as `_turns` does, or with another turn."""
         server = list(filterfalse(_is_client, calls))
         if server:
             if self._unconfirmed:
@@ -287,11 +271,14 @@ class Loop:
             return await self._wait(dispatch)
         return None if self._answered(dispatch) else _ONWARD
 
-    async def _model_turn(self) -> bool:
-        """Ask the model; False if the budget of the run is spent."""
+    async def _model_turn(self) -> list[ModelCall] | None:
+        """Perform a turn of the model and return its calls; None if the budget of the run is spent."""
+        self._totals.turns += 1
+        if self.plan.compact_at is not None:
+            await self._make_room()
         emitter, budget = self.emitter, self._budget
         if not (budget.begin() or await budget.wait()):
-            return False
+            return None
         emitter.begin_turn()
         started = time.perf_counter()
         try:
@@ -308,7 +295,20 @@ class Loop:
             if self._coalescer is not None:
                 self._coalescer.stop()
         self._parts.metrics.count_turn(self.response.model, started, emitter.first_piece_at, emitter.turn_usage)
-        return True
+        calls = emitter.end_turn(cut=emitter.finish_reason in _CUT_SHORT)
+        if emitter.turn_usage is not None:
+            self._totals.usage = self._totals.usage.plus(emitter.turn_usage)
+            self._last_used = emitter.turn_usage.total_tokens
+        else:
+            said = self.response.output[self._noted :]
+            budget.count_unreported(self.response.model, await self._model.estimated(self._request(), said))
+        if calls or self.journal.is_read:
+            self._note_output()
+        # What the turn has said leaves before anything takes time; else together with the end. Items of background
+        # responses are stored before they are told, together with what follows.
+        if self._sink is not None and (calls or self.plan.stored) and not self.response.background:
+            await emitter.flush()
+        return calls
 
     # --- the model's side --------------------------------------------------------------------------------------------
 
