@@ -96,11 +96,24 @@ class Execution:
         ctx = ctx.reaching(self._http, self.services)
         with self._tracer.span(*entry.span) as span:
             try:
-                result = await self._run_guarded(entry, raw, ctx)
-            except BaseException:
+                self._admit(entry, ctx)
+                if not entry.spec.references and ctx.keeps_values and may_refer(raw):
+                    raw = await resolve(raw, ctx, self._defaults.max_referenced)
+                arguments = entry.spec.arguments.validate(raw)
+                if entry.spec.inline:
+                    value = self._compute(entry, arguments, ctx)
+                    short = self._short_result(entry, value, ctx)
+                    result = await self._call(self._write, entry, value, ctx) if short is None else short
+                else:
+                    result = await self._call(self._invoke, entry, arguments, ctx)
+            except FunctionError as error:
+                result = self._refused(entry, error)
+            except asyncio.CancelledError:  # the caller's own: those of handlers stay with them
                 self._record(entry, ctx, "cancelled", started)
                 span.fail("cancelled")
                 raise
+            except BaseException as error:  # noqa: BLE001 - of can_execute, or of a validator
+                result = self._log_crash(entry, error)
             if result.is_error:
                 span.fail(result.status)
         self._record(entry, ctx, result.status, started)
@@ -119,26 +132,6 @@ class Execution:
         entry.recorder.record(status, seconds)
         if entry.audit is not None:
             entry.audit.record(ctx, status, seconds)
-
-    async def _run_guarded(
-        self, entry: RegisteredFunction, raw: str | bytes | Mapping[str, Any], ctx: Context
-    ) -> ToolResult:
-        try:
-            self._admit(entry, ctx)
-            if not entry.spec.references and ctx.keeps_values and may_refer(raw):
-                raw = await resolve(raw, ctx, self._defaults.max_referenced)
-            arguments = entry.spec.arguments.validate(raw)
-            if not entry.spec.inline:
-                return await self._call(self._invoke, entry, arguments, ctx)
-            value = self._compute(entry, arguments, ctx)
-            result = self._short_result(entry, value, ctx)
-            return await self._call(self._write, entry, value, ctx) if result is None else result
-        except FunctionError as error:
-            return self._refused(entry, error)
-        except asyncio.CancelledError:
-            raise  # the caller's own: those of handlers stay in their tasks
-        except BaseException as error:  # noqa: BLE001 - of can_execute, or of a validator
-            return self._log_crash(entry, error)
 
     def _admit(self, entry: RegisteredFunction, ctx: Context) -> None:
         name = entry.spec.name

@@ -4,7 +4,7 @@ import asyncio
 import builtins
 import inspect
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from dataclasses import replace
 from types import TracebackType
 from typing import Any, Self, cast, overload
@@ -340,15 +340,16 @@ class FunctionRegistry(ToolExecutor):
         return entry is not None and entry.offered and entry.ready and entry.provider.can_execute(name)
 
     @override
-    async def execute(
+    def execute(
         self, name: str, params: str | bytes | Mapping[str, Any], ctx: Context | None = None
-    ) -> ToolResult:
+    ) -> Coroutine[Any, Any, ToolResult]:
         """Execute a function. A failure of any kind is a result; only the caller's own cancellation is raised."""
         context = ctx if ctx is not None else Context(ANONYMOUS_TENANT)
         entry = self._entries.get(str(name))
-        if entry is None:
-            return ToolResult.error(self._unknown(str(name), context), UnknownFunctionError.status)
-        return await self._execution.run(entry, params, context)
+        return self._refuse(str(name), context) if entry is None else self._execution.run(entry, params, context)
+
+    async def _refuse(self, name: str, ctx: Context) -> ToolResult:
+        return ToolResult.error(self._unknown(name, ctx), UnknownFunctionError.status)
 
     async def prepare_tool(
         self, name: str, tool: Mapping[str, Any], items: Iterable[Mapping[str, Any]], ctx: Context
