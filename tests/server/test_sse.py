@@ -89,7 +89,7 @@ class _AtOnce(Stragglers):
 @pytest.mark.parametrize("before", [False, True], ids=["while it works", "before it begins"])
 async def test_an_exchange_tells_that_its_client_leaves(before: bool) -> None:
     anything: Any = None
-    exchange = Exchange({"type": "http", "method": "POST"}, anything, anything, (), on_end=None)
+    exchange = Exchange({"type": "http", "method": "POST"}, anything, anything, (), on_end=anything)
     left: list[str] = []
 
     async def receive() -> Any:

@@ -17,8 +17,8 @@ logger = logging.getLogger(__name__)
 _PHRASES = {status.value: status.phrase.encode() for status in HTTPStatus}
 STATUS_LINES = {status: b"HTTP/1.1 %d %s" % (status, _PHRASES.get(status, b"")) for status in range(100, 600)}
 _NAME = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
-_CONTROLS = bytes({*range(0x20), 0x7F} - {0x09})
-"""What is nowhere in a head but between its lines."""
+_PLAIN = bytes(0x20 if (code < 0x20 and code != 0x09) or code == 0x7F else code for code in range(256))
+"""A table of bytes that changes those which are nowhere in a head but between its lines."""
 _LENGTH, _ENCODING, _CONNECTION = b"content-length: ", b"transfer-encoding: ", b"connection: "
 _FRAMING = frozenset({_LENGTH, _ENCODING, _CONNECTION})
 _BODILESS = frozenset({204, 304})
@@ -63,7 +63,7 @@ class Exchange(msgspec.Struct, eq=False):
     transport: asyncio.Transport
     flow: FlowControl
     default_headers: Sequence[tuple[bytes, bytes]]
-    on_end: Callable[[], None] | None
+    on_end: Callable[[], None]
     """Called when the answer is complete. The connection is then closed, if it is not kept and the body has come."""
     is_head: bool = False
     is_old: bool = False
@@ -73,13 +73,12 @@ class Exchange(msgspec.Struct, eq=False):
     on_leave: Callable[[], None] | None = None
     """Called when the client leaves."""
     disconnected: bool = False
-    body: bytes | bytearray = b""
+    body: bytes | bytearray | None = b""
+    """What has come of the body and waits to be read; None when the app has the end of it."""
     more_body: bool = True
     response_started: bool = False
     response_complete: bool = False
     _task: asyncio.Task[None] | None = None
-    _told_all: bool = False
-    """Whether the app knows that the body has ended."""
     _waiters: Waiters | None = None
     _head: bytes = b""
     """What is held back until the body comes."""
@@ -113,7 +112,6 @@ class Exchange(msgspec.Struct, eq=False):
                 logger.error("%s %s has no whole answer", scope["method"], scope["path"])
                 await self._give_up()
         finally:
-            self.on_end = None
             if self._task is not None:
                 tasks.discard(self._task)
                 self._task = None
@@ -155,18 +153,17 @@ class Exchange(msgspec.Struct, eq=False):
             self.expects_continue = False
         if self.flow.read_paused and not self.disconnected and not self.response_complete:
             self.flow.resume_reading()
-        while not (self.disconnected or self.response_complete or self.body or self._has_ended()):
+        while not (self.disconnected or self.response_complete or self._has_news()):
             self._waiters = self._waiters or Waiters()
             await self._waiters.join()
         if self.disconnected or self.response_complete:
             return dict(_DISCONNECT)
-        body, self.body = self.body, b""
-        self._told_all = not self.more_body
+        body, self.body = self.body or b"", b"" if self.more_body else None
         return {"type": "http.request", "body": bytes(body), "more_body": self.more_body}
 
-    def _has_ended(self) -> bool:
-        """Tell whether the body has ended, and the app does not know it."""
-        return not self.more_body and not self._told_all
+    def _has_news(self) -> bool:
+        """Tell whether there is a piece of the body, or its end, that the app does not know."""
+        return bool(self.body) or (self.body is not None and not self.more_body)
 
     async def send(self, message: Message) -> None:
         """Send a part of the answer; wait while the client does not read."""
@@ -208,10 +205,11 @@ class Exchange(msgspec.Struct, eq=False):
             lines.append(b"transfer-encoding: chunked")
         if not self.keep_alive:
             lines.append(b"connection: close")
+        text = b"".join(lines)
+        if text.translate(_PLAIN) != text:
+            raise UnsentAnswerError("An answer has a header whose value is none.")
         lines += (b"", b"")
         head = b"\r\n".join(lines)
-        if len(head) - len(head.translate(None, _CONTROLS)) > 2 * (len(lines) - 1):
-            raise UnsentAnswerError("An answer has a header whose value is none.")
         self.response_started = True
         if chunked:
             self._chunked = True
@@ -248,8 +246,7 @@ class Exchange(msgspec.Struct, eq=False):
             self._wake()
             if not self.keep_alive and not self.more_body:
                 self.transport.close()
-            if self.on_end is not None:
-                self.on_end()
+            self.on_end()
 
     def _count(self, size: int, *, more: bool) -> None:
         """Hold the body against the length that was announced."""

@@ -156,6 +156,7 @@ class HttpProtocol(asyncio.Protocol):
             waiting.disconnected = True
         if self._running is not None and not self._running.response_complete:
             self._running.leave()
+        self._last = self._running = None  # they tell us when they end, and would keep us
 
     @override
     def pause_writing(self) -> None:
