@@ -165,7 +165,9 @@ class ResponseEndpoints:
         events of a stream, one message each, and a connection remembers its last response even if it is not stored.
         """
         require_json(scope)
-        create = await self._read_request(decode_create, receive)
+        body = await read_body(receive)
+        create = decode_create(body) if len(body) < MUCH else await self._engine.large_work.run(decode_create, body)
+        del body  # it may be large, and is of no use any more
         ctx: Context = scope[CONTEXT]
         if create.multi_agent is not None:
             check_beta(scope)
