@@ -11,6 +11,7 @@ from typing import Any
 
 import openai
 import pytest
+from tests.http.sdk import done
 from tests.providers.user.stage import answer, asked, begun, patience, served_user
 from typing_extensions import override
 
@@ -82,6 +83,7 @@ def test_the_sdk_verifies_what_is_told(tmp_path: Path) -> None:
         with pytest.raises(openai.InvalidWebhookSignatureError):
             stage.client().webhooks.verify_signature(body + b" ", headers, secret=SECRET)
         answer(stage, question, answer="Blue.")
+        assert done(stage, response_id)["status"] == "completed"
 
 
 def test_what_was_not_taken_is_told_again_and_then_no_more(tmp_path: Path) -> None:
