@@ -6,6 +6,7 @@ import shlex
 import signal
 import socket
 import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -105,6 +106,37 @@ def test_an_interrupt_closes_the_providers_and_ends_with_0(listening: Listening,
     server.send_signal(signal.SIGINT)
     stdout, stderr = server.communicate(timeout=60)
     assert (server.returncode, stdout, stderr) == (0, "closed\n", "")
+
+
+def test_a_hangup_stops_it_unless_it_is_ignored(
+    listening: Listening,
+) -> None:
+    server, _ = listening()
+    server.send_signal(signal.SIGHUP)
+    stdout, stderr = server.communicate(timeout=60)
+    assert (server.returncode, stdout, stderr) == (0, "", "")
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as `nohup` does
+    try:
+        server, banner = listening()
+    finally:
+        signal.signal(signal.SIGHUP, before)
+    server.send_signal(signal.SIGHUP)
+    assert httpx.get(f"{_url(banner)}/healthz").status_code == 200
+    server.send_signal(signal.SIGTERM)
+    assert server.wait(60) == 0
+
+
+@pytest.mark.parametrize("closed", ["2>&-", "<&- 2>&-"])
+def test_it_can_do_without_standard_streams(closed: str) -> None:
+    command = f'exec "{sys.executable}" -m antwort serve --port 0 --log-level error {closed}'
+    with subprocess.Popen(["/bin/sh", "-c", command], stdout=subprocess.PIPE, text=True) as server:
+        try:
+            assert server.stdout is not None
+            banner = [next(line for line in server.stdout if line.startswith("Listening on ")).rstrip("\n")]
+            assert httpx.get(f"{_url(banner)}/healthz").status_code == 200
+        finally:
+            server.terminate()
+        assert server.wait(60) == 0
 
 
 def test_a_signal_while_a_provider_starts_ends_the_start(process: Process, plugin: Plugin) -> None:

@@ -123,6 +123,18 @@ def test_a_signal_lets_requests_end_that_are_under_way(two_workers: TwoWorkers, 
         assert server.wait(PATIENCE) == 0
 
 
+def test_a_hangup_that_is_ignored_ends_nothing(two_workers: TwoWorkers) -> None:
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as `nohup` does
+    try:
+        server, url = two_workers()
+    finally:
+        signal.signal(signal.SIGHUP, before)
+    server.send_signal(signal.SIGHUP)
+    assert [httpx.get(f"{url}/healthz").status_code for _ in range(8)] == [200] * 8
+    server.send_signal(signal.SIGTERM)
+    assert server.wait(PATIENCE) == 0
+
+
 def test_a_second_interrupt_ends_it_at_once(two_workers: TwoWorkers, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ANTWORT_SERVER__SHUTDOWN_TIMEOUT", "600")
     gate = Gate()

@@ -23,7 +23,7 @@ _LENIENCE = 2.0
 """Seconds that a loop may be late in any case: on a machine under load it only looks stuck."""
 _LAST_WORD = 1.0
 """Seconds that the last line may take: whoever is stuck may hold the lock of the log."""
-_ENDING = (signal.SIGINT, signal.SIGTERM)
+_ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _PROVIDER = "provider "
 """How the name of a task begins in which a provider starts and closes."""
 

@@ -5,6 +5,7 @@ import io
 import os
 import sys
 import traceback
+from pathlib import Path
 from typing import Any
 
 import click
@@ -73,8 +74,16 @@ def root() -> None:
     """Run and look after antwort, a self-hosted server for agents."""
 
 
+def _open_missing_streams() -> None:
+    """Give a process without a standard stream one that keeps nothing: a socket would take its place."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, Path(os.devnull).open(mode, encoding="utf-8"))  # noqa: SIM115 - it stays open
+
+
 def main() -> None:
     """Run the command line and exit."""
+    _open_missing_streams()
     gc.set_threshold(200_000)  # imports leave little to collect: looking for it would be a sixth of what a start costs
     # To look for plug-ins pydantic reads a file of every installed package; whoever has one may set the variable to "".
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")

@@ -26,7 +26,7 @@ from antwort.observability import configure_logging
 from antwort.observability.logs import is_read_by_people
 from antwort.server.serve import Server, bind, bind_many, raise_limit
 from antwort.storage.claims import claimed
-from antwort.workers.supervisor import Supervisor, Worker
+from antwort.workers.supervisor import Supervisor, Worker, stopping_signals
 
 logger = logging.getLogger(__name__)
 
@@ -163,7 +163,7 @@ async def _serve(
         server.stop(hurry=number == signal.SIGINT)
         starting.cancel()
 
-    for number in (signal.SIGINT, signal.SIGTERM):
+    for number in stopping_signals():
         loop.add_signal_handler(number, stop, number)
     stuck.listen()
     try:

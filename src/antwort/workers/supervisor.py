@@ -22,14 +22,22 @@ from antwort.workers.peers import Mailbox, Peers
 
 logger = logging.getLogger(__name__)
 
-_STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-_HEARD = (*_STOPPING, signal.SIGCHLD)
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 10.0
 """Seconds before a worker is started again that did not live long; each pause is twice the last."""
 _LONG = 30.0
 """Seconds after which a worker has lived long: its end has nothing to do with its start."""
 _MOST_FAILURES = 5
 """How often in a row a worker may fail to start while no other serves."""
+
+
+def stopping_signals() -> list[signal.Signals]:
+    """Return the signals that stop a server; no hangup that is ignored: after `nohup` it outlives its terminal."""
+    hangup = [] if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN else [signal.SIGHUP]
+    return [signal.SIGINT, signal.SIGTERM, *hangup]
+
+
+def _heard() -> list[signal.Signals]:
+    return [*stopping_signals(), signal.SIGCHLD]
 
 
 class Worker(Struct, frozen=True):
@@ -109,12 +117,12 @@ class Supervisor:
         reader, writer = os.pipe()
         sys.stdout.flush()
         sys.stderr.flush()
-        signal.pthread_sigmask(signal.SIG_BLOCK, _HEARD)
+        signal.pthread_sigmask(signal.SIG_BLOCK, _heard())
         pid = os.fork()
         if pid == 0:
             os.setpgid(0, 0)  # Ctrl-C is for the process that has the workers, which passes it on
             _hear_nothing()
-            signal.pthread_sigmask(signal.SIG_UNBLOCK, _HEARD)
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, _heard())
             os.close(reader)
             for other in self._posts:
                 if other is not post:
@@ -122,7 +130,7 @@ class Supervisor:
                 if other.pipe is not None:
                     os.close(other.pipe)
             return Worker(Peers(post.number, self._mailboxes), post.listener, lifeline, writer)
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, _HEARD)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, _heard())
         os.close(writer)
         post.pid, post.pipe, post.banner, post.ready = pid, reader, b"", False
         post.since, post.due = time.monotonic(), None
@@ -219,7 +227,7 @@ class Supervisor:
 def _hear_nothing() -> None:
     """Let signals do what they do by default."""
     signal.set_wakeup_fd(-1)
-    for number in _HEARD:
+    for number in _heard():
         signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
 
 
@@ -229,7 +237,7 @@ def _signals_heard() -> Iterator[tuple[int, int]]:
     inlet, outlet = os.pipe()
     os.set_blocking(outlet, False)
     signal.set_wakeup_fd(outlet)
-    for number in _HEARD:
+    for number in _heard():
         signal.signal(number, lambda *_: None)
     try:
         yield inlet, outlet
