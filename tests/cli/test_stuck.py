@@ -34,6 +34,11 @@ class Blocking(Provider):
         '''Block.'''
         block()
 
+    @function(inline=True)
+    def compute_for_ever(self) -> None:
+        '''Block, without a task.'''
+        block()
+
     @function
     async def leave_and_block(self) -> None:
         '''Want to end the process, then block.'''
@@ -94,7 +99,9 @@ def test_a_provider_that_blocks_the_loop_at_its_close_does_not_keep_the_server_f
     assert "provider blocking has blocked the event loop" in stderr
 
 
-@pytest.mark.parametrize(("signals", "name"), [(1, "block"), (2, "block"), (1, "leave_and_block")])
+@pytest.mark.parametrize(
+    ("signals", "name"), [(1, "block"), (2, "block"), (1, "leave_and_block"), (1, "compute_for_ever")]
+)
 def test_a_function_that_blocks_the_loop_does_not_keep_the_server_from_stopping(
     listening: Listening, plugin: Plugin, config: Callable[[str], Path], signals: int, name: str
 ) -> None:

@@ -67,6 +67,11 @@ class Freezing(Provider):
         """Block the loop for a model."""
         return str(self.thawed.wait(PATIENCE))
 
+    @function(inline=True)
+    def compute_inline(self) -> str:
+        """Block the loop for a model, without a task."""
+        return str(self.thawed.wait(PATIENCE))
+
 
 def lags(site: RunningApp) -> tuple[float, float]:
     """Return how many looks there were, and how many of them came too late."""
@@ -97,17 +102,18 @@ def test_whoever_blocks_the_loop_is_named_while_it_is_blocked(tmp_path: Path, lo
     assert len([line for line in log.lines if "Freezing.freeze" in line]) == 1
 
 
-def test_a_function_that_computes_too_long_is_named_with_its_provider(tmp_path: Path, log: Log) -> None:
+@pytest.mark.parametrize("name", ["compute", "compute_inline"])
+def test_a_function_that_computes_too_long_is_named_with_its_provider(tmp_path: Path, log: Log, name: str) -> None:
     provider = Freezing()
-    steps: list[Turn | str] = [turn(calls=[call("compute")]), "Done."]
+    steps: list[Turn | str] = [turn(calls=[call(name)]), "Done."]
     with served(tmp_path, steps, providers=[provider], observability=WATCHED) as stage:
         client = stage.client()
         asking = threading.Thread(target=lambda: client.responses.create(model="scripted", input="Compute."))
         asking.start()
-        line = log.wait_for("test_watchdog.Freezing.compute:")
+        line = log.wait_for(f"test_watchdog.Freezing.{name}:")
         provider.thawed.set()
         asking.join()
-    assert "task 'call compute (freezing)' is at " in line
+    assert f"task 'call {name} (freezing)' is at " in line
 
 
 async def test_a_loop_that_turns_is_looked_at_and_not_spoken_of(log: Log) -> None:

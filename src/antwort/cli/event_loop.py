@@ -13,6 +13,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any, Literal, TypeAlias
 
 from antwort.cli.output import CommandFailure, Misuse
+from antwort.concurrency.contained_tasks import name_of_current
 from antwort.config import Config
 
 logger = logging.getLogger(__name__)
@@ -137,8 +138,8 @@ class StuckLoop:
         return self._close + self._grace + (self._shutdown if self._phase == "serving" else 0.0)
 
     def _end(self, waited: float) -> None:
-        task = asyncio.current_task(self._loop)
-        name = "the event loop" if task is None else task.get_name()
+        frame = sys._current_frames().get(threading.main_thread().ident or 0)
+        name = name_of_current(self._loop, frame) or "the event loop"
         code, last_word = 1, threading.Thread(target=_log, args=(name, waited), daemon=True)
         if self._phase == "starting" and not self._signals:
             thing = f"providers.{name.removeprefix(_PROVIDER)}" if name.startswith(_PROVIDER) else name

@@ -138,6 +138,19 @@ def _call_owned(name: str, function: Callable[..., T], args: tuple[Any, ...]) ->
     return function(*args)
 
 
+def name_of_current(loop: asyncio.AbstractEventLoop, frame: types.FrameType | None) -> str | None:
+    """Return the name of the task that a loop works on, or of what it calls without one; `frame` is where it is.
+
+    It may be asked from another thread.
+    """
+    while frame is not None:
+        if frame.f_code is _call_owned.__code__:
+            return str(frame.f_locals["name"])
+        frame = frame.f_back
+    task = asyncio.current_task(loop)
+    return None if task is None else task.get_name()
+
+
 @types.coroutine
 def _first_step() -> Generator[None]:
     """Wait for the loop to run the task: a coroutine that has begun can take note that it is cancelled before that.

@@ -7,6 +7,7 @@ import threading
 import time
 from types import FrameType
 
+from antwort.concurrency.contained_tasks import name_of_current
 from antwort.observability.metrics import Metrics
 
 logger = logging.getLogger(__name__)
@@ -85,11 +86,11 @@ def described(loop: asyncio.AbstractEventLoop, frame: FrameType | None) -> str |
 
     None if it does nothing: it waits for a processor.
     """
-    task = asyncio.current_task(loop)
+    name = name_of_current(loop, frame)
     stack: list[str] = []
     while frame is not None and len(stack) < FRAMES:
         stack.append(f"{frame.f_globals.get('__name__', '?')}.{frame.f_code.co_qualname}:{frame.f_lineno}")
         frame = frame.f_back
-    if task is None and (not stack or stack[0].startswith(IDLE)):
+    if name is None and (not stack or stack[0].startswith(IDLE)):
         return None
-    return f"task '{'-' if task is None else task.get_name()}' is at {' < '.join(stack) or 'an unknown place'}"
+    return f"task '{name or '-'}' is at {' < '.join(stack) or 'an unknown place'}"
