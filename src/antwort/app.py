@@ -39,7 +39,7 @@ from antwort.sandbox import Sandbox
 from antwort.sealing import Sealer, key_of
 from antwort.server import Parts, build_asgi, build_websockets
 from antwort.server.body_limit import BodyBudget
-from antwort.server.readiness import ServerState
+from antwort.server.readiness import ServerState, refuse_unstarted
 from antwort.server.refusals import Refusals
 from antwort.server.sockets.websocket import WebSockets
 from antwort.storage.base import Questions
@@ -439,7 +439,7 @@ class Antwort:
             return self._websockets(scope, receive, send)
         if scope["type"] == "lifespan":
             return self._lifespan(receive, send)
-        return send({"type": "websocket.close", "code": 1012, "reason": "The server has not started."})
+        return refuse_unstarted(scope, receive, send)
 
     async def _lifespan(self, receive: Receive, send: Send) -> None:
         await receive()  # lifespan.startup

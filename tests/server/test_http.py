@@ -324,3 +324,11 @@ async def test_the_asgi_lifespan_starts_and_stops_the_app() -> None:
     await app.asgi()({"type": "lifespan"}, receive, send)
     assert sent == ["lifespan.startup.complete", "lifespan.shutdown.complete"]
     assert app.state.phase == "stopping"
+
+
+async def test_an_app_that_was_not_started_says_so() -> None:
+    transport = httpx.ASGITransport(Antwort())
+    async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
+        response = await client.get("/healthz")
+    assert response.status_code == 503
+    assert "has not started" in response.json()["error"]["message"]

@@ -4,11 +4,13 @@ import asyncio
 from typing import Literal
 
 from msgspec import Struct
+from starlette.types import Receive, Scope, Send
 
 from antwort.concurrency.single_flight import SingleFlight
 from antwort.errors import ServiceUnavailableError
 from antwort.storage.base import StoreUnavailableError
 from antwort.storage.sql.store import Store
+from antwort.web.answers import error_response
 
 
 class ServerState(Struct):
@@ -22,6 +24,15 @@ class ServerState(Struct):
     def ready(self) -> bool:
         """Tell whether requests are taken."""
         return self.phase == "running"
+
+
+async def refuse_unstarted(scope: Scope, receive: Receive, send: Send) -> None:
+    """Answer in place of an app that has not started: not every ASGI server, and no mounted app, is told to start."""
+    if scope["type"] == "websocket":
+        await send({"type": "websocket.close", "code": 1012, "reason": "The server has not started."})
+        return
+    message = "The app has not started. Serve it with ASGI's lifespan events, or within 'async with app'."
+    await error_response(ServiceUnavailableError(message))(scope, receive, send)
 
 
 LIMIT = 2.0
