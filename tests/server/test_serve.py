@@ -2,8 +2,10 @@
 
 import asyncio
 import logging
+import socket
 
 import pytest
+import uvloop
 from starlette.types import Receive, Scope, Send
 
 from antwort.config import ServerConfig
@@ -117,3 +119,28 @@ def test_a_client_that_does_not_read_cannot_keep_a_server_from_ending(monkeypatc
 
     monkeypatch.setattr(asyncio.Server, "wait_closed", wait_for_connections)
     asyncio.run(stopped())
+
+
+@pytest.mark.parametrize("steps", range(4))
+def test_a_connection_that_is_made_when_the_server_stops_already_does_not_keep_it_waiting(steps: int) -> None:
+    async def stopped() -> bytes:
+        app = SlowApp()
+        server = Server(app, ServerConfig(shutdown_timeout=3600.0))
+        with bind("127.0.0.1", 0) as sock:
+            serving = asyncio.ensure_future(server.serve([sock]))
+            reader, writer = await asyncio.open_connection(*sock.getsockname())
+            writer.write(REQUEST)
+            await app.asked.wait()
+            with socket.create_connection(sock.getsockname()):
+                for _ in range(steps):  # it is accepted in one of them, and becomes a connection in a later one
+                    await asyncio.sleep(0)
+                server.stop()
+                await asyncio.sleep(0.1)
+                app.answer.set()
+                await asyncio.wait_for(serving, 10)
+            read = await reader.read()
+            writer.close()
+            return read
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:  # asyncio's drops it
+        assert runner.run(stopped()).endswith(b"done")

@@ -12,7 +12,7 @@ from starlette.types import ASGIApp
 
 from antwort.config import ServerConfig
 from antwort.errors import ConfigError
-from antwort.server.common_state import CommonState
+from antwort.server.common_state import CommonState, OpenConnection
 from antwort.server.http_protocol import HttpProtocol
 
 logger = logging.getLogger(__name__)
@@ -129,8 +129,6 @@ class Server:
         for server, sock in zip(servers, sockets, strict=True):
             server.close()
             sock.close()
-        for connection in list(state.connections):
-            connection.shutdown()
         # Not for the last connection, as `wait_closed` does since 3.12: a client that does not read never leaves.
         await self._wait_for_requests()
 
@@ -143,8 +141,13 @@ class Server:
             logger.info(
                 "stopping; requests that are still running: %d (a second Ctrl-C cuts them off)", len(state.tasks)
             )
-        # uvicorn's WebSockets leave without a word.
-        while (state.connections or state.tasks) and not self._hurry and loop.time() < end:  # noqa: ASYNC110
+        told: set[OpenConnection] = set()
+        while True:  # uvicorn's WebSockets leave without a word
+            for connection in state.connections - told:  # some were accepted before, and are made only now
+                connection.shutdown()
+                told.add(connection)
+            if not (state.connections or state.tasks) or self._hurry or loop.time() >= end:
+                break
             await asyncio.sleep(_LOOK)
         if cut_off := set(state.tasks):
             logger.warning("stopping; requests that are cut off: %d", len(cut_off))
