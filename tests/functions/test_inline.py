@@ -68,6 +68,18 @@ async def test_whatever_it_raises_is_its_failure(registry: FunctionRegistry, err
     assert result.output.startswith("fail ")
 
 
+async def test_whatever_its_result_raises_is_its_failure(registry: FunctionRegistry) -> None:
+    def cancel(_: object) -> type:
+        raise asyncio.CancelledError
+
+    @registry.register(inline=True)
+    def trap() -> Any:
+        """Set a trap."""
+        return type("Trap", (), {"__class__": property(cancel)})()  # which `isinstance` asks for
+
+    assert (await registry.execute("trap", {})).output == "trap was cancelled before it finished."
+
+
 async def test_what_it_tells_the_model_arrives_as_it_is(registry: FunctionRegistry) -> None:
     @registry.register(inline=True)
     def refuse(text: str) -> ToolResult:

@@ -101,8 +101,7 @@ class Execution:
                     raw = await resolve(raw, ctx, self._defaults.max_referenced)
                 arguments = entry.spec.arguments.validate(raw)
                 if entry.spec.inline:
-                    value = self._compute(entry, arguments, ctx)
-                    short = self._short_result(entry, value, ctx)
+                    value, short = self._compute(entry, arguments, ctx)
                     result = await self._call(self._write, entry, value, ctx) if short is None else short
                 else:
                     result = await self._call(self._invoke, entry, arguments, ctx)
@@ -148,18 +147,25 @@ class Execution:
                 f"{name} is not available at the moment: too many calls of it hang. Go on without it."
             )
 
-    def _compute(self, entry: RegisteredFunction, arguments: dict[str, Any], ctx: Context) -> Any:
-        """Call an inline function, here and now; whatever it raises is its failure, a cancellation included."""
+    def _compute(
+        self, entry: RegisteredFunction, arguments: dict[str, Any], ctx: Context
+    ) -> tuple[Any, ToolResult | None]:
+        """Call an inline function, here and now, and return its value, with the result of it if that is short.
+
+        Whatever it raises is its failure, a cancellation included.
+        """
         _, seconds = _time_limit(entry, ctx)
         started = time.perf_counter()
+        short: ToolResult | None
         try:
             value = call_contained(entry.task_name, entry.spec.call, ctx, arguments)
+            short = self._short_result(entry, value, ctx)
         except BaseException as error:  # noqa: BLE001
-            value = self._failed(entry, error)
+            value = short = self._failed(entry, error)
         taken = time.perf_counter() - started
         if seconds is not None and taken > seconds:
             raise _timed_out(entry, seconds, taken)
-        return value
+        return value, short
 
     async def _call(
         self,
