@@ -6,6 +6,7 @@ other. It becomes that user after all that it needs is imported, which such a us
 
 import asyncio
 import base64
+import concurrent.futures.thread  # noqa: F401 - asyncio imports it when it is needed, which is too late
 import json
 import os
 import sys
