@@ -115,6 +115,8 @@ class Connection(asyncio.Protocol):
         self._unsent = False
         self.error: Exception | None = None
         """Why nothing more is to be expected on it, although it may not be closed yet."""
+        self._handle: int | None = None
+        """The system's own name for the connection, unless what is sent has to be encrypted."""
         self._waiter: asyncio.Future[None] | None = None
         self._silence = 0.0
         self._heard = 0.0
@@ -140,6 +142,8 @@ class Connection(asyncio.Protocol):
     @override
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast("asyncio.Transport", transport)  # uvloop's is none by inheritance
+        opened: socket.socket = transport.get_extra_info("socket")
+        self._handle = opened.fileno() if transport.get_extra_info("sslcontext") is None else None
 
     @override
     def data_received(self, data: bytes) -> None:
@@ -248,6 +252,8 @@ class Connection(asyncio.Protocol):
         """
         if isinstance(request[-1], KeptBytes):
             request = self._send_kept(request[:-1], request[-1])
+            if not request:
+                return
         if sum(map(len, request)) <= SLICE:
             self.transport.writelines(request)
             return
@@ -270,14 +276,13 @@ class Connection(asyncio.Protocol):
 
         That goes past the transport, which has to be open and to have nothing to send itself.
         """
-        transport = self.transport
-        size = sum(map(len, first))
-        encrypted = transport.get_extra_info("sslcontext") is not None
-        if encrypted or size > MAX_HEAD or transport.is_closing() or transport.get_write_buffer_size():
+        transport, size = self.transport, sum(map(len, first))
+        if self._handle is None or size > MAX_HEAD or transport.is_closing() or transport.get_write_buffer_size():
             return [*first, kept]
-        opened: socket.socket = transport.get_extra_info("socket")
         begin = b"".join(first)
-        taken = kept.send(opened.fileno(), after=begin, most=SLICE)
+        taken = kept.send(self._handle, after=begin, most=SLICE)
+        if taken == size + len(kept):
+            return ()
         return [memoryview(begin)[taken:], memoryview(kept)[max(taken - size, 0) :]]
 
     @property

@@ -27,10 +27,12 @@ class KeptBytes(bytes):
         if file is None:
             return 0
         taken = 0
-        with contextlib.suppress(OSError):  # it takes no more, or is broken
+        try:
             taken = os.write(socket, after)
             if taken == len(after):
                 taken += os.sendfile(socket, file, 0, min(len(self), most))
+        except OSError:  # it takes no more, or is broken
+            return taken
         return taken
 
     def _kept(self) -> int | None:

@@ -95,7 +95,7 @@ def _tool(tool: JSON) -> JSON:
     if tool.get("description") is not None:
         function["description"] = tool["description"]
     function["parameters"] = tool.get("parameters") or {"type": "object", "properties": {}}
-    if tool.get("strict") is not None:
+    if tool.get("strict"):  # to say that it is not would say nothing, a thousand times if there are so many
         function["strict"] = tool["strict"]
     return {"type": "function", "function": function}
 
