@@ -16,8 +16,12 @@ os.register_at_fork(after_in_child=_unused.clear)  # or parent and child would g
 
 def new_id(prefix: str) -> str:
     """Return a new identifier, such as `resp_0660…`: 14 digits of microseconds, and 34 that are random."""
+    try:
+        digits = _unused.pop()  # and not a look before it: any thread may ask
+    except IndexError:
+        digits = _drawn()
     microseconds = (time.time_ns() // 1000).to_bytes(7, "big").hex()  # a third of what a format costs
-    return f"{prefix}_{microseconds}{random_digits()}"
+    return f"{prefix}_{microseconds}{digits}"
 
 
 def random_digits() -> str:
@@ -25,6 +29,11 @@ def random_digits() -> str:
     try:
         return _unused.pop()
     except IndexError:
-        first, *others = os.urandom(_BYTES * _DRAWN).hex("-", _BYTES).split("-")
-        _unused.extend(others)
-        return first
+        return _drawn()
+
+
+def _drawn() -> str:
+    """Draw new digits; return the first of them, and keep the others."""
+    first, *others = os.urandom(_BYTES * _DRAWN).hex("-", _BYTES).split("-")
+    _unused.extend(others)
+    return first
