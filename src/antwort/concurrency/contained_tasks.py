@@ -8,7 +8,7 @@ import asyncio
 import types
 from asyncio.tasks import _unregister_task
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable
-from contextvars import ContextVar, copy_context
+from contextvars import Context, ContextVar, copy_context
 from typing import Any, Generic, TypeVar
 
 from typing_extensions import override
@@ -255,11 +255,19 @@ class SpawnedTasks:
                 loop.set_task_factory(factory.inner)
 
     def __call__(
-        self, loop: asyncio.AbstractEventLoop, coro: Coroutine[Any, Any, Any], **options: Any
+        self,
+        loop: asyncio.AbstractEventLoop,
+        coro: Coroutine[Any, Any, Any],
+        *,
+        context: Context | None = None,
+        **options: Any,
     ) -> asyncio.Task[Any]:
         """Make a task. It is asked for every one of the loop, and nearly none of them is a function's."""
-        context = options.get("context") if options else None
         owner = _OWNER.get() if context is None else context.get(_OWNER)
+        if owner is None and self.inner is None and not options:
+            return asyncio.Task(coro, loop=loop, context=context)
+        if context is not None:
+            options["context"] = context
         if owner is not None and isinstance(coro, Coroutine):
             coro = _Spawned(coro, owner)
             if self.inner is None and options.get("name") is None:  # for whoever looks for a culprit
