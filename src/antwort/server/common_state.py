@@ -34,12 +34,15 @@ class CommonState:
         self.connections: set[OpenConnection] = set()
         self.tasks: set[asyncio.Task[None]] = set()
         self.default_headers: list[tuple[bytes, bytes]] = []
+        self.default_lines: list[bytes] = []
+        """The same headers, as they are written."""
         self.watch = Connections(settings.connections, self.connections, most=most)
         """Keeps time for the connections without a WebSocket."""
 
     def note_time(self) -> None:
         """Give the answers from now on the time of now."""
         self.default_headers = [(b"date", formatdate(usegmt=True).encode())]
+        self.default_lines = [b"%s: %s" % header for header in self.default_headers]
 
     @cached_property
     def websocket_config(self) -> "uvicorn.Config":

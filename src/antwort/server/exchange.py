@@ -62,7 +62,8 @@ class Exchange(msgspec.Struct, eq=False):
     scope: Scope
     transport: asyncio.Transport
     flow: FlowControl
-    default_headers: Sequence[tuple[bytes, bytes]]
+    default_lines: Sequence[bytes]
+    """Headers that every answer has."""
     on_end: Callable[[], None]
     """Called when the answer is complete. The connection is then closed, if it is not kept and the body has come."""
     is_head: bool = False
@@ -119,7 +120,8 @@ class Exchange(msgspec.Struct, eq=False):
     def leave(self) -> None:
         """Let the app know that the client is gone, and take no answer from it any more."""
         self.disconnected = True
-        self._wake()
+        if self._waiters is not None:
+            self._waiters.wake()
         if self.on_leave is not None:
             self.on_leave()
 
@@ -131,16 +133,13 @@ class Exchange(msgspec.Struct, eq=False):
             self.body += data
         else:
             self.body = bytearray(self.body) + data
-        self._wake()
+        if self._waiters is not None:
+            self._waiters.wake()
         return len(self.body)
 
     def end_body(self) -> None:
         """Take note that the body has come."""
         self.more_body = False
-        self._wake()
-
-    def _wake(self) -> None:
-        """Let the app look again at what has come of the client."""
         if self._waiters is not None:
             self._waiters.wake()
 
@@ -153,7 +152,7 @@ class Exchange(msgspec.Struct, eq=False):
             self.expects_continue = False
         if self.flow.read_paused and not self.disconnected and not self.response_complete:
             self.flow.resume_reading()
-        while not (self.disconnected or self.response_complete or self._has_news()):
+        while not (self.body or self.disconnected or self.response_complete or self._is_at_end()):
             self._waiters = self._waiters or Waiters()
             await self._waiters.join()
         if self.disconnected or self.response_complete:
@@ -161,9 +160,9 @@ class Exchange(msgspec.Struct, eq=False):
         body, self.body = self.body or b"", b"" if self.more_body else None
         return {"type": "http.request", "body": bytes(body), "more_body": self.more_body}
 
-    def _has_news(self) -> bool:
-        """Tell whether there is a piece of the body, or its end, that the app does not know."""
-        return bool(self.body) or (self.body is not None and not self.more_body)
+    def _is_at_end(self) -> bool:
+        """Tell whether the body has come to its end, and the app does not know."""
+        return self.body is not None and not self.more_body
 
     async def send(self, message: Message) -> None:
         """Send a part of the answer; wait while the client does not read."""
@@ -189,12 +188,10 @@ class Exchange(msgspec.Struct, eq=False):
         status: int = message["status"]
         if status < 200:
             raise UnsentAnswerError(f"{status} is no status of an answer.")
-        lines = [STATUS_LINES[status]]
-        for name, value in (*self.default_headers, *message.get("headers", ())):
+        lines = [STATUS_LINES[status], *self.default_lines]
+        for name, value in message.get("headers", ()):
             start = _line_starts[name]
-            if start in _FRAMING:
-                self._frame(start, value, lines)
-            else:
+            if start not in _FRAMING or self._frames(start, value):
                 lines.append(start + value)
         if status in _BODILESS:
             self._left = 0
@@ -218,18 +215,19 @@ class Exchange(msgspec.Struct, eq=False):
         else:
             self._head = head
 
-    def _frame(self, start: bytes, value: bytes, lines: list[bytes]) -> None:
-        """Take note of a header that says where the answer ends; what is said of that is written once, by us."""
+    def _frames(self, start: bytes, value: bytes) -> bool:
+        """Take note of a header that says where the answer ends; tell whether to write it: we write the others."""
         if start == _LENGTH:
             if not value.isdigit():
                 raise UnsentAnswerError("An answer has a Content-Length that is none.")
             self._left = int(value)
-            lines.append(start + value)
-        elif start == _CONNECTION and b"close" in map(bytes.strip, value.lower().split(b",")):
+            return True
+        if start == _CONNECTION and b"close" in map(bytes.strip, value.lower().split(b",")):
             self.keep_alive = False
+        return False
 
     def _go_on(self, body: bytes, *, more: bool) -> None:
-        if self._left is not None and not self.is_head:
+        if self._left is not None and not self.is_head and (more or len(body) != self._left):
             self._count(len(body), more=more)
         data = self._head
         if data:
@@ -243,7 +241,8 @@ class Exchange(msgspec.Struct, eq=False):
             self.transport.write(data)
         if not more:
             self.response_complete = True
-            self._wake()
+            if self._waiters is not None:
+                self._waiters.wake()
             if not self.keep_alive and not self.more_body:
                 self.transport.close()
             self.on_end()

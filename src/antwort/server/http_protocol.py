@@ -211,16 +211,13 @@ class HttpProtocol(asyncio.Protocol):
 
     @override
     def data_received(self, data: bytes) -> None:
-        if len(data) <= SLICE:
-            self._feed(data)
+        size = len(data)
+        if size > SLICE:
+            for start in range(0, size, SLICE):
+                self.data_received(data[start : start + SLICE])
             return
-        for start in range(0, len(data), SLICE):
-            self._feed(data[start : start + SLICE])
-
-    def _feed(self, data: bytes) -> None:
         if self._deaf:
             return
-        size = len(data)
         in_head, in_body, last, body = self._in_head, self._in_body, self._last, self._body
         self._span = self._span + size if in_head else size
         try:
@@ -318,29 +315,32 @@ class HttpProtocol(asyncio.Protocol):
             },
             self.transport,
             self._flow,
-            self._state.default_headers,
+            self._state.default_lines,
             self._on_answered,
             is_head=method == "HEAD",
             is_old=is_old,
             keep_alive=not is_old and parser.should_keep_alive(),
-            expects_continue=not is_old and named.get(b"expect", b"").lower() == b"100-continue",
+            expects_continue=not is_old and b"expect" in named and named[b"expect"].lower() == b"100-continue",
         )
         before = self._running
-        is_next = before is None or before.response_complete
-        if not is_next and len(self._pipelined) >= PIPELINED:
-            raise _RefusedError(
-                BadRequestError("Too many requests at once on one connection.", code="too_many_pipelined")
-            )
+        if before is None or before.response_complete:
+            self._connections.note_request(self)
+            self._start(exchange)
+        else:
+            self._let_wait(exchange)
         self._last = exchange
         self._in_body = True
         self._between = self._body = 0
         self._body_since = self._connections.clock()
-        if is_next:
-            self._connections.note_request(self)
-            self._start(exchange)
-        else:
-            self._flow.pause_reading()
-            self._pipelined.append(exchange)
+
+    def _let_wait(self, exchange: Exchange) -> None:
+        """Let a request wait for the answers before its own."""
+        if len(self._pipelined) >= PIPELINED:
+            raise _RefusedError(
+                BadRequestError("Too many requests at once on one connection.", code="too_many_pipelined")
+            )
+        self._flow.pause_reading()
+        self._pipelined.append(exchange)
 
     def on_body(self, body: bytes) -> None:
         """Take a piece of the body, or throw it away if nobody wants it any more."""
@@ -424,9 +424,9 @@ class HttpProtocol(asyncio.Protocol):
                 headers.append((name, value))
         head = written_head(self._parser.get_method(), self._url, self._parser.get_http_version(), headers)
         self._parser = httptools.HttpRequestParser(self)
-        self._feed(head)
+        self.data_received(head)
         if rest:
-            self._feed(rest)
+            self.data_received(rest)
 
     def _refuse(self, error: APIError) -> None:
         """Answer in place of the app, if no other answer is under way, and take nothing more from the client."""
@@ -463,18 +463,15 @@ class HttpProtocol(asyncio.Protocol):
 
     def _write(self, error: APIError) -> None:
         body = msgspec.json.encode(error.envelope())
-        headers = [*self._state.default_headers, *((n.encode(), v.encode()) for n, v in error.headers.items())]
-        self.transport.write(
-            b"".join(
-                (
-                    STATUS_LINES[error.status],
-                    *(b"\r\n%s: %s" % header for header in headers),
-                    b"\r\ncontent-type: application/json\r\ncontent-length: %d\r\nconnection: close\r\n\r\n"
-                    % len(body),
-                    body,
-                )
-            )
+        lines = (
+            STATUS_LINES[error.status],
+            *self._state.default_lines,
+            *(b"%s: %s" % (name.encode(), value.encode()) for name, value in error.headers.items()),
+            b"content-type: application/json",
+            b"content-length: %d" % len(body),
+            b"connection: close",
         )
+        self.transport.write(b"\r\n".join((*lines, b"", body)))
 
     def _too_many(self) -> APIError:
         return HeadersTooLargeError(
