@@ -42,6 +42,7 @@ SLICE = 256
 """Events that are read before others get their turn."""
 PORTION = 32 * 1024
 """Bytes that are taken apart before others get their turn: they hold some 200 events, or thousands of lines."""
+_JSON = "application/json"
 _ODD = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError, msgspec.MsgspecError)
 """What a reader may raise that meets something it does not expect: the answer is odd, whatever else is wrong."""
 PARTING = 0.25
@@ -198,7 +199,8 @@ class RemoteBackend(ABC):
         try:
             if reply.status != 200:
                 raise await self._refusal(reply, request.model)
-            if _is_stream(reply, asked=request.stream):
+            # Nearly all that is not asked for as a stream says of itself that it is JSON.
+            if reply.headers.get("content-type") != _JSON and _is_stream(reply, asked=request.stream):
                 await self._stream(reply, sink)
             else:
                 most = self.limits.event_bytes
@@ -326,10 +328,7 @@ async def _part(reply: Reply) -> None:
 
 def _is_stream(reply: Reply, *, asked: bool) -> bool:
     """Tell how an answer came; some servers do not stream although asked to, or always."""
-    kind = reply.headers.get("content-type", "")
-    if kind == "application/json":  # as nearly all that was not asked for as a stream
-        return False
-    kind = kind.partition(";")[0].strip().lower()
+    kind = reply.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind == "text/event-stream":
         return True
-    return asked and kind not in {"application/json", "text/html"}
+    return asked and kind not in {_JSON, "text/html"}

@@ -10,6 +10,7 @@ import random
 import time
 from collections.abc import Awaitable, Callable, Sequence
 
+from msgspec import Struct
 from msgspec.structs import replace
 from typing_extensions import override
 
@@ -36,20 +37,17 @@ LONGEST_WAIT = 30.0
 """Seconds a server may ask us to wait before another try; if it asks for more, the client is told instead."""
 
 
-class WatchedSink:
+class WatchedSink(Struct, eq=False):
     """Passes everything on and knows whether anything was: from then on a turn cannot be tried again.
 
     It also knows what the sink itself raised, which is no failure of the model server.
     """
 
-    __slots__ = ("_error", "_sink", "begun", "listener")
-
-    def __init__(self, sink: TurnSink) -> None:
-        self.begun = False
-        self._error: BaseException | None = None
-        self._sink = sink
-        self.listener: Callable[[], None] | None = None
-        """What is called when the turn begins."""
+    _sink: TurnSink
+    listener: Callable[[], None] | None = None
+    """What is called when the turn begins."""
+    begun: bool = False
+    _error: BaseException | None = None
 
     def whole_turn(self, turn: WholeTurn) -> None:
         """Pass it on."""

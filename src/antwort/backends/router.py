@@ -48,12 +48,6 @@ class ModelTarget(Struct, frozen=True):
         """The backend to ask."""
         return self.route.backend
 
-    def run(self, request: ModelRequest, sink: TurnSink) -> Coroutine[Any, Any, None]:
-        """Perform one turn there."""
-        if self.model != request.model:
-            request = replace(request, model=self.model)
-        return self.route.backend.run(request, sink)
-
 
 class ModelRouter:
     """Several backends that look like one.
@@ -87,11 +81,14 @@ class ModelRouter:
     def run(self, request: ModelRequest, sink: TurnSink) -> Coroutine[Any, Any, None]:
         """Perform one turn on the backend its model belongs to."""
         target = self._resolved.get(request.model)
-        return self._run_found(request, sink) if target is None else target.run(request, sink)
+        if target is None or target.model != request.model:
+            return self._run_found(request, sink)
+        return target.route.backend.run(request, sink)
 
     async def _run_found(self, request: ModelRequest, sink: TurnSink) -> None:
+        """Perform one turn of a model that has to be looked for, or has another name there."""
         target = await self.resolve(request.model)
-        await target.run(request, sink)
+        await target.backend.run(replace(request, model=target.model), sink)
 
     async def count_tokens(self, request: ModelRequest) -> int | None:
         """Have the backend that would get a turn count its input tokens; None if it does not."""

@@ -83,23 +83,21 @@ class RawReply(Protocol):
         """End it, once; a connection whose answer was not read to its end is closed."""
 
 
-class Reply:
+class Reply(Struct, eq=False):
     """An answer whose head has arrived. Whoever got it reads it to the end or aborts it."""
 
-    __slots__ = ("_exchange", "_left", "_limits", "_over", "_silence", "headers", "status")
-
-    def __init__(self, limits: AnswerLimits, exchange: RawReply, silence: Limit) -> None:
-        self._limits = limits
-        self._left = limits.answer_bytes
-        self._exchange = exchange
-        self._silence = silence
-        self._over = False
-        self.status = exchange.status
-        self.headers = exchange.headers
+    status: int
+    headers: Mapping[str, str]
+    _exchange: RawReply
+    _limits: AnswerLimits
+    _silence: Limit
+    _size: int = 0
+    """Bytes of it that were read piece by piece."""
+    _over: bool = False
 
     def whole(self, limit: int) -> bytes | None:
         """Return the answer, if all of it is there and it is not longer than the limit; else it is to be read."""
-        return self._exchange.whole(min(limit, self._left))
+        return self._exchange.whole(min(limit, self._limits.answer_bytes - self._size))
 
     async def read(self, limit: int | None = None) -> bytes:
         """Read the answer to its end; a longer one than the limit is a BadGatewayError."""
@@ -139,10 +137,10 @@ class Reply:
             raise StalledError(f"The backend '{name}' stopped in its answer for{shown}.") from error
         except _FAILURES as error:
             raise _failure(self._limits, error) from error
-        self._left -= len(data)
-        if self._left < 0:
+        self._size += len(data)
+        most = self._limits.answer_bytes
+        if self._size > most:
             self.abort()
-            most = self._limits.answer_bytes
             raise self._limits.excess(f"an answer of more than {most:,} bytes", "max_answer_bytes")
         return data
 
@@ -255,7 +253,7 @@ class Transport:
                 )
         except _FAILURES as error:
             raise self._timed_out(error, times, silence) or _failure(self.limits, error) from error
-        return Reply(self.limits, exchange, silence)
+        return Reply(exchange.status, exchange.headers, exchange, self.limits, silence)
 
     def _timed_out(self, error: Exception, times: Timeouts, limit: "Limit") -> APIError | None:
         """Say which time was up, if it was that: to connect, which may be tried again, or to answer."""

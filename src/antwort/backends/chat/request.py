@@ -57,10 +57,9 @@ _NONE = (None,) * len(_SAME_NAME)
 
 def chat_body(request: ModelRequest, dialect: ChatDialect, backend: str, extra: JSON) -> JSON:
     """Return the body. Fields of `extra`, then of the request's own, replace ours; null leaves a field out."""
-    body: JSON = {
-        "model": request.model,
-        "messages": _messages(request, dialect, backend),
-    }
+    items, instructions = request.items, request.instructions
+    shaped = _window_messages if isinstance(items, Window) else chat_messages
+    body: JSON = {"model": request.model, "messages": shaped(items, instructions, dialect, backend)}
     if request.stream:
         body["stream"] = True
         body["stream_options"] = {"include_usage": True}
@@ -124,15 +123,13 @@ def _response_format(text_format: JSON) -> JSON | None:
     raise BadRequestError(f"The text format '{kind}' is not known.", param="text.format", code="invalid_value")
 
 
-def _messages(request: ModelRequest, dialect: ChatDialect, backend: str) -> list[Any]:
-    """Return the messages of a turn."""
-    if not isinstance(request.items, Window):
-        return chat_messages(request.items, request.instructions, dialect, backend)
+def _window_messages(window: Sequence[JSON], instructions: str | None, dialect: ChatDialect, backend: str) -> list[Any]:
+    """Return the messages of a window, what its passage says in one element."""
 
     def shaped(items: Sequence[JSON]) -> list[JSON]:
         return chat_messages(items, None, dialect, backend)
 
-    return chat_messages((), request.instructions, dialect, backend) + shaped_items(request.items, dialect, shaped)
+    return chat_messages((), instructions, dialect, backend) + shaped_items(window, dialect, shaped)
 
 
 # --- messages --------------------------------------------------------------------------------------------------------
@@ -157,8 +154,8 @@ def chat_messages(items: Sequence[JSON], instructions: str | None, dialect: Chat
         messages.append({"role": "system", "content": instructions})
     assistant: _Assistant | None = None
     for item in items:
-        kind, role = item.get("type") or "message", item.get("role")
-        if kind == "message" and role != "assistant":
+        kind = item.get("type") or "message"
+        if kind == "message" and (role := item.get("role")) != "assistant":
             if assistant is not None:
                 assistant.end_message()
             content = chat_content(item.get("content"), dialect, backend)
@@ -196,18 +193,21 @@ class _Assistant:
     def add(self, kind: str, item: JSON) -> None:
         """Take an item of a kind that is not a message of somebody else."""
         if kind in CALLS:
-            self._calls.append(_call(as_function(item)))
+            is_plain = kind == "function_call" and "namespace" not in item
+            self._calls.append(_call(item if is_plain else as_function(item)))
         elif kind in OUTPUTS:
             self.end_message()
-            self._add_output(as_function(item))
+            self._add_output(item if kind == "function_call_output" else as_function(item))
         elif kind == "message":
             self._texts.append(text_of(item.get("content")))
         elif kind == "reasoning":
             self._thoughts.append(_thoughts(item))
 
     def end_message(self) -> None:
-        """Write the open message, with room for the outputs of its calls."""
+        """Write the message that is open, if one is, with room for the outputs of its calls."""
         calls, messages = self._calls, self._messages
+        if not calls and not self._texts and not self._thoughts:
+            return
         text = "\n\n".join(filter(None, self._texts)) if self._texts else ""
         if calls:
             message: JSON = {"role": "assistant", "content": text or None, "tool_calls": calls}

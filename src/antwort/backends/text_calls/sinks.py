@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from functools import cached_property
 
+from msgspec import Struct, field
 from typing_extensions import override
 
 from antwort.backends.base import ModelRequest, TurnSink, WholeTurn
@@ -15,20 +16,18 @@ from antwort.wire.responses import Usage
 _JSON_FORMATS = frozenset({"json_object", "json_schema"})
 
 
-class _ReadingSink:
+class _ReadingSink(Struct, eq=False, dict=True, weakref=True):
     """Passes a turn on, with calls of the model in their place; how its text is read is a subclass's business."""
 
-    begun = False
+    _sink: TurnSink
+    _request: ModelRequest
+    _limits: AnswerLimits
+    begun: bool = False
     """Whether the server has said anything."""
-    _plain = False
+    _plain: bool = False
     """Whether nothing is read any more, and nothing is held back."""
-
-    def __init__(self, sink: TurnSink, request: ModelRequest, limits: AnswerLimits) -> None:
-        self._sink = sink
-        self._request = request
-        self._limits = limits
-        self._calls: dict[object, int] = {}
-        """The indexes under which calls are passed on, by those of the server; our own have none there."""
+    _calls: dict[object, int] = field(default_factory=dict)
+    """The indexes under which calls are passed on, by those of the server; our own have none there."""
 
     @cached_property
     def _reader(self) -> CallReader:  # made when it is needed: most turns have no text that could be a call
@@ -94,12 +93,10 @@ class _ReadingSink:
         self._sink.tool_call(index, name=call.name, arguments=call.arguments)
 
 
-class PromptedSink(_ReadingSink):
+class PromptedSink(_ReadingSink, eq=False):
     """For turns of models that were told to write calls as text: calls are read wherever they stand."""
 
-    def __init__(self, sink: TurnSink, request: ModelRequest, limits: AnswerLimits) -> None:
-        super().__init__(sink, request, limits)
-        self._logprobs: list[JSON] = []
+    _logprobs: list[JSON] = field(default_factory=list)
 
     def whole_turn(self, turn: WholeTurn) -> None:
         """Read a turn that came as a whole."""
@@ -136,17 +133,15 @@ class PromptedSink(_ReadingSink):
                 self._sink.text(piece, logprobs or None)
 
 
-class NativeSink(_ReadingSink):
+class NativeSink(_ReadingSink, eq=False):
     """For turns of models whose calls their server should read: a text is read as calls if it is nothing else.
 
     As soon as it is clear that it is more, the rest is passed on without a look. JSON that was asked for is no call.
     """
 
-    def __init__(self, sink: TurnSink, request: ModelRequest, limits: AnswerLimits) -> None:
-        super().__init__(sink, request, limits)
-        self._said: list[str] = []
-        """The text so far, while it may be calls and nothing else."""
-        self._read: list[TextCall] = []
+    _said: list[str] = field(default_factory=list)
+    """The text so far, while it may be calls and nothing else."""
+    _read: list[TextCall] = field(default_factory=list)
 
     def whole_turn(self, turn: WholeTurn) -> None:
         """Pass a turn on that came as a whole, unless its text may be calls and nothing else."""
