@@ -107,7 +107,7 @@ class _Formatter(logging.Formatter):
     def __init__(self, redactor: Redactor | None = None, worker: int | None = None) -> None:
         super().__init__()
         self.redactor = redactor or Redactor()
-        self._process: Mapping[str, object] = {} if worker is None else {"worker": worker}
+        self._process: Mapping[str, JSONValue] = {} if worker is None else {"worker": worker}
 
     def message(self, record: logging.LogRecord) -> str:
         try:
@@ -154,13 +154,13 @@ class JSONFormatter(_Formatter):
         return json.dumps(merge(line, self.fields(record)))
 
     def event(self, logger: str, event: str, fields: dict[str, JSONValue]) -> str:
-        """Return the line of a record at INFO that has these clean fields, without a record."""
-        if self._process or not log_context().keys() <= fields.keys():
-            fields = self._beside(fields, {**self._process, **log_context()})
-        parts = f'{{"ts":"{timestamp(time.time())}",{_event_parts(logger, event)}}}'
-        if not fields or not _PARTS.isdisjoint(fields):
-            return json_line(merge(json.loads(parts), fields))
-        return f"{parts[:-1]},{json_line(fields)[1:]}"  # in half the time of one dictionary with all of it
+        """Return the line of a record at INFO that has these clean fields, the context among them, without a record."""
+        if self._process:
+            fields = {**self._process, **fields}
+        now = timestamp(time.time())
+        if fields and _PARTS.isdisjoint(fields):  # in half the time of one dictionary with all of it
+            return f'{{"ts":"{now}",{_event_parts(logger, event)},{json_line(fields)[1:]}'
+        return json_line(merge({"ts": now, "level": "info", "logger": logger, "message": event}, fields))
 
 
 @functools.lru_cache(maxsize=64)  # events have few names
@@ -192,12 +192,17 @@ class ConsoleFormatter(_Formatter):
 def timestamp(seconds: float) -> str:
     """Return a moment as ISO 8601 in UTC with milliseconds."""
     whole, rest = divmod(round(seconds * 1_000_000), 1_000_000)
-    return f"{_second(whole)}.{rest // 1000:03d}Z"
+    return _second(whole) + _fraction(rest // 1000)
 
 
 @functools.lru_cache(maxsize=1)  # lines of the same second follow each other
 def _second(seconds: int) -> str:
     return datetime.fromtimestamp(seconds, UTC).replace(tzinfo=None).isoformat()
+
+
+@functools.cache  # there are a thousand
+def _fraction(milliseconds: int) -> str:
+    return f".{milliseconds:03d}Z"
 
 
 def merge(line: dict[str, JSONValue], fields: Mapping[str, JSONValue]) -> dict[str, JSONValue]:
@@ -231,24 +236,22 @@ class _Handler(logging.StreamHandler[TextIO]):
 
     def write(self, line: str) -> None:
         """Write a line, as `emit` does that of a record."""
-        self.acquire()
-        try:
+        with self.lock:  # type: ignore[union-attr] # every handler of a stream has one
             self.stream.write(line + self.terminator)
             self.stream.flush()
-        finally:
-            self.release()
 
 
 def log_clean(logger: logging.Logger, event: str, fields: dict[str, JSONValue]) -> None:
     """Log an event at INFO, of a logger below `antwort`, by a name and with fields that have no secrets and are JSON.
 
-    Where nobody but our own handler gets it, as on nearly every server, the line is written without a record: that
-    would cost several times as much.
+    What is bound by `bind_log_context` is among the fields. Where nobody but our own handler gets the event, as on
+    nearly every server, its line is written without a record: that would cost several times as much.
     """
     handler = _only_handler(logger)
-    if handler is not None and isinstance(handler.formatter, JSONFormatter):
+    formatter = None if handler is None else handler.formatter
+    if handler is not None and isinstance(formatter, JSONFormatter):
         try:
-            handler.write(handler.formatter.event(logger.name, event, fields))
+            handler.write(formatter.event(logger.name, event, fields))
         except (OSError, ValueError):
             pass  # `logging` has its way to tell of a stream that takes nothing
         else:

@@ -69,7 +69,11 @@ _USERINFO = compiled_on_use(r"(://[^\s/:@\"'<>]*+:)[^\s/\"'<>]+@")
 def redact(text: str) -> str:
     """Mask what looks like a secret: bearer tokens, API keys, JWTs, passwords in URLs, the values of secret names."""
     if text.isalnum() or (text.isidentifier() and "ak_" not in text):
-        return text  # a single word: all that follows has a mark of some kind in it
+        return text  # a single word: all that is masked has a mark of some kind in it
+    return _masked(text)
+
+
+def _masked(text: str) -> str:
     # Nearly every line is clean, and looking for a substring costs a fraction of a pattern.
     lowered = text.lower()
     if ":" in text or "=" in text:
@@ -132,7 +136,9 @@ class Redactor:
     def is_clean(self, texts: Iterable[str]) -> bool:
         """Tell at one look that none of several texts has a secret; False if one may have."""
         together = _APART.join(texts)
-        return self.text(together) == together
+        if self._known is not None and self._known.search(together) is not None:
+            return False
+        return _masked(together) == together
 
     def excerpt(self, text: str) -> str:
         """Return the text with its secrets masked, and without its end if it is so long that this would take long."""
