@@ -11,7 +11,7 @@ import math
 import operator
 import re
 from collections.abc import Callable, Collection, Mapping
-from typing import NoReturn, TypeAlias
+from typing import Any, NoReturn, TypeAlias
 
 # --- operators and functions, each bounded in time and memory ---------------------------------------------------------
 # Operands fit into LARGEST_BITS, so only what grows faster than a product needs a check before it is computed. Such a
@@ -20,17 +20,14 @@ from typing import NoReturn, TypeAlias
 Number: TypeAlias = int | float
 
 LARGEST_BITS = 4096
+_LIMIT = 2**LARGEST_BITS
+"""A number is used further if its amount is below this: neither too large if whole, nor infinite, nor undefined."""
 LARGEST_ROUNDING = 400
 """The places `round` goes to, before or after the point; no float has more."""
 
 
 class ExpressionError(ValueError):
     """The expression has no value. The message tells the model what is wrong, where, and what to write instead."""
-
-
-def fits(value: Number) -> bool:
-    """Tell whether a result may be used further: finite and, if whole, not too large."""
-    return value.bit_length() <= LARGEST_BITS if isinstance(value, int) else math.isfinite(value)
 
 
 def _divide(dividend: Number, divisor: Number) -> Number:
@@ -91,7 +88,7 @@ def _lcm(*values: Number) -> int:
     result = 1
     for value in values:
         result = math.lcm(result, _whole(value))
-        if not fits(result):
+        if result >= _LIMIT:
             raise OverflowError
     return result
 
@@ -174,7 +171,6 @@ LONGEST_TEXT = 1000
 DEEPEST_NESTING = 50
 
 _ALLOWED = "numbers, + - * / // % **, parentheses, pi, e, tau and functions such as sqrt(2) are allowed"
-_NO_ARITHMETIC = f"has something that is not arithmetic; only {_ALLOWED}"
 _TOO_LARGE = "too large (whole numbers may have 1,233 digits, decimals may reach 1.8e308)"
 
 
@@ -220,7 +216,11 @@ _NUMBER = r"""(?> 0[xX][0-9a-fA-F_]+ | 0[bB][01_]+ | 0[oO][0-7_]+
                 | (?: [0-9][0-9_]*\.?[0-9_]* | \.[0-9][0-9_]* ) (?: [eE][+-]?[0-9][0-9_]* )? )"""
 _NAME = r"[A-Za-z_][A-Za-z0-9_]*"
 _LEADING_ZERO = r"0[0-9_]++ (?! \. | [eE][+-]?[0-9] )"
-_TOKENS = re.compile(rf"(?> (?! {_LEADING_ZERO} ) {_NUMBER} (?! {_NAME} ) | {_NAME} | [-+*/%(), ]++ )*+", re.VERBOSE)
+_WHOLE = r"[1-9][0-9]*+ (?! [.0-9A-Za-z_] )"
+"""What most numbers are, and what is found soonest."""
+_TOKENS = re.compile(
+    rf"(?> {_WHOLE} | (?! {_LEADING_ZERO} ) {_NUMBER} (?! {_NAME} ) | {_NAME} | [-+*/%(), ]++ )*+", re.VERBOSE
+)
 """All that an expression is made of, up to the first that it is not, or that would be misread."""
 _MISREAD = rf"(?P<zero> {_LEADING_ZERO} ) | (?P<number> {_NUMBER} ) (?P<name> {_NAME} )"
 """Compiled for the first expression that has one: it takes as long as to import a module."""
@@ -267,10 +267,12 @@ def _normalised(expression: str) -> str:
     """Replace common spellings character by character, so that positions stay right."""
     if len(expression) > LONGEST_TEXT:
         _fail(f"has {len(expression):,} characters, more than {LONGEST_TEXT:,}; split it into several expressions")
-    text = _BLANK.sub(" ", expression).strip()
+    text = expression.strip()
     if not text:
         _fail(f"is empty; {_ALLOWED}")
-    return text if text.isascii() else text.translate(_SPELLINGS)
+    if text.isascii() and text.isprintable():  # nearly always
+        return text
+    return _BLANK.sub(" ", text).translate(_SPELLINGS)
 
 
 def _check_tokens(text: str) -> None:
@@ -299,19 +301,7 @@ def _refuse_token(text: str, position: int) -> NoReturn:
 def _value(node: ast.expr, depth: int) -> Number:
     if depth == 0:
         _fail(f"is nested more than {DEEPEST_NESTING} levels deep; split it into several expressions")
-    if isinstance(node, ast.Constant):
-        return _number(node)
-    match node:
-        case ast.BinOp():
-            return _chain(node, depth - 1)
-        case ast.UnaryOp(op=ast.USub(), operand=operand):
-            return -_value(operand, depth - 1)
-        case ast.UnaryOp(op=ast.UAdd(), operand=operand):
-            return _value(operand, depth - 1)
-        case ast.Call():
-            return _call(node, depth - 1)
-        case _:
-            return _leaf(node)
+    return _KINDS.get(type(node), _refused)(node, depth - 1)
 
 
 def _chain(node: ast.BinOp, depth: int) -> Number:
@@ -324,8 +314,16 @@ def _chain(node: ast.BinOp, depth: int) -> Number:
     value = _value(left, depth)
     for step in reversed(steps):
         symbol, function = OPERATORS[type(step.op)]  # others have characters that are refused
-        value = _carried_out(function, symbol, (value, _value(step.right, depth)), step.right.col_offset + 1)
+        value = _carried_out(function, symbol, (value, _value(step.right, depth)), step.right)
     return value
+
+
+def _signed(node: ast.UnaryOp, depth: int) -> Number:
+    if isinstance(node.op, ast.USub):
+        return -_value(node.operand, depth)
+    if isinstance(node.op, ast.UAdd):
+        return _value(node.operand, depth)
+    return _refused(node, depth)
 
 
 def _call(node: ast.Call, depth: int) -> Number:
@@ -342,35 +340,47 @@ def _call(node: ast.Call, depth: int) -> Number:
         wanted = f"{fewest} or more" if most is None else f"{fewest}" if fewest == most else f"{fewest} or {most}"
         _fail(f"gives {len(node.args)} numbers to {name}(…), which takes {wanted}", position)
     arguments = tuple(_value(argument, depth) for argument in node.args)
-    return _carried_out(function, name, arguments, position)
+    return _carried_out(function, name, arguments, node.func)
 
 
-def _number(node: ast.Constant) -> Number:
+def _number(node: ast.Constant, depth: int) -> Number:
     value: object = node.value
     if type(value) is not int and type(value) is not float:
-        _fail(_NO_ARITHMETIC, node.col_offset + 1)
-    if not fits(value):
-        _fail(f"has a number that is {_TOO_LARGE}", node.col_offset + 1)
-    return value
+        _refused(node, depth)
+    if abs(value) < _LIMIT:
+        return value
+    _fail(f"has a number that is {_TOO_LARGE}", node.col_offset + 1)
 
 
-def _leaf(node: ast.expr) -> Number:
-    position = node.col_offset + 1
-    match node:
-        case ast.Name(id=name) if name in CONSTANTS:
-            return CONSTANTS[name]
-        case ast.Name(id=name) if name in FUNCTIONS:
-            _fail(f"has '{name}' without its numbers: write {name}(…)", position)
-        case ast.Name(id=name):
-            _fail(f"has an unknown name '{name}'{_nearest(name, [*CONSTANTS, *FUNCTIONS])}", position)
-        case ast.Tuple():
-            _fail("has a comma outside a function: write 1000 rather than 1,000, and 1.5 rather than 1,5", position)
-        case _:
-            _fail(_NO_ARITHMETIC, position)
+def _named(node: ast.Name, _depth: int) -> Number:
+    name = node.id
+    if name in CONSTANTS:
+        return CONSTANTS[name]
+    if name in FUNCTIONS:
+        _fail(f"has '{name}' without its numbers: write {name}(…)", node.col_offset + 1)
+    _fail(f"has an unknown name '{name}'{_nearest(name, [*CONSTANTS, *FUNCTIONS])}", node.col_offset + 1)
 
 
-def _carried_out(function: Function, name: str, arguments: tuple[Number, ...], position: int) -> Number:
-    """Apply an operator or a function and make every way to fail a message."""
+def _refused(node: ast.expr, _depth: int) -> NoReturn:
+    if isinstance(node, ast.Tuple):
+        problem = "has a comma outside a function: write 1000 rather than 1,000, and 1.5 rather than 1,5"
+    else:
+        problem = f"has something that is not arithmetic; only {_ALLOWED}"
+    _fail(problem, node.col_offset + 1)
+
+
+_KINDS: Mapping[type[ast.expr], Callable[[Any, int], Number]] = {
+    ast.Constant: _number,
+    ast.BinOp: _chain,
+    ast.UnaryOp: _signed,
+    ast.Call: _call,
+    ast.Name: _named,
+}
+"""How the value of each kind of expression is found, with the levels that may be below it."""
+
+
+def _carried_out(function: Function, name: str, arguments: tuple[Number, ...], place: ast.expr) -> Number:
+    """Apply an operator or a function and make every way to fail a message, about a place in the expression."""
     try:
         result = function(*arguments)
     except ZeroDivisionError:
@@ -382,12 +392,12 @@ def _carried_out(function: Function, name: str, arguments: tuple[Number, ...], p
     except ValueError:
         problem = "is not defined for real numbers"
     else:
-        if fits(result):
+        if abs(result) < _LIMIT:
             return result
         problem = f"is {_TOO_LARGE}"
     shown = [_shown(argument) for argument in arguments]
     subject = f"{name}({', '.join(shown)})" if name in FUNCTIONS else f" {name} ".join(shown)
-    _fail(f"cannot be computed: {subject} {problem}", position)
+    _fail(f"cannot be computed: {subject} {problem}", place.col_offset + 1)
 
 
 def _shown(value: Number) -> str:
