@@ -44,11 +44,11 @@ def parse_object(raw: str | bytes | Mapping[str, Any]) -> dict[str, Any]:
         if isinstance(raw, Mapping):
             return dict(raw)
         raise InvalidArgumentsError(f"The arguments must be a JSON object, not {type(raw).__name__}.")
-    if not raw.strip():
-        return {}
     try:
         value = from_json(raw)
     except ValueError as error:
+        if not raw.strip():
+            return {}
         raise InvalidArgumentsError(f"The arguments are not valid JSON: {error}. Send one JSON object.") from None
     if not isinstance(value, dict):
         raise InvalidArgumentsError(f"The arguments must be a JSON object, not {_json_type(value)}.")

@@ -35,6 +35,8 @@ class RegisteredFunction:
     """How long a call may take."""
     max_output: int
     """Characters of a result that reach the model."""
+    short_output: int
+    """Characters of a result that is neither cut nor kept."""
     task_name: str
     """What its tasks are called, for whoever looks for a culprit."""
     span: tuple[str, Mapping[str, Attribute]]

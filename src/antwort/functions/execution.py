@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import inspect
 import logging
+import math
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from functools import partial
@@ -75,6 +76,7 @@ class Execution:
         """Prepare a function for execution."""
         limit = None if spec.inline else spec.limits.concurrency or self._defaults.concurrency
         timeout = spec.effective_timeout(self._defaults.timeout)
+        max_output = spec.limits.max_output or self._defaults.max_output
         name, owner = spec.name, provider.name
         return RegisteredFunction(
             spec,
@@ -85,7 +87,8 @@ class Execution:
             self._metrics.recorder(owner, name),
             None if self._audit is None else FunctionAudit(self._audit, owner, name),
             None if timeout is None else TimeLimit(timeout),
-            spec.limits.max_output or self._defaults.max_output,
+            max_output,
+            min(max_output, self._defaults.spill or max_output),
             f"call {name} ({owner})",
             (f"execute_tool {name}", {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": name}),
         )
@@ -93,14 +96,14 @@ class Execution:
     async def run(self, entry: RegisteredFunction, raw: str | bytes | Mapping[str, Any], ctx: Context) -> ToolResult:
         """Execute a call. Every failure is a result; only the caller's own cancellation passes through."""
         started = time.perf_counter()
-        ctx = ctx.reaching(self._http, self.services)
+        ctx, spec = ctx.reaching(self._http, self.services), entry.spec
         with self._tracer.span(*entry.span) as span:
             try:
                 self._admit(entry, ctx)
-                if not entry.spec.references and ctx.keeps_values and may_refer(raw):
+                if may_refer(raw) and ctx.keeps_values and not spec.references:
                     raw = await resolve(raw, ctx, self._defaults.max_referenced)
-                arguments = entry.spec.arguments.validate(raw)
-                if entry.spec.inline:
+                arguments = spec.arguments.validate(raw)
+                if spec.inline:
                     value, short = self._compute(entry, arguments, ctx)
                     result = await self._call(self._write, entry, value, ctx) if short is None else short
                 else:
@@ -133,9 +136,10 @@ class Execution:
             entry.audit.record(ctx, status, seconds)
 
     def _admit(self, entry: RegisteredFunction, ctx: Context) -> None:
-        name = entry.spec.name
-        if not permits(entry.spec, ctx.agent):
-            raise FunctionDeniedError(f"{name} is not available to this agent (scope '{entry.spec.scope}').")
+        spec = entry.spec
+        name = spec.name
+        if not permits(spec, ctx.agent):
+            raise FunctionDeniedError(f"{name} is not available to this agent (scope '{spec.scope}').")
         if not entry.ready:
             raise FunctionUnavailableError(
                 f"{name} is not available: its provider '{entry.provider.name}' is not started (`async with registry`)."
@@ -154,17 +158,17 @@ class Execution:
 
         Whatever it raises is its failure, a cancellation included.
         """
-        _, seconds = _time_limit(entry, ctx)
-        started = time.perf_counter()
+        started = time.monotonic()
         short: ToolResult | None
         try:
             value = call_contained(entry.task_name, entry.spec.call, ctx, arguments)
             short = self._short_result(entry, value, ctx)
         except BaseException as error:  # noqa: BLE001
             value = short = self._failed(entry, error)
-        taken = time.perf_counter() - started
-        if seconds is not None and taken > seconds:
-            raise _timed_out(entry, seconds, taken)
+        ended = time.monotonic()
+        limit, deadline = entry.time_limit, ctx.deadline
+        if (limit is not None and ended - started > limit.seconds) or (deadline is not None and ended > deadline):
+            raise _too_slow(entry, deadline, started, ended)
         return value, short
 
     async def _call(
@@ -272,7 +276,9 @@ class Execution:
 
     def _short_result(self, entry: RegisteredFunction, value: Any, ctx: Context) -> ToolResult | None:
         """Return the result of a call if it is so short that it is written at once, and neither cut nor kept."""
-        limit = min(entry.max_output, ctx.inline or self._defaults.spill or entry.max_output)
+        limit = min(entry.max_output, ctx.inline) if ctx.inline else entry.short_output
+        if type(value) is str and len(value) <= limit and value.isascii():  # nearly always
+            return ToolResult(value, value=value)
         if isinstance(value, ToolResult):
             return self._capped(entry, value) if len(value.output) <= limit else None
         text = short_text(value, limit)
@@ -362,6 +368,13 @@ def _time_limit(entry: RegisteredFunction, ctx: Context) -> tuple[TimeLimit | fl
     if remaining is not None and (limit is None or remaining < limit.seconds):
         return remaining, remaining
     return limit, None if limit is None else limit.seconds
+
+
+def _too_slow(entry: RegisteredFunction, deadline: float | None, started: float, ended: float) -> FunctionTimeoutError:
+    """Return the error of an inline call that took longer than its function's time, or than its caller had left."""
+    remaining = math.inf if deadline is None else max(0.0, deadline - started)
+    limit = math.inf if entry.time_limit is None else entry.time_limit.seconds
+    return _timed_out(entry, min(limit, remaining), ended - started)
 
 
 def _timed_out(entry: RegisteredFunction, seconds: float, taken: float | None) -> FunctionTimeoutError:

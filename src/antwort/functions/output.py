@@ -68,8 +68,6 @@ def _cut(head: str, tail: str, length: int) -> str:
 
 def short_text(value: Any, limit: int) -> str | None:
     """Write a value that takes no time to write; None if it might."""
-    if type(value) is str and value.isascii() and len(value) <= limit:  # nearly always
-        return value
     if isinstance(value, str):
         return encodable(capped(value, limit))
     if value is None:

@@ -344,9 +344,10 @@ class FunctionRegistry(ToolExecutor):
         self, name: str, params: str | bytes | Mapping[str, Any], ctx: Context | None = None
     ) -> Coroutine[Any, Any, ToolResult]:
         """Execute a function. A failure of any kind is a result; only the caller's own cancellation is raised."""
-        context = ctx if ctx is not None else Context(ANONYMOUS_TENANT)
+        if ctx is None:
+            ctx = Context(ANONYMOUS_TENANT)
         entry = self._entries.get(str(name))
-        return self._refuse(str(name), context) if entry is None else self._execution.run(entry, params, context)
+        return self._refuse(str(name), ctx) if entry is None else self._execution.run(entry, params, ctx)
 
     async def _refuse(self, name: str, ctx: Context) -> ToolResult:
         return ToolResult.error(self._unknown(name, ctx), UnknownFunctionError.status)
