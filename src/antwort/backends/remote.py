@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
 from itertools import islice
 from traceback import walk_tb
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 import msgspec
 from msgspec.structs import replace
@@ -47,6 +47,9 @@ _ODD = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError,
 """What a reader may raise that meets something it does not expect: the answer is odd, whatever else is wrong."""
 PARTING = 0.25
 """Seconds to wait for the end of a stream whose last event is there, so that its connection can be used again."""
+
+Fields: TypeAlias = Callable[[ModelRequest], JSON]
+"""Makes of a turn the fields of the body that asks for it."""
 
 
 class AnswerReader(Protocol):
@@ -111,21 +114,16 @@ class RemoteBackend(ABC):
     async def count_tokens(self, request: ModelRequest) -> int | None:
         """Have the server count the input tokens of a turn; None if it does not."""
 
-    def run(self, request: ModelRequest, sink: TurnSink) -> Coroutine[Any, Any, None]:
-        """Perform one turn. A passed deadline is a GatewayTimeoutError with the code `deadline_exceeded`."""
-        return self.perform(request, self.body, sink)
+    def run(self, request: ModelRequest, sink: TurnSink, fields: Fields | None = None) -> Coroutine[Any, Any, None]:
+        """Perform one turn, asked for by these fields or as usual.
 
-    def perform(
-        self, request: ModelRequest, fields: Callable[[ModelRequest], JSON], sink: TurnSink
-    ) -> Coroutine[Any, Any, None]:
-        """Perform one turn that is asked for by these fields."""
+        A passed deadline is a GatewayTimeoutError with the code `deadline_exceeded`.
+        """
         if request.deadline is None:
-            return self._exchange(request, fields, sink)
-        return self._exchange_until(request.deadline, request, fields, sink)
+            return self._exchange(request, fields or self.body, sink)
+        return self._exchange_until(request.deadline, request, fields or self.body, sink)
 
-    async def _exchange_until(
-        self, deadline: float, request: ModelRequest, fields: Callable[[ModelRequest], JSON], sink: TurnSink
-    ) -> None:
+    async def _exchange_until(self, deadline: float, request: ModelRequest, fields: Fields, sink: TurnSink) -> None:
         left = max(0.0, deadline - time.monotonic())
         limit = asyncio.timeout(left)
         try:
@@ -188,7 +186,7 @@ class RemoteBackend(ABC):
         await self.transport.close()
         await self._probes.close()
 
-    async def _exchange(self, request: ModelRequest, fields: Callable[[ModelRequest], JSON], sink: TurnSink) -> None:
+    async def _exchange(self, request: ModelRequest, fields: Fields, sink: TurnSink) -> None:
         if not request.short and is_large(unmade(request.items)):
             body = await self.large_work.run(_encoded_in_pieces, fields, request)
         else:
@@ -295,7 +293,7 @@ def encode_parts(body: JSON, *, in_pieces: bool = False) -> bytes | Parts:
     return parts
 
 
-def _encoded_in_pieces(fields: Callable[[ModelRequest], JSON], request: ModelRequest) -> bytes | Parts:
+def _encoded_in_pieces(fields: Fields, request: ModelRequest) -> bytes | Parts:
     return encode_parts(fields(request), in_pieces=True)
 
 

@@ -169,9 +169,12 @@ class WatchedSink(Struct, eq=False):
             self.listener()
 
 
-def watched(sink: TurnSink) -> WatchedSink:
-    """Watch a sink, once however many want to."""
-    return sink if isinstance(sink, WatchedSink) else WatchedSink(sink)
+def watched(sink: TurnSink, listener: Callable[[], None] | None = None) -> WatchedSink:
+    """Watch a sink, once however many want to; the last listener is told."""
+    if not isinstance(sink, WatchedSink):
+        return WatchedSink(sink, listener)
+    sink.listener = listener
+    return sink
 
 
 class BackendWrapper:
@@ -259,8 +262,7 @@ class Guarded(BackendWrapper):
                 code=UNAVAILABLE,
                 headers={"retry-after": str(breaker.retry_after)},
             )
-        watch, attempt = watched(sink), 0
-        watch.listener = breaker.note_success
+        watch, attempt = watched(sink, breaker.note_success), 0
         while True:
             try:
                 await self.backend.run(request, watch)

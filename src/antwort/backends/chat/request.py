@@ -50,8 +50,9 @@ _SAME_NAME = (
     "service_tier",
     "prompt_cache_key",
 )
-_same_name = attrgetter(*_SAME_NAME)
-_NONE = (None,) * len(_SAME_NAME)
+_OPTIONS = (*_SAME_NAME, "max_output_tokens", "effort", "top_logprobs", "text_format")
+_options = attrgetter(*_OPTIONS)
+_NO_OPTIONS = (None,) * len(_OPTIONS)
 """What nearly every request has under these names."""
 
 
@@ -63,9 +64,22 @@ def chat_body(request: ModelRequest, dialect: ChatDialect, backend: str, extra: 
     if request.stream:
         body["stream"] = True
         body["stream_options"] = {"include_usage": True}
-    values = _same_name(request)
-    if values != _NONE:
-        body.update((name, value) for name, value in zip(_SAME_NAME, values, strict=True) if value is not None)
+    if _options(request) != _NO_OPTIONS:
+        _add_options(body, request, dialect)
+    if request.tools:  # without any, servers refuse the two fields that say how to use them
+        body["tools"] = shaped_tools(request.tools, _tool)
+        if request.tool_choice is not None:
+            body["tool_choice"] = _tool_choice(request.tool_choice)
+        if request.parallel_tool_calls is not None:
+            body["parallel_tool_calls"] = request.parallel_tool_calls
+    return with_extra(body, extra, request.extra) if extra or request.extra else body
+
+
+def _add_options(body: JSON, request: ModelRequest, dialect: ChatDialect) -> None:
+    for name in _SAME_NAME:
+        value = getattr(request, name)
+        if value is not None:
+            body[name] = value
     if request.max_output_tokens is not None:
         body[dialect.limit_field] = request.max_output_tokens
     if request.effort is not None:
@@ -73,20 +87,8 @@ def chat_body(request: ModelRequest, dialect: ChatDialect, backend: str, extra: 
     if request.top_logprobs is not None:
         body["logprobs"] = True
         body["top_logprobs"] = request.top_logprobs
-    if request.tools:
-        _add_tools(body, request)
     if request.text_format is not None and (wanted := _response_format(request.text_format)) is not None:
         body["response_format"] = wanted
-    return with_extra(body, extra, request.extra) if extra or request.extra else body
-
-
-def _add_tools(body: JSON, request: ModelRequest) -> None:
-    # Without tools, servers refuse the two fields that say how to use them.
-    body["tools"] = shaped_tools(request.tools, _tool)
-    if request.tool_choice is not None:
-        body["tool_choice"] = _tool_choice(request.tool_choice)
-    if request.parallel_tool_calls is not None:
-        body["parallel_tool_calls"] = request.parallel_tool_calls
 
 
 def _tool(tool: JSON) -> JSON:

@@ -5,7 +5,7 @@ import logging
 from typing_extensions import override
 
 from antwort.backends.base import ModelRequest, TurnSink
-from antwort.backends.remote import RemoteBackend
+from antwort.backends.remote import Fields, RemoteBackend
 from antwort.backends.responses.answer import ResponsesAnswer
 from antwort.backends.responses.request import SEALED_THOUGHTS, count_body, responses_body
 from antwort.backends.tokens import TokenEndpoint
@@ -41,14 +41,14 @@ class ResponsesBackend(RemoteBackend):
         return ResponsesAnswer(self.limits, sink)
 
     @override
-    async def run(self, request: ModelRequest, sink: TurnSink) -> None:
+    async def run(self, request: ModelRequest, sink: TurnSink, fields: Fields | None = None) -> None:
         try:
-            await super().run(request, sink)
+            await super().run(request, sink, fields)
         except BadRequestError as error:
             # OpenAI refuses to be asked for the thoughts of a model that has none, and nothing tells which have.
             if not _is_about_sealing(error) or request.model in self._unsealed:
                 raise
-            await self.perform(request, self._body_without_thoughts, sink)
+            await super().run(request, sink, self._body_without_thoughts)
             # Only now it is known that it was about that: what a refusal says may be a client's own words.
             logger.info("The model '%s' of the backend '%s' gives no sealed thoughts.", request.model, self.name)
             self._unsealed.add(request.model)
