@@ -7,6 +7,7 @@ import msgspec
 from typing_extensions import override
 
 from antwort.backends.kept_bytes import WORTHWHILE, KeptBytes
+from antwort.errors import BadRequestError
 from antwort.types import JSON
 from antwort.wire.responses import Usage
 
@@ -49,17 +50,25 @@ class ToolDefinitions(tuple[JSON, ...]):  # noqa: SLOT001 - it has room for what
         return made
 
     def encoded(self, shaped: Callable[[JSON], JSON]) -> EncodedTools:
-        """Return them as JSON, each in the shape that a function gives it.
+        """Return them as JSON, each in the shape that a function gives it; a BadRequestError if that cannot be.
 
         An element of it stands for several: to put a thousand together would cost more than the rest of a request.
         """
         found = self._encoded.get(shaped)
         if found is None:
-            own = [msgspec.json.encode(shaped(definition)) for definition in self._own]
-            parts = [msgspec.Raw(b",".join(own))] if own else []
-            shared = self._shared.encoded(shaped) if self._shared else EncodedTools([])
-            found = self._encoded[shaped] = EncodedTools([*parts, *shared], shared.ending)
+            found = self._encoded[shaped] = self._encode(shaped)
         return found
+
+    def _encode(self, shaped: Callable[[JSON], JSON]) -> EncodedTools:
+        try:
+            own = [msgspec.json.encode(shaped(definition)) for definition in self._own]
+        except UnicodeEncodeError:
+            raise BadRequestError("The tools hold text that is not valid Unicode.", param="tools") from None
+        except RecursionError:
+            raise BadRequestError("The tools are nested too deeply.", param="tools") from None
+        parts = [msgspec.Raw(b",".join(own))] if own else []
+        shared = self._shared.encoded(shaped) if self._shared else EncodedTools([])
+        return EncodedTools([*parts, *shared], shared.ending)
 
     def total(self, counted: Callable[[JSON], int]) -> int:
         """Return the sum of what a function counts in each."""

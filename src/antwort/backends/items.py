@@ -1,11 +1,9 @@
 """Wire items as backends give them to models: what several dialects do in the same way."""
 
-from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
 
-from antwort.backends.base import EncodedTools, ToolDefinitions
 from antwort.errors import BadRequestError
 from antwort.types import JSON
 
@@ -33,18 +31,6 @@ def text_of(content: Any) -> str:
     parts = content if isinstance(content, list) else []
     texts = (part.get("text") or part.get("refusal") for part in parts if isinstance(part, dict))
     return "".join(text for text in texts if isinstance(text, str))
-
-
-def shaped_tools(tools: Sequence[JSON], shaped: Callable[[JSON], JSON]) -> list[JSON] | EncodedTools:
-    """Return tools as a dialect wants them, by a function for each; those that stay the same come encoded."""
-    if not isinstance(tools, ToolDefinitions):
-        return [shaped(tool) for tool in tools]
-    try:
-        return tools.encoded(shaped)
-    except UnicodeEncodeError:
-        raise BadRequestError("The tools hold text that is not valid Unicode.", param="tools") from None
-    except RecursionError:
-        raise BadRequestError("The tools are nested too deeply.", param="tools") from None
 
 
 def with_extra(body: JSON, *extras: JSON) -> JSON:

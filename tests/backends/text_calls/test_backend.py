@@ -71,6 +71,11 @@ def messages(server: ScriptServer, index: int) -> list[tuple[str, str]]:
 # --- prompted --------------------------------------------------------------------------------------------------------
 
 
+def test_a_tool_that_is_no_unicode_cannot_be_told_in_words() -> None:
+    with pytest.raises(BadRequestError, match="tools hold text that is not valid Unicode"):
+        prompted(a_request(tools=[{**WEATHER, "description": "\ud800"}]), guided=False)
+
+
 async def test_a_hosted_function_works_on_a_model_that_knows_none(tmp_path: Path) -> None:
     with ScriptServer([turn(["I will ", "see.\n", *SUM]), "It is 84."]) as server:
         async with app_on(server, tmp_path, "prompted") as app:

@@ -10,8 +10,8 @@ from urllib.parse import unquote_to_bytes
 
 from msgspec import Struct
 
-from antwort.backends.base import ModelRequest
-from antwort.backends.items import json_arguments, shaped_tools, text_of, with_extra
+from antwort.backends.base import ModelRequest, ToolDefinitions
+from antwort.backends.items import json_arguments, text_of, with_extra
 from antwort.backends.passages import Window, shaped_items
 from antwort.backends.transport import Transport
 from antwort.config import BackendConfig
@@ -66,8 +66,8 @@ def chat_body(request: ModelRequest, dialect: ChatDialect, backend: str, extra: 
         body["stream_options"] = {"include_usage": True}
     if _options(request) != _NO_OPTIONS:
         _add_options(body, request, dialect)
-    if request.tools:  # without any, servers refuse the two fields that say how to use them
-        body["tools"] = shaped_tools(request.tools, _tool)
+    if tools := request.tools:  # without any, servers refuse the two fields that say how to use them
+        body["tools"] = tools.encoded(_tool) if isinstance(tools, ToolDefinitions) else [*map(_tool, tools)]
         if request.tool_choice is not None:
             body["tool_choice"] = _tool_choice(request.tool_choice)
         if request.parallel_tool_calls is not None:

@@ -3,8 +3,8 @@
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from antwort.backends.base import ModelRequest
-from antwort.backends.items import json_arguments, shaped_tools, text_of, with_extra
+from antwort.backends.base import ModelRequest, ToolDefinitions
+from antwort.backends.items import json_arguments, text_of, with_extra
 from antwort.backends.passages import shaped_items
 from antwort.errors import BadRequestError
 from antwort.types import JSON
@@ -58,8 +58,8 @@ def _read(request: ModelRequest) -> JSON:
     body: JSON = {"model": request.model, "input": shaped_items(request.items, responses_input, responses_input)}
     if request.instructions:
         body["instructions"] = request.instructions
-    if request.tools:
-        body["tools"] = shaped_tools(request.tools, _tool)
+    if tools := request.tools:
+        body["tools"] = tools.encoded(_tool) if isinstance(tools, ToolDefinitions) else [*map(_tool, tools)]
         if request.tool_choice is not None:
             body["tool_choice"] = _tool_choice(request.tool_choice)
         if request.parallel_tool_calls is not None:
