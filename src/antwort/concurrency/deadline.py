@@ -14,7 +14,7 @@ class Deadline:
     Among others' `stragglers` it needs a timer only if the block takes longer than a moment.
     """
 
-    __slots__ = ("_cancelling", "_loop", "_seconds", "_stragglers", "_task", "_timer", "expired")
+    __slots__ = ("_cancelling", "_seconds", "_stragglers", "_task", "_timer", "expired")
 
     def __init__(self, seconds: float | None, stragglers: Stragglers | None = None) -> None:
         self._seconds = seconds
@@ -23,17 +23,17 @@ class Deadline:
         self.expired = False
 
     def __enter__(self) -> Self:
-        if self._seconds is not None:
-            loop = self._loop = asyncio.get_running_loop()
-            task = asyncio.current_task(loop)
-            if task is None:
-                raise RuntimeError("A deadline is for what a task does.")
-            self._task = task
-            self._cancelling = task.cancelling()
-            if self._stragglers is None:
-                self._timer = loop.call_later(self._seconds, self._expire)
-            else:
-                self._stragglers.expect(self)
+        if self._seconds is None:
+            return self
+        task = asyncio.current_task()
+        if task is None:
+            raise RuntimeError("A deadline is for what a task does.")
+        self._task = task
+        self._cancelling = task.cancelling()
+        if self._stragglers is None:
+            self._start(self._seconds)
+        else:
+            self._stragglers.expect(self)
         return self
 
     def __exit__(
@@ -50,7 +50,10 @@ class Deadline:
 
     def be_late(self) -> None:
         """Begin to watch the time: the first moment of it has passed."""
-        self._timer = self._loop.call_later((self._seconds or 0.0) - MOMENT, self._expire)
+        self._start((self._seconds or 0.0) - MOMENT)
+
+    def _start(self, seconds: float) -> None:
+        self._timer = asyncio.get_running_loop().call_later(seconds, self._expire)
 
     def _expire(self) -> None:
         self.expired = True
