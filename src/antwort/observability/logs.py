@@ -248,10 +248,9 @@ def log_clean(logger: logging.Logger, event: str, fields: dict[str, JSONValue]) 
     nearly every server, its line is written without a record: that would cost several times as much.
     """
     handler = _only_handler(logger)
-    formatter = None if handler is None else handler.formatter
-    if handler is not None and isinstance(formatter, JSONFormatter):
+    if handler is not None and isinstance(handler.formatter, JSONFormatter):
         try:
-            handler.write(formatter.event(logger.name, event, fields))
+            handler.write(handler.formatter.event(logger.name, event, fields))
         except (OSError, ValueError):
             pass  # `logging` has its way to tell of a stream that takes nothing
         else:
