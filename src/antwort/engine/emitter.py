@@ -17,10 +17,12 @@ from antwort.engine.writers import ReasoningWriter, RefusalWriter, TextWriter, W
 from antwort.types import JSON
 from antwort.wire.client_tools import ClientTool
 from antwort.wire.ids import new_id
-from antwort.wire.items import FunctionCall, Item, ItemStatus
+from antwort.wire.items import FunctionCall, Item, ItemStatus, Message, OutputText
 from antwort.wire.responses import ResponseObject, Usage
 
 _call_id = methodcaller("get", "call_id")
+CUT_SHORT: Mapping[str | None, str] = {"length": "max_output_tokens", "content_filter": "content_filter"}
+"""Why a response ends whose model was stopped, by what its server says."""
 _PLAIN: Mapping[str, ClientTool] = MappingProxyType({})
 
 
@@ -34,14 +36,14 @@ class CallIds(msgspec.Struct, eq=False):
     _items: Callable[[], Iterable[JSON]] | None = None
     _taken: set[Any] | None = None
 
-    def unique(self, call_id: str) -> str:
-        """Return the id if no other call has it, else a new one."""
-        if self._taken is None:
-            before = () if self._items is None else self._items()
-            self._taken = set(map(_call_id, before))
-        if call_id in self._taken:
+    def unique(self, call_id: str | None) -> str:
+        """Return the id if there is one and no other call has it, else a new one."""
+        taken = self._taken
+        if taken is None:
+            taken = self._taken = set() if self._items is None else set(map(_call_id, self._items()))
+        if not call_id or call_id in taken:
             return self.new()
-        self._taken.add(call_id)
+        taken.add(call_id)
         return call_id
 
     def new(self) -> str:
@@ -57,10 +59,10 @@ class ModelCall:
 
     __slots__ = ("call_id", "is_client", "item", "middle", "name", "output_index", "pieces", "tool")
 
-    def __init__(self) -> None:
-        self.call_id = ""
-        self.name = ""
-        self.pieces: list[str] = []
+    def __init__(self, call_id: str = "", name: str = "", arguments: str = "") -> None:
+        self.call_id = call_id
+        self.name = name
+        self.pieces = [arguments] if arguments else []
         self.is_client = False
         self.tool: ClientTool | None = None
         self.item: FunctionCall | None = None
@@ -150,11 +152,18 @@ class Emitter:
         self.first_piece_at = None
 
     def whole_turn(self, turn: WholeTurn) -> None:
-        """Take a turn that came as a whole."""
+        """Take a turn that came as a whole: if nobody is told of its pieces, it is not taken apart."""
+        if self.events.enabled or turn.reason in CUT_SHORT:  # how an item was cut off is known when the turn ends
+            turn.feed(self)
+            return
         if turn.text:
-            self.text_burst([turn.text])
+            part = OutputText(turn.text, self.cite(turn.text))
+            self.add(Message(new_id("msg"), "completed", content=[part]))
         for index, call in enumerate(turn.calls):
-            self.tool_call(index, call_id=call.id, name=call.name, arguments=call.arguments)
+            if call.name in self.client_functions:
+                self.tool_call(index, call_id=call.id, name=call.name, arguments=call.arguments)
+            else:
+                self._calls[index] = ModelCall(self._manner.call_ids.unique(call.id), call.name, call.arguments)
         self.turn_usage, self.finish_reason = turn.usage, turn.reason
 
     def text(self, delta: str, logprobs: list[JSON] | None = None) -> None:
@@ -248,21 +257,12 @@ class Emitter:
         calls = list(map(self._calls.__getitem__, sorted(self._calls)))
         for call in calls:
             call.call_id = call.call_id or self._manner.call_ids.new()
-            if call.item is not None and cut:
-                if call.item.status != "in_progress":  # the turn has ended before
-                    continue
-                # Only the last item of a response may be incomplete.
-                is_last = call.output_index == len(self._positions) - 1
-                self._close_call(call, "incomplete" if is_last else "completed")
-            elif call.is_client and not cut:
-                if call.tool is not None and not call.tool.is_function:
-                    self._write_call(call, call.tool)
-                    continue
-                if call.item is None:
-                    self._open_call(call)
-                    if call.pieces:
-                        self.events.delta("response.function_call_arguments.delta", call.middle, call.arguments, b"}")
-                self._close_call(call)
+            if not call.is_client:
+                continue
+            if cut:
+                self._cut_call(call)
+            else:
+                self._end_call(call)
         return calls
 
     def close_open(self, status: ItemStatus) -> None:
@@ -393,6 +393,25 @@ class Emitter:
             item.name, item.namespace = call.tool.name, call.tool.namespace or UNSET
         call.output_index = self.add(item)
         call.middle = b',"item_id":"%s","output_index":%d,"delta":' % (item.id.encode(), call.output_index)
+
+    def _cut_call(self, call: ModelCall) -> None:
+        """End a call of the client, as far as it was told, in the middle of it."""
+        if call.item is None or call.item.status != "in_progress":  # the turn has ended before
+            return
+        # Only the last item of a response may be incomplete.
+        is_last = call.output_index == len(self._positions) - 1
+        self._close_call(call, "incomplete" if is_last else "completed")
+
+    def _end_call(self, call: ModelCall) -> None:
+        """End a call of the client, and tell what was not told of it yet."""
+        if call.tool is not None and not call.tool.is_function:
+            self._write_call(call, call.tool)
+            return
+        if call.item is None:
+            self._open_call(call)
+            if call.pieces:
+                self.events.delta("response.function_call_arguments.delta", call.middle, call.arguments, b"}")
+        self._close_call(call)
 
     def _close_call(self, call: ModelCall, status: ItemStatus = "completed") -> None:
         item = call.item

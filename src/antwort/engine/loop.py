@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from itertools import filterfalse
 from operator import attrgetter
 from typing import Any
@@ -23,7 +23,7 @@ from antwort.engine.compaction import Compactor, compactable
 from antwort.engine.continuing import brought_by, check_answers
 from antwort.engine.dispatch import Dispatch
 from antwort.engine.earlier import Earlier
-from antwort.engine.emitter import CallIds, Emitter, Manner, ModelCall
+from antwort.engine.emitter import CUT_SHORT, CallIds, Emitter, Manner, ModelCall
 from antwort.engine.ending import Ending
 from antwort.engine.events import REASONING_NAMES, EventSink
 from antwort.engine.history import said_items, settled
@@ -47,8 +47,6 @@ _PARKED = "parked"
 """Why turns end without the response being over."""
 _ONWARD = "onward"
 """How a turn ends that another one follows."""
-_CUT_SHORT: Mapping[str | None, str] = {"length": "max_output_tokens", "content_filter": "content_filter"}
-"""Why a response ends whose model was stopped, by what its server says."""
 _is_client = attrgetter("is_client")
 _TOO_LATE = 0.01
 """Seconds before the deadline in which no model is asked any more: a call that took until then may end a bit early."""
@@ -228,7 +226,7 @@ class Loop:
             calls = await self._model_turn()
             if calls is None:
                 return "budget"
-            if (reason := _CUT_SHORT.get(self.emitter.finish_reason)) is not None or not calls:
+            if (reason := CUT_SHORT.get(self.emitter.finish_reason)) is not None or not calls:
                 return reason
             outcome = await self._execute(calls)
             if outcome != _ONWARD:
@@ -295,7 +293,7 @@ class Loop:
             if self._coalescer is not None:
                 self._coalescer.stop()
         self._parts.metrics.count_turn(self.response.model, started, emitter.first_piece_at, emitter.turn_usage)
-        calls = emitter.end_turn(cut=emitter.finish_reason in _CUT_SHORT)
+        calls = emitter.end_turn(cut=emitter.finish_reason in CUT_SHORT)
         if emitter.turn_usage is not None:
             self._totals.usage = self._totals.usage.plus(emitter.turn_usage)
             self._last_used = emitter.turn_usage.total_tokens
