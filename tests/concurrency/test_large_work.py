@@ -23,6 +23,7 @@ from antwort.backends.responses.backend import ResponsesBackend
 from antwort.concurrency.large_work import MANY, MUCH, LargeWork, is_large
 from antwort.config import BackendConfig, Config
 from antwort.context import Context
+from antwort.engine.emitter import Emitter, Manner
 from antwort.engine.input import read_input
 from antwort.engine.model_turn import ModelTurns, model_request
 from antwort.engine.totals import Totals
@@ -159,7 +160,7 @@ async def test_the_loop_goes_on_while_a_window_is_shortened(tmp_path: Path) -> N
     parts = replace(app.engine, models=ModelRouter([ModelRoute(Small([]))]), large_work=LargeWork())
     request = ModelRequest(model="scripted", items=plan.window)
     async with ticking() as ticks:
-        await ModelTurns(plan, parts).run(request, Notes())
+        await ModelTurns(plan, parts, Emitter(plan.response, None, Manner())).run(request, Notes())
     assert ticks.count >= TURNS
     assert 0 < len(asked[0].items) < len(ITEMS)
 

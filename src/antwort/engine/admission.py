@@ -74,9 +74,12 @@ class Admission(msgspec.Struct, frozen=True, eq=False):
         """Count a call that is executed, whoever makes it; return why one is not."""
         if (asks or target.suspends) and (hindrance := self._hindrance(target, asks=asks)) is not None:
             return hindrance
-        if not self._has_calls_left():
+        totals, most, budget = self._totals, self._plan.max_tool_calls, self._plan.ctx.budget
+        if (most is not None and totals.tool_calls >= most) or (budget is not None and not budget.take_call()):
+            totals.without_tools = True  # none is offered any more
+        if totals.without_tools:
             return "The limit of function calls for this response is reached. Answer with what you have."
-        self._totals.tool_calls += 1
+        totals.tool_calls += 1
         return None
 
     def needs_approval(self, target: Target | None) -> bool:
@@ -93,10 +96,3 @@ class Admission(msgspec.Struct, frozen=True, eq=False):
             needs = "the approval" if asks else "an answer"
             return f"{target.name} needs {needs} of the user, and nobody can be asked here. Go on without it."
         return None
-
-    def _has_calls_left(self) -> bool:
-        """Take a call from what the response and the run may make; if there is none left, none is offered any more."""
-        most, budget = self._plan.max_tool_calls, self._plan.ctx.budget
-        if (most is not None and self._totals.tool_calls >= most) or (budget is not None and not budget.take_call()):
-            self._totals.without_tools = True
-        return not self._totals.without_tools

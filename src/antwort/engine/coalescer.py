@@ -1,7 +1,8 @@
 """Fewer, larger deltas for runs whose every event is stored."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
+from typing import Any
 
 from antwort.backends.base import WholeTurn
 from antwort.engine.emitter import Emitter
@@ -95,6 +96,14 @@ class Coalescer:
         if timer is not None and (timer.when() <= self._loop.time() or self._unsent >= UNSENT_BYTES):
             self._send()
         await self.settle()
+
+    async def take(self, turn: Coroutine[Any, Any, None]) -> None:
+        """Let a turn come to its end, whose sink this is."""
+        try:
+            await turn
+            await self.settle()
+        finally:
+            self.stop()
 
     async def settle(self) -> None:
         """Wait for what is being sent: the end of a turn is stored together with its items, and not before them."""

@@ -77,21 +77,11 @@ class ServerCall(msgspec.Struct, frozen=True):
         return goes_on(self.target)
 
 
-class Dispatch:
-    """Owns the calls of one response: it begins, executes and ends them, and stores each step before it is told."""
+class Dispatch(CallServices, frozen=True, eq=False, dict=True):
+    """Owns the calls of one turn: it begins, executes and ends them, and stores each step before it is told."""
 
-    def __init__(self, services: CallServices) -> None:
-        self._services = services
-        self._plan = services.plan
-        self._journal = services.journal
-        self._emitter = services.emitter
-        self._totals = services.totals
-        self._admission = services.admission
-        self._keep = services.keep
-        self._is_followed = self._journal.store is not None or self._emitter.events.enabled
-        """Whether anybody stores the steps of the calls, or is told of them."""
-        self._given: dict[int, str] = {}
-        """What calls of this turn have given as the answer, by their positions in the journal."""
+    _given: dict[int, str] = msgspec.field(default_factory=dict)
+    """What calls of this turn have given as the answer, by their positions in the journal."""
 
     async def execute(self, calls: Sequence[ModelCall], choice: Choice) -> None:
         """Execute the calls of a turn. Each is ended as soon as its function returns, in whatever order they do."""
@@ -103,15 +93,15 @@ class Dispatch:
                 ready.append(call)
             if not call.attaches:
                 watched.append(call.record)
-        if self._is_followed:
-            self._keep()
-            await self._journal.save()  # a call is known to have started before it starts
-            await self._emitter.flush()
+        if self.is_followed:
+            self.keep()
+            await self.journal.save()  # a call is known to have started before it starts
+            await self.emitter.flush()
         if len(ready) == 1:  # nearly always
             await self._execute_group(ready)
         else:
             await self._execute_all(_grouped(ready))
-        self._totals.repetition.note_turn(watched)
+        self.totals.repetition.note_turn(watched)
 
     async def finish_started(self) -> None:
         """Go on after a crash, or when what was waited for is there.
@@ -120,18 +110,18 @@ class Dispatch:
         that waits goes on waiting, unless it is answered.
         """
         again: list[list[ServerCall]] = []
-        for position, entry in enumerate(self._journal.entries):
-            if entry.call is not None and "answer" in entry.call and entry.call["turn"] == self._totals.turns:
+        for position, entry in enumerate(self.journal.entries):
+            if entry.call is not None and "answer" in entry.call and entry.call["turn"] == self.totals.turns:
                 self._given[position] = str(entry.call["answer"])
             if not is_under_way(entry) or entry.direction == NESTED:  # those are their callers' to go on with
                 continue
             call = self._begun_before(entry, position)
-            wait, answer = waited_for(entry), self._services.answers.get((entry.call or {}).get(QUESTION_ID, ""))
+            wait, answer = waited_for(entry), self.answers.get((entry.call or {}).get(QUESTION_ID, ""))
             if wait is None or wait.kind in FOR_OTHERS:
                 if call.goes_on:
                     again.append([call])
                     continue
-                interrupt(entry, self._emitter)
+                interrupt(entry, self.emitter)
             elif answer is None:
                 continue
             elif wait.kind == "approval" and answer.approved:
@@ -139,16 +129,21 @@ class Dispatch:
                 continue
             else:
                 self._end(call, answer.result(), {})
-            self._keep()
-            await self._journal.save_at(position)
-        await self._journal.save()  # what was approved is known to have started before it starts
+            self.keep()
+            await self.journal.save_at(position)
+        await self.journal.save()  # what was approved is known to have started before it starts
         await self._execute_all(again)
-        await self._emitter.flush()
+        await self.emitter.flush()
 
     @property
     def waiting(self) -> list[JournalEntry]:
         """The entries of the calls that wait for somebody."""
-        return list(filter(is_waiting, self._journal.entries))
+        return list(filter(is_waiting, self.journal.entries))
+
+    @property
+    def is_last(self) -> bool:
+        """Tell whether no turn follows now: a call waits for somebody, or has given the answer."""
+        return bool(self._given) or any(map(is_waiting, self.journal.entries))
 
     @property
     def answer(self) -> str | None:
@@ -156,7 +151,7 @@ class Dispatch:
         return self._given[max(self._given)] if self._given else None
 
     async def _execute_all(self, groups: Iterable[list[ServerCall]]) -> None:
-        await _for_each(_lanes(groups), self._execute_lane, limit=self._services.parallel)
+        await _for_each(_lanes(groups), self._execute_lane, limit=self.parallel)
 
     async def _execute_lane(self, lane: Sequence[list[ServerCall]]) -> None:
         """Execute calls one after the other."""
@@ -170,35 +165,35 @@ class Dispatch:
         noted = leader.sources.noted()
         for call in group:
             self._end(call, result, noted)
-            if self._is_followed:
+            if self.is_followed:
                 await self._store_end(call, result)
-        if self._is_followed:
-            await self._emitter.flush()
+        if self.is_followed:
+            await self.emitter.flush()
 
     async def _store_end(self, call: ServerCall, result: ToolResult) -> None:
-        self._keep()
+        self.keep()
         if result.suspension is not None or (call.face is not None and call.face.output_item is not None):
-            self._journal.change(call.position)  # there is an entry more
-            await self._journal.save()
+            self.journal.change(call.position)  # there is an entry more
+            await self.journal.save()
         else:
-            await self._journal.save_at(call.position)
+            await self.journal.save_at(call.position)
 
     async def _run(self, call: ServerCall) -> ToolResult:
         target = call.target
         if call.refusal is not None or target is None or target.executor is None or target.spec is None:
             return ToolResult.error(call.refusal or "There is no such function.", "denied")
-        plan, progress, emit = self._plan, None, self._plan.ctx.emit
-        if plan.shown.progress and self._emitter.events.enabled:
-            progress = CallProgress(self._emitter, call.call_id, call.name)
+        plan, progress, emit = self.plan, None, self.plan.ctx.emit
+        if plan.shown.progress and self.emitter.events.enabled:
+            progress = CallProgress(self.emitter, call.call_id, call.name)
             emit = progress.emit
-        nested = NestedCalls(self._services, call.call_id, call.sources, call.attached, emit, self._say)
+        nested = NestedCalls(self, call.call_id, call.sources, call.attached, emit, self._say)
         ctx = replace(
             plan.ctx,
             call_id=call.call_id,
             options=plan.options_of(target),
             sources=call.sources,
             origin=plan,
-            fence=self._journal.fence,
+            fence=self.journal.fence,
             attached=call.attached,
             emit=emit,
             say=self._say,
@@ -219,36 +214,36 @@ class Dispatch:
                 progress.close()
         if result.suspension is None:
             nested.close()
-        self._services.progress()
+        self.progress()
         return result
 
     async def _say(self, text: str) -> None:
         """Say something to the user that the model does not read."""
-        self._journal.note(JournalEntry("output", self._emitter.commentary(text), call={FOR_CLIENTS: True}))
-        if self._plan.response.background:
-            self._keep()
-        await self._journal.save()
-        await self._emitter.flush()
+        self.journal.note(JournalEntry("output", self.emitter.commentary(text), call={FOR_CLIENTS: True}))
+        if self.plan.response.background:
+            self.keep()
+        await self.journal.save()
+        await self.emitter.flush()
 
     def _begin(self, call: ModelCall, turn: Sequence[ModelCall], choice: Choice) -> ServerCall:
         """Decide whether a call is executed, and take it into the journal; tell of it, unless it needs an approval."""
         name, arguments = call.name, call.arguments
-        target = self._plan.toolset.targets.get(name)
-        asks = self._admission.needs_approval(target)
-        refusal = self._admission.refusal(name, arguments, target, choice, turn=turn, asks=asks)
+        target = self.plan.toolset.targets.get(name)
+        asks = self.admission.needs_approval(target)
+        refusal = self.admission.refusal(name, arguments, target, choice, turn=turn, asks=asks)
         record: JSON = {
             "call_id": call.call_id,
             "name": name,
             "arguments": arguments,
-            "turn": self._totals.turns,  # calls of one turn are parallel
+            "turn": self.totals.turns,  # calls of one turn are parallel
         }
         asks = asks and refusal is None
         if asks and target is not None:
             request = approval_request(name, arguments, provider_of(target))
             note_wait(record, Suspension("approval", approval_body(request)))
             record[QUESTION_ID] = request["id"]
-            self._emitter.whole(request)
-            self._journal.note(JournalEntry("output", request, call={FOR_CLIENTS: True}))
+            self.emitter.whole(request)
+            self.journal.note(JournalEntry("output", request, call={FOR_CLIENTS: True}))
         begun = self._noted(record, target, refusal)
         return begun if asks else self._shown(begun)
 
@@ -258,31 +253,31 @@ class Dispatch:
         face = None if target is None else target.face
         item = call_item(call_id, name, arguments, face if refusal is None else None)
         entry = JournalEntry("output", item, visible=False, call=record)
-        position, sources = self._journal.note(entry), self._plan.ctx.sources.noting()
+        position, sources = self.journal.note(entry), self.plan.ctx.sources.noting()
         return ServerCall(call_id, name, arguments, target, face, sources, refusal, record, entry, position)
 
     def _shown(self, call: ServerCall) -> ServerCall:
         """Tell of a call that begins, and of its phases, if clients see it."""
         item, face = call.entry.item, call.face
-        if item["type"] == OWN and not self._plan.shown.calls:
+        if item["type"] == OWN and not self.plan.shown.calls:
             return call
         if item["type"] == OWN and call.target is not None and call.target.suspends:
             return call  # it is shown when it waits, so that a client can answer it
         call.entry.visible = True
         if face is None or item["type"] != face.item:
-            return replace(call, output_index=self._emitter.add(item))
-        index = self._emitter.hosted_call(item, face.phases, face.streamed_field)
+            return replace(call, output_index=self.emitter.add(item))
+        index = self.emitter.hosted_call(item, face.phases, face.streamed_field)
         return replace(call, output_index=index)
 
     def _approved(self, call: ServerCall) -> ServerCall:
         """Begin a call that may be made now. If the process ends meanwhile, it was begun like any other."""
         call.record.pop(WAITING, None)
-        self._journal.change(call.position)
+        self.journal.change(call.position)
         return self._shown(call)
 
     async def resume(self, calls: Iterable[ResumedCall]) -> None:
         """Go on with calls of the response before whose own calls have their answers now."""
-        known = {entry.call["call_id"] for entry in self._journal.entries if entry.call and "name" in entry.call}
+        known = {entry.call["call_id"] for entry in self.journal.entries if entry.call and "name" in entry.call}
         begun = []
         for resumed in calls:
             record = {name: resumed.record[name] for name in ("call_id", "name", "arguments")}
@@ -290,16 +285,16 @@ class Dispatch:
                 continue
             call = self._noted({**record, "turn": 0, SAID_BEFORE: True, TOLD: True}, resumed.target)
             for entry in resumed.nested:
-                self._journal.note(entry)
+                self.journal.note(entry)
             begun.append([replace(call, attached=True)])
-        self._keep()
-        await self._journal.save()
+        self.keep()
+        await self.journal.save()
         await self._execute_all(begun)
 
     async def execute_approved(self, calls: Iterable[ApprovedCall]) -> None:
         """Make the calls, or do not, that were waiting in the response before for somebody to say so."""
-        known = {entry.call["call_id"] for entry in self._journal.entries if entry.call and "name" in entry.call}
-        said = {item.get("call_id") for item in self._plan.window if item.get("type") in CALLS}
+        known = {entry.call["call_id"] for entry in self.journal.entries if entry.call and "name" in entry.call}
+        said = {item.get("call_id") for item in self.plan.window if item.get("type") in CALLS}
         begun = []
         for approved in calls:
             question, body = approved.question, approved.question.body
@@ -321,27 +316,27 @@ class Dispatch:
                 self._end(call, ToolResult.error("Another response makes this call.", "denied"), {})
             else:
                 begun.append([self._shown(call)])
-        self._keep()
-        await self._journal.save()
-        await self._emitter.flush()
+        self.keep()
+        await self.journal.save()
+        await self.emitter.flush()
         await self._execute_all(begun)
 
     def _begun_before(self, entry: JournalEntry, position: int) -> ServerCall:
         """Return a call that another process has begun."""
         record = entry.call or {}
-        target = self._plan.toolset.targets.get(record["name"])
+        target = self.plan.toolset.targets.get(record["name"])
         return ServerCall(
             record["call_id"],
             record["name"],
             record["arguments"],
             target,
             None if target is None else target.face,
-            self._plan.ctx.sources.noting(),
+            self.plan.ctx.sources.noting(),
             None,
             record,
             entry,
             position,
-            self._emitter.replace(entry.item),
+            self.emitter.replace(entry.item),
             attached=True,
         )
 
@@ -363,7 +358,7 @@ class Dispatch:
             item["output"] = record["output"]
         else:
             if face is not None and face.item == item["type"]:
-                found, unasked = found_fields(call.name, face, result, self._plan.include)
+                found, unasked = found_fields(call.name, face, result, self.plan.include)
                 item.update(found)
                 if unasked:
                     record[UNASKED] = unasked
@@ -373,8 +368,8 @@ class Dispatch:
             item["status"] = failed_status(str(item["type"])) if failed else "completed"
         if call.output_index >= 0 and TOLD not in record:
             if face is not None and face.output_item is None and not result.is_error:
-                self._emitter.phase(call.output_index, str(item["type"]), "completed")
-            self._emitter.done(call.output_index)
+                self.emitter.phase(call.output_index, str(item["type"]), "completed")
+            self.emitter.done(call.output_index)
         if face is None or face.output_item is None:
             return
         if call.output_index >= 0 or TOLD in record:
@@ -383,14 +378,14 @@ class Dispatch:
     def _show_output(self, call: ServerCall, face: Hosted, result: ToolResult) -> None:
         """Show the result of a call as an item of its own, which the model has read already."""
         item = output_item(call.call_id, call.name, call.arguments, face, result)
-        self._emitter.done(self._emitter.add(item))
-        self._journal.note(JournalEntry("output", item, call={FOR_CLIENTS: True}))
+        self.emitter.done(self.emitter.add(item))
+        self.journal.note(JournalEntry("output", item, call={FOR_CLIENTS: True}))
 
     def _wait(self, call: ServerCall, suspension: Suspension) -> None:
         """Note what a call waits for. A question is shown as a call that the client can answer."""
         record = call.record
         if suspension.kind == "calls":
-            record[ASKED] = nested_questions(self._journal.entries, call.call_id)
+            record[ASKED] = nested_questions(self.journal.entries, call.call_id)
         if WAITING in record:  # it waits on
             return
         note_wait(record, suspension)
@@ -398,10 +393,10 @@ class Dispatch:
             record[QUESTION_ID] = new_id("question")
         if suspension.kind == "calls" and call.output_index >= 0:  # what it shows of itself is known already
             call.entry.item["status"], record[TOLD] = "completed", True
-            self._emitter.done(call.output_index)
+            self.emitter.done(call.output_index)
         if suspension.kind == "question" and call.output_index < 0:
-            shown = self._emitter.client_call(call.call_id, call.name, call.arguments)
-            self._journal.note(JournalEntry("output", shown, call={FOR_CLIENTS: True}))
+            shown = self.emitter.client_call(call.call_id, call.name, call.arguments)
+            self.journal.note(JournalEntry("output", shown, call={FOR_CLIENTS: True}))
 
 
 def _grouped(calls: Iterable[ServerCall]) -> list[list[ServerCall]]:

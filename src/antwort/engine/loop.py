@@ -29,7 +29,6 @@ from antwort.engine.events import REASONING_NAMES, EventSink
 from antwort.engine.history import said_items, settled
 from antwort.engine.journal import Journal
 from antwort.engine.model_turn import ModelTurns, model_request, next_request
-from antwort.engine.nested_calls import CallServices
 from antwort.engine.parts import EngineParts
 from antwort.engine.plan import Plan
 from antwort.engine.totals import Totals
@@ -73,7 +72,6 @@ class Loop:
         """Whether the response waits for somebody: it is not over, and nobody works on it."""
         response = self.response = plan.response
         seals = self._seals = Seals(parts.sealer, plan.ctx.tenant, response.model)
-        self._model = ModelTurns(plan, parts)
         self._choice = plan.choice
         manner = Manner(
             sources=plan.ctx.sources,
@@ -86,6 +84,7 @@ class Loop:
             thoughts=REASONING_NAMES[parts.settings.reasoning_events],
         )
         self.emitter = Emitter(response, sink, manner, earlier.sequence, earlier.positions)
+        self._model = ModelTurns(plan, parts, self.emitter)
         self.emitter.client_functions = plan.choice.permitted(plan.toolset.clients)
         self._coalescer = Coalescer(self.emitter) if response.background and sink is not None else None
         self._noted = len(response.output)
@@ -121,9 +120,7 @@ class Loop:
         runs it may go on from what is stored.
         """
         try:
-            with telemetry.open_agent_span(self._parts.tracer, self.plan) as span:
-                await self._run()
-                telemetry.record_end(span, self.response)
+            await (self._run_traced() if self._parts.tracer.enabled else self._run())
         except asyncio.CancelledError:
             if self.response.status in ACTIVE:  # its end is not being stored yet
                 await self._cancel()
@@ -144,6 +141,11 @@ class Loop:
             if self._budget.closing and self.plan.parent is None:
                 await self._budget.close("broken_off" if self.response.status in ACTIVE else "over")
         return self.response
+
+    async def _run_traced(self) -> None:
+        with telemetry.open_agent_span(self._parts.tracer, self.plan) as span:
+            await self._run()
+            telemetry.record_end(span, self.response)
 
     async def _run(self) -> None:
         response = self.response
@@ -255,9 +257,8 @@ class Loop:
                 await self._confirm()
             dispatch = self._dispatch()
             await dispatch.execute(server, self._choice)
-            outcome = await self._outcome(dispatch)
-            if outcome != _ONWARD:
-                return outcome
+            if dispatch.is_last:
+                return await self._outcome(dispatch)
         if len(server) < len(calls):
             return None
         self._relax()
@@ -274,32 +275,28 @@ class Loop:
         self._totals.turns += 1
         if self.plan.compact_at is not None:
             await self._make_room()
-        emitter, budget = self.emitter, self._budget
+        emitter, budget, model = self.emitter, self._budget, self.response.model
         if not (budget.begin() or await budget.wait()):
             return None
         emitter.begin_turn()
         started = time.perf_counter()
         try:
-            with telemetry.open_turn_span(self._parts.tracer, self.plan) as span:
-                await self._model.run(self._request(), self._coalescer or emitter)
-                if self._coalescer is not None:
-                    await self._coalescer.settle()
-                telemetry.record_answer(span, emitter)
+            turn = self._model.run(self._request(), self._coalescer or emitter)
+            await (turn if self._coalescer is None else self._coalescer.take(turn))
         except BaseException as error:
             self._parts.metrics.count_failed_turn(time.perf_counter() - started, error)
             raise
         finally:
-            budget.settle(self.response.model, emitter.turn_usage)
-            if self._coalescer is not None:
-                self._coalescer.stop()
-        self._parts.metrics.count_turn(self.response.model, started, emitter.first_piece_at, emitter.turn_usage)
+            usage = emitter.turn_usage
+            budget.settle(model, usage)
+        self._parts.metrics.count_turn(model, started, emitter.first_piece_at, usage)
         calls = emitter.end_turn(cut=emitter.finish_reason in CUT_SHORT)
-        if emitter.turn_usage is not None:
-            self._totals.usage = self._totals.usage.plus(emitter.turn_usage)
-            self._last_used = emitter.turn_usage.total_tokens
+        if usage is not None:
+            self._totals.usage = self._totals.usage.plus(usage)
+            self._last_used = usage.total_tokens
         else:
             said = self.response.output[self._noted :]
-            budget.count_unreported(self.response.model, await self._model.estimated(self._request(), said))
+            budget.count_unreported(model, await self._model.estimated(self._request(), said))
         if calls or self.journal.is_read:
             self._note_output()
         # What the turn has said leaves before anything takes time; else together with the end. Items of background
@@ -311,18 +308,20 @@ class Loop:
     # --- the model's side --------------------------------------------------------------------------------------------
 
     def _request(self) -> ModelRequest:
-        plan, window, before = self.plan, self._window(), self._asked
-        if before is None:
-            self._asked = model_request(plan, window, self._choice, self._totals, stream=self._sink is not None)
+        plan, window, asked = self.plan, self._window(), self._asked
+        if asked is None:
+            asked = model_request(plan, window, self._choice, self._totals, stream=self._sink is not None)
         else:
-            self._asked = next_request(before, plan, window, self._choice, self._totals)
-        return self._asked
+            asked = next_request(asked, plan, window, self._choice, self._totals)
+        self._asked = asked
+        return asked
 
     def _relax(self) -> None:
         """Take note that what was required of the model is satisfied."""
-        before, self._choice = self._choice, self._choice.relaxed()
-        if self._choice is not before:
-            self.emitter.client_functions = self._choice.permitted(self.plan.toolset.clients)
+        relaxed = self._choice.relaxed()
+        if relaxed is not self._choice:
+            self._choice = relaxed
+            self.emitter.client_functions = relaxed.permitted(self.plan.toolset.clients)
 
     def _window(self) -> list[JSON]:
         window, said = self.plan.window, said_items(self.journal)
@@ -382,11 +381,18 @@ class Loop:
         self._noted = len(self.response.output)
 
     def _dispatch(self) -> Dispatch:
-        plan, journal, emitter, totals = self.plan, self.journal, self.emitter, self._totals
-        parallel = 1 if plan.create.parallel_tool_calls is False else self._parts.settings.parallel_calls
-        admission, keep, progress = Admission(plan, totals), self._keep_totals, self._progress
+        plan, journal, totals = self.plan, self.journal, self._totals
         return Dispatch(
-            CallServices(plan, journal, emitter, totals, admission, parallel, self._answers, keep, progress)
+            plan,
+            journal,
+            self.emitter,
+            totals,
+            Admission(plan, totals),
+            1 if plan.create.parallel_tool_calls is False else self._parts.settings.parallel_calls,
+            self._answers,
+            self._keep_totals,
+            self.on_progress,
+            journal.store is not None or self._sink is not None,
         )
 
     def _answered(self, dispatch: Dispatch) -> bool:
@@ -436,9 +442,6 @@ class Loop:
         """Take note whether somebody reads a background response: what nobody reads is stored in larger groups."""
         if self._coalescer is not None:
             self._coalescer.note_readers(is_read)
-
-    def _progress(self) -> None:
-        self.on_progress()  # whoever runs the loop may set it later
 
     def forget(self, key: str) -> None:
         """Forget something that was noted about the run, with the next write."""

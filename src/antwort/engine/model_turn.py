@@ -1,6 +1,6 @@
 """A model turn: what it asks, and keeping that within what the model can read."""
 
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
 import msgspec
@@ -9,6 +9,8 @@ from msgspec.structs import replace
 from antwort.backends import estimate_tokens
 from antwort.backends.base import ModelRequest, ToolDefinitions, TurnSink
 from antwort.concurrency.large_work import is_large
+from antwort.engine import telemetry
+from antwort.engine.emitter import Emitter
 from antwort.engine.parts import EngineParts
 from antwort.engine.plan import Plan
 from antwort.engine.tool_choice import Choice
@@ -33,6 +35,7 @@ _UNKNOWN_WINDOW = 100_000
 """The window at which compaction begins, if neither the request nor the model server tells."""
 
 _NOTHING: JSON = {}
+_Run = Callable[[ModelRequest, TurnSink], Coroutine[Any, Any, None]]
 
 
 def model_request(
@@ -115,6 +118,7 @@ class ModelTurns(msgspec.Struct, eq=False):
 
     _plan: Plan
     _parts: EngineParts
+    _emitter: Emitter
     _looked: bool = False
     _room: int | None = None
     """Tokens that items may take, by our own estimate; None if that is not known."""
@@ -122,12 +126,15 @@ class ModelTurns(msgspec.Struct, eq=False):
     """Tokens in the window when it was compacted last."""
 
     def run(self, request: ModelRequest, sink: TurnSink) -> Coroutine[Any, Any, None]:
-        """Perform a turn."""
-        if self._parts.tracer.enabled:
+        """Perform a turn; what the sink takes comes to the emitter."""
+        run = self._run_shortened if self._plan.response.truncation == "auto" else self._parts.models.run
+        return self._run_traced(run, request, sink) if self._parts.tracer.enabled else run(request, sink)
+
+    async def _run_traced(self, run: _Run, request: ModelRequest, sink: TurnSink) -> None:
+        with telemetry.open_turn_span(self._parts.tracer, self._plan) as span:
             request.headers = self._parts.tracer.headers()
-        if self._plan.response.truncation == "auto":
-            return self._run_shortened(request, sink)
-        return self._parts.models.run(request, sink)
+            await run(request, sink)
+            telemetry.record_answer(span, self._emitter)
 
     async def _run_shortened(self, request: ModelRequest, sink: TurnSink) -> None:
         if not self._looked:

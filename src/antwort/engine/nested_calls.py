@@ -63,6 +63,8 @@ class CallServices(msgspec.Struct, frozen=True, eq=False, dict=True):
     """Called before each write, to store with it how far the response has come."""
     progress: Callable[[], None]
     """Called when a function has returned."""
+    is_followed: bool
+    """Whether anybody stores the steps of the calls, or is told of them."""
 
     @cached_property
     def slots(self) -> asyncio.Semaphore:

@@ -7,14 +7,12 @@ from antwort.engine.emitter import Emitter
 from antwort.engine.plan import Plan
 from antwort.observability import Metrics, Span, Tracer
 from antwort.observability.quick_metrics import HistogramSeries
-from antwort.observability.tracing import NO_SPAN, Attribute
+from antwort.observability.tracing import Attribute
 from antwort.wire.responses import ResponseObject, Usage
 
 
 def open_agent_span(tracer: Tracer, plan: Plan) -> AbstractContextManager[Span]:
     """Open the span of a response."""
-    if not tracer.enabled:
-        return NO_SPAN
     response = plan.response
     name = plan.ctx.agent.name
     attributes: dict[str, Attribute] = {
@@ -32,8 +30,6 @@ def open_agent_span(tracer: Tracer, plan: Plan) -> AbstractContextManager[Span]:
 
 def record_end(span: Span, response: ResponseObject) -> None:
     """Tell how a response ended."""
-    if span is NO_SPAN:
-        return
     span.set("antwort.response.status", response.status)
     if response.usage is not None:
         span.set("gen_ai.usage.input_tokens", response.usage.input_tokens)
@@ -42,8 +38,6 @@ def record_end(span: Span, response: ResponseObject) -> None:
 
 def open_turn_span(tracer: Tracer, plan: Plan) -> AbstractContextManager[Span]:
     """Open the span of a model turn."""
-    if not tracer.enabled:
-        return NO_SPAN
     model = plan.response.model
     attributes: dict[str, Attribute] = {"gen_ai.operation.name": "chat", "gen_ai.request.model": model}
     if plan.max_output_tokens is not None:
@@ -57,8 +51,6 @@ def open_turn_span(tracer: Tracer, plan: Plan) -> AbstractContextManager[Span]:
 
 def record_answer(span: Span, emitter: Emitter) -> None:
     """Tell what a turn has used, and why it ended."""
-    if span is NO_SPAN:
-        return
     if emitter.finish_reason is not None:
         span.set("gen_ai.response.finish_reasons", [emitter.finish_reason])
     if emitter.turn_usage is not None:

@@ -5,6 +5,7 @@ that what remains still makes sense.
 """
 
 from collections.abc import Callable, Sequence
+from operator import methodcaller
 from typing import Any
 
 import msgspec
@@ -20,6 +21,9 @@ INSTRUCTING = frozenset({"system", "developer"})
 SUMMARY = "[The earlier part of this conversation was compacted. This is all that is known of it.]"
 """How the message begins that stands for what was compacted."""
 _REASONING = "reasoning"
+_SEALED = frozenset({COMPACTION, _REASONING})
+"""The items that may have to be opened before the model reads them."""
+_type = methodcaller("get", "type")
 
 
 class Seals(msgspec.Struct, frozen=True, eq=False):
@@ -51,7 +55,7 @@ class Seals(msgspec.Struct, frozen=True, eq=False):
         The last compaction stands for all before it, but for instructions. Thoughts that were sealed here are readable
         again. A seal that cannot be opened is a BadRequestError.
         """
-        if not any(map(is_sealed, items)):
+        if _SEALED.isdisjoint(map(_type, items)):
             return [*items]
         start = 0
         window: list[JSON] = []
