@@ -103,11 +103,11 @@ class Budget:
     def is_spent(self) -> bool:
         """Tell whether a limit is reached, so that no model is asked any more."""
         limits, spent = self.limits, self.spent
-        return (
-            (limits.tokens is not None and spent.tokens >= limits.tokens)
-            or (limits.cost is not None and spent.cost >= limits.cost)
-            or (limits.seconds is not None and spent.seconds + self._clock() - self._began >= limits.seconds)
-        )
+        if limits.tokens is not None and spent.tokens >= limits.tokens:
+            return True
+        if limits.cost is not None and spent.cost >= limits.cost:
+            return True
+        return limits.seconds is not None and spent.seconds + self._clock() - self._began >= limits.seconds
 
     def begin(self) -> bool:
         """Begin to ask a model, if that can be done at once."""

@@ -82,10 +82,9 @@ class Admission(msgspec.Struct, frozen=True, eq=False):
         totals.tool_calls += 1
         return None
 
-    def needs_approval(self, target: Target | None) -> bool:
+    def needs_approval(self, target: Target) -> bool:
         """Tell whether a call is made only after a yes."""
-        spec = None if target is None else target.spec
-        return spec is not None and needs_approval(spec, self._plan.approval)
+        return target.spec is not None and needs_approval(target.spec, self._plan.approval)
 
     def _hindrance(self, target: Target, *, asks: bool) -> str | None:
         """Return why nobody can be waited for here, if that is so."""

@@ -229,7 +229,7 @@ class Dispatch(CallServices, frozen=True, eq=False, dict=True):
         """Decide whether a call is executed, and take it into the journal; tell of it, unless it needs an approval."""
         name, arguments = call.name, call.arguments
         target = self.plan.toolset.targets.get(name)
-        asks = self.admission.needs_approval(target)
+        asks = target is not None and self.admission.needs_approval(target)
         refusal = self.admission.refusal(name, arguments, target, choice, turn=turn, asks=asks)
         record: JSON = {
             "call_id": call.call_id,

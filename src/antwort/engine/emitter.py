@@ -11,7 +11,7 @@ from msgspec import UNSET
 
 from antwort.backends.base import WholeTurn
 from antwort.context import Sources
-from antwort.engine.events import REASONING_TEXT, Events, EventSink, replay_item, tell_commands
+from antwort.engine.events import REASONING_TEXT, SILENT, Events, EventSink, replay_item, tell_commands
 from antwort.engine.window import compaction_item
 from antwort.engine.writers import ReasoningWriter, RefusalWriter, TextWriter, Writer, annotations
 from antwort.types import JSON
@@ -113,7 +113,7 @@ class Emitter:
         positions: Sequence[int] = (),
     ) -> None:
         self.response = response
-        self.events = Events(None if sink is None else sink.put, sequence, manner.thoughts)
+        self.events = SILENT if sink is None else Events(sink.put, sequence, manner.thoughts)
         self._flush = _nothing if sink is None else sink.flush
         self._manner = manner
         self.client_functions: Collection[str] = ()
@@ -275,9 +275,9 @@ class Emitter:
 
     def add(self, item: Item) -> int:
         """Begin an item: give it the next index and tell so."""
-        index = len(self._positions)
-        self._positions.append(len(self.response.output))
-        self.response.output.append(item)
+        index, output = len(self._positions), self.response.output
+        self._positions.append(len(output))
+        output.append(item)
         if self.events.enabled:
             self.events.emit("response.output_item.added", output_index=index, item=item)
         return index

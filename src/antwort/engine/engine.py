@@ -131,7 +131,7 @@ class Engine(EngineParts, frozen=True):
         """Make a response in the foreground; without a sink, errors of the model server are raised."""
         journal = self.journal(plan)
         journal.is_read = journal.record is not _NOWHERE
-        return self.loop(plan, journal, sink).run()
+        return Loop(self, plan, journal, sink, NOTHING).run()
 
     def loop(self, plan: Plan, journal: Journal, sink: EventSink | None, earlier: Earlier = NOTHING) -> Loop:
         """Return the loop that makes a response, or goes on with what there is of it."""

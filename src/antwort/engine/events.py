@@ -67,6 +67,9 @@ class Events:
         self.sequence = number
 
 
+SILENT = Events(None)
+"""For whoever has nobody to tell. It holds no state, so that one serves all."""
+
 _HEADS = {
     kind: b'{"type":"%s","sequence_number":' % kind.encode()
     for kind in (

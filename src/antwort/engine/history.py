@@ -5,7 +5,6 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 import msgspec
 
 from antwort.context import Context, Source, Sources
-from antwort.engine.journal import Journal
 from antwort.engine.window import Seals, pruned
 from antwort.errors import BadRequestError, NotFoundError
 from antwort.scopes import CONVERSATIONS_READ, RESPONSES_READ
@@ -121,9 +120,11 @@ def model_items(entries: Iterable[JournalEntry]) -> list[JSON]:
     late = False
     for entry in entries:
         call = entry.call
-        if entry.direction == "nested" or (call is not None and (call.get("partial") or call.get(FOR_CLIENTS))):
-            continue  # it is not for the model, or was cut off by a crash and begun again
+        if entry.direction == "nested":
+            continue
         if call is None or "name" not in call:
+            if call is not None and (call.get("partial") or call.get(FOR_CLIENTS)):
+                continue  # it was cut off by a crash and begun again, or is not for the model
             if entry.item.get("type") in {APPROVAL_REQUEST, APPROVAL_RESPONSE}:
                 continue
             if _was_cut_off(entry.item):
@@ -133,12 +134,12 @@ def model_items(entries: Iterable[JournalEntry]) -> list[JSON]:
             outputs = []
             items.append(entry.item)
             continue
-        call_id, output = call["call_id"], call.get("output")
         if (made_in := call.get("turn")) != turn:
             turn = made_in
             items += outputs
             outputs = []
-        if call.get(SAID_BEFORE):
+        call_id, output = call["call_id"], call.get("output")
+        if SAID_BEFORE in call:
             late = True
         else:
             name, arguments = call["name"], call["arguments"]
@@ -150,12 +151,6 @@ def model_items(entries: Iterable[JournalEntry]) -> list[JSON]:
         outputs.append({"type": "function_call_output", "call_id": call_id, "output": output})
     items += outputs
     return settled(items) if late else items
-
-
-def said_items(journal: Journal) -> list[JSON]:
-    """Return what was said in a response so far, as the model reads it."""
-    said = journal.entries[journal.given :]
-    return model_items(said) if said else []
 
 
 def settled(items: Iterable[JSON]) -> list[JSON]:

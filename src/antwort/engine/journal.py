@@ -64,6 +64,11 @@ class Journal:
         return self._created
 
     @property
+    def said(self) -> list[JournalEntry]:
+        """What was said in the response so far."""
+        return self.entries[self.given :]
+
+    @property
     def fence(self) -> Fence | None:
         """What it takes to write for the response; None if it is not stored."""
         return Fence(self.record.id, self.record.epoch) if self._created and self.store is not None else None

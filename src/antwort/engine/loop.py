@@ -26,7 +26,7 @@ from antwort.engine.earlier import Earlier
 from antwort.engine.emitter import CUT_SHORT, CallIds, Emitter, Manner, ModelCall
 from antwort.engine.ending import Ending
 from antwort.engine.events import REASONING_NAMES, EventSink
-from antwort.engine.history import said_items, settled
+from antwort.engine.history import model_items, settled
 from antwort.engine.journal import Journal
 from antwort.engine.model_turn import ModelTurns, model_request, next_request
 from antwort.engine.parts import EngineParts
@@ -76,7 +76,7 @@ class Loop:
         manner = Manner(
             sources=plan.ctx.sources,
             client_tools=plan.toolset.client_tools,
-            call_ids=CallIds(lambda: [*plan.window, *said_items(journal)]),
+            call_ids=CallIds(lambda: [*plan.window, *model_items(journal.said)]),
             seal=seals.seal_thoughts if "reasoning.encrypted_content" in plan.include else None,
             seal_opaque=seals.seal_opaque,
             whole_calls=response.background,
@@ -324,9 +324,10 @@ class Loop:
             self.emitter.client_functions = relaxed.permitted(self.plan.toolset.clients)
 
     def _window(self) -> list[JSON]:
-        window, said = self.plan.window, said_items(self.journal)
-        if not said:
+        window, entries = self.plan.window, self.journal.said
+        if not entries:
             return window
+        said = model_items(entries)
         if self.plan.is_pending:
             return self._seals.opened(settled([*window, *said]))
         if self._compacted:

@@ -94,10 +94,9 @@ class Plan(msgspec.Struct, frozen=True):
 
         It is a copy: functions may change it, and requests that send the same tools share them, whosever they are.
         """
-        prepared, named = self.prepared.get(target.name), target.options
-        if prepared:
+        if self.prepared and (prepared := self.prepared.get(target.name)):
             return copy.deepcopy(prepared)  # what a provider has put into it may be anything
-        return msgspec.to_builtins(named) if named else {}  # JSON, as it was sent
+        return msgspec.to_builtins(target.options) if target.options else {}  # JSON, as it was sent
 
     @property
     def is_pending(self) -> bool:

@@ -37,7 +37,8 @@ class Repetition(msgspec.Struct, eq=False):
             seen[key] = output, turns
             if turns >= _PATIENCE:
                 again.append(key[0])
-        self.withheld = frozenset(again)
+        if again or self.withheld:
+            self.withheld = frozenset(again)
 
 
 def _outcome(call: JSON) -> tuple[tuple[str, str], int]:
