@@ -182,11 +182,11 @@ class Dispatch(CallServices, frozen=True, eq=False, dict=True):
         target = call.target
         if call.refusal is not None or target is None or target.executor is None or target.spec is None:
             return ToolResult.error(call.refusal or "There is no such function.", "denied")
-        plan, progress, emit = self.plan, None, self.plan.ctx.emit
+        plan, progress, emit, say = self.plan, None, self.plan.ctx.emit, self._say
         if plan.shown.progress and self.emitter.events.enabled:
             progress = CallProgress(self.emitter, call.call_id, call.name)
             emit = progress.emit
-        nested = NestedCalls(self, call.call_id, call.sources, call.attached, emit, self._say)
+        nested = NestedCalls(self, call.call_id, call.sources, call.attached, emit, say)
         ctx = replace(
             plan.ctx,
             call_id=call.call_id,
@@ -196,7 +196,7 @@ class Dispatch(CallServices, frozen=True, eq=False, dict=True):
             fence=self.journal.fence,
             attached=call.attached,
             emit=emit,
-            say=self._say,
+            say=say,
             child_numbers=count(),
             follows_references=plan.toolset.follows_references,
             function_calls=nested,

@@ -72,17 +72,18 @@ class Ending(msgspec.Struct, frozen=True, eq=False):
         interrupt_calls(self._journal, self._emitter)
 
     async def _end(self, status: Literal["completed", "incomplete", "failed"], usage: Usage | None) -> None:
-        self._response.status, self._response.usage = status, usage
-        if self._response.background:  # the event is stored in the same transaction
+        response = self._response
+        response.status, response.usage = status, usage
+        if response.background:  # the event is stored in the same transaction
             self._emitter.announce(status)
         if self._journal.is_read:
             try:
-                await self._journal.finish(self._response)
+                await self._journal.finish(response)
             except asyncio.CancelledError:  # it comes when the end is stored
                 self._tell_end(status)
                 raise
         self._tell_end(status)
-        if self._response.background or status == "failed":  # else whoever ends the stream sends it with the end mark
+        if response.background or status == "failed":  # else whoever ends the stream sends it with the end mark
             await self._emitter.flush()
 
     def _tell_end(self, status: str) -> None:

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine
 from itertools import filterfalse
 from operator import attrgetter
 from typing import Any
@@ -64,8 +64,7 @@ class Loop:
         self.plan = plan
         self.journal = journal
         self._sink = sink
-        self._resumed = earlier.resumed
-        self._answers = earlier.answers
+        self._earlier = earlier
         self._budget = plan.ctx.budget or Budget(RunLimits())
         self._unconfirmed = plan.answered
         self.parked = False
@@ -179,12 +178,12 @@ class Loop:
     def _tell_begin(self) -> None:
         if not self.response.background:
             self.emitter.announce("created")
-        if not self._resumed:
+        if not self._earlier.resumed:
             self.emitter.announce("in_progress")
 
     def _work(self) -> Coroutine[Any, Any, str | None]:
         """Return what is to be done, from where the response stands."""
-        if self._resumed:
+        if self._earlier.resumed:
             return self._continue()
         return self._begin_with_approved() if self.plan.is_pending else self._turns()
 
@@ -230,9 +229,17 @@ class Loop:
                 return "budget"
             if (reason := CUT_SHORT.get(self.emitter.finish_reason)) is not None or not calls:
                 return reason
-            outcome = await self._execute(calls)
-            if outcome != _ONWARD:
-                return outcome
+            server = list(filterfalse(_is_client, calls))
+            if server:
+                if self._unconfirmed:
+                    await self._confirm()
+                dispatch = self._dispatch()
+                await dispatch.execute(server, self._choice)
+                if dispatch.is_last:
+                    return await self._outcome(dispatch)
+            if len(server) < len(calls):
+                return None  # the others are the client's to make
+            self._relax()
         return reason
 
     def _limit_reached(self) -> str | None:
@@ -248,21 +255,6 @@ class Loop:
         if deadline is not None and deadline - time.monotonic() < _TOO_LATE:
             return "deadline"
         return None
-
-    async def _execute(self, calls: Sequence[ModelCall]) -> str | None:
-        """Make the calls of a turn that are ours; return how it goes on: as `_turns` does, or with another turn."""
-        server = list(filterfalse(_is_client, calls))
-        if server:
-            if self._unconfirmed:
-                await self._confirm()
-            dispatch = self._dispatch()
-            await dispatch.execute(server, self._choice)
-            if dispatch.is_last:
-                return await self._outcome(dispatch)
-        if len(server) < len(calls):
-            return None
-        self._relax()
-        return _ONWARD
 
     async def _outcome(self, dispatch: Dispatch) -> str | None:
         """Return how it goes on after calls: one may wait for somebody, or have given the answer."""
@@ -390,7 +382,7 @@ class Loop:
             totals,
             Admission(plan, totals),
             1 if plan.create.parallel_tool_calls is False else self._parts.settings.parallel_calls,
-            self._answers,
+            self._earlier.answers,
             self._keep_totals,
             self.on_progress,
             journal.store is not None or self._sink is not None,
