@@ -33,14 +33,14 @@ class CallIds(msgspec.Struct, eq=False):
     it is asked with the first call.
     """
 
-    _items: Callable[[], Iterable[JSON]] | None = None
+    _items: Callable[[], Iterable[JSON]] = list
     _taken: set[Any] | None = None
 
     def unique(self, call_id: str | None) -> str:
         """Return the id if there is one and no other call has it, else a new one."""
         taken = self._taken
         if taken is None:
-            taken = self._taken = set() if self._items is None else set(map(_call_id, self._items()))
+            taken = self._taken = set(map(_call_id, self._items()))
         if not call_id or call_id in taken:
             return self.new()
         taken.add(call_id)
@@ -251,7 +251,8 @@ class Emitter:
 
     def end_turn(self, *, cut: bool = False) -> list[ModelCall]:
         """Close what is open and return the calls in order. `cut`: the model was stopped in the middle of it."""
-        self.close_open("incomplete" if cut else "completed")
+        if self._open is not None:
+            self.close_open("incomplete" if cut else "completed")
         if not self._calls:
             return []
         calls = list(map(self._calls.__getitem__, sorted(self._calls)))

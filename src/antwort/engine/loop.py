@@ -82,10 +82,10 @@ class Loop:
             as_summary=parts.settings.thoughts_as_summary and wants_summary(plan.create),
             thoughts=REASONING_NAMES[parts.settings.reasoning_events],
         )
-        self.emitter = Emitter(response, sink, manner, earlier.sequence, earlier.positions)
-        self._model = ModelTurns(plan, parts, self.emitter)
-        self.emitter.client_functions = plan.choice.permitted(plan.toolset.clients)
-        self._coalescer = Coalescer(self.emitter) if response.background and sink is not None else None
+        emitter = self.emitter = Emitter(response, sink, manner, earlier.sequence, earlier.positions)
+        emitter.client_functions = plan.choice.permitted(plan.toolset.clients)
+        self._model = ModelTurns(plan, parts, emitter)
+        self._coalescer = Coalescer(emitter) if response.background and sink is not None else None
         self._noted = len(response.output)
         self._totals = Totals()
         self._asked: ModelRequest | None = None

@@ -25,7 +25,8 @@ class Repetition(msgspec.Struct, eq=False):
     def note_turn(self, calls: Iterable[JSON]) -> None:
         """Take the calls of a turn, with what came of them."""
         seen, again = self._seen, []
-        for key, output in dict(map(_outcome, calls)).items():
+        made = {(call["name"], call["arguments"]): hash(call.get("output")) for call in calls}
+        for key, output in made.items():
             if key not in seen:
                 seen[key] = output, 1
                 continue
@@ -39,8 +40,3 @@ class Repetition(msgspec.Struct, eq=False):
                 again.append(key[0])
         if again or self.withheld:
             self.withheld = frozenset(again)
-
-
-def _outcome(call: JSON) -> tuple[tuple[str, str], int]:
-    """Return what was called, and what came of it as a hash."""
-    return (call["name"], call["arguments"]), hash(call.get("output"))
