@@ -95,7 +95,7 @@ class Engine(EngineParts, frozen=True):
         if plan.carried:
             carried = [JournalEntry("input", old.item, old.visible, old.call) for old in plan.carried]
             entries = [*carried, *entries]
-        if plan.stored:
+        if plan.response.is_kept:
             return Journal(self.store, self.record(plan), entries)
         if plan.conversation is None:
             return Journal(None, _NOWHERE, entries)

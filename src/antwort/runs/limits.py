@@ -48,6 +48,8 @@ class TenantLimits:
         config = config or TenantLimitsConfig()
         self._most_runs = config.max_runs
         self._most_bytes = None if retention is None else config.max_stored_bytes
+        self.counts_bytes = self._most_bytes is not None
+        """Whether there is a limit of stored bytes."""
         self._retention = retention
         self._clock = clock
         self._runs: Counter[str] = Counter()
@@ -92,11 +94,6 @@ class TenantLimits:
         return leave
 
     # --- bytes that are stored ---------------------------------------------------------------------------------------
-
-    @property
-    def counts_bytes(self) -> bool:
-        """Tell whether there is a limit of stored bytes."""
-        return self._most_bytes is not None
 
     async def check_room(self, tenant: str) -> None:
         """Raise RateLimitError if a tenant has stored as much as it may, as far as it was counted now and then."""

@@ -1,7 +1,5 @@
 """The whole pipeline in one function."""
 
-from typing import TYPE_CHECKING
-
 from msgspec import Struct
 from starlette.types import ASGIApp
 
@@ -11,7 +9,6 @@ from antwort.config import Config
 from antwort.engine.engine import Engine
 from antwort.functions import FunctionRegistry
 from antwort.functions.absent import AbsentProviders
-from antwort.lazy_imports import imported_on_use
 from antwort.observability import Metrics, MetricsPage
 from antwort.runs.local import LocalRuns
 from antwort.server.body_limit import BodyBudget, BodyLimit
@@ -21,25 +18,13 @@ from antwort.server.gate import RequestGate, RequestGuards
 from antwort.server.hosts import AllowedHosts
 from antwort.server.models import ModelEndpoints
 from antwort.server.observation import Observation, TraceMiddleware
+from antwort.server.pages import AllowedPages
 from antwort.server.passthrough import Passthrough
 from antwort.server.readiness import ReadinessCheck, ServerState
 from antwort.server.refusals import Refusals
 from antwort.server.responses import ResponseEndpoints
 from antwort.server.router import Router
 from antwort.server.sockets.websocket import HandshakeGuards, WebSockets
-
-if TYPE_CHECKING:
-    from starlette.middleware import cors
-else:  # for servers that web pages may call
-    cors = imported_on_use("starlette.middleware.cors")
-
-EXPOSED_HEADERS = (
-    "x-request-id",
-    "retry-after",
-    "x-should-retry",
-    "x-ratelimit-limit-requests",
-    "x-ratelimit-remaining-requests",
-)
 
 
 class Parts(Struct, frozen=True):
@@ -98,15 +83,8 @@ def build_asgi(parts: Parts) -> ASGIApp:
         router,
         RequestGuards(AllowedHosts.of(server), bodies, parts.logins, parts.limiter, parts.refusals, endpoints.public),
         Observation(parts.metrics, access_log=bool(parts.config.observability.access_log)),
+        AllowedPages.of(server.cors_origins),
     )
-    if server.cors_origins:
-        gate.within = cors.CORSMiddleware(
-            gate.within,
-            allow_origins=server.cors_origins,
-            allow_methods=["GET", "POST", "PUT", "PATCH", "DELETE"],
-            allow_headers=["*"],
-            expose_headers=EXPOSED_HEADERS,
-        )
     return TraceMiddleware(gate, engine.tracer) if parts.config.observability.tracing else gate
 
 

@@ -1,11 +1,10 @@
 """Bodies have a largest size, each of them and all together, and a largest number of values."""
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 
 from starlette.types import Message, Receive, Scope
 
 from antwort.errors import PayloadTooLargeError, ServiceUnavailableError
-from antwort.web.asgi_scope import named_headers
 from antwort.web.bodies import ValueCount
 
 SMALL = 64 * 1024
@@ -61,12 +60,11 @@ class BodyLimit:
         self._uncounted = uncounted
         self._small = min(SMALL, max_values, limit)
 
-    def watch(self, scope: Scope, receive: Receive) -> "LimitedBody | None":
+    def watch(self, scope: Scope, headers: Mapping[bytes, bytes], receive: Receive) -> "LimitedBody | None":
         """Return the body of a request, to be read through its `receive`; PayloadTooLargeError if it is too large.
 
         None is one that needs no limit, and is read as it comes.
         """
-        headers = named_headers(scope)
         announced = headers.get(b"content-length", b"")
         is_announced = announced.isdigit()
         size = int(announced) if is_announced else self.limit

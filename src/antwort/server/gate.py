@@ -2,11 +2,12 @@
 
 import asyncio
 import time
-from collections.abc import Awaitable, Collection
+from collections.abc import Awaitable, Collection, Mapping
 
 from msgspec import Struct
 from starlette.datastructures import Headers
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.responses import Response
+from starlette.types import Message, Receive, Scope, Send
 
 from antwort.auth import Logins, RateLimiter
 from antwort.context import Context, Principal
@@ -16,10 +17,11 @@ from antwort.server.body_limit import BodyLimit
 from antwort.server.exchange import UnsentAnswerError
 from antwort.server.hosts import AllowedHosts
 from antwort.server.observation import HEADER, Observation, request_id_of
+from antwort.server.pages import AllowedPages
 from antwort.server.refusals import Refusals
 from antwort.server.router import Router
 from antwort.web.answers import as_api_error, error_response
-from antwort.web.asgi_scope import CONTEXT, DENIED, REQUEST_ID, ROUTE
+from antwort.web.asgi_scope import CONTEXT, DENIED, REQUEST_ID, ROUTE, named_headers
 
 _ANSWER = "antwort.answer"
 """The key of the ASGI scope under which the gate keeps what was sent."""
@@ -60,64 +62,68 @@ class RequestGate:
     It is one pass and not a wrapper for each of them: every request and every piece of an answer goes through all.
     """
 
-    def __init__(self, router: Router, guards: RequestGuards, observation: Observation) -> None:
+    def __init__(
+        self, router: Router, guards: RequestGuards, observation: Observation, pages: AllowedPages | None = None
+    ) -> None:
         self._router = router
         self._guards = guards
         self._observation = observation
-        self.within: ASGIApp = self.answer_or_refuse
-        """What is within the metrics; an app such as one for CORS may be put around it."""
+        self._pages = pages
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one request."""
-        started = time.perf_counter()
-        request_id = scope[REQUEST_ID] = request_id_of(scope)
-        answer = scope[_ANSWER] = SentAnswer(send, [(HEADER, request_id.encode())])
-        with bind_log_context(request_id=request_id):
-            try:
-                await self.within(scope, receive, answer.send)
-            finally:
-                self._observation.record(scope, answer.status, time.perf_counter() - started)
-
-    async def answer_or_refuse(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Let a request in and answer it. Whatever goes wrong becomes an error in the OpenAI envelope.
+        """Serve one request. Whatever goes wrong becomes an error in the OpenAI envelope.
 
         A traceback goes to the log, never to the client.
         """
-        guards = self._guards
+        started = time.perf_counter()
+        headers = named_headers(scope)
+        request_id = scope[REQUEST_ID] = request_id_of(headers)
+        answer = scope[_ANSWER] = SentAnswer(send, [(HEADER, request_id.encode())])
+        send = answer.send if self._pages is None else self._pages.telling(scope, answer.send)
         body = None
-        try:
-            if guards.hosts is not None:
-                self._check_host(guards.hosts, scope)
-            body = guards.bodies.watch(scope, receive)
-            if scope["path"] not in guards.public:
-                self._admit(scope, guards.logins.anyone or await self._authenticate(scope))
-            await self._router(scope, receive if body is None else body.receive, send)
-        except asyncio.CancelledError:
-            if scope[_ANSWER].status:
-                raise
-            stopping = ServiceUnavailableError("The server is stopping. Try again.")
-            await error_response(stopping)(scope, receive, send)
-        except Exception as error:
-            if isinstance(error, UnsentAnswerError):
-                scope[_ANSWER].status = 0
-            if isinstance(error, PermissionDeniedError):
-                scope[DENIED] = error
-            # Kept in a name, the error would keep this frame, which keeps it, and with them whatever the request held.
-            response = error_response(as_api_error(error, f"{scope['method']} {scope['path']}", scope[REQUEST_ID]))
-            self._record_refusal(scope)  # before the answer: whoever has that can look
-            if scope[_ANSWER].status:
-                raise  # the answer cannot be taken back; the server closes the connection
-            await response(scope, receive, send)
-        finally:
-            if body is not None:
-                body.end()
-            if DENIED in scope:
-                self._record_refusal(scope)
+        with bind_log_context(request_id=request_id):
+            try:
+                if self._pages is not None and (preflight := self._pages.preflight(scope)) is not None:
+                    await preflight(scope, receive, answer.send)
+                    return
+                guards = self._guards
+                if guards.hosts is not None:
+                    self._check_host(guards.hosts, scope, headers)
+                body = guards.bodies.watch(scope, headers, receive)
+                if scope["path"] not in guards.public:
+                    self._admit(scope, guards.logins.anyone or await self._authenticate(scope))
+                await self._router(scope, receive if body is None else body.receive, send)
+            except asyncio.CancelledError:
+                if answer.status:
+                    raise
+                stopping = ServiceUnavailableError("The server is stopping. Try again.")
+                await error_response(stopping)(scope, receive, send)
+            except Exception as error:
+                refusal = self._refusal(error, scope)  # an APIError here would keep this frame, and the request in it
+                if answer.status:
+                    raise  # the answer cannot be taken back; the server closes the connection
+                await refusal(scope, receive, send)
+            finally:
+                if body is not None:
+                    body.end()
+                if DENIED in scope:
+                    self._record_refusal(scope)
+                self._observation.record(scope, answer.status, time.perf_counter() - started)
 
-    def _check_host(self, hosts: AllowedHosts, scope: Scope) -> None:
+    def _refusal(self, error: Exception, scope: Scope) -> Response:
+        """Return what a request is answered with that has failed."""
+        if isinstance(error, UnsentAnswerError):
+            scope[_ANSWER].status = 0
+        if isinstance(error, PermissionDeniedError):
+            scope[DENIED] = error
+        response = error_response(as_api_error(error, f"{scope['method']} {scope['path']}", scope[REQUEST_ID]))
+        self._record_refusal(scope)  # before the answer: whoever has that can look
+        return response
+
+    def _check_host(self, hosts: AllowedHosts, scope: Scope, headers: Mapping[bytes, bytes]) -> None:
         """Refuse requests to other hosts, on public paths too: pages of strangers need not read them."""
         try:
-            hosts.check(scope)
+            hosts.check(scope, headers)
         except APIError as error:
             scope[DENIED] = error
             raise

@@ -2,14 +2,13 @@
 
 import ipaddress
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from starlette.types import Scope
 
 from antwort.config import ServerConfig
 from antwort.errors import BadRequestError, PermissionDeniedError
 from antwort.lazy_imports import compiled_on_use
-from antwort.web.asgi_scope import named_headers
 
 _HOST = compiled_on_use(r"(?:\[(?P<v6>[0-9a-f:.]{2,45})\]|(?P<name>[\w.-]{1,253}?)\.?)(?::\d{0,5})?", re.ASCII)
 _REMEMBERED = 256
@@ -42,12 +41,12 @@ class AllowedHosts:
         allowed = settings.allowed_hosts
         return None if not allowed or "*" in allowed else cls(allowed)
 
-    def check(self, scope: Scope) -> None:
+    def check(self, scope: Scope, named: Mapping[bytes, bytes]) -> None:
         """Refuse a request to another host: PermissionDeniedError, or BadRequestError if it does not name just one.
 
-        One of HTTP/1.0 need not name any.
+        One of HTTP/1.0 need not name any. `named` are the headers by name.
         """
-        headers, named = scope["headers"], named_headers(scope)
+        headers = scope["headers"]
         if named.get(b"host") in self._known and len(named) == len(headers):  # none of them is there twice
             return
         given = [value for name, value in headers if name == b"host"]

@@ -2,22 +2,23 @@
 
 import logging
 import re
+from collections.abc import Mapping
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from antwort.observability import Metrics, Tracer
 from antwort.observability.logs import READABLE, log_context
 from antwort.observability.quick_metrics import CounterSeries, HistogramSeries
-from antwort.web.asgi_scope import CONTEXT, ROUTE, method_label, named_headers
+from antwort.web.asgi_scope import CONTEXT, ROUTE, method_label
 from antwort.wire.ids import random_digits
 
 HEADER = b"x-request-id"
 _ACCEPTABLE = re.compile(rb"[A-Za-z0-9._:-]{1,128}")
 
 
-def request_id_of(scope: Scope) -> str:
+def request_id_of(headers: Mapping[bytes, bytes]) -> str:
     """Return the id that the client gives to a request, or a new one."""
-    given = named_headers(scope).get(HEADER)
+    given = headers.get(HEADER)
     return given.decode() if given is not None and _ACCEPTABLE.fullmatch(given) else "req_" + random_digits()[:32]
 
 
@@ -58,16 +59,19 @@ class Observation:
     def record(self, scope: Scope, status: int, seconds: float) -> None:
         """Count a request that is over. A status of 0 means that the client left before there was an answer."""
         status = status or 499  # as proxies call it
-        key = (method_label(scope["method"]), scope.get(ROUTE, UNMATCHED), status)
-        series = self._series.get(key)
-        if series is None:
-            method, path, _ = key
-            series = self._requests.labels(method, path, str(status)), self._durations.labels(method, path)
-            self._series[key] = series
+        method, path = scope["method"], scope.get(ROUTE, UNMATCHED)
+        series = self._series.get((method, path, status)) or self._labelled(method_label(method), path, status)
         series[0].inc()
         series[1].observe(seconds)
         if self._access_log:
             self._log(scope, status, seconds)
+
+    def _labelled(self, method: str, path: str, status: int) -> tuple[CounterSeries, HistogramSeries]:
+        found = self._series.get((method, path, status))
+        if found is None:
+            found = self._requests.labels(method, path, str(status)), self._durations.labels(method, path)
+            self._series[method, path, status] = found
+        return found
 
     def _log(self, scope: Scope, status: int, elapsed: float) -> None:
         context = scope.get(CONTEXT)

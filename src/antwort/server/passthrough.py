@@ -21,6 +21,7 @@ from antwort.server.description import examples
 from antwort.server.forwarded import Fields, read_forwarded
 from antwort.server.sse import while_connected
 from antwort.types import JSON
+from antwort.web.asgi_scope import named_headers
 from antwort.web.bodies import read_body, require_json
 from antwort.web.routes import AsgiRoute
 from antwort.wire.requests import ChatRequest, CompletionRequest, EmbeddingsRequest
@@ -126,7 +127,7 @@ class Passthrough:
             await send(message)
 
         try:
-            require_json(scope)
+            require_json(named_headers(scope))
             body = await read_body(receive)
             await while_connected(scope, receive, self._pass(path, body, watched), self._stragglers)
         except ClientDisconnect:

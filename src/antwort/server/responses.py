@@ -1,7 +1,7 @@
 """`/v1/responses`: creating, fetching, streaming again, cancelling, deleting; and what is made of windows."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TypeVar
 
 import msgspec
@@ -60,6 +60,7 @@ class ResponseEndpoints:
 
     def __init__(self, engine: Engine, runs: LocalRuns) -> None:
         self._engine = engine
+        self._plan = engine.planner.plan
         self._runs = runs
         self._heartbeats = Heartbeats(engine.settings.heartbeat)
         self._stragglers = engine.stragglers
@@ -164,14 +165,15 @@ class ResponseEndpoints:
         The same path takes WebSockets: each `response.create` message, with the fields of this body, is answered by the
         events of a stream, one message each, and a connection remembers its last response even if it is not stored.
         """
-        require_json(scope)
+        headers = named_headers(scope)
+        require_json(headers)
         body = await read_body(receive)
         create = decode_create(body) if len(body) < MUCH else await self._engine.large_work.run(decode_create, body)
         del body  # it may be large, and is of no use any more
         ctx: Context = scope[CONTEXT]
         if create.multi_agent is not None:
             check_beta(scope)
-        plan = await self._engine.plan(create, ctx, shown=shown_beside(scope))
+        plan = await self._plan(create, ctx, shown=shown_beside(headers))
         limits = self._runs.limits
         if limits.counts_bytes and (plan.stored or plan.conversation is not None):
             await limits.check_room(ctx.tenant)
@@ -209,7 +211,7 @@ class ResponseEndpoints:
 
     async def compact(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Compact a window: return items that mean the same and are shorter."""
-        require_json(scope)
+        require_json(named_headers(scope))
         request = await self._read_request(decode_compact, receive)
 
         work = self._engine.compact(request, scope[CONTEXT])
@@ -219,7 +221,7 @@ class ResponseEndpoints:
 
     async def input_tokens(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Count the tokens that a request would send to the model."""
-        require_json(scope)
+        require_json(named_headers(scope))
         create = await self._read_request(decode_count, receive)
 
         work = self._engine.input_tokens(create, scope[CONTEXT])
@@ -338,13 +340,11 @@ def check_beta(scope: Scope) -> None:
         raise BadRequestError(message, param="multi_agent", code="missing_beta")
 
 
-def shown_beside(scope: Scope) -> Shown:
+def shown_beside(headers: Mapping[bytes, bytes]) -> Shown:
     """Return what a request wants to see beside what the API has."""
-    headers = named_headers(scope)
-    calls, progress = headers.get(_SHOW_CALLS), headers.get(_SHOW_PROGRESS)
-    if calls is None and progress is None:
+    if _SHOW_CALLS not in headers and _SHOW_PROGRESS not in headers:
         return AS_USUAL
-    return Shown(calls=_is_on(calls or b""), progress=_is_on(progress or b""))
+    return Shown(calls=_is_on(headers.get(_SHOW_CALLS, b"")), progress=_is_on(headers.get(_SHOW_PROGRESS, b"")))
 
 
 def _is_on(value: bytes) -> bool:

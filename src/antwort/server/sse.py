@@ -6,6 +6,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
 from types import TracebackType
 from typing import Any, Protocol, TypeVar
 
+from msgspec import Struct
 from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
 from typing_extensions import override
@@ -175,8 +176,11 @@ async def while_connected(
 
     Without an exchange that tells, nobody watches for the first moment: most work is done by then.
     """
+    task = asyncio.current_task()
+    if task is None:
+        raise RuntimeError("Only the work of a task can be cancelled.")
+    watch = _Watch(task, receive, on_leave)
     exchange: Exchange | None = scope.get(EXCHANGE)
-    watch = _Watch(receive, on_leave)
     if exchange is None:
         stragglers.expect(watch)
     elif exchange.disconnected:
@@ -188,7 +192,7 @@ async def while_connected(
     except asyncio.CancelledError:
         if not watch.client_is_gone:
             raise
-        watch.task.uncancel()
+        task.uncancel()
         return None
     finally:
         if exchange is None:
@@ -198,20 +202,14 @@ async def while_connected(
             exchange.on_leave = None
 
 
-class _Watch:
-    """Cancels the task it was made in when a client leaves: the exchange tells, or, on other servers, `receive`."""
+class _Watch(Struct, eq=False):
+    """Cancels a task when a client leaves: the exchange tells, or, on other servers, `receive`."""
 
-    __slots__ = ("_on_leave", "_receive", "_watcher", "client_is_gone", "task")
-
-    def __init__(self, receive: Receive, on_leave: Callable[[], None] | None) -> None:
-        task = asyncio.current_task()
-        if task is None:
-            raise RuntimeError("Only the work of a task can be cancelled.")
-        self.task = task
-        self.client_is_gone = False
-        self._receive = receive
-        self._on_leave = on_leave
-        self._watcher: asyncio.Task[None] | None = None
+    _task: asyncio.Task[Any]
+    _receive: Receive
+    _on_leave: Callable[[], None] | None
+    client_is_gone: bool = False
+    _watcher: asyncio.Task[None] | None = None
 
     def be_late(self) -> None:
         """Begin to watch."""
@@ -232,7 +230,7 @@ class _Watch:
         self.client_is_gone = True
         if self._on_leave is not None:
             self._on_leave()
-        self.task.cancel()
+        self._task.cancel()
 
 
 class Tail(Response):

@@ -1,22 +1,22 @@
 """Bodies of requests: what they claim to be, their bytes, and how many values they may hold."""
 
+from collections.abc import Mapping
+
 from starlette.requests import ClientDisconnect
-from starlette.types import Receive, Scope
+from starlette.types import Receive
 
 from antwort.errors import BadRequestError, UnsupportedMediaTypeError
-from antwort.web.asgi_scope import named_headers
 
 _JSON = frozenset({b"application/json", b"text/json"})
 
 
-def require_json(scope: Scope) -> None:
+def require_json(headers: Mapping[bytes, bytes]) -> None:
     """Refuse a body that does not claim to be JSON; one that claims nothing is taken from programs, not from web pages.
 
     Browsers let a page of any site send forms, plain text and bodies without a type to any server, without asking it
     first. They send the page's origin along. A body that was encoded, such as by gzip, is refused as well: nobody here
     decodes one, and what a small one becomes would have to be bounded.
     """
-    headers = named_headers(scope)
     claimed = headers.get(b"content-type")
     if claimed is not None and claimed not in _JSON:
         _check_media_type(claimed)

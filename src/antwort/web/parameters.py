@@ -11,6 +11,7 @@ from pydantic_core import ErrorDetails, from_json
 from starlette.requests import Request
 
 from antwort.errors import BadRequestError, DefinitionError
+from antwort.web.asgi_scope import named_headers
 from antwort.web.bodies import require_json
 from antwort.web.model_errors import model_error
 from antwort.wire.field_errors import missing_parameter, unknown_parameter
@@ -90,7 +91,7 @@ async def read_model(request: Request, model: type[BaseModel]) -> BaseModel:
 
     Where nothing is required, no body is an empty one.
     """
-    require_json(request.scope)
+    require_json(named_headers(request.scope))
     raw = await request.body()
     if not raw:
         if any(field.is_required() for field in model.model_fields.values()):

@@ -24,6 +24,7 @@ from antwort.server.sockets.connection import Caller, Connection, Served
 from antwort.server.sockets.extension import TEXTS
 from antwort.server.sse import Heartbeats
 from antwort.web.answers import as_api_error, error_response
+from antwort.web.asgi_scope import named_headers
 
 _KEY = "openai-insecure-api-key."
 """How browsers, which cannot set headers, send an API key: as the name of a subprotocol."""
@@ -128,7 +129,7 @@ class WebSockets:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one connection, from its handshake to its end."""
         await receive()  # websocket.connect
-        request_id = request_id_of(scope)
+        request_id = request_id_of(named_headers(scope))
         named = [(HEADER, request_id.encode())]
         with bind_log_context(request_id=request_id):
             try:
@@ -155,7 +156,7 @@ class WebSockets:
             with bind_log_context(tenant=principal.tenant):
                 self._guards.refusals.record(scope, error, request_id, subject=principal.subject)
 
-        shown = shown_beside(scope)
+        shown = shown_beside(named_headers(scope))
         caller = Caller(request_id, shown, lambda: self._admit_request(headers, scope, request_id), denied)
         connection = Connection(self._served, caller, receive, send, together=TEXTS in scope.get("extensions", {}))
         self._open.add(connection)
@@ -170,7 +171,7 @@ class WebSockets:
     async def _admit_handshake(self, scope: Scope) -> tuple[Principal, dict[str, str]]:
         """Check a handshake: a request like any other, which counts as one; return the headers for the answer too."""
         if self._hosts is not None:
-            self._hosts.check(scope)
+            self._hosts.check(scope, named_headers(scope))
         if scope["path"] != PATH or not self._config.websocket.enabled:
             hint = " It is turned off (server.websocket.enabled)." if scope["path"] == PATH else f" Connect to {PATH}."
             raise NotFoundError(f"There is no WebSocket at {scope['path']}.{hint}")
