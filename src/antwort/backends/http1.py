@@ -107,7 +107,7 @@ class Connection(asyncio.Protocol):
         self._loop = asyncio.get_running_loop()
         self._parser = httptools.HttpResponseParser(self)
         self.idle_since = 0.0
-        self.status = 0
+        """When it was last kept; 0 for one that is new."""
         self._body: list[bytes] = []
         self._size = 0
         self._paused = False
@@ -122,18 +122,19 @@ class Connection(asyncio.Protocol):
         self._heard = 0.0
         self._timer: asyncio.TimerHandle | None = None
         self.begin(None)
-        self.used = False
+        self.complete = True  # nobody has asked yet
 
     def begin(self, silence: float | None) -> None:
         """Get ready for the next exchange; a connection that is kept has nothing else left of the last one."""
-        self.used = True
-        self.begun = False
+        self.status = 0
+        """That of the answer, as soon as its head is there."""
         self.headers: dict[str, str] = {}
-        self.has_head = self.complete = False
+        self.complete = False
         self._reusable = False
         """Whether the answer has ended, and the connection is still good for another."""
         self._unpacker: Unpacker | None = None
         self._mute = 0
+        """Bytes that came since the last of the content."""
         if silence is not None:
             self.limit_silence(silence)
 
@@ -147,7 +148,6 @@ class Connection(asyncio.Protocol):
 
     @override
     def data_received(self, data: bytes) -> None:
-        self.begun = True
         if self._timer is not None:
             self._heard = self._loop.time()
         self._mute += len(data)
@@ -181,33 +181,32 @@ class Connection(asyncio.Protocol):
         self._reusable = False
         self._client.forget(self)
         ended = exc is None and self.error is None
-        if ended and self.has_head and not {"content-length", "transfer-encoding"} & self.headers.keys():
+        if ended and self.status and not {"content-length", "transfer-encoding"} & self.headers.keys():
             self.complete = True  # an answer without a length ends with the connection
-        if not self.complete:
-            self.error = self.error or ClosedError(str(exc or "closed"))
+        self.error = self.error or ClosedError(str(exc or "closed"))
         self._wake()
 
     # --- what the parser calls ---------------------------------------------------------------------------------------
 
     def on_message_begin(self) -> None:
         """End a connection on which an answer begins that nobody has asked for: the next would be the rest of it."""
-        if self.complete or not self.used:
+        if self.complete:
             raise ProtocolError("an answer that nobody has asked for")
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """Take a header; what stands behind the content is none."""
-        if not self.has_head:
+        if not self.status:
             self.headers[name.decode("latin-1").lower()] = value.decode("latin-1")
 
     def on_headers_complete(self) -> None:
         """Take note that the head is there."""
         if self._mute > self._client.max_head and self._has_long_head():
             raise self._excess()
-        self.status = self._parser.get_status_code()
-        if self.status < 200:  # an interim answer; the real one follows
+        status = self._parser.get_status_code()
+        if status < 200:  # an interim answer; the real one follows
             self.headers.clear()
             return
-        self.has_head = True
+        self.status = status
         if "content-encoding" in self.headers:
             self._unpacker = Unpacker.of(self.headers)
 
@@ -222,7 +221,7 @@ class Connection(asyncio.Protocol):
 
     def on_message_complete(self) -> None:
         """Take note of the end of an answer, or of one before it."""
-        if self.has_head:
+        if self.status:
             self.complete = True
             self._reusable = self._parser.should_keep_alive()
 
@@ -286,13 +285,20 @@ class Connection(asyncio.Protocol):
         return [memoryview(begin)[taken:], memoryview(kept)[max(taken - size, 0) :]]
 
     @property
+    def begun(self) -> bool:
+        """Whether anything of the answer is there."""
+        return self._mute > 0 or self.status > 0
+
+    @property
     def is_read(self) -> bool:
         """Whether the answer has ended, and all of it was read."""
         return self.complete and not self._body
 
     def whole(self, most: int) -> bytes | None:
         """Return what was not read yet, if it has ended, is at most so many bytes, and need not be unpacked."""
-        return self._taken() if self.complete and self._unpacker is None and self._size <= most else None
+        if self.complete and self._size <= most and self._unpacker is None:
+            return self._taken()
+        return None
 
     async def chunk(self) -> bytes:
         """Return what arrived since the last call, or wait for it; empty at the end."""
@@ -310,13 +316,14 @@ class Connection(asyncio.Protocol):
                 return plain
 
     def _taken(self) -> bytes:
-        body = self._body
-        self._body, self._size = [], 0
+        data = b"".join(self._body)  # no copy of a single one
+        self._body = []
+        self._size = 0
         if self._paused:
             self._paused = False
             self._heard = self._loop.time()
             self.transport.resume_reading()
-        return body[0] if len(body) == 1 else b"".join(body)
+        return data
 
     def _unpacked(self, unpacker: Unpacker, data: bytes) -> bytes:
         try:
@@ -406,17 +413,16 @@ class Http1Client:
         try:
             while True:
                 connection = self._kept() or await self._connect(connect_timeout)
-                reused = connection.used
                 connection.begin(silence)
                 try:
                     if isinstance(request, bytes) and len(request) <= SLICE:
                         connection.transport.write(request)
                     else:
                         await connection.send((request,) if isinstance(request, bytes) else request)
-                    while not connection.has_head:
+                    while not connection.status:
                         await connection.news()
                 except ClosedError:
-                    if not reused or connection.begun:
+                    if not connection.idle_since or connection.begun:
                         raise
                     connection.rest()
                     continue

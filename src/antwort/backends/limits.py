@@ -20,6 +20,8 @@ class AnswerLimits(Struct, frozen=True):
     header_bytes: int
     event_bytes: int
     answer_bytes: int
+    whole_bytes: int
+    """The smaller of the two: an answer that came as a whole and has no more is within both."""
     values: int
     calls: int
     items: int
@@ -33,6 +35,7 @@ class AnswerLimits(Struct, frozen=True):
             int(config.max_header_bytes),
             int(config.max_event_bytes),
             int(config.max_answer_bytes),
+            int(min(config.max_event_bytes, config.max_answer_bytes)),
             config.max_values,
             config.max_calls,
             config.max_items,

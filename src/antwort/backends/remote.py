@@ -120,15 +120,17 @@ class RemoteBackend(ABC):
         A passed deadline is a GatewayTimeoutError with the code `deadline_exceeded`.
         """
         if request.deadline is None:
-            return self._exchange(request, fields or self.body, sink)
-        return self._exchange_until(request.deadline, request, fields or self.body, sink)
+            return self._exchange(request, sink, fields)
+        return self._exchange_until(request.deadline, request, sink, fields)
 
-    async def _exchange_until(self, deadline: float, request: ModelRequest, fields: Fields, sink: TurnSink) -> None:
+    async def _exchange_until(
+        self, deadline: float, request: ModelRequest, sink: TurnSink, fields: Fields | None
+    ) -> None:
         left = max(0.0, deadline - time.monotonic())
         limit = asyncio.timeout(left)
         try:
             async with limit:
-                await self._exchange(request, fields, sink)
+                await self._exchange(request, sink, fields)
         except TimeoutError:
             if not limit.expired():
                 raise
@@ -186,11 +188,11 @@ class RemoteBackend(ABC):
         await self.transport.close()
         await self._probes.close()
 
-    async def _exchange(self, request: ModelRequest, fields: Fields, sink: TurnSink) -> None:
+    async def _exchange(self, request: ModelRequest, sink: TurnSink, fields: Fields | None) -> None:
         if not request.short and is_large(unmade(request.items)):
-            body = await self.large_work.run(_encoded_in_pieces, fields, request)
+            body = await self.large_work.run(_encoded_in_pieces, fields or self.body, request)
         else:
-            body = encode_parts(fields(request))
+            body = encode_parts(self.body(request) if fields is None else fields(request))
         times = None if request.stream else self._patient
         reply = await self.transport.post(self.path, body, request.headers, times)
         del body  # the answer may take long, and this may be much
@@ -201,8 +203,7 @@ class RemoteBackend(ABC):
             if reply.headers.get("content-type") != _JSON and _is_stream(reply, asked=request.stream):
                 await self._stream(reply, sink)
             else:
-                most = self.limits.event_bytes
-                whole = reply.whole(most) or await reply.read(most)
+                whole = reply.whole() or await reply.read(self.limits.event_bytes)
                 self.limits.check_values(whole)
                 self.read_whole(whole, sink)  # whoever has asked sends what is left, with what it says to it
         except _ODD as error:

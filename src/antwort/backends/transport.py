@@ -37,8 +37,6 @@ _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9a-z-]+")
 
 NO_HEADERS: Mapping[str, str] = MappingProxyType({})
 _JSON: Mapping[str, str] = MappingProxyType({"content-type": "application/json"})
-Limit = tuple[float | None, str]
-"""Seconds, and the setting they come from, if they do."""
 
 
 class Timeouts(Struct, frozen=True):
@@ -89,15 +87,17 @@ class Reply(Struct, eq=False):
     status: int
     headers: Mapping[str, str]
     _exchange: RawReply
-    _limits: AnswerLimits
-    _silence: Limit
+    _transport: "Transport"
+    _times: Timeouts
+    _pause: float | None = None
+    """Seconds the server may be silent between two pieces of a stream, from the moment it is one."""
     _size: int = 0
     """Bytes of it that were read piece by piece."""
     _over: bool = False
 
-    def whole(self, limit: int) -> bytes | None:
-        """Return the answer, if all of it is there and it is not longer than the limit; else it is to be read."""
-        return self._exchange.whole(min(limit, self._limits.answer_bytes - self._size))
+    def whole(self) -> bytes | None:
+        """Return the answer, if all of it is there and no limit is near; else it is to be read."""
+        return self._exchange.whole(self._transport.limits.whole_bytes)
 
     async def read(self, limit: int | None = None) -> bytes:
         """Read the answer to its end; a longer one than the limit is a BadGatewayError."""
@@ -108,7 +108,7 @@ class Reply(Struct, eq=False):
             if limit is not None and size > limit:
                 self.abort()
                 parts.clear()  # or the error would keep them: to free much of that at once takes long
-                raise self._limits.excess(f"an answer of more than {limit:,} bytes", "max_event_bytes")
+                raise self._transport.limits.excess(f"an answer of more than {limit:,} bytes", "max_event_bytes")
             parts.append(part)
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
@@ -131,22 +131,18 @@ class Reply(Struct, eq=False):
         """Return what arrived since the last call, or wait for it; empty at the end."""
         try:
             data = await self._exchange.chunk()
-        except TimeoutError as error:
-            name = self._limits.backend
-            shown = _shown(name, self._silence)
-            raise StalledError(f"The backend '{name}' stopped in its answer for{shown}.") from error
         except _FAILURES as error:
-            raise _failure(self._limits, error) from error
+            raise self._transport.failure_within(error, self._times, self._pause) from error
         self._size += len(data)
-        most = self._limits.answer_bytes
-        if self._size > most:
+        limits = self._transport.limits
+        if self._size > limits.answer_bytes:
             self.abort()
-            raise self._limits.excess(f"an answer of more than {most:,} bytes", "max_answer_bytes")
+            raise limits.excess(f"an answer of more than {limits.answer_bytes:,} bytes", "max_answer_bytes")
         return data
 
     def limit_silence(self, seconds: float) -> None:
         """Let the server be silent for so long from now on, between two pieces of a stream."""
-        self._silence = seconds, "chunk_timeout"
+        self._pause = seconds
         self._exchange.limit_silence(seconds)
 
     def abort(self) -> None:
@@ -194,7 +190,7 @@ class Transport:
             tls=tls,
             limit=config.max_connections,
             patience=config.connection_wait,
-            max_head=config.max_header_bytes,
+            max_head=self.limits.header_bytes,
         )
         self._proxied: ProxiedClient | None = None
         proxy = _proxy_for(parts)
@@ -239,7 +235,6 @@ class Transport:
         self, method: str, path: str, body: bytes | Parts | None, headers: Mapping[str, str], timeouts: Timeouts | None
     ) -> Reply:
         times = timeouts or self.timeouts
-        silence = times.first_byte, "first_byte_timeout" if times.first_byte == self.timeouts.first_byte else ""
         exchange: RawReply
         try:
             if self._proxied is None:
@@ -252,21 +247,32 @@ class Transport:
                     method, url, whole, headers, connect_timeout=times.connect, silence=times.first_byte
                 )
         except _FAILURES as error:
-            raise self._timed_out(error, times, silence) or _failure(self.limits, error) from error
-        return Reply(exchange.status, exchange.headers, exchange, self.limits, silence)
+            raise self._failure_before(error, times) from error
+        return Reply(exchange.status, exchange.headers, exchange, self, times)
 
-    def _timed_out(self, error: Exception, times: Timeouts, limit: "Limit") -> APIError | None:
-        """Say which time was up, if it was that: to connect, which may be tried again, or to answer."""
+    def _failure_before(self, error: Exception, times: Timeouts) -> APIError:
+        """Say why no answer began. If a time was up, say which: to connect, which may be tried again, or to answer."""
         if isinstance(error, ConnectTimeoutError):
-            connect = times.connect, "connect_timeout" if times.connect == self.timeouts.connect else ""
-            shown = _shown(self.name, connect)
+            setting = "connect_timeout" if times.connect == self.timeouts.connect else ""
+            shown = _shown(self.name, times.connect, setting)
             return GatewayTimeoutError(
                 f"The backend '{self.name}' could not be connected to within{shown}.", code=UNREACHABLE
             )
         if isinstance(error, TimeoutError):
-            shown = _shown(self.name, limit)
+            shown = self._first_byte(times)
             return GatewayTimeoutError(f"The backend '{self.name}' did not answer within{shown}.", code=TIMEOUT)
-        return None
+        return _failure(self.limits, error)
+
+    def failure_within(self, error: Exception, times: Timeouts, pause: float | None) -> APIError:
+        """Say why an answer does not go on: the server may have been silent for longer than the pause it may make."""
+        if not isinstance(error, TimeoutError):
+            return _failure(self.limits, error)
+        shown = self._first_byte(times) if pause is None else _shown(self.name, pause, "chunk_timeout")
+        return StalledError(f"The backend '{self.name}' stopped in its answer for{shown}.")
+
+    def _first_byte(self, times: Timeouts) -> str:
+        setting = "first_byte_timeout" if times.first_byte == self.timeouts.first_byte else ""
+        return _shown(self.name, times.first_byte, setting)
 
     def _message(self, method: str, path: str, body: bytes | Parts | None, headers: Mapping[str, str]) -> bytes | Parts:
         """Write a request for the direct client; what is the same every time is written once."""
@@ -312,9 +318,8 @@ def _proxy_for(parts: SplitResult) -> str | None:
     return proxy
 
 
-def _shown(name: str, limit: Limit) -> str:
-    """Write a limit for a message."""
-    seconds, setting = limit
+def _shown(name: str, seconds: float | None, setting: str) -> str:
+    """Write a limit for a message, with the setting it comes from, if it does."""
     shown = "" if seconds is None else f" {seconds:g} s"
     return f"{shown} (`backends.{name}.{setting}`)" if setting else shown
 
