@@ -10,6 +10,9 @@ from typing import Any
 import httpx
 import pytest
 from pydantic import ByteSize, SecretStr
+from starlette.datastructures import Headers
+from starlette.middleware.cors import CORSMiddleware
+from starlette.types import Message, Send
 
 import antwort
 from antwort import Antwort
@@ -206,6 +209,21 @@ def test_cors_answers_preflights_without_credentials_and_marks_errors_too(client
     assert refused.headers["access-control-allow-origin"] == "https://app.example"
     foreign = client.get("/healthz", headers={"origin": "https://elsewhere.example"})
     assert "access-control-allow-origin" not in foreign.headers
+
+
+def test_programs_are_answered_where_pages_may_call_with_every_release_of_starlette(
+    client: httpx.Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+
+    async def old(_self: CORSMiddleware, message: Message, send: Send, request_headers: Headers) -> None:
+        assert request_headers["Origin"]
+        await send(message)
+
+    monkeypatch.setattr(CORSMiddleware, "send", old)
+    for path, status in (("/healthz", 200), ("/v1/functions", 401)):
+        answer = client.get(path)
+        assert (answer.status_code, answer.headers["vary"]) == (status, "Origin")
+        assert "access-control-allow-origin" not in answer.headers
 
 
 def test_the_api_is_described(client: httpx.Client) -> None:

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-from starlette.datastructures import Headers
+from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import Response
-from starlette.types import Receive, Scope, Send
+from starlette.types import Message, Receive, Scope, Send
 
 from antwort.lazy_imports import imported_on_use
 
@@ -49,7 +49,18 @@ class AllowedPages:
 
     def telling(self, scope: Scope, send: Send) -> Send:
         """Return what sends an answer, with headers that say which pages may read it."""
-        return partial(self._cors.send, send=send, request_headers=Headers(raw=scope["headers"]))
+        headers = Headers(raw=scope["headers"])
+        if "origin" not in headers:  # which older releases of Starlette ask for
+            return partial(_send_to_program, send)
+        return partial(self._cors.send, send=send, request_headers=headers)
+
+
+async def _send_to_program(send: Send, message: Message) -> None:
+    """Send what no page has asked for: one that asks for the same gets other headers, which caches are to know."""
+    if message["type"] == "http.response.start":
+        message.setdefault("headers", [])
+        MutableHeaders(scope=message).add_vary_header("Origin")
+    await send(message)
 
 
 async def _nothing(_scope: Scope, _receive: Receive, _send: Send) -> None:
