@@ -21,6 +21,8 @@ class EncodedTools(list[msgspec.Raw]):
     `ending` is the last part with the end of a body, if there is so much of it that it is better not copied each time.
     """
 
+    __slots__ = ("ending", "size")
+
     def __init__(self, parts: Iterable[msgspec.Raw], ending: KeptBytes | None = None) -> None:
         super().__init__(parts)
         sizes = [len(memoryview(part)) for part in self]

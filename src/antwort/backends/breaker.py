@@ -48,7 +48,8 @@ class CircuitBreaker:
         self._max_failures = max_failures
         self._sleep = sleep
         self._jitter = jitter
-        self._failures = 0
+        self.failures = 0
+        """Those since the last success; without one, requests are not refused."""
         self._pause = FIRST_PAUSE
         self._task: asyncio.Task[None] | None = None
         self._closed = False
@@ -70,15 +71,15 @@ class CircuitBreaker:
 
     def note_success(self) -> None:
         """Note that the server answered."""
-        self._failures = 0
+        self.failures = 0
         if self.is_open:
             self.is_open = False
             logger.info("The backend '%s' answers again.", self._name)
 
     def note_failure(self) -> None:
         """Note a failure that may be the server's."""
-        self._failures += 1
-        if self._failures >= self._max_failures and not self.examining and not self._closed:
+        self.failures += 1
+        if self.failures >= self._max_failures and not self.examining and not self._closed:
             self._task = asyncio.create_task(self._examine())
 
     async def close(self) -> None:
@@ -93,9 +94,9 @@ class CircuitBreaker:
         """Find out whether the server is away, and if it is, when it is back."""
         try:
             if await self._is_there():
-                self._failures = 0
+                self.failures = 0
                 return
-            if self._failures == 0:
+            if self.failures == 0:
                 return  # a request was answered in the meantime
             logger.error("The backend '%s' is away: requests to it are refused until it answers again.", self._name)
             self.is_open = True

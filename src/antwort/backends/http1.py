@@ -9,6 +9,7 @@ import socket
 import ssl
 import zlib
 from collections.abc import Mapping, Sequence
+from time import monotonic
 from typing import TypeAlias, cast
 
 import httptools
@@ -346,7 +347,7 @@ class Connection(asyncio.Protocol):
         if self._timer is not None:
             self.rest()
         if self._reusable and not self._body and not self._unsent:
-            self.idle_since = self._loop.time()
+            self.idle_since = monotonic()
             self._client.idle.append(self)
         else:
             self.transport.abort()
@@ -442,9 +443,9 @@ class Http1Client:
 
     def _kept(self) -> Connection | None:
         """Return an idle connection that has not rested so long that the server may be about to close it."""
-        oldest = asyncio.get_running_loop().time() - MAX_IDLE
-        while self.idle:
-            connection = self.idle.pop()
+        idle, oldest = self.idle, monotonic() - MAX_IDLE
+        while idle:
+            connection = idle.pop()
             if connection.idle_since >= oldest and connection.error is None:
                 return connection
             connection.transport.abort()

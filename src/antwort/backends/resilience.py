@@ -276,7 +276,8 @@ class Guarded(BackendWrapper):
                     raise
                 logger.warning("%s Trying again in %.1f s.", error.message, pause)
             else:
-                breaker.note_success()
+                if breaker.failures:
+                    breaker.note_success()
                 return
             await self._retries.sleep(pause)
             attempt += 1

@@ -213,7 +213,7 @@ class Transport:
         self, path: str, headers: Mapping[str, str] = NO_HEADERS, timeouts: Timeouts | None = None
     ) -> Coroutine[Any, Any, Reply]:
         """Ask for something."""
-        return self._send("GET", path, None, headers, timeouts)
+        return self._send("GET", path, b"", headers, timeouts)
 
     @property
     def in_use(self) -> int:
@@ -232,7 +232,7 @@ class Transport:
             await self._proxied.close()
 
     async def _send(
-        self, method: str, path: str, body: bytes | Parts | None, headers: Mapping[str, str], timeouts: Timeouts | None
+        self, method: str, path: str, body: bytes | Parts, headers: Mapping[str, str], timeouts: Timeouts | None
     ) -> Reply:
         times = timeouts or self.timeouts
         exchange: RawReply
@@ -242,9 +242,9 @@ class Transport:
                 exchange = await self._direct.exchange(message, connect_timeout=times.connect, silence=times.first_byte)
             else:
                 url = f"{self._origin}{path}{self._query}"
-                whole = body if body is None or isinstance(body, bytes) else b"".join(body)
+                whole = body if isinstance(body, bytes) else b"".join(body)
                 exchange = await self._proxied.exchange(
-                    method, url, whole, headers, connect_timeout=times.connect, silence=times.first_byte
+                    method, url, whole or None, headers, connect_timeout=times.connect, silence=times.first_byte
                 )
         except _FAILURES as error:
             raise self._failure_before(error, times) from error
@@ -274,12 +274,11 @@ class Transport:
         setting = "first_byte_timeout" if times.first_byte == self.timeouts.first_byte else ""
         return _shown(self.name, times.first_byte, setting)
 
-    def _message(self, method: str, path: str, body: bytes | Parts | None, headers: Mapping[str, str]) -> bytes | Parts:
+    def _message(self, method: str, path: str, body: bytes | Parts, headers: Mapping[str, str]) -> bytes | Parts:
         """Write a request for the direct client; what is the same every time is written once."""
         head = self._heads.get(path) if headers is _JSON else self._head(method, path, headers)
         if head is None:
             head = self._heads[path] = self._head(method, path, headers)
-        body = body or b""
         if isinstance(body, bytes):
             return b"%s%d\r\n\r\n%s" % (head, len(body), body)
         return [b"%s%d\r\n\r\n" % (head, sum(map(len, body))), *body]
