@@ -1,5 +1,11 @@
+import ast
+import inspect
 import math
+import re
+import sys
+from collections.abc import Callable
 from fractions import Fraction
+from random import Random
 
 import pytest
 from hypothesis import given, settings
@@ -8,7 +14,9 @@ from hypothesis import strategies as st
 from antwort.providers.basics.expression import (
     CONSTANTS,
     FUNCTIONS,
+    LARGEST_BITS,
     LONGEST_TEXT,
+    OPERATORS,
     ExpressionError,
     Number,
     evaluate,
@@ -87,6 +95,17 @@ from antwort.providers.basics.expression import (
         ("+".join(["1"] * 500), 500),
         ("-".join(["9"] * 400), 9 - 9 * 399),
         ("(" * 40 + "1" + ")" * 40, 1),
+        ("(" * 200 + "1" + ")" * 200, 1),
+        ("(" * 200 + "1" + "+1)" * 200, 201),
+        ("1+(" * 48 + "1" + ")" * 48, 49),
+        ("-" * 49 + "1", -1),
+        ("abs(" * 49 + "1" + ")" * 49, 1),
+        ("2 ** -3 ** 2", 2**-9),
+        ("2 * -3 ** 2 * 2", -36),
+        ("-2 * -3 - -4", 10),
+        ("max(1, 2,)", 2),
+        ("max (1, (2) , )", 2),
+        ("0xE1 + 0o17 + 1.e1 + 007.5 + 1_0e-1_0", 0xE1 + 15 + 10.0 + 7.5 + 10e-10),
     ],
 )  # fmt: skip
 def test_an_expression_has_its_value(expression: str, expected: Number) -> None:
@@ -127,16 +146,30 @@ def test_an_expression_has_its_value(expression: str, expected: Number) -> None:
         ("sum(1,200, 3,400)", "has commas with and without a space: write 1000 rather than 1,000"),
         ("007", "has '007': write numbers without leading zeros"),
         ("(1 + 2", "at position 1 cannot be read: '(' was never closed"),
-        ("1 +", "cannot be read"),
-        ("1 2", "cannot be read"),
+        ("max(1, 2", "at position 1 cannot be read: 'max(' was never closed"),
+        ("1 + 2)", "at position 6 cannot be read: ')' was never opened"),
+        ("1 +", "at position 4 cannot be read: a number is missing before the end"),
+        ("1 + * 2", "at position 5 cannot be read: a number is missing before '*'"),
+        ("()", "at position 2 cannot be read: a number is missing before ')'"),
+        ("max(1,, 2)", "at position 7 cannot be read: a number is missing before ','"),
+        ("max(,)", "at position 5 cannot be read: a number is missing before ','"),
+        ("1 2", "at position 3 cannot be read: an operator such as * is missing before '2'"),
+        ("2 pi", "at position 3 cannot be read: an operator such as * is missing before 'pi'"),
+        ("2 sqrt(4)", "at position 3 cannot be read: an operator such as * is missing before 'sqrt('"),
+        ("1 + 1__0", "at position 5 cannot be read: '1__0' is not a number"),
+        ("(1,)", "at position 3 has a comma outside a function"),
+        ("(sqrt)(4)", "at position 2 has 'sqrt' without its numbers: write sqrt(…)"),
         ("15% of 200", "% is the remainder, for 15 per cent write * 0.15"),
-        ("1 if 2 else 3", "has something that is not arithmetic; only numbers"),
-        ("not 1", "has something that is not arithmetic"),
-        ("1 and 2", "has something that is not arithmetic"),
-        ("True + 1", "has something that is not arithmetic"),
-        ("max(*pi)", "has something that is not arithmetic"),
-        ("(yield)", "has something that is not arithmetic"),
-        ("sqrt(2, **e)", "gives numbers to sqrt(…) by name; give them by position"),
+        ("200 * 15%", "% is the remainder, for 15 per cent write * 0.15"),
+        ("1 if 2 else 3", "at position 3 has an unknown name 'if'"),
+        ("not 1", "at position 1 has an unknown name 'not'"),
+        ("1 and 2", "at position 3 has an unknown name 'and'"),
+        ("7 mod 2", "at position 3 has an unknown name 'mod': use x % y"),
+        ("True + 1", "at position 1 has an unknown name 'True'"),
+        ("max(*pi)", "at position 5 cannot be read: a number is missing before '*'"),
+        ("(yield)", "at position 2 has an unknown name 'yield'"),
+        ("lambda", "at position 1 has an unknown name 'lambda'"),
+        ("sqrt(2, **e)", "at position 9 cannot be read: a number is missing before '**'"),
         # names
         ("sqr(2)", "at position 1 has an unknown function 'sqr': use sqrt"),
         ("1 + Sqrt(4)", "at position 5 has an unknown function 'Sqrt': use sqrt"),
@@ -185,7 +218,9 @@ def test_an_expression_has_its_value(expression: str, expected: Number) -> None:
         # what nests too deeply
         ("-" * 200 + "1", "nested more than 50 levels deep; split it"),
         ("-" * 999 + "1", "split it into several expressions"),
-        ("(" * 400 + "1" + ")" * 400, "cannot be read: too many nested parentheses"),
+        ("(" * 400 + "1" + ")" * 400, "has more than 200 parentheses in one another; split it"),
+        ("(" * 201 + "1" + ")" * 201, "has more than 200 parentheses in one another"),
+        ("-" * 50 + "1", "nested more than 50 levels"),
         ("abs(" * 60 + "1" + ")" * 60, "nested more than 50 levels"),
         ("1**" * 300 + "1", "nested more than 50 levels"),
     ],
@@ -367,6 +402,109 @@ def test_the_limit_is_the_size_of_the_result_and_nothing_else(n: int) -> None:
 def test_powers_up_to_the_limit_are_computed(base: int, exponent: int) -> None:
     fits = (base.bit_length() - 1) * exponent <= 4096 and (base**exponent).bit_length() <= 4096
     assert value_or_none(f"{base} ** {exponent}") == (base**exponent if fits else None)
+
+
+# --- Python's own parser as the oracle -------------------------------------------------------------------------------
+
+SYMBOLS = {
+    ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Div: "/", ast.FloorDiv: "//", ast.Mod: "%", ast.Pow: "**",
+}  # fmt: skip
+
+
+class RefusedError(Exception):
+    pass
+
+
+def walked(node: ast.AST, text: str) -> Number:
+    """Return the value of what Python has read; raise if it is not arithmetic or has no value."""
+    match node:
+        case ast.Constant(int() | float() as value) if not isinstance(value, bool):
+            if re.fullmatch("0[0-9_]+", ast.get_source_segment(text, node) or ""):
+                raise RefusedError  # Python takes 00
+            return value
+        case ast.Name(name) if name in CONSTANTS:
+            return CONSTANTS[name]
+        case ast.UnaryOp(ast.USub(), operand):
+            return -walked(operand, text)
+        case ast.UnaryOp(ast.UAdd(), operand):
+            return walked(operand, text)
+        case ast.BinOp(left, symbol, right):
+            return computed(OPERATORS[SYMBOLS[type(symbol)]][-1], walked(left, text), walked(right, text))
+        case ast.Call(ast.Name(name) as called, arguments, []) if name in FUNCTIONS:
+            function, fewest, most = FUNCTIONS[name]
+            in_parentheses = not text[called.end_col_offset :].lstrip().startswith("(")
+            if in_parentheses or not fewest <= len(arguments) <= (most or len(text)):
+                raise RefusedError
+            return computed(function, *(walked(argument, text) for argument in arguments))
+    raise RefusedError
+
+
+def computed(function: Callable[..., Number], *numbers: Number) -> Number:
+    try:
+        value = function(*numbers)
+    except (ArithmeticError, ValueError):
+        raise RefusedError from None
+    if not abs(value) < 2**LARGEST_BITS:
+        raise RefusedError
+    return value
+
+
+def oracle(text: str) -> str:
+    if ", " in text and re.search(r"[0-9],[0-9]{3}(?![0-9])", text):
+        return "refused"
+    try:
+        value = walked(ast.parse(text.strip(), mode="eval").body, text.strip())
+    except (SyntaxError, RefusedError):
+        return "refused"
+    return repr(value)
+
+
+def random_expression(random: Random, depth: int) -> str:
+    def inner() -> str:
+        return random_expression(random, depth - 1)
+
+    blank = random.choice(["", "", " "])
+    match random.randrange(7) if depth else 0:
+        case 0 | 1:
+            return random.choice(["0", "1", "2", "3", "10", "0.5", "1.", ".5", "2e1", "0x1F", "0b11", "1_0", "pi", "e"])
+        case 2 | 3:
+            return f"{inner()}{blank}{random.choice(sorted(SYMBOLS.values()))}{blank}{inner()}"
+        case 4:
+            return f"{random.choice('+-')}{blank}{inner()}"
+        case 5:
+            return f"({inner()}{blank})"
+        case _:
+            name = random.choice(["max", "sum", "gcd", "abs", "round", "log"])
+            arguments = ",".join(inner() for _ in range(random.randrange(1, 4)))
+            return f"{name}{blank}({arguments}{random.choice(['', ','])})"
+
+
+def mutated(random: Random, text: str) -> str:
+    place = random.randrange(len(text) + 1)
+    inserted: str = random.choice(["", *"()+-*/%,. _0127ex", "**", "//", " if ", "max", "e1", "pi"])
+    return text[:place] + inserted + text[place + random.randrange(3) :]
+
+
+def test_every_expression_is_read_as_python_reads_it() -> None:
+    random = Random(7)
+    accepted = 0
+    for _ in range(6000):
+        text = random_expression(random, 4)
+        for _ in range(random.randrange(3)):
+            text = mutated(random, text)
+        value = value_or_none(text)
+        accepted += value is not None
+        assert ("refused" if value is None else repr(value)) == oracle(text), text
+    assert 1500 < accepted < 4500  # so that both kinds are many
+
+
+def test_no_expression_is_too_deep_for_a_stack_that_is_nearly_full() -> None:
+    def evaluate_below(frames: int, expression: str) -> Number | None:
+        return evaluate_below(frames - 1, expression) if frames else value_or_none(expression)
+
+    used = len(inspect.stack(0))
+    for expression in ("(" * 200 + "1" + ")" * 200, "abs(" * 49 + "1" + ")" * 49, "-" * 49 + "1", "1-" * 499 + "1"):
+        assert evaluate_below(sys.getrecursionlimit() - used - 20, expression) is not None
 
 
 def test_the_longest_text_is_taken() -> None:

@@ -1,17 +1,17 @@
 """Arithmetic written by a model, evaluated without running it.
 
-The text is read with Python's own parser, and only numbers, operators and known functions are carried out. Work is
-bounded by construction: the text is short, nesting is shallow, and an integer that would grow too large is refused
-before it is computed. The outcome is a finite number or an `ExpressionError` that says what to write instead.
+The text is read as Python reads it, but only numbers, operators and known functions are known here. Work is bounded by
+construction: the text is short, nothing recurses, and an integer that would grow too large is refused before it is
+computed. The outcome is a finite number or an `ExpressionError` that says what to write instead.
 """
 
-import ast
 import difflib
 import math
 import operator
 import re
+import string
 from collections.abc import Callable, Collection, Mapping
-from typing import Any, NoReturn, TypeAlias
+from typing import NoReturn, TypeAlias
 
 # --- operators and functions, each bounded in time and memory ---------------------------------------------------------
 # Operands fit into LARGEST_BITS, so only what grows faster than a product needs a check before it is computed. Such a
@@ -131,15 +131,22 @@ def _mean(*values: Number) -> Number:
 
 Function: TypeAlias = Callable[..., Number]
 
-OPERATORS: Mapping[type[ast.operator], tuple[str, Function]] = {
-    ast.Add: ("+", operator.add),
-    ast.Sub: ("-", operator.sub),
-    ast.Mult: ("*", operator.mul),
-    ast.Div: ("/", _divide),
-    ast.FloorDiv: ("//", operator.floordiv),
-    ast.Mod: ("%", operator.mod),
-    ast.Pow: ("**", _power),
+OPERATORS: Mapping[str, tuple[int, int, Function]] = {
+    "+": (1, 1, operator.add),
+    "-": (1, 1, operator.sub),
+    "*": (2, 2, operator.mul),
+    "/": (2, 2, _divide),
+    "//": (2, 2, operator.floordiv),
+    "%": (2, 2, operator.mod),
+    "**": (5, 4, _power),
 }
+"""Every operator with how tightly it binds the number to its left, and the one to its right.
+
+Of two equals the left one is first; so `2 ** 3 ** 2` is read from the right, and others from the left.
+"""
+SIGNS: Mapping[str, Function] = {"+": operator.pos, "-": operator.neg}
+_SIGN_BINDS = 3
+"""Less tightly than a power, `-2 ** 2` is -4, and more tightly than a product."""
 
 CONSTANTS: Mapping[str, float] = {"pi": math.pi, "e": math.e, "tau": math.tau}
 
@@ -169,8 +176,12 @@ FUNCTIONS: Mapping[str, tuple[Function, int, int | None]] = {
 
 LONGEST_TEXT = 1000
 DEEPEST_NESTING = 50
+"""Of operators and functions that wait for a number that is not complete yet."""
+MOST_PARENTHESES = 200
+"""That are open at once and not a function's."""
 
 _ALLOWED = "numbers, + - * / // % **, parentheses, pi, e, tau and functions such as sqrt(2) are allowed"
+_EMPTY = f"the expression is empty; {_ALLOWED}"
 _TOO_LARGE = "too large (whole numbers may have 1,233 digits, decimals may reach 1.8e308)"
 
 
@@ -181,17 +192,16 @@ def evaluate(expression: str) -> Number:
     are Python's (`-7 // 2` is -4, `round(2.5)` is 2). Typographic signs for times,
     divided by and minus are read as operators. Positions in errors count from the first character that is not blank.
     """
-    text = _normalised(expression)
-    _check_tokens(text)
-    try:
-        # What `ast.parse` does, too, after some questions.
-        tree: ast.Expression = compile(text, "expression", "eval", ast.PyCF_ONLY_AST)  # type: ignore[assignment]
-    except SyntaxError as error:
-        hint = "; % is the remainder, for 15 per cent write * 0.15" if "%" in text else ""
-        _fail(f"cannot be read: {error.msg}{hint}", error.offset)
-    except (RecursionError, MemoryError):
-        _fail("is nested too deeply; split it into several expressions")
-    return _value(tree.body, DEEPEST_NESTING)
+    if len(expression) > LONGEST_TEXT:
+        _fail(f"has {len(expression):,} characters, more than {LONGEST_TEXT:,}; split it into several expressions")
+    text = expression.strip()
+    parts: list[str] = _PART.findall(text)
+    if "".join(parts).replace(" ", "") != text.replace(" ", ""):  # there is something else
+        text = _respelled(text)
+        parts = _PART.findall(text)
+    if ", " in text and _THOUSANDS.search(text):
+        _fail("has commas with and without a space: write 1000 rather than 1,000, and a space after every other comma")
+    return _Reader(text, parts).value()
 
 
 def format_number(value: Number) -> str:
@@ -214,14 +224,16 @@ def format_number(value: Number) -> str:
 _SPELLINGS = str.maketrans("×✕∗⋅·÷∕−–", "*****//--")  # noqa: RUF001 — as people and models write them
 _NUMBER = r"""(?> 0[xX][0-9a-fA-F_]+ | 0[bB][01_]+ | 0[oO][0-7_]+
                 | (?: [0-9][0-9_]*\.?[0-9_]* | \.[0-9][0-9_]* ) (?: [eE][+-]?[0-9][0-9_]* )? )"""
+_LETTERS = frozenset(string.ascii_letters + "_")
 _NAME = r"[A-Za-z_][A-Za-z0-9_]*"
 _LEADING_ZERO = r"0[0-9_]++ (?! \. | [eE][+-]?[0-9] )"
 _WHOLE = r"[1-9][0-9]*+ (?! [.0-9A-Za-z_] )"
 """What most numbers are, and what is found soonest."""
-_TOKENS = re.compile(
-    rf"(?> {_WHOLE} | (?! {_LEADING_ZERO} ) {_NUMBER} (?! {_NAME} ) | {_NAME} | [-+*/%(), ]++ )*+", re.VERBOSE
-)
-"""All that an expression is made of, up to the first that it is not, or that would be misread."""
+_RIGHT = rf"{_WHOLE} | (?! {_LEADING_ZERO} ) {_NUMBER} (?! {_NAME} )"
+_PART = re.compile(rf"{_RIGHT} | {_NAME} (?: [ ]*+ \( )? | \*\* | // | [-+*/%(),]", re.VERBOSE)
+"""What an expression is made of. A function and its parenthesis are one."""
+_PARTS = rf"(?> {_RIGHT} | {_NAME} | [-+*/%(), ]++ )*+"
+"""All up to the first that is none, or that would be misread."""
 _MISREAD = rf"(?P<zero> {_LEADING_ZERO} ) | (?P<number> {_NUMBER} ) (?P<name> {_NAME} )"
 """Compiled for the first expression that has one: it takes as long as to import a module."""
 _BLANK = re.compile(r"[^\S ]")
@@ -263,28 +275,17 @@ def _fail(problem: str, position: int | None = None) -> NoReturn:
     raise ExpressionError(f"the expression{where} {problem}") from None
 
 
-def _normalised(expression: str) -> str:
-    """Replace common spellings character by character, so that positions stay right."""
-    if len(expression) > LONGEST_TEXT:
-        _fail(f"has {len(expression):,} characters, more than {LONGEST_TEXT:,}; split it into several expressions")
-    text = expression.strip()
-    if not text:
-        _fail(f"is empty; {_ALLOWED}")
-    if text.isascii() and text.isprintable():  # nearly always
-        return text
-    return _BLANK.sub(" ", text).translate(_SPELLINGS)
-
-
-def _check_tokens(text: str) -> None:
-    """Let only characters and words through that an expression is made of, and catch what would be misread."""
-    position = _TOKENS.match(text).end()  # type: ignore[union-attr] # nothing at all is a match, too
+def _respelled(text: str) -> str:
+    """Replace common spellings character by character, so that positions stay right; refuse what is none."""
+    text = _BLANK.sub(" ", text).translate(_SPELLINGS)
+    position = re.compile(_PARTS, re.VERBOSE).match(text).end()  # type: ignore[union-attr] # nothing is a match, too
     if position < len(text):
-        _refuse_token(text, position)
-    if ", " in text and _THOUSANDS.search(text):
-        _fail("has commas with and without a space: write 1000 rather than 1,000, and a space after every other comma")
+        _refuse(text, position)
+    return text
 
 
-def _refuse_token(text: str, position: int) -> NoReturn:
+def _refuse(text: str, position: int) -> NoReturn:
+    """Say what cannot be part of an expression, or would be misread."""
     misread = re.compile(_MISREAD, re.VERBOSE).match(text, position)
     if misread is None:
         character = text[position]
@@ -297,107 +298,176 @@ def _refuse_token(text: str, position: int) -> NoReturn:
 
 # --- evaluating ------------------------------------------------------------------------------------------------------
 
-
-def _value(node: ast.expr, depth: int) -> Number:
-    if depth == 0:
-        _fail(f"is nested more than {DEEPEST_NESTING} levels deep; split it into several expressions")
-    return _KINDS.get(type(node), _refused)(node, depth - 1)
-
-
-def _chain(node: ast.BinOp, depth: int) -> Number:
-    """Carry out `a + b - c …` from the left in a loop, since a long sum is deep on its left side only."""
-    steps: list[ast.BinOp] = []
-    left: ast.expr = node
-    while isinstance(left, ast.BinOp):
-        steps.append(left)
-        left = left.left
-    value = _value(left, depth)
-    for step in reversed(steps):
-        symbol, function = OPERATORS[type(step.op)]  # others have characters that are refused
-        value = _carried_out(function, symbol, (value, _value(step.right, depth)), step.right)
-    return value
+_Waiting: TypeAlias = tuple[int, int, Function, list[Number]]
+"""What waits for a number: how tightly it binds it, which part it is, what it computes, the numbers it has already."""
+_GROUP, _CALL, _LOOSEST = -1, 0, 1
+"""How tightly a parenthesis binds what is in it, and that of a function; every operator binds more tightly."""
 
 
-def _signed(node: ast.UnaryOp, depth: int) -> Number:
-    if isinstance(node.op, ast.USub):
-        return -_value(node.operand, depth)
-    if isinstance(node.op, ast.UAdd):
-        return _value(node.operand, depth)
-    return _refused(node, depth)
+class _Reader:
+    """Computes while it reads from left to right: an operator is carried out once what follows binds less tightly."""
 
+    __slots__ = ("parts", "text", "waiting")
 
-def _call(node: ast.Call, depth: int) -> Number:
-    position = node.func.col_offset + 1
-    if not isinstance(node.func, ast.Name) or node.func.id in CONSTANTS:
-        _fail("has a number right before '(': write * to multiply", position)
-    name = node.func.id
-    if name not in FUNCTIONS:
-        _fail(f"has an unknown function '{name}'{_nearest(name, FUNCTIONS)}", position)
-    if node.keywords:
-        _fail(f"gives numbers to {name}(…) by name; give them by position", position)
-    function, fewest, most = FUNCTIONS[name]
-    if not fewest <= len(node.args) <= (most or LONGEST_TEXT):
-        wanted = f"{fewest} or more" if most is None else f"{fewest}" if fewest == most else f"{fewest} or {most}"
-        _fail(f"gives {len(node.args)} numbers to {name}(…), which takes {wanted}", position)
-    arguments = tuple(_value(argument, depth) for argument in node.args)
-    return _carried_out(function, name, arguments, node.func)
+    def __init__(self, text: str, parts: list[str]) -> None:
+        self.text = text
+        self.parts = parts
+        self.waiting: list[_Waiting] = []
 
-
-def _number(node: ast.Constant, depth: int) -> Number:
-    value: object = node.value
-    if type(value) is not int and type(value) is not float:
-        _refused(node, depth)
-    if abs(value) < _LIMIT:
+    def value(self) -> Number:
+        waiting = self.waiting
+        value: Number | None = None  # of what was read last; None where a number has to follow
+        for index, part in enumerate(self.parts):
+            if value is None:
+                value = int(part) if part.isdigit() else self.begun(part, index)
+            elif part in OPERATORS:
+                left, right, function = OPERATORS[part]
+                waiting.append((right, index, function, [self.settled(value, left) if waiting else value]))
+                value = None
+            else:
+                value = self.ended(value, part, index)
+        if value is None:
+            raise self.no_number("the end", len(self.parts)) if self.parts else ExpressionError(_EMPTY)
+        value = self.settled(value, _LOOSEST)
+        if waiting:
+            index = waiting[-1][1]
+            raise self.error(f"cannot be read: '{self.parts[index]}' was never closed", index)
         return value
-    _fail(f"has a number that is {_TOO_LARGE}", node.col_offset + 1)
+
+    def begun(self, part: str, index: int) -> Number | None:
+        """Return the number that a part is; None if one has to follow."""
+        if part in SIGNS:
+            self.waiting.append((_SIGN_BINDS, index, SIGNS[part], []))
+        elif part == "(":
+            self.waiting.append((_GROUP, index, operator.pos, []))
+        elif part[-1] == "(":
+            self.waiting.append((_CALL, index, self.function(part, index), []))
+        elif part == ")" and self.in_call():  # without numbers, or after a comma
+            return self.closed()
+        elif part in OPERATORS or part in {",", ")"}:
+            raise self.no_number(f"'{part}'", index)
+        else:
+            return self.named(part, index) if part[0] in _LETTERS else self.number(part, index)
+        return None
+
+    def ended(self, value: Number, part: str, index: int) -> Number | None:
+        """Return the number that ends with a part; None if another has to follow."""
+        if part == "(":
+            raise self.error("has a number right before '(': write * to multiply", index - 1)
+        if part not in {",", ")"}:
+            if part[0] in _LETTERS and part[-1] != "(":
+                self.named(part, index)
+            raise self.error(f"cannot be read: an operator such as * is missing before '{part}'", index)
+        value = self.settled(value, _LOOSEST)
+        if part == "," and not self.in_call():
+            problem = "has a comma outside a function: write 1000 rather than 1,000, and 1.5 rather than 1,5"
+            raise self.error(problem, index)
+        if not self.waiting:
+            raise self.error("cannot be read: ')' was never opened", index)
+        self.waiting[-1][-1].append(value)
+        return None if part == "," else self.closed()
+
+    def settled(self, value: Number, binds: int) -> Number:
+        """Carry out what binds a number at least as tightly as what follows it."""
+        waiting = self.waiting
+        if len(waiting) >= DEEPEST_NESTING:
+            self.check_nesting()
+        while waiting and waiting[-1][0] >= binds:
+            _, index, function, numbers = waiting.pop()
+            numbers.append(value)
+            value = self.carried_out(function, numbers, index)
+        return value
+
+    def check_nesting(self) -> None:
+        groups = sum(binds == _GROUP for binds, *_ in self.waiting)
+        if groups > MOST_PARENTHESES:
+            _fail(f"has more than {MOST_PARENTHESES} parentheses in one another; split it into several expressions")
+        if len(self.waiting) - groups >= DEEPEST_NESTING:
+            _fail(f"is nested more than {DEEPEST_NESTING} levels deep; split it into several expressions")
+
+    def in_call(self) -> bool:
+        return bool(self.waiting) and self.waiting[-1][0] == _CALL
+
+    def closed(self) -> Number:
+        """Return the value of what is in parentheses, after the last of its numbers."""
+        kind, index, function, numbers = self.waiting.pop()
+        if kind == _GROUP:
+            return numbers[0]
+        name = _name(self.parts[index])
+        _, fewest, most = FUNCTIONS[name]
+        if not fewest <= len(numbers) <= (most or LONGEST_TEXT):
+            wanted = f"{fewest} or more" if most is None else f"{fewest}" if fewest == most else f"{fewest} or {most}"
+            raise self.error(f"gives {len(numbers)} numbers to {name}(…), which takes {wanted}", index)
+        return self.carried_out(function, numbers, index)
+
+    def number(self, part: str, index: int) -> Number:
+        try:
+            value = _literal(part)
+        except ValueError:
+            raise self.error(f"cannot be read: '{part}' is not a number", index) from None
+        if abs(value) >= _LIMIT:
+            raise self.error(f"has a number that is {_TOO_LARGE}", index)
+        return value
+
+    def named(self, name: str, index: int) -> Number:
+        if name in CONSTANTS:
+            return CONSTANTS[name]
+        if name in FUNCTIONS:
+            raise self.error(f"has '{name}' without its numbers: write {name}(…)", index)
+        nearest = _nearest(name, [*CONSTANTS, *FUNCTIONS])
+        raise self.error(f"has an unknown name '{name}'{nearest}{self.percent(index)}", index)
+
+    def function(self, part: str, index: int) -> Function:
+        name = _name(part)
+        if name in CONSTANTS:
+            raise self.error("has a number right before '(': write * to multiply", index)
+        if name not in FUNCTIONS:
+            raise self.error(f"has an unknown function '{name}'{_nearest(name, FUNCTIONS)}", index)
+        return FUNCTIONS[name][0]
+
+    def carried_out(self, function: Function, numbers: list[Number], index: int) -> Number:
+        """Apply an operator or a function and make every way to fail a message, about a place in the expression."""
+        try:
+            result = function(*numbers)
+        except ZeroDivisionError:
+            problem = "divides by zero"
+        except OverflowError:
+            problem = f"is {_TOO_LARGE}"
+        except ExpressionError as error:
+            problem = str(error)
+        except ValueError:
+            problem = "is not defined for real numbers"
+        else:
+            if abs(result) < _LIMIT:
+                return result
+            problem = f"is {_TOO_LARGE}"
+        part, shown = self.parts[index], [_shown(number) for number in numbers]
+        if part in OPERATORS:
+            raise self.error(f"cannot be computed: {f' {part} '.join(shown)} {problem}", index + 1)
+        raise self.error(f"cannot be computed: {_name(part)}({', '.join(shown)}) {problem}", index)
+
+    def no_number(self, found: str, index: int) -> ExpressionError:
+        return self.error(f"cannot be read: a number is missing before {found}{self.percent(index)}", index)
+
+    def percent(self, index: int) -> str:
+        """Return a hint for what follows a percent sign and cannot."""
+        return "; % is the remainder, for 15 per cent write * 0.15" if self.parts[:index][-1:] == ["%"] else ""
+
+    def error(self, problem: str, index: int) -> ExpressionError:
+        starts = [*(match.start() for match in _PART.finditer(self.text)), len(self.text)]
+        return ExpressionError(f"the expression at position {starts[index] + 1} {problem}")
 
 
-def _named(node: ast.Name, _depth: int) -> Number:
-    name = node.id
-    if name in CONSTANTS:
-        return CONSTANTS[name]
-    if name in FUNCTIONS:
-        _fail(f"has '{name}' without its numbers: write {name}(…)", node.col_offset + 1)
-    _fail(f"has an unknown name '{name}'{_nearest(name, [*CONSTANTS, *FUNCTIONS])}", node.col_offset + 1)
+def _name(part: str) -> str:
+    """Return the name of a function, which its parenthesis follows."""
+    return part[:-1].rstrip()
 
 
-def _refused(node: ast.expr, _depth: int) -> NoReturn:
-    if isinstance(node, ast.Tuple):
-        problem = "has a comma outside a function: write 1000 rather than 1,000, and 1.5 rather than 1,5"
-    else:
-        problem = f"has something that is not arithmetic; only {_ALLOWED}"
-    _fail(problem, node.col_offset + 1)
-
-
-_KINDS: Mapping[type[ast.expr], Callable[[Any, int], Number]] = {
-    ast.Constant: _number,
-    ast.BinOp: _chain,
-    ast.UnaryOp: _signed,
-    ast.Call: _call,
-    ast.Name: _named,
-}
-"""How the value of each kind of expression is found, with the levels that may be below it."""
-
-
-def _carried_out(function: Function, name: str, arguments: tuple[Number, ...], place: ast.expr) -> Number:
-    """Apply an operator or a function and make every way to fail a message, about a place in the expression."""
+def _literal(text: str) -> Number:
     try:
-        result = function(*arguments)
-    except ZeroDivisionError:
-        problem = "divides by zero"
-    except OverflowError:
-        problem = f"is {_TOO_LARGE}"
-    except ExpressionError as error:
-        problem = str(error)
+        return int(text, 0)
     except ValueError:
-        problem = "is not defined for real numbers"
-    else:
-        if abs(result) < _LIMIT:
-            return result
-        problem = f"is {_TOO_LARGE}"
-    shown = [_shown(argument) for argument in arguments]
-    subject = f"{name}({', '.join(shown)})" if name in FUNCTIONS else f" {name} ".join(shown)
-    _fail(f"cannot be computed: {subject} {problem}", place.col_offset + 1)
+        return float(text)
 
 
 def _shown(value: Number) -> str:
