@@ -229,10 +229,13 @@ _NAME = r"[A-Za-z_][A-Za-z0-9_]*"
 _LEADING_ZERO = r"0[0-9_]++ (?! \. | [eE][+-]?[0-9] )"
 _WHOLE = r"[1-9][0-9]*+ (?! [.0-9A-Za-z_] )"
 """What most numbers are, and what is found soonest."""
-_RIGHT = rf"{_WHOLE} | (?! {_LEADING_ZERO} ) {_NUMBER} (?! {_NAME} )"
-_PART = re.compile(rf"{_RIGHT} | {_NAME} (?: [ ]*+ \( )? | \*\* | // | [-+*/%(),]", re.VERBOSE)
+_PART = re.compile(
+    rf"""{_WHOLE} | [-+%(),] | \*\*? | //? | {_NAME} (?: [ ]*+ \( )?
+       | (?! {_LEADING_ZERO} ) {_NUMBER} (?! {_NAME} )""",
+    re.VERBOSE,
+)
 """What an expression is made of. A function and its parenthesis are one."""
-_PARTS = rf"(?> {_RIGHT} | {_NAME} | [-+*/%(), ]++ )*+"
+_PARTS = rf"(?> {_PART.pattern} | [ ] )*+"
 """All up to the first that is none, or that would be misread."""
 _MISREAD = rf"(?P<zero> {_LEADING_ZERO} ) | (?P<number> {_NUMBER} ) (?P<name> {_NAME} )"
 """Compiled for the first expression that has one: it takes as long as to import a module."""
