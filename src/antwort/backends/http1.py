@@ -443,7 +443,8 @@ class Http1Client:
 
     def _kept(self) -> Connection | None:
         """Return an idle connection that has not rested so long that the server may be about to close it."""
-        idle, oldest = self.idle, monotonic() - MAX_IDLE
+        idle = self.idle
+        oldest = monotonic() - MAX_IDLE
         while idle:
             connection = idle.pop()
             if connection.idle_since >= oldest and connection.error is None:

@@ -251,6 +251,7 @@ class Guarded(BackendWrapper):
     def __init__(self, backend: ModelBackend, breaker: CircuitBreaker, retries: Retries = NO_RETRIES) -> None:
         super().__init__(backend)
         self.breaker = breaker
+        self._on_begin = breaker.note_success
         self._retries = retries
 
     @override
@@ -262,7 +263,8 @@ class Guarded(BackendWrapper):
                 code=UNAVAILABLE,
                 headers={"retry-after": str(breaker.retry_after)},
             )
-        watch, attempt = watched(sink, breaker.note_success), 0
+        watch = watched(sink, self._on_begin)
+        attempt = 0
         while True:
             try:
                 await self.backend.run(request, watch)

@@ -58,9 +58,9 @@ _NO_OPTIONS = (None,) * len(_OPTIONS)
 
 def chat_body(request: ModelRequest, dialect: ChatDialect, backend: str, extra: JSON) -> JSON:
     """Return the body. Fields of `extra`, then of the request's own, replace ours; null leaves a field out."""
-    items, instructions = request.items, request.instructions
+    items = request.items
     shaped = _window_messages if isinstance(items, Window) else chat_messages
-    body: JSON = {"model": request.model, "messages": shaped(items, instructions, dialect, backend)}
+    body: JSON = {"model": request.model, "messages": shaped(items, request.instructions, dialect, backend)}
     if request.stream:
         body["stream"] = True
         body["stream_options"] = {"include_usage": True}
@@ -207,9 +207,10 @@ class _Assistant:
 
     def end_message(self) -> None:
         """Write the message that is open, if one is, with room for the outputs of its calls."""
-        calls, messages = self._calls, self._messages
+        calls = self._calls
         if not calls and not self._texts and not self._thoughts:
             return
+        messages = self._messages
         text = "\n\n".join(filter(None, self._texts)) if self._texts else ""
         if calls:
             message: JSON = {"role": "assistant", "content": text or None, "tool_calls": calls}
@@ -292,13 +293,13 @@ _UTF16 = (b"\xff\xfe", b"\xfe\xff")
 
 def chat_content(content: Any, dialect: ChatDialect, backend: str) -> Content:
     """Return a message's content; a single text as a plain string, which every server takes."""
-    if isinstance(content, str):
-        return content
     if isinstance(content, list) and len(content) == 1:
         part = content[0]
         text = part.get("text") if isinstance(part, dict) and part.get("type") in _PLAIN else None
         if isinstance(text, str):  # as nearly all are
             return text
+    elif isinstance(content, str):
+        return content
     parts = chat_parts(content, dialect, backend)
     if not parts:
         return ""

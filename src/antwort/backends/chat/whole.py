@@ -57,11 +57,12 @@ def plain_turn(body: bytes, limits: AnswerLimits) -> WholeTurn | None:
     except UNREADABLE:
         return None
     choice = answer.choices[0]
-    text, said = choice.message.content, choice.message.tool_calls
+    message = choice.message
+    text = message.content
     if text and may_be_tagged(text):
         return None
     calls: list[WholeCall] = []
-    if said:
+    if said := message.tool_calls:
         if len(said) > limits.calls:
             return None
         calls = [WholeCall(call.id or None, call.function.name, call.function.arguments or "{}") for call in said]
