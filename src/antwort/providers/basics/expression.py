@@ -181,7 +181,6 @@ MOST_PARENTHESES = 200
 """That are open at once and not a function's."""
 
 _ALLOWED = "numbers, + - * / // % **, parentheses, pi, e, tau and functions such as sqrt(2) are allowed"
-_EMPTY = f"the expression is empty; {_ALLOWED}"
 _TOO_LARGE = "too large (whole numbers may have 1,233 digits, decimals may reach 1.8e308)"
 
 
@@ -189,8 +188,8 @@ def evaluate(expression: str) -> Number:
     """Return the value of an arithmetic expression.
 
     Whole numbers stay exact: `12 / 4` and `sqrt(16)` are integers, `7 / 2` is a float. Division, remainder and rounding
-    are Python's (`-7 // 2` is -4, `round(2.5)` is 2). Typographic signs for times,
-    divided by and minus are read as operators. Positions in errors count from the first character that is not blank.
+    are Python's (`-7 // 2` is -4, `round(2.5)` is 2). Typographic signs for times, divided by and minus are read as
+    operators. Positions in errors count from the first character that is not blank.
     """
     if len(expression) > LONGEST_TEXT:
         _fail(f"has {len(expression):,} characters, more than {LONGEST_TEXT:,}; split it into several expressions")
@@ -201,7 +200,12 @@ def evaluate(expression: str) -> Number:
         parts = _PART.findall(text)
     if ", " in text and _THOUSANDS.search(text):
         _fail("has commas with and without a space: write 1000 rather than 1,000, and a space after every other comma")
-    return _Reader(text, parts).value()
+    try:
+        return _value(parts)
+    except _PartError as error:
+        hint = "; % is the remainder, for 15 per cent write * 0.15" if parts[: error.index][-1:] == ["%"] else ""
+        starts = [*(part.start() for part in _PART.finditer(text)), len(text)]
+        _fail(f"{error}{hint}", starts[error.index] + 1)
 
 
 def format_number(value: Number) -> str:
@@ -301,176 +305,170 @@ def _refuse(text: str, position: int) -> NoReturn:
 
 # --- evaluating ------------------------------------------------------------------------------------------------------
 
-_Waiting: TypeAlias = tuple[int, int, Function, list[Number]]
-"""What waits for a number: how tightly it binds it, which part it is, what it computes, the numbers it has already."""
+# Everything is computed while it is read from left to right: an operator is carried out once what follows binds less
+# tightly. Until then it waits, as do signs and parentheses, on a list: nothing recurses.
+
+_Waiting: TypeAlias = tuple[int, Function, str, int, list[Number]]
+"""What waits for a number: how tightly it binds it, what it computes, its name and index, the numbers it has so far."""
 _GROUP, _CALL, _LOOSEST = -1, 0, 1
 """How tightly a parenthesis binds what is in it, and that of a function; every operator binds more tightly."""
 
 
-class _Reader:
-    """Computes while it reads from left to right: an operator is carried out once what follows binds less tightly."""
+class _PartError(Exception):
+    """What is wrong with the part that has an index."""
 
-    __slots__ = ("parts", "text", "waiting")
+    def __init__(self, problem: str, index: int) -> None:
+        super().__init__(problem)
+        self.index = index
 
-    def __init__(self, text: str, parts: list[str]) -> None:
-        self.text = text
-        self.parts = parts
-        self.waiting: list[_Waiting] = []
 
-    def value(self) -> Number:
-        waiting = self.waiting
-        value: Number | None = None  # of what was read last; None where a number has to follow
-        for index, part in enumerate(self.parts):
-            if value is None:
-                value = int(part) if part.isdigit() else self.begun(part, index)
-            elif part in OPERATORS:
-                left, right, function = OPERATORS[part]
-                waiting.append((right, index, function, [self.settled(value, left) if waiting else value]))
-                value = None
-            else:
-                value = self.ended(value, part, index)
+def _value(parts: list[str]) -> Number:
+    waiting: list[_Waiting] = []
+    value: Number | None = None  # of what was read last; None where a number has to follow
+    for index, part in enumerate(parts):
         if value is None:
-            raise self.no_number("the end", len(self.parts)) if self.parts else ExpressionError(_EMPTY)
-        value = self.settled(value, _LOOSEST)
-        if waiting:
-            index = waiting[-1][1]
-            raise self.error(f"cannot be read: '{self.parts[index]}' was never closed", index)
-        return value
-
-    def begun(self, part: str, index: int) -> Number | None:
-        """Return the number that a part is; None if one has to follow."""
-        if part in SIGNS:
-            self.waiting.append((_SIGN_BINDS, index, SIGNS[part], []))
-        elif part == "(":
-            self.waiting.append((_GROUP, index, operator.pos, []))
-        elif part[-1] == "(":
-            self.waiting.append((_CALL, index, self.function(part, index), []))
-        elif part == ")" and self.in_call():  # without numbers, or after a comma
-            return self.closed()
-        elif part in OPERATORS or part in {",", ")"}:
-            raise self.no_number(f"'{part}'", index)
+            value = int(part) if part.isdigit() else _begun(part, index, waiting)
+        elif part in OPERATORS:
+            left, right, function = OPERATORS[part]
+            waiting.append((right, function, part, index, [_settled(value, left, waiting) if waiting else value]))
+            value = None
         else:
-            return self.named(part, index) if part[0] in _LETTERS else self.number(part, index)
-        return None
-
-    def ended(self, value: Number, part: str, index: int) -> Number | None:
-        """Return the number that ends with a part; None if another has to follow."""
-        if part == "(":
-            raise self.error("has a number right before '(': write * to multiply", index - 1)
-        if part not in {",", ")"}:
-            if part[0] in _LETTERS and part[-1] != "(":
-                self.named(part, index)
-            raise self.error(f"cannot be read: an operator such as * is missing before '{part}'", index)
-        value = self.settled(value, _LOOSEST)
-        if part == "," and not self.in_call():
-            problem = "has a comma outside a function: write 1000 rather than 1,000, and 1.5 rather than 1,5"
-            raise self.error(problem, index)
-        if not self.waiting:
-            raise self.error("cannot be read: ')' was never opened", index)
-        self.waiting[-1][-1].append(value)
-        return None if part == "," else self.closed()
-
-    def settled(self, value: Number, binds: int) -> Number:
-        """Carry out what binds a number at least as tightly as what follows it."""
-        waiting = self.waiting
-        if len(waiting) >= DEEPEST_NESTING:
-            self.check_nesting()
-        while waiting and waiting[-1][0] >= binds:
-            _, index, function, numbers = waiting.pop()
-            numbers.append(value)
-            value = self.carried_out(function, numbers, index)
-        return value
-
-    def check_nesting(self) -> None:
-        groups = sum(binds == _GROUP for binds, *_ in self.waiting)
-        if groups > MOST_PARENTHESES:
-            _fail(f"has more than {MOST_PARENTHESES} parentheses in one another; split it into several expressions")
-        if len(self.waiting) - groups >= DEEPEST_NESTING:
-            _fail(f"is nested more than {DEEPEST_NESTING} levels deep; split it into several expressions")
-
-    def in_call(self) -> bool:
-        return bool(self.waiting) and self.waiting[-1][0] == _CALL
-
-    def closed(self) -> Number:
-        """Return the value of what is in parentheses, after the last of its numbers."""
-        kind, index, function, numbers = self.waiting.pop()
-        if kind == _GROUP:
-            return numbers[0]
-        name = _name(self.parts[index])
-        _, fewest, most = FUNCTIONS[name]
-        if not fewest <= len(numbers) <= (most or LONGEST_TEXT):
-            wanted = f"{fewest} or more" if most is None else f"{fewest}" if fewest == most else f"{fewest} or {most}"
-            raise self.error(f"gives {len(numbers)} numbers to {name}(…), which takes {wanted}", index)
-        return self.carried_out(function, numbers, index)
-
-    def number(self, part: str, index: int) -> Number:
-        try:
-            value = _literal(part)
-        except ValueError:
-            raise self.error(f"cannot be read: '{part}' is not a number", index) from None
-        if abs(value) >= _LIMIT:
-            raise self.error(f"has a number that is {_TOO_LARGE}", index)
-        return value
-
-    def named(self, name: str, index: int) -> Number:
-        if name in CONSTANTS:
-            return CONSTANTS[name]
-        if name in FUNCTIONS:
-            raise self.error(f"has '{name}' without its numbers: write {name}(…)", index)
-        nearest = _nearest(name, [*CONSTANTS, *FUNCTIONS])
-        raise self.error(f"has an unknown name '{name}'{nearest}{self.percent(index)}", index)
-
-    def function(self, part: str, index: int) -> Function:
-        name = _name(part)
-        if name in CONSTANTS:
-            raise self.error("has a number right before '(': write * to multiply", index)
-        if name not in FUNCTIONS:
-            raise self.error(f"has an unknown function '{name}'{_nearest(name, FUNCTIONS)}", index)
-        return FUNCTIONS[name][0]
-
-    def carried_out(self, function: Function, numbers: list[Number], index: int) -> Number:
-        """Apply an operator or a function and make every way to fail a message, about a place in the expression."""
-        try:
-            result = function(*numbers)
-        except ZeroDivisionError:
-            problem = "divides by zero"
-        except OverflowError:
-            problem = f"is {_TOO_LARGE}"
-        except ExpressionError as error:
-            problem = str(error)
-        except ValueError:
-            problem = "is not defined for real numbers"
-        else:
-            if abs(result) < _LIMIT:
-                return result
-            problem = f"is {_TOO_LARGE}"
-        part, shown = self.parts[index], [_shown(number) for number in numbers]
-        if part in OPERATORS:
-            raise self.error(f"cannot be computed: {f' {part} '.join(shown)} {problem}", index + 1)
-        raise self.error(f"cannot be computed: {_name(part)}({', '.join(shown)}) {problem}", index)
-
-    def no_number(self, found: str, index: int) -> ExpressionError:
-        return self.error(f"cannot be read: a number is missing before {found}{self.percent(index)}", index)
-
-    def percent(self, index: int) -> str:
-        """Return a hint for what follows a percent sign and cannot."""
-        return "; % is the remainder, for 15 per cent write * 0.15" if self.parts[:index][-1:] == ["%"] else ""
-
-    def error(self, problem: str, index: int) -> ExpressionError:
-        starts = [*(match.start() for match in _PART.finditer(self.text)), len(self.text)]
-        return ExpressionError(f"the expression at position {starts[index] + 1} {problem}")
+            value = _ended(value, part, index, waiting)
+    if value is None:
+        if not parts:
+            _fail(f"is empty; {_ALLOWED}")
+        raise _PartError("cannot be read: a number is missing before the end", len(parts))
+    value = _settled(value, _LOOSEST, waiting)
+    if waiting:
+        _, _, name, index, _ = waiting[-1]
+        raise _PartError(f"cannot be read: '{name}(' was never closed", index)
+    return value
 
 
-def _name(part: str) -> str:
-    """Return the name of a function, which its parenthesis follows."""
-    return part[:-1].rstrip()
+def _begun(part: str, index: int, waiting: list[_Waiting]) -> Number | None:
+    """Return the number that a part is; None if one has to follow."""
+    if part in SIGNS:
+        waiting.append((_SIGN_BINDS, SIGNS[part], part, index, []))
+    elif part == "(":
+        waiting.append((_GROUP, operator.pos, "", index, []))
+    elif part[-1] == "(":
+        name = part[:-1].rstrip()
+        waiting.append((_CALL, _function(name, index), name, index, []))
+    elif part == ")" and _in_call(waiting):  # without numbers, or after a comma
+        return _closed(waiting)
+    elif part in OPERATORS or part in {",", ")"}:
+        raise _PartError(f"cannot be read: a number is missing before '{part}'", index)
+    else:
+        return _named(part, index) if part[0] in _LETTERS else _number(part, index)
+    return None
+
+
+def _ended(value: Number, part: str, index: int, waiting: list[_Waiting]) -> Number | None:
+    """Return the number that ends with a part; None if another has to follow."""
+    if part == "(":
+        raise _PartError("has a number right before '(': write * to multiply", index - 1)
+    if part not in {",", ")"}:
+        if part[0] in _LETTERS and part[-1] != "(":
+            _named(part, index)
+        raise _PartError(f"cannot be read: an operator such as * is missing before '{part}'", index)
+    value = _settled(value, _LOOSEST, waiting)
+    if part == "," and not _in_call(waiting):
+        problem = "has a comma outside a function: write 1000 rather than 1,000, and 1.5 rather than 1,5"
+        raise _PartError(problem, index)
+    if not waiting:
+        raise _PartError("cannot be read: ')' was never opened", index)
+    waiting[-1][-1].append(value)
+    return None if part == "," else _closed(waiting)
+
+
+def _settled(value: Number, binds: int, waiting: list[_Waiting]) -> Number:
+    """Carry out what binds a number at least as tightly as what follows it."""
+    if len(waiting) >= DEEPEST_NESTING:
+        _check_nesting(waiting)
+    while waiting and waiting[-1][0] >= binds:
+        _, function, name, index, numbers = waiting.pop()
+        numbers.append(value)
+        value = _carried_out(function, name, index, numbers)
+    return value
+
+
+def _check_nesting(waiting: list[_Waiting]) -> None:
+    groups = [one[0] for one in waiting].count(_GROUP)
+    if groups > MOST_PARENTHESES:
+        _fail(f"has more than {MOST_PARENTHESES} parentheses in one another; split it into several expressions")
+    if len(waiting) - groups >= DEEPEST_NESTING:
+        _fail(f"is nested more than {DEEPEST_NESTING} levels deep; split it into several expressions")
+
+
+def _in_call(waiting: list[_Waiting]) -> bool:
+    return bool(waiting) and waiting[-1][0] == _CALL
+
+
+def _closed(waiting: list[_Waiting]) -> Number:
+    """Return the value of what is in parentheses, after the last of its numbers."""
+    kind, function, name, index, numbers = waiting.pop()
+    if kind == _GROUP:
+        return numbers[0]
+    _, fewest, most = FUNCTIONS[name]
+    if not fewest <= len(numbers) <= (most or LONGEST_TEXT):
+        wanted = f"{fewest} or more" if most is None else f"{fewest}" if fewest == most else f"{fewest} or {most}"
+        raise _PartError(f"gives {len(numbers)} numbers to {name}(…), which takes {wanted}", index)
+    return _carried_out(function, name, index, numbers)
+
+
+def _function(name: str, index: int) -> Function:
+    if name in CONSTANTS:
+        raise _PartError("has a number right before '(': write * to multiply", index)
+    if name not in FUNCTIONS:
+        raise _PartError(f"has an unknown function '{name}'{_nearest(name, FUNCTIONS)}", index)
+    return FUNCTIONS[name][0]
+
+
+def _named(name: str, index: int) -> Number:
+    if name in CONSTANTS:
+        return CONSTANTS[name]
+    if name in FUNCTIONS:
+        raise _PartError(f"has '{name}' without its numbers: write {name}(…)", index)
+    raise _PartError(f"has an unknown name '{name}'{_nearest(name, [*CONSTANTS, *FUNCTIONS])}", index)
+
+
+def _number(part: str, index: int) -> Number:
+    try:
+        value = _literal(part)
+    except ValueError:
+        raise _PartError(f"cannot be read: '{part}' is not a number", index) from None
+    if abs(value) >= _LIMIT:
+        raise _PartError(f"has a number that is {_TOO_LARGE}", index)
+    return value
 
 
 def _literal(text: str) -> Number:
     try:
-        return int(text, 0)
+        return int(text, 0)  # as Python reads it: with underscores, hexadecimal, octal or binary
     except ValueError:
         return float(text)
+
+
+def _carried_out(function: Function, name: str, index: int, numbers: list[Number]) -> Number:
+    """Apply an operator or a function and make every way to fail a message, about a place in the expression."""
+    try:
+        result = function(*numbers)
+    except ZeroDivisionError:
+        problem = "divides by zero"
+    except OverflowError:
+        problem = f"is {_TOO_LARGE}"
+    except ExpressionError as error:
+        problem = str(error)
+    except ValueError:
+        problem = "is not defined for real numbers"
+    else:
+        if abs(result) < _LIMIT:
+            return result
+        problem = f"is {_TOO_LARGE}"
+    shown = [_shown(number) for number in numbers]
+    if name in OPERATORS:
+        raise _PartError(f"cannot be computed: {f' {name} '.join(shown)} {problem}", index + 1)
+    raise _PartError(f"cannot be computed: {name}({', '.join(shown)}) {problem}", index)
 
 
 def _shown(value: Number) -> str:
