@@ -1,6 +1,7 @@
 import ast
 import inspect
 import math
+import operator
 import re
 import sys
 from collections.abc import Callable
@@ -421,7 +422,7 @@ def walked(node: ast.AST, text: str) -> Number:
         case ast.Constant(int() | float() as value) if not isinstance(value, bool):
             if re.fullmatch("0[0-9_]+", ast.get_source_segment(text, node) or ""):
                 raise RefusedError  # Python takes 00
-            return value
+            return computed(operator.pos, value)
         case ast.Name(name) if name in CONSTANTS:
             return CONSTANTS[name]
         case ast.UnaryOp(ast.USub(), operand):
