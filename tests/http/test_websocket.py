@@ -10,9 +10,10 @@ from pydantic import TypeAdapter
 from tests.http.sdk import CLIENT_TOOL, done, served
 from tests.http.sockets import socket
 from tests.support.postgres import on_one_store
+from websockets.frames import Frame, Opcode
 
 from antwort.server.sockets.extension import TEXTS
-from antwort.server.sockets.protocol import WebSocketProtocol
+from antwort.server.sockets.protocol import WebSocketProtocol, framed
 from antwort.testing import Gate, Turn, call, fail, turn
 
 pytestmark = on_one_store("_on_each_database")
@@ -414,3 +415,17 @@ def test_events_that_come_together_leave_together(tmp_path: Path, monkeypatch: p
     assert kinds.count("response.output_text.delta") == 3
     assert max(writes) >= 3  # each event is a message of its own all the same
     assert sum(writes) > len(writes)
+
+
+@pytest.mark.parametrize("size", [0, 1, 125, 126, 127, 65_535, 65_536, 200_000])
+def test_texts_are_framed_as_the_library_does(size: int) -> None:
+    text = b"x" * size
+    assert b"".join(framed([text, b"{}"])) == b"".join(
+        Frame(Opcode.TEXT, data).serialize(mask=False) for data in (text, b"{}")
+    )
+
+
+def test_a_long_text_arrives_in_one_frame(tmp_path: Path) -> None:
+    pieces = ["short ", "x" * 70_000, " end"]
+    with served(tmp_path, [turn(pieces)]) as stage, socket(stage) as client:
+        assert client.ask().text == "".join(pieces)
