@@ -61,20 +61,23 @@ def read_input(value: str | Sequence[JSON] | None) -> list[JSON]:
     if value is None:
         return []
     if isinstance(value, str):
-        if len(value) > LONGEST_TEXT:
-            raise _bad(f"is longer than {LONGEST_TEXT:,} characters", "input")
-        return [
-            {
-                "type": "message",
-                "role": "user",
-                "content": [{"type": "input_text", "text": value}],
-                "id": new_id("msg"),
-                "status": "completed",
-            }
-        ]
+        return [read_text(value)]
     if len(value) > MOST_ITEMS:
         raise _bad(f"has more than {MOST_ITEMS:,} items", "input")
     return [_item(item, f"input[{index}]") for index, item in enumerate(value)]
+
+
+def read_text(text: str) -> JSON:
+    """Return an `input` that is a text as the message it stands for; BadRequestError if it is too long."""
+    if len(text) > LONGEST_TEXT:
+        raise _bad(f"is longer than {LONGEST_TEXT:,} characters", "input")
+    return {
+        "type": "message",
+        "role": "user",
+        "content": [{"type": "input_text", "text": text}],
+        "id": new_id("msg"),
+        "status": "completed",
+    }
 
 
 def _bad(problem: str, param: str) -> BadRequestError:

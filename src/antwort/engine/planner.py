@@ -23,7 +23,7 @@ from antwort.engine.history import (
     restore_sources,
     without_trigger,
 )
-from antwort.engine.input import read_input
+from antwort.engine.input import read_input, read_text
 from antwort.engine.input_files import InputFiles
 from antwort.engine.links import CheckUrl, check_links, item_links
 from antwort.engine.long_input import LongInput
@@ -108,15 +108,12 @@ class Planner:
         """
         if self._show_calls:
             shown = replace(shown, calls=True)
-        plan = self._decide(create, ctx, new_id("resp"), shown)
-        if _stands_alone(create) and plan.max_input is None:
-            (item,) = read_input(create.input)
+        text = _only_text(create)
+        plan = self._decide(create, ctx, new_id("resp"), shown, text=text)
+        if text is not None and plan.max_input is None:
             if not self._is_named(create, plan.response):
                 await self._name_model(create, plan.response)
-            if plan.toolset.types:
-                plan = await _prepared(plan)
-            short = len(create.input or "") < MUCH
-            return replace(plan, input=[JournalEntry("input", item)], window=[item], short=short)
+            return await _prepared(plan) if plan.toolset.types else plan
         large = isinstance(create.input, list) and is_large(create.input)
         items = await self._large_work.run(read_input, create.input) if large else read_input(create.input)
         history = await self._history(plan, recall)
@@ -296,9 +293,16 @@ class Planner:
             budget.count_before(record.model, usage, calls, agents=agents, here=record.id in here)
 
     def _decide(
-        self, create: CreateResponse, ctx: Context, response_id: str, shown: Shown, work: ChildWork | None = None
+        self,
+        create: CreateResponse,
+        ctx: Context,
+        response_id: str,
+        shown: Shown,
+        work: ChildWork | None = None,
+        *,
+        text: str | None = None,
     ) -> Plan:
-        """Return what a request decides by itself, whatever came before it, as a plan that reads nothing yet."""
+        """Return what a request decides by itself, whatever came before it, as a plan that reads a text or nothing."""
         check_parameters(create, most_tools=self._max_tools, beyond=self._models.parameters)
         profile = self._profile(create)
         response = new_response(create, profile, response_id)
@@ -323,13 +327,14 @@ class Planner:
         response.tool_choice = choice.echo
         if toolset.echo:
             response.tools = _named(toolset.echo, implied)
+        item = None if text is None else read_text(text)
         return Plan(  # the first by position: Python is slow with more than fifteen names
             create,
             ctx,
             response,
             joined(profile.instructions, create.instructions),
-            toolset=toolset,
-            choice=choice,
+            toolset,
+            choice,
             max_turns=profile.max_turns,
             max_tool_calls=least(create.max_tool_calls, profile.max_tool_calls),
             max_output_tokens=response.max_output_tokens,
@@ -341,12 +346,17 @@ class Planner:
             approval=profile.approval,
             parent=None if work is None else work.lineage,
             shown=shown,
+            input=[] if item is None else [JournalEntry("input", item)],
+            window=[] if item is None else [item],
+            short=text is not None and len(text) < MUCH,
         )
 
     def _root(self, ctx: Context, name: str | None, response: ResponseObject, create: CreateResponse) -> Context:
         """Return the context of a root agent that begins a run."""
+        limits = self._limits
         asked = None if create.multi_agent is None else create.multi_agent.max_concurrent_subagents
-        most = None if asked is None else min(asked, self._limits.in_flight)
+        if asked is not None:
+            limits = replace(limits, in_flight=min(asked, limits.in_flight))
         deadline = None if self._deadline is None else time.monotonic() + self._deadline
         return replace(
             ctx,
@@ -356,7 +366,7 @@ class Planner:
             conversation_id=response.id if response.conversation is None else response.conversation["id"],
             agent=self._root_agent if name is None else replace(self._root_agent, name=name),
             deadline=ctx.deadline or deadline,
-            budget=Budget(self._limits if most is None else replace(self._limits, in_flight=most), self._prices),
+            budget=Budget(limits, self._prices),
         )
 
     def _profile(self, create: CreateResponse) -> Profile:
@@ -406,9 +416,10 @@ def _named(tools: Sequence[JSON], implied: Sequence[JSON]) -> list[JSON]:
     return [tool for tool in tools if tool["type"] not in types]
 
 
-def _stands_alone(create: CreateResponse) -> bool:
-    """Tell whether a request is a text and continues nothing: it answers nobody, and names neither URLs nor sources."""
-    return isinstance(create.input, str) and create.previous_response_id is None and create.conversation is None
+def _only_text(create: CreateResponse) -> str | None:
+    """Return the text of a request that continues nothing: it answers nobody, and names neither URLs nor sources."""
+    continues = create.previous_response_id is not None or create.conversation is not None
+    return create.input if isinstance(create.input, str) and not continues else None
 
 
 async def _prepared(plan: Plan, *past: Sequence[JournalEntry], refuses: bool = True) -> Plan:
