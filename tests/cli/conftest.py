@@ -1,5 +1,6 @@
 import contextlib
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -23,6 +24,14 @@ def _clean_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[No
     monkeypatch.setenv("ANTWORT_NO_PROBE", "1")  # a model server of the machine must not answer our tests
     yield
     reset_logging()
+
+
+@pytest.fixture(autouse=True)
+def _heard_hangups() -> Iterator[None]:
+    """Servers that a hangup ends, also where whoever runs the tests ignores it: they would have that from us."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGHUP, before)
 
 
 @pytest.fixture
