@@ -1,6 +1,5 @@
 import contextlib
 import os
-import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -9,6 +8,7 @@ from textwrap import dedent
 
 import pytest
 from click.testing import CliRunner, Result
+from tests.cli.terminals import hangups
 
 from antwort.cli.main import root
 from antwort.observability.logs import reset_logging
@@ -29,9 +29,8 @@ def _clean_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[No
 @pytest.fixture(autouse=True)
 def _heard_hangups() -> Iterator[None]:
     """Servers that a hangup ends, also where whoever runs the tests ignores it: they would have that from us."""
-    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
-    yield
-    signal.signal(signal.SIGHUP, before)
+    with hangups(ignored=False):
+        yield
 
 
 @pytest.fixture

@@ -1,12 +1,25 @@
 """Programs in terminals."""
 
+import contextlib
 import os
 import pty
 import select
+import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 
 PATIENCE = 60.0
+
+
+@contextlib.contextmanager
+def hangups(*, ignored: bool) -> Iterator[None]:
+    """Let programs that are started meanwhile end by a hangup, or ignore it, as `nohup` has them do."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN if ignored else signal.SIG_DFL)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGHUP, before)
 
 
 class Terminal:

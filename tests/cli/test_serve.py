@@ -13,7 +13,7 @@ from pathlib import Path
 import httpx
 import pytest
 from click.testing import Result
-from tests.cli.terminals import Terminal
+from tests.cli.terminals import Terminal, hangups
 from websockets.exceptions import InvalidStatus
 from websockets.sync.client import connect
 from websockets.typing import Origin
@@ -108,18 +108,13 @@ def test_an_interrupt_closes_the_providers_and_ends_with_0(listening: Listening,
     assert (server.returncode, stdout, stderr) == (0, "closed\n", "")
 
 
-def test_a_hangup_stops_it_unless_it_is_ignored(
-    listening: Listening,
-) -> None:
+def test_a_hangup_stops_it_unless_it_is_ignored(listening: Listening) -> None:
     server, _ = listening()
     server.send_signal(signal.SIGHUP)
     stdout, stderr = server.communicate(timeout=60)
     assert (server.returncode, stdout, stderr) == (0, "", "")
-    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as `nohup` does
-    try:
+    with hangups(ignored=True):
         server, banner = listening()
-    finally:
-        signal.signal(signal.SIGHUP, before)
     server.send_signal(signal.SIGHUP)
     assert httpx.get(f"{_url(banner)}/healthz").status_code == 200
     server.send_signal(signal.SIGTERM)

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import httpx
 import pytest
+from tests.cli.terminals import hangups
 
 from antwort.testing import Gate, ScriptServer, turn
 
@@ -115,8 +116,9 @@ def test_a_signal_lets_requests_end_that_are_under_way(two_workers: TwoWorkers, 
         with httpx.stream("POST", f"{url}/v1/responses", json={"input": "Go on.", "stream": True}) as response:
             gate.wait_reached()
             server.send_signal(number)
-            with contextlib.suppress(httpx.TransportError):
-                while True:  # until all have heard it
+            deadline = time.monotonic() + PATIENCE
+            with pytest.raises(httpx.TransportError):
+                while time.monotonic() < deadline:  # until all have heard it
                     httpx.get(f"{url}/healthz")
             gate.open()
             assert b"It is done." in response.read()
@@ -124,11 +126,8 @@ def test_a_signal_lets_requests_end_that_are_under_way(two_workers: TwoWorkers, 
 
 
 def test_a_hangup_that_is_ignored_ends_nothing(two_workers: TwoWorkers) -> None:
-    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as `nohup` does
-    try:
+    with hangups(ignored=True):
         server, url = two_workers()
-    finally:
-        signal.signal(signal.SIGHUP, before)
     server.send_signal(signal.SIGHUP)
     assert [httpx.get(f"{url}/healthz").status_code for _ in range(8)] == [200] * 8
     server.send_signal(signal.SIGTERM)
