@@ -18,18 +18,21 @@ FileReading = Literal["text", "pdf", "any"]
 class EncodedTools(list[msgspec.Raw]):
     """What, put into a JSON list, is a list of tools; `size` is how many bytes they have.
 
-    `ending` is the last part with the end of a body, if there is so much of it that it is better not copied each time.
+    `to_end` is the rest of a body from the first of them on: they are its last field. Its last part, if that is so much
+    that it is better not copied each time, is the `ending`.
     """
 
-    __slots__ = ("ending", "size")
+    __slots__ = ("ending", "size", "to_end")
 
     def __init__(self, parts: Iterable[msgspec.Raw], ending: KeptBytes | None = None) -> None:
         super().__init__(parts)
-        sizes = [len(memoryview(part)) for part in self]
-        self.size = sum(sizes)
+        views = [memoryview(part) for part in self]
+        self.size = sum(map(len, views))
+        if ending is None and views and len(views[-1]) >= WORTHWHILE:
+            ending = KeptBytes(b"%s]}" % views[-1])
         self.ending = ending
-        if ending is None and sizes and sizes[-1] >= WORTHWHILE:
-            self.ending = KeptBytes(b"%s]}" % memoryview(self[-1]))
+        end: list[bytes | memoryview] = [*views[-1:], b"]}"] if ending is None else [ending]
+        self.to_end: Sequence[bytes | memoryview] = [*(part for view in views[:-1] for part in (view, b",")), *end]
 
 
 class ToolDefinitions(tuple[JSON, ...]):  # noqa: SLOT001 - it has room for what is made of it

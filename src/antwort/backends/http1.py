@@ -276,10 +276,10 @@ class Connection(asyncio.Protocol):
 
         That goes past the transport, which has to be open and to have nothing to send itself.
         """
-        transport, size = self.transport, sum(map(len, first))
+        transport, begin = self.transport, b"".join(first)
+        size = len(begin)
         if self._handle is None or size > MAX_HEAD or transport.is_closing() or transport.get_write_buffer_size():
-            return [*first, kept]
-        begin = b"".join(first)
+            return [begin, kept]
         taken = kept.send(self._handle, after=begin, most=SLICE)
         if taken == size + len(kept):
             return ()

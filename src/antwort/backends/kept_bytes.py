@@ -23,7 +23,7 @@ class KeptBytes(bytes):
 
         Nothing is raised: what is left is to be sent in the usual way, which meets the same trouble.
         """
-        file = self._kept()
+        file = self._file if self._file is not None else self._keep()
         if file is None:
             return 0
         taken = 0
@@ -35,8 +35,9 @@ class KeptBytes(bytes):
             return taken
         return taken
 
-    def _kept(self) -> int | None:
-        if self._file is None and self._used and len(self._files) < MOST_FILES and hasattr(os, "memfd_create"):
+    def _keep(self) -> int | None:
+        """Make the file, if it is time for it and there is room."""
+        if self._used and len(self._files) < MOST_FILES and hasattr(os, "memfd_create"):
             with contextlib.suppress(OSError):  # there are too many open files, or there is no room
                 file = os.memfd_create("antwort")
                 try:

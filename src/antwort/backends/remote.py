@@ -283,15 +283,10 @@ def encode_parts(body: JSON, *, in_pieces: bool = False) -> bytes | Parts:
     tools = body.get("tools")
     if not isinstance(tools, EncodedTools) or tools.size <= COPIED:
         return encode_body(body, in_pieces=in_pieces)
-    others = encode_body({name: value for name, value in body.items() if name != "tools"}, in_pieces=in_pieces)
-    parts: list[bytes | memoryview] = [b'%s"tools":[' % (others[:-1] + b"," if len(others) > 2 else b"{")]
-    for index, tool in enumerate(tools):
-        parts += [b",", memoryview(tool)] if index else [memoryview(tool)]
-    if tools.ending is None:
-        parts.append(b"]}")
-    else:
-        parts[-1] = tools.ending
-    return parts
+    others = body.copy()
+    del others["tools"]
+    begin = encode_body(others, in_pieces=in_pieces)[:-1]
+    return [b'%s,"tools":[' % begin if others else b'{"tools":[', *tools.to_end]
 
 
 def _encoded_in_pieces(fields: Fields, request: ModelRequest) -> bytes | Parts:

@@ -281,7 +281,8 @@ class Transport:
             head = self._heads[path] = self._head(method, path, headers)
         if isinstance(body, bytes):
             return b"%s%d\r\n\r\n%s" % (head, len(body), body)
-        return [b"%s%d\r\n\r\n" % (head, sum(map(len, body))), *body]
+        first, *rest = body
+        return [b"%s%d\r\n\r\n%s" % (head, sum(map(len, body)), first), *rest]
 
     def _head(self, method: str, path: str, headers: Mapping[str, str]) -> bytes:
         lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
