@@ -7,8 +7,9 @@ import pytest
 from typing_extensions import override
 
 from antwort.concurrency.stragglers import Straggler, Stragglers
-from antwort.server.exchange import EXCHANGE, Exchange
+from antwort.server.exchange import Exchange
 from antwort.server.sse import EventStream, Heartbeats, frame, while_connected
+from antwort.web.asgi_scope import EXCHANGE
 
 
 class Client:

@@ -11,6 +11,7 @@ from starlette.types import ASGIApp, Message, Scope
 
 from antwort.concurrency.waiters import Waiters
 from antwort.server.flow_control import FlowControl
+from antwort.web.asgi_scope import EXCHANGE, WHOLE_BODY
 
 logger = logging.getLogger(__name__)
 
@@ -27,10 +28,6 @@ _REMEMBERED = 1024
 _DISCONNECT: Message = {"type": "http.disconnect"}
 BODY_FOLLOWS = "antwort.body_follows"
 """A key of `http.response.start`: the first piece of the body comes at once, so that the head can be sent with it."""
-
-
-EXCHANGE = "antwort.exchange"
-"""A key of the scope: the exchange, for who wants to be told when the client leaves; only this server has it."""
 
 
 class UnsentAnswerError(RuntimeError):
@@ -175,6 +172,8 @@ class Exchange(msgspec.Struct, eq=False):
             if kind != "http.response.start":
                 raise RuntimeError(f"An answer begins with 'http.response.start', not with '{kind}'.")
             self._begin(message)
+            if WHOLE_BODY in message:
+                self._go_on(message[WHOLE_BODY], more=False)
         elif self.response_complete:
             raise RuntimeError(f"The answer is complete; '{kind}' comes too late.")
         elif kind != "http.response.body":

@@ -180,7 +180,7 @@ class ResponseEndpoints:
         if plan.response.background:
             accepted = await self._runs.accept(plan)
             if not create.stream:
-                await send_json(send, accepted)
+                await send_json(scope, send, accepted)
                 return
             await self._tail(ctx.tenant, plan.response.id)(scope, receive, send)
             return
@@ -190,7 +190,7 @@ class ResponseEndpoints:
                 return
             response = await while_connected(scope, receive, self._engine.respond(plan), self._stragglers)
         if response is not None:
-            await send_struct(send, response)
+            await send_struct(scope, send, response)
 
     async def _read_request(self, decode: Callable[[bytes | bytearray], T], receive: Receive) -> T:
         """Read a body."""
@@ -217,7 +217,7 @@ class ResponseEndpoints:
         work = self._engine.compact(request, scope[CONTEXT])
         compacted = await while_connected(scope, receive, work, self._stragglers)
         if compacted is not None:
-            await send_struct(send, compacted)
+            await send_struct(scope, send, compacted)
 
     async def input_tokens(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Count the tokens that a request would send to the model."""
@@ -227,7 +227,7 @@ class ResponseEndpoints:
         work = self._engine.input_tokens(create, scope[CONTEXT])
         count = await while_connected(scope, receive, work, self._stragglers)
         if count is not None:
-            await send_struct(send, InputTokens(input_tokens=count))
+            await send_struct(scope, send, InputTokens(input_tokens=count))
 
     # --- everything else ---------------------------------------------------------------------------------------------
 

@@ -13,8 +13,9 @@ from typing_extensions import override
 
 from antwort.concurrency.stragglers import Stragglers
 from antwort.errors import ServiceUnavailableError
-from antwort.server.exchange import BODY_FOLLOWS, EXCHANGE, Exchange
+from antwort.server.exchange import BODY_FOLLOWS, Exchange
 from antwort.storage.base import StoredEvent
+from antwort.web.asgi_scope import EXCHANGE
 
 T = TypeVar("T")
 DONE = b"data: [DONE]\n\n"

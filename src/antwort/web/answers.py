@@ -1,7 +1,7 @@
 """Answers: values as JSON, and errors in the envelope of the OpenAI API."""
 
 import logging
-from collections.abc import Coroutine
+from collections.abc import Awaitable
 from typing import Any
 
 import msgspec
@@ -9,9 +9,10 @@ from pydantic_core import to_json, to_jsonable_python
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.responses import JSONResponse, Response
-from starlette.types import Message, Send
+from starlette.types import Message, Scope, Send
 
 from antwort.errors import APIError, BadRequestError, InternalServerError
+from antwort.web.asgi_scope import EXCHANGE, WHOLE_BODY
 
 logger = logging.getLogger(__name__)
 
@@ -64,14 +65,21 @@ def _from_http(error: HTTPException) -> APIError:
     return api_error
 
 
-def send_struct(send: Send, answer: msgspec.Struct) -> Coroutine[Any, Any, None]:
+def send_struct(scope: Scope, send: Send, answer: msgspec.Struct) -> Awaitable[None]:
     """Answer with a struct, in plain ASGI."""
-    return send_json(send, _encode(answer))
+    return send_json(scope, send, _encode(answer))
 
 
-async def send_json(send: Send, body: bytes) -> None:
-    """Answer with JSON that is written already."""
+def send_json(scope: Scope, send: Send, body: bytes) -> Awaitable[None]:
+    """Answer with JSON that is written already: in one message, if the server knows such."""
     headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
     start: Message = {"type": "http.response.start", "status": 200, "headers": headers}
+    if EXCHANGE not in scope:
+        return _send_both(send, start, {"type": "http.response.body", "body": body})
+    start[WHOLE_BODY] = body
+    return send(start)
+
+
+async def _send_both(send: Send, start: Message, body: Message) -> None:
     await send(start)
-    await send({"type": "http.response.body", "body": body})
+    await send(body)

@@ -18,6 +18,13 @@ ROUTE = "antwort.route"
 """The key of the ASGI scope under which routing leaves the pattern it matched, for metrics."""
 HEADERS = "antwort.headers"
 """The key of the ASGI scope that holds the headers by name, once somebody has asked for them."""
+EXCHANGE = "antwort.exchange"
+"""The key of the ASGI scope for the exchange, for who wants to be told when the client leaves; only our server has one.
+
+It also says that the server takes an answer as one message.
+"""
+WHOLE_BODY = "antwort.whole_body"
+"""A key of `http.response.start`: the whole body, so that no other message follows; only for our own server."""
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 
 
