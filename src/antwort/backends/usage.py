@@ -7,7 +7,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from antwort.types import JSON
-from antwort.wire.responses import InputTokensDetails, OutputTokensDetails, Usage
+from antwort.wire.responses import PLAIN_INPUT, PLAIN_OUTPUT, InputTokensDetails, OutputTokensDetails, Usage
 
 _NUMBER = (int, float)
 MOST = 2**53
@@ -63,9 +63,9 @@ def chat_usage(counted: ChatUsage) -> Usage:
         written = prompt.cache_write_tokens or prompt.cache_creation_tokens or written
     return Usage(
         counted.prompt_tokens,
-        InputTokensDetails(cached, written),
+        InputTokensDetails(cached, written) if cached or written else PLAIN_INPUT,
         counted.completion_tokens,
-        OutputTokensDetails(0 if completion is None else completion.reasoning_tokens),
+        PLAIN_OUTPUT if completion is None else OutputTokensDetails(completion.reasoning_tokens),
         counted.total_tokens or counted.prompt_tokens + counted.completion_tokens,
     )
 

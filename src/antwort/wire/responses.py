@@ -29,35 +29,47 @@ class InputTokensDetails(Struct, frozen=True, gc=False):
     cached_tokens: int = 0
     cache_write_tokens: int = 0
 
+    def plus(self, other: "InputTokensDetails") -> "InputTokensDetails":
+        """Return both together."""
+        return InputTokensDetails(
+            self.cached_tokens + other.cached_tokens, self.cache_write_tokens + other.cache_write_tokens
+        )
+
 
 class OutputTokensDetails(Struct, frozen=True, gc=False):
     """What the output tokens were."""
 
     reasoning_tokens: int = 0
 
+    def plus(self, other: "OutputTokensDetails") -> "OutputTokensDetails":
+        """Return both together."""
+        return OutputTokensDetails(self.reasoning_tokens + other.reasoning_tokens)
+
+
+PLAIN_INPUT = InputTokensDetails()
+"""Of a turn for which nothing was cached, as of most; likewise the other."""
+PLAIN_OUTPUT = OutputTokensDetails()
+
 
 class Usage(Struct, frozen=True):
     """Tokens of one model turn, or summed over the turns of a response."""
 
     input_tokens: int = 0
-    input_tokens_details: InputTokensDetails = InputTokensDetails()
+    input_tokens_details: InputTokensDetails = PLAIN_INPUT
     output_tokens: int = 0
-    output_tokens_details: OutputTokensDetails = OutputTokensDetails()
+    output_tokens_details: OutputTokensDetails = PLAIN_OUTPUT
     total_tokens: int = 0
 
     def plus(self, other: "Usage") -> "Usage":
         """Return both together."""
         if self is NO_USAGE:
             return other
-        read, more = self.input_tokens_details, other.input_tokens_details
-        thought = self.output_tokens_details.reasoning_tokens + other.output_tokens_details.reasoning_tokens
+        read, written = other.input_tokens_details, other.output_tokens_details
         return Usage(
             self.input_tokens + other.input_tokens,
-            InputTokensDetails(
-                read.cached_tokens + more.cached_tokens, read.cache_write_tokens + more.cache_write_tokens
-            ),
+            self.input_tokens_details if read is PLAIN_INPUT else self.input_tokens_details.plus(read),
             self.output_tokens + other.output_tokens,
-            OutputTokensDetails(thought),
+            self.output_tokens_details if written is PLAIN_OUTPUT else self.output_tokens_details.plus(written),
             self.total_tokens + other.total_tokens,
         )
 
