@@ -10,7 +10,7 @@ from antwort.backends import Transport, estimate_tokens
 from antwort.backends.base import EncodedTools, ToolDefinitions
 from antwort.backends.chat.request import ChatDialect, chat_body
 from antwort.backends.kept_bytes import WORTHWHILE, KeptBytes
-from antwort.backends.remote import COPIED, encode_body, encode_parts
+from antwort.backends.remote import COPIED, encode_body, encode_parts, in_pieces
 from antwort.backends.responses.request import responses_body
 from antwort.config import BackendConfig
 from antwort.errors import BadRequestError
@@ -118,7 +118,7 @@ def test_tools_that_are_kept_encoded_are_the_same_tools() -> None:
     kept = a_request(tools=ToolDefinitions([other, TOOL], shared), tool_choice="auto")
     plain = a_request(tools=[other, TOOL, TOOL], tool_choice="auto")
     expected = chat_body(plain, ChatDialect(), "local", {})
-    assert json.loads(encode_body(chat_body(kept, ChatDialect(), "local", {}), in_pieces=True)) == expected
+    assert json.loads(encode_body(chat_body(kept, ChatDialect(), "local", {}), in_pieces)) == expected
     assert json.loads(encode_body(responses_body(kept, {}))) == responses_body(plain, {})
 
 
@@ -126,8 +126,7 @@ def test_many_tools_that_are_kept_encoded_are_not_copied() -> None:
     tools = ToolDefinitions([{**TOOL, "description": "x" * COPIED}])
     sent = chat_body(a_request(tools=tools), ChatDialect(), "local", {})
     for body in (sent, {"tools": sent["tools"]}, {**sent, "tools": EncodedTools(sent["tools"] * 2)}):
-        for in_pieces in (False, True):
-            parts = encode_parts(body, in_pieces=in_pieces)
+        for parts in (encode_parts(body), encode_parts(body, in_pieces)):
             assert not isinstance(parts, bytes)
             assert json.loads(b"".join(parts)) == json.loads(encode_body(body))
     assert isinstance(encode_parts(chat_body(a_request(tools=[TOOL]), ChatDialect(), "local", {})), bytes)

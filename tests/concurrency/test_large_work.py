@@ -18,7 +18,7 @@ from typing_extensions import override
 from antwort import Antwort
 from antwort.backends import ModelRequest, ModelRoute, ModelRouter
 from antwort.backends.chat.backend import ChatBackend
-from antwort.backends.remote import encode_body
+from antwort.backends.remote import encode_body, in_pieces
 from antwort.backends.responses.backend import ResponsesBackend
 from antwort.concurrency.large_work import MANY, MUCH, LargeWork, is_large
 from antwort.config import BackendConfig, Config
@@ -194,7 +194,7 @@ def test_what_is_wrong_with_a_large_body_is_told_as_ever(body: JSON, param: str)
 
 @pytest.mark.parametrize("body", [{}, {"a": []}, {"a": [1, {"b": "ü"}], "c": None, "d": {"e": [1, 2]}, "f": "x"}])
 def test_a_body_in_pieces_is_the_same(body: JSON) -> None:
-    assert json.loads(encode_body(body, in_pieces=True)) == body
+    assert json.loads(encode_body(body, in_pieces)) == body
 
 
 def test_what_is_large_is_told_by_number_and_by_size() -> None:

@@ -7,6 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from tests.backends.conftest import a_request
 from tests.storage.samples import history
@@ -14,7 +15,7 @@ from tests.storage.samples import history
 from antwort.backends.base import ModelRequest
 from antwort.backends.chat.request import ChatDialect, chat_body
 from antwort.backends.passages import Window, unmade
-from antwort.backends.remote import encode_body
+from antwort.backends.remote import encode_body, in_pieces
 from antwort.backends.responses.request import responses_body
 from antwort.concurrency.large_work import LargeWork
 from antwort.engine.history import read_window
@@ -125,9 +126,9 @@ def bodies(request: ModelRequest, dialect: ChatDialect) -> list[bytes | str]:
     made: list[bytes | str] = []
     chat, responses = partial(chat_body, request, dialect, "local", {}), partial(responses_body, request, {})
     for body in (chat, responses):
-        for in_pieces in (False, True):
+        for encode in (msgspec.json.encode, in_pieces):
             try:
-                made.append(encode_body(body(), in_pieces=in_pieces))
+                made.append(encode_body(body(), encode))
             except BadRequestError as error:
                 made.append(error.message)
     return made

@@ -197,7 +197,7 @@ class Connection(asyncio.Protocol):
     def on_header(self, name: bytes, value: bytes) -> None:
         """Take a header; what stands behind the content is none."""
         if not self.status:
-            self.headers[name.decode("latin-1").lower()] = value.decode("latin-1")
+            self.headers[name.lower().decode()] = value.decode("latin-1")
 
     def on_headers_complete(self) -> None:
         """Take note that the head is there."""
@@ -402,7 +402,7 @@ class Http1Client:
         self.idle: list[Connection] = []
         """Connections that are kept for the next exchange."""
 
-    async def exchange(self, request: bytes | Parts, *, connect_timeout: float, silence: float | None) -> Connection:
+    async def exchange(self, request: bytes | Parts, connect_timeout: float, silence: float | None) -> Connection:
         """Send a request, head and body, and return the answer as soon as its head is there.
 
         A kept connection that the server closed in the very moment is replaced once; nothing was answered on it. If all

@@ -268,29 +268,34 @@ def _passed_through(error: BaseException, sink: TurnSink) -> bool:
     return any(frame.f_locals.get("self") is sink for frame, _ in frames)
 
 
-def encode_body(body: JSON, *, in_pieces: bool = False) -> bytes:
-    """Write a body as JSON; on a thread in pieces, so that no step takes so long that others would have to wait."""
+def encode_body(body: JSON, encode: Callable[[JSON], bytes] = msgspec.json.encode) -> bytes:
+    """Write a body as JSON."""
     try:
-        return b"".join(_pieces(body)) if in_pieces else msgspec.json.encode(body)
+        return encode(body)
     except UnicodeEncodeError:
         raise BadRequestError("The request holds text that is not valid Unicode.", param="input") from None
     except RecursionError:  # what can just be read may be too deep to be written
         raise BadRequestError("The request is nested too deeply.") from None
 
 
-def encode_parts(body: JSON, *, in_pieces: bool = False) -> bytes | Parts:
+def encode_parts(body: JSON, encode: Callable[[JSON], bytes] = msgspec.json.encode) -> bytes | Parts:
     """Write a body as JSON; in parts if it has so many tools that are kept encoded that they are better not copied."""
     tools = body.get("tools")
     if not isinstance(tools, EncodedTools) or tools.size <= COPIED:
-        return encode_body(body, in_pieces=in_pieces)
+        return encode_body(body, encode)
     others = body.copy()
     del others["tools"]
-    begin = encode_body(others, in_pieces=in_pieces)[:-1]
+    begin = encode_body(others, encode)[:-1]
     return [b'%s,"tools":[' % begin if others else b'{"tools":[', *tools.to_end]
 
 
 def _encoded_in_pieces(fields: Fields, request: ModelRequest) -> bytes | Parts:
-    return encode_parts(fields(request), in_pieces=True)
+    return encode_parts(fields(request), in_pieces)
+
+
+def in_pieces(body: JSON) -> bytes:
+    """Write a body as JSON on a thread: no step of it takes so long that others would have to wait."""
+    return b"".join(_pieces(body))
 
 
 def _pieces(body: JSON) -> Iterator[bytes]:

@@ -239,7 +239,7 @@ class Transport:
         try:
             if self._proxied is None:
                 message = self._message(method, path, body, headers)
-                exchange = await self._direct.exchange(message, connect_timeout=times.connect, silence=times.first_byte)
+                exchange = await self._direct.exchange(message, times.connect, times.first_byte)
             else:
                 url = f"{self._origin}{path}{self._query}"
                 whole = body if isinstance(body, bytes) else b"".join(body)
@@ -280,9 +280,9 @@ class Transport:
         if head is None:
             head = self._heads[path] = self._head(method, path, headers)
         if isinstance(body, bytes):
-            return b"%s%d\r\n\r\n%s" % (head, len(body), body)
+            return head + b"%d\r\n\r\n" % len(body) + body
         first, *rest = body
-        return [b"%s%d\r\n\r\n%s" % (head, sum(map(len, body)), first), *rest]
+        return [head + b"%d\r\n\r\n" % sum(map(len, body)) + first, *rest]
 
     def _head(self, method: str, path: str, headers: Mapping[str, str]) -> bytes:
         lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items())

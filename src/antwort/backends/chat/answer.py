@@ -1,5 +1,6 @@
 """One answer of Chat Completions, streamed or whole, fed to a sink."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -271,11 +272,11 @@ class ChatAnswer:
         known = REASONS.get(self._reason.lower(), "stop") if self._reason else "stop"
         if known == "error":
             raise BadGatewayError(f"The backend '{self._limits.backend}' gave up on its answer.", code=FAILED)
-        return settled_reason(known, has_calls=self._calls is not None and bool(self._calls.begun))
+        return settled_reason(known, () if self._calls is None else self._calls.begun)
 
 
-def settled_reason(reason: str, *, has_calls: bool) -> str:
+def settled_reason(reason: str, calls: Sequence[object]) -> str:
     """Return why a model stopped: some servers report `stop` beside calls, or calls where none came."""
     if reason in {"stop", "tool_calls"}:
-        return "tool_calls" if has_calls else "stop"
+        return "tool_calls" if calls else "stop"
     return reason

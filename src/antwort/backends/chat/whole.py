@@ -67,4 +67,4 @@ def plain_turn(body: bytes, limits: AnswerLimits) -> WholeTurn | None:
             return None
         calls = [WholeCall(call.id or None, call.function.name, call.function.arguments or "{}") for call in said]
     usage = None if answer.usage is None else chat_usage(answer.usage)
-    return WholeTurn(text, calls, usage, settled_reason(choice.finish_reason, has_calls=bool(calls)))
+    return WholeTurn(text, calls, usage, settled_reason(choice.finish_reason, calls))
