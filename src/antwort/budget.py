@@ -99,8 +99,7 @@ class Budget:
         """How many calls of models are under way."""
         return self._in_flight
 
-    @property
-    def is_spent(self) -> bool:
+    def _is_spent(self) -> bool:
         """Tell whether a limit is reached, so that no model is asked any more."""
         limits, spent = self.limits, self.spent
         if limits.tokens is not None and spent.tokens >= limits.tokens:
@@ -111,14 +110,14 @@ class Budget:
 
     def begin(self) -> bool:
         """Begin to ask a model, if that can be done at once."""
-        if self._waiting or self.is_spent or (self._in_flight and not self._has_room()):
+        if self._waiting or self._is_spent() or (self._in_flight and not self._has_room()):
             return False
         self._in_flight += 1
         return True
 
     async def wait(self) -> bool:
         """Begin to ask a model when it is one's turn; False if a limit is reached, at once or meanwhile."""
-        while not self.is_spent:
+        while not self._is_spent():
             if self._has_room():
                 self._in_flight += 1
                 return True
@@ -191,7 +190,7 @@ class Budget:
         left = limits.agents - self.spent.agents
         if number > left:
             raise FunctionError(f"This run may have {limits.agents} agents; {max(left, 0)} are left, not {number}.")
-        if self.is_spent:
+        if self._is_spent():
             raise FunctionError("The budget of this run is spent. Answer with what you have.")
         self.spent.agents += number
         self.shared = True

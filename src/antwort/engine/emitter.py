@@ -1,7 +1,7 @@
 """From the pieces of a model turn to items and events: life cycles, indexes, sequence numbers."""
 
 import time
-from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
 from operator import methodcaller
 from types import MappingProxyType
 from typing import Any, TypeVar
@@ -12,8 +12,10 @@ from msgspec import UNSET
 from antwort.backends.base import WholeTurn
 from antwort.context import Sources
 from antwort.engine.events import REASONING_TEXT, SILENT, Events, EventSink, replay_item, tell_commands
+from antwort.engine.history import model_items
 from antwort.engine.window import compaction_item
 from antwort.engine.writers import ReasoningWriter, RefusalWriter, TextWriter, Writer, annotations
+from antwort.storage.base import JournalEntry
 from antwort.types import JSON
 from antwort.wire.client_tools import ClientTool
 from antwort.wire.ids import new_id
@@ -29,18 +31,21 @@ _PLAIN: Mapping[str, ClientTool] = MappingProxyType({})
 class CallIds(msgspec.Struct, eq=False):
     """Makes the ids of a response's calls unique among themselves and what the model has read before.
 
-    Model servers give the same id to parallel calls, or number those of each turn anew. `items` gives what came before;
-    it is asked with the first call.
+    Model servers give the same id to parallel calls, or number those of each turn anew. What came before is a window,
+    and what `said` gives of the response itself; it is asked with the first call.
     """
 
-    _items: Callable[[], Iterable[JSON]] = list
+    _window: Sequence[JSON] = ()
+    _said: Callable[[], Sequence[JournalEntry]] = list
     _taken: set[Any] | None = None
 
     def unique(self, call_id: str | None) -> str:
         """Return the id if there is one and no other call has it, else a new one."""
         taken = self._taken
         if taken is None:
-            taken = self._taken = set(map(_call_id, self._items()))
+            taken = self._taken = set(map(_call_id, self._window))
+            if said := self._said():
+                taken.update(map(_call_id, model_items(said)))
         if not call_id or call_id in taken:
             return self.new()
         taken.add(call_id)

@@ -61,13 +61,13 @@ def read_input(value: str | Sequence[JSON] | None) -> list[JSON]:
     if value is None:
         return []
     if isinstance(value, str):
-        return [read_text(value)]
+        return [read_text(value, new_id("msg"))]
     if len(value) > MOST_ITEMS:
         raise _bad(f"has more than {MOST_ITEMS:,} items", "input")
     return [_item(item, f"input[{index}]") for index, item in enumerate(value)]
 
 
-def read_text(text: str) -> JSON:
+def read_text(text: str, item_id: str) -> JSON:
     """Return an `input` that is a text as the message it stands for; BadRequestError if it is too long."""
     if len(text) > LONGEST_TEXT:
         raise _bad(f"is longer than {LONGEST_TEXT:,} characters", "input")
@@ -75,7 +75,7 @@ def read_text(text: str) -> JSON:
         "type": "message",
         "role": "user",
         "content": [{"type": "input_text", "text": text}],
-        "id": new_id("msg"),
+        "id": item_id,
         "status": "completed",
     }
 

@@ -63,9 +63,8 @@ class Journal:
         """Tell whether anything is stored."""
         return self._created
 
-    @property
     def said(self) -> list[JournalEntry]:
-        """What was said in the response so far."""
+        """Return what was said in the response so far."""
         return self.entries[self.given :]
 
     @property

@@ -75,7 +75,7 @@ class Loop:
         manner = Manner(
             sources=plan.ctx.sources,
             client_tools=plan.toolset.client_tools,
-            call_ids=CallIds(lambda: [*plan.window, *model_items(journal.said)]),
+            call_ids=CallIds(plan.window, journal.said),
             seal=seals.seal_thoughts if "reasoning.encrypted_content" in plan.include else None,
             seal_opaque=seals.seal_opaque,
             whole_calls=response.background,
@@ -185,7 +185,7 @@ class Loop:
         """Return what is to be done, from where the response stands."""
         if self._earlier.resumed:
             return self._continue()
-        return self._begin_with_approved() if self.plan.is_pending else self._turns()
+        return self._begin_with_approved() if self.plan.is_pending() else self._turns()
 
     async def _begin_with_approved(self) -> str | None:
         """Make the calls that were approved, then turns."""
@@ -316,11 +316,11 @@ class Loop:
             self.emitter.client_functions = relaxed.permitted(self.plan.toolset.clients)
 
     def _window(self) -> list[JSON]:
-        window, entries = self.plan.window, self.journal.said
+        window, entries = self.plan.window, self.journal.said()
         if not entries:
             return window
         said = model_items(entries)
-        if self.plan.is_pending:
+        if self.plan.is_pending():
             return self._seals.opened(settled([*window, *said]))
         if self._compacted:
             return self._seals.opened([*window, *said])
@@ -422,7 +422,7 @@ class Loop:
         dispatch = self._dispatch()
         await dispatch.finish_started()
         outcome = await self._outcome(dispatch)
-        if outcome == _ONWARD and self.plan.is_pending:
+        if outcome == _ONWARD and self.plan.is_pending():
             outcome = await self._execute_approved()
         if outcome != _ONWARD:
             return outcome

@@ -98,9 +98,8 @@ class Plan(msgspec.Struct, frozen=True):
             return copy.deepcopy(prepared)  # what a provider has put into it may be anything
         return msgspec.to_builtins(target.options) if target.options else {}  # JSON, as it was sent
 
-    @property
     def is_pending(self) -> bool:
-        """Whether there are calls of the response before whose outputs come first."""
+        """Tell whether there are calls of the response before whose outputs come first."""
         return bool(self.approvals or self.resumed)
 
     @property

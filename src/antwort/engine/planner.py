@@ -327,7 +327,8 @@ class Planner:
         response.tool_choice = choice.echo
         if toolset.echo:
             response.tools = _named(toolset.echo, implied)
-        item = None if text is None else read_text(text)
+        # It has one such text, whose id need not be another one but for what it begins with.
+        item = None if text is None else read_text(text, "msg" + response_id[4:])
         return Plan(  # the first by position: Python is slow with more than fifteen names
             create,
             ctx,

@@ -49,14 +49,14 @@ class Seals(msgspec.Struct, frozen=True, eq=False):
     def _seal_reasoning(self, content: JSON) -> str:
         return self._sealer.seal(_REASONING, self._tenant, msgspec.json.encode(content).decode())
 
-    def opened(self, items: Sequence[JSON]) -> list[JSON]:
-        """Return items as the model reads them.
+    def opened(self, items: list[JSON]) -> list[JSON]:
+        """Return items as the model reads them: the list itself, if none of them is sealed.
 
         The last compaction stands for all before it, but for instructions. Thoughts that were sealed here are readable
         again. A seal that cannot be opened is a BadRequestError.
         """
         if _SEALED.isdisjoint(map(_type, items)):
-            return [*items]
+            return items
         start = 0
         window: list[JSON] = []
         for index in range(len(items) - 1, -1, -1):
