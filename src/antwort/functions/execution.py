@@ -6,7 +6,7 @@ import inspect
 import logging
 import math
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Mapping
 from functools import partial
 from typing import Any, TypeVar
 
@@ -93,31 +93,45 @@ class Execution:
             (f"execute_tool {name}", {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": name}),
         )
 
-    async def run(self, entry: RegisteredFunction, raw: str | bytes | Mapping[str, Any], ctx: Context) -> ToolResult:
+    def run(
+        self, entry: RegisteredFunction, raw: str | bytes | Mapping[str, Any], ctx: Context
+    ) -> Coroutine[Any, Any, ToolResult]:
         """Execute a call. Every failure is a result; only the caller's own cancellation passes through."""
-        started = time.perf_counter()
-        ctx, spec = ctx.reaching(self._http, self.services), entry.spec
+        return self._run_traced(entry, raw, ctx) if self._tracer.enabled else self._run(entry, raw, ctx)
+
+    async def _run_traced(
+        self, entry: RegisteredFunction, raw: str | bytes | Mapping[str, Any], ctx: Context
+    ) -> ToolResult:
         with self._tracer.span(*entry.span) as span:
             try:
-                self._admit(entry, ctx)
-                if may_refer(raw) and ctx.keeps_values and not spec.references:
-                    raw = await resolve(raw, ctx, self._defaults.max_referenced)
-                arguments = spec.arguments.validate(raw)
-                if spec.inline:
-                    value, short = self._compute(entry, arguments, ctx)
-                    result = await self._call(self._write, entry, value, ctx) if short is None else short
-                else:
-                    result = await self._call(self._invoke, entry, arguments, ctx)
-            except FunctionError as error:
-                result = self._refused(entry, error)
-            except asyncio.CancelledError:  # the caller's own: those of handlers stay with them
-                self._record(entry, ctx, "cancelled", started)
+                result = await self._run(entry, raw, ctx)
+            except asyncio.CancelledError:
                 span.fail("cancelled")
                 raise
-            except BaseException as error:  # noqa: BLE001 - of can_execute, or of a validator
-                result = self._log_crash(entry, error)
             if result.is_error:
                 span.fail(result.status)
+            return result
+
+    async def _run(self, entry: RegisteredFunction, raw: str | bytes | Mapping[str, Any], ctx: Context) -> ToolResult:
+        started = time.perf_counter()
+        ctx, spec = ctx.reaching(self._http, self.services), entry.spec
+        try:
+            self._admit(entry, ctx)
+            if may_refer(raw) and ctx.keeps_values and not spec.references:
+                raw = await resolve(raw, ctx, self._defaults.max_referenced)
+            arguments = spec.arguments.validate(raw)
+            if spec.inline:
+                value, short = self._compute(entry, arguments, ctx)
+                result = await self._call(self._write, entry, value, ctx) if short is None else short
+            else:
+                result = await self._call(self._invoke, entry, arguments, ctx)
+        except FunctionError as error:
+            result = self._refused(entry, error)
+        except asyncio.CancelledError:  # the caller's own: those of handlers stay with them
+            self._record(entry, ctx, "cancelled", started)
+            raise
+        except BaseException as error:  # noqa: BLE001 - of can_execute, or of a validator
+            result = self._log_crash(entry, error)
         self._record(entry, ctx, result.status, started)
         return result
 
