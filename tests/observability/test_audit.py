@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from antwort.errors import ConfigError
@@ -146,6 +147,29 @@ def test_an_event_is_logged_in_the_same_way_if_others_listen_too(worker: int | N
     assert alone[1:] == beside[1:]  # but for the time
     assert dict(alone)["token"] == "***"
     assert others.getvalue() == "key.used\n"
+
+
+class _Used(msgspec.Struct):
+    subject: str
+    seconds: float
+
+
+@pytest.mark.parametrize("worker", [None, 3])
+@pytest.mark.parametrize("subject", ["me", "mé", "\ud800"])
+def test_an_event_with_the_fields_of_a_struct_is_one_with_a_dictionary(worker: int | None, subject: str) -> None:
+    stream = io.StringIO()
+    configure_logging("info", "json", stream, worker=worker)
+    logger = logging.getLogger("antwort.audit")
+    try:
+        AuditLog().write("key.used", {"subject": subject, "seconds": 0.5})
+        AuditLog().write("key.used", _Used(subject, 0.5))
+        logger.addFilter(lambda record: True)
+        AuditLog().write("key.used", _Used(subject, 0.5))
+    finally:
+        logger.filters.clear()
+        reset_logging()
+    first, *others = (list(json.loads(line).items()) for line in stream.getvalue().splitlines())
+    assert [other[1:] for other in others] == [first[1:], first[1:]]  # but for the time
 
 
 def test_an_event_that_the_stream_does_not_take_is_no_failed_request(capsys: pytest.CaptureFixture[str]) -> None:

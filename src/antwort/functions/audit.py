@@ -1,9 +1,24 @@
 """What the audit log learns of functions."""
 
-from typing import Any
+from msgspec import Struct
+from msgspec.structs import asdict
 
 from antwort.context import Context
 from antwort.observability import AuditLog
+
+
+class _Executed(Struct):
+    """The fields of the event."""
+
+    tenant: str
+    subject: str
+    request_id: str | None
+    provider: str
+    function: str
+    agent: str
+    call_id: str | None
+    status: str
+    seconds: float
 
 
 class FunctionAudit:
@@ -20,22 +35,16 @@ class FunctionAudit:
         audit = self._audit
         if not audit.enabled:
             return
-        tenant, subject, request_id = ctx.tenant, ctx.subject, ctx.request_id
-        provider, function, agent, call_id = self._provider, self._function, ctx.agent.name, ctx.call_id
-        fields: dict[str, Any] = {
-            "tenant": tenant,
-            "subject": subject,
-            "request_id": request_id,
-            "provider": provider,
-            "function": function,
-            "agent": agent,
-            "call_id": call_id,
-            "status": status,
-            "seconds": round(seconds * 1e6) / 1e6,  # in half the time of six places
-        }
-        if not (tenant and request_id and call_id):  # outside of a request
-            audit.record("function.executed", **fields)
-        elif audit.redactor.is_clean((tenant, subject, request_id, provider, function, agent, call_id)):
-            audit.write("function.executed", fields)
+        tenant, subject, request_id, call_id = ctx.tenant, ctx.subject, ctx.request_id, ctx.call_id
+        provider, function, agent = self._provider, self._function, ctx.agent.name
+        seconds = round(seconds * 1e6) / 1e6  # in half the time of six places
+        executed = _Executed(tenant, subject, request_id, provider, function, agent, call_id, status, seconds)
+        if (
+            tenant
+            and request_id
+            and call_id  # it is part of a request
+            and audit.redactor.is_clean((tenant, subject, request_id, provider, function, agent, call_id))
+        ):
+            audit.write("function.executed", executed)
         else:
-            audit.record("function.executed", **fields)
+            audit.record("function.executed", **asdict(executed))

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Self
 
 from antwort.errors import ConfigError
-from antwort.observability.logs import FIELDS, json_line, log_clean, log_context, merge, timestamp
+from antwort.observability.logs import FIELDS, Fields, as_mapping, json_line, log_clean, log_context, merge, timestamp
 from antwort.observability.redaction import Redactor
 from antwort.types import JSONValue
 
@@ -72,7 +72,7 @@ class AuditLog:
         """Tell whether anybody gets to read the events."""
         return self._enabled and (self.path is not None or audit_logger.isEnabledFor(logging.INFO))
 
-    def write(self, event: str, fields: dict[str, JSONValue]) -> None:
+    def write(self, event: str, fields: Fields) -> None:
         """Write an event with fields that are JSON and have no secrets, for whoever knows that `record` need not look.
 
         Never raise, as `record` does not.
@@ -80,7 +80,7 @@ class AuditLog:
         if self.path is None:
             log_clean(audit_logger, event, fields)
         else:
-            self._append(merge({"ts": timestamp(time.time()), "event": event}, fields))
+            self._append(merge({"ts": timestamp(time.time()), "event": event}, as_mapping(fields)))
 
     def close(self) -> None:
         """Close the file. Events recorded afterwards are reported as errors."""
