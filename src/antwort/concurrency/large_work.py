@@ -42,9 +42,11 @@ def is_large(items: Sequence[Mapping[str, Any]]) -> bool:
     if count >= MANY:
         return True
     for item in items:
-        arguments, value = item.get("arguments"), item.get("content") or item.get("output")  # no item has both
-        if isinstance(arguments, str):
+        if "arguments" in item and isinstance(arguments := item["arguments"], str):
             size += len(arguments)
+        value = item.get("output") or item.get("content")  # no item has both
+        if not value:
+            continue
         if isinstance(value, str):
             size += len(value)
         elif isinstance(value, list):

@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
-from operator import methodcaller
 from types import MappingProxyType
 from typing import Any, TypeVar
 
@@ -22,7 +21,6 @@ from antwort.wire.ids import new_id
 from antwort.wire.items import FunctionCall, Item, ItemStatus, Message, OutputText
 from antwort.wire.responses import ResponseObject, Usage
 
-_call_id = methodcaller("get", "call_id")
 CUT_SHORT: Mapping[str | None, str] = {"length": "max_output_tokens", "content_filter": "content_filter"}
 """Why a response ends whose model was stopped, by what its server says."""
 _PLAIN: Mapping[str, ClientTool] = MappingProxyType({})
@@ -43,9 +41,9 @@ class CallIds(msgspec.Struct, eq=False):
         """Return the id if there is one and no other call has it, else a new one."""
         taken = self._taken
         if taken is None:
-            taken = self._taken = set(map(_call_id, self._window))
+            taken = self._taken = {item.get("call_id") for item in self._window}
             if said := self._said():
-                taken.update(map(_call_id, model_items(said)))
+                taken.update(item.get("call_id") for item in model_items(said))
         if not call_id or call_id in taken:
             return self.new()
         taken.add(call_id)
@@ -59,20 +57,18 @@ class CallIds(msgspec.Struct, eq=False):
 W = TypeVar("W", bound=Writer)
 
 
-class ModelCall:
+class ModelCall(msgspec.Struct, eq=False):
     """A function call of the model, as far as it has arrived."""
 
-    __slots__ = ("call_id", "is_client", "item", "middle", "name", "output_index", "pieces", "tool")
-
-    def __init__(self, call_id: str = "", name: str = "", arguments: str = "") -> None:
-        self.call_id = call_id
-        self.name = name
-        self.pieces = [arguments] if arguments else []
-        self.is_client = False
-        self.tool: ClientTool | None = None
-        self.item: FunctionCall | None = None
-        self.output_index = -1
-        self.middle = b""
+    call_id: str = ""
+    name: str = ""
+    pieces: list[str] = []
+    """The arguments."""
+    is_client: bool = False
+    tool: ClientTool | None = None
+    item: FunctionCall | None = None
+    output_index: int = -1
+    middle: bytes = b""
 
     @property
     def arguments(self) -> str:
@@ -168,7 +164,7 @@ class Emitter:
             if call.name in self.client_functions:
                 self.tool_call(index, call_id=call.id, name=call.name, arguments=call.arguments)
             else:
-                self._calls[index] = ModelCall(self._manner.call_ids.unique(call.id), call.name, call.arguments)
+                self._calls[index] = ModelCall(self._manner.call_ids.unique(call.id), call.name, [call.arguments])
         self.turn_usage, self.finish_reason = turn.usage, turn.reason
 
     def text(self, delta: str, logprobs: list[JSON] | None = None) -> None:
@@ -260,9 +256,12 @@ class Emitter:
             self.close_open("incomplete" if cut else "completed")
         if not self._calls:
             return []
-        calls = list(map(self._calls.__getitem__, sorted(self._calls)))
+        calls = [*self._calls.values()]
+        if len(calls) > 1:
+            calls = [self._calls[index] for index in sorted(self._calls)]
         for call in calls:
-            call.call_id = call.call_id or self._manner.call_ids.new()
+            if not call.call_id:
+                call.call_id = self._manner.call_ids.new()
             if not call.is_client:
                 continue
             if cut:

@@ -4,8 +4,6 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Coroutine
-from itertools import filterfalse
-from operator import attrgetter
 from typing import Any
 
 import msgspec
@@ -46,7 +44,6 @@ _PARKED = "parked"
 """Why turns end without the response being over."""
 _ONWARD = "onward"
 """How a turn ends that another one follows."""
-_is_client = attrgetter("is_client")
 _TOO_LATE = 0.01
 """Seconds before the deadline in which no model is asked any more: a call that took until then may end a bit early."""
 
@@ -229,7 +226,7 @@ class Loop:
                 return "budget"
             if (reason := CUT_SHORT.get(self.emitter.finish_reason)) is not None or not calls:
                 return reason
-            server = list(filterfalse(_is_client, calls))
+            server = [call for call in calls if not call.is_client]
             if server:
                 if self._unconfirmed:
                     await self._confirm()

@@ -2,7 +2,6 @@
 
 from collections import OrderedDict
 from collections.abc import Hashable, Iterable, Sequence
-from operator import attrgetter
 from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
@@ -31,7 +30,6 @@ _AGENTS = 64
 """Agents for which an offer is kept."""
 _TOOLSETS = 8
 """Toolsets that are kept of each."""
-_version = attrgetter("tools_version")
 _NONE_HIDDEN: frozenset[str] = frozenset()
 _SELF_CONTAINED = ("function", "custom", "namespace")
 """Types of tools that mean the same whenever the same is offered besides."""
@@ -135,7 +133,7 @@ class ToolsetBuilder:
 
     def _offer(self, ctx: Context) -> Offer:
         """Return what the executors have for the agent of a context. Those without a version are asked each time."""
-        versions = list(map(_version, self._versioned))
+        versions = [executor.tools_version for executor in self._versioned]
         if versions != self._versions:
             self._versions = versions
             self._offers.clear()

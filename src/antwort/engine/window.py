@@ -5,7 +5,6 @@ that what remains still makes sense.
 """
 
 from collections.abc import Callable, Sequence
-from operator import methodcaller
 from typing import Any
 
 import msgspec
@@ -23,7 +22,6 @@ SUMMARY = "[The earlier part of this conversation was compacted. This is all tha
 _REASONING = "reasoning"
 _SEALED = frozenset({COMPACTION, _REASONING})
 """The items that may have to be opened before the model reads them."""
-_type = methodcaller("get", "type")
 
 
 class Seals(msgspec.Struct, frozen=True, eq=False):
@@ -55,8 +53,12 @@ class Seals(msgspec.Struct, frozen=True, eq=False):
         The last compaction stands for all before it, but for instructions. Thoughts that were sealed here are readable
         again. A seal that cannot be opened is a BadRequestError.
         """
-        if _SEALED.isdisjoint(map(_type, items)):
-            return items
+        for item in items:
+            if item.get("type") in _SEALED:
+                return self._all_opened(items)
+        return items
+
+    def _all_opened(self, items: list[JSON]) -> list[JSON]:
         start = 0
         window: list[JSON] = []
         for index in range(len(items) - 1, -1, -1):
