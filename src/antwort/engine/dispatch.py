@@ -19,7 +19,7 @@ from antwort.engine.nested_calls import NESTED, CallServices, NestedCalls, goes_
 from antwort.engine.progress import CallProgress
 from antwort.engine.tool_choice import Choice
 from antwort.engine.tools import Target
-from antwort.functions import Hosted, ToolResult
+from antwort.functions import FunctionSpec, Hosted, ToolResult
 from antwort.storage.base import JournalEntry
 from antwort.suspension import Suspension
 from antwort.types import JSON
@@ -39,6 +39,8 @@ class ServerCall(msgspec.Struct, frozen=True):
     name: str
     arguments: str
     target: Target | None
+    spec: FunctionSpec | None
+    """What is known of the function, if it is one of ours."""
     face: Hosted | None
     """How the function shows itself to clients, if it does."""
     sources: Sources
@@ -54,22 +56,6 @@ class ServerCall(msgspec.Struct, frozen=True):
     """Where its item stands in the output; -1 if it has none."""
     attached: bool = False
     """Whether it was begun before, and goes on now."""
-
-    @property
-    def is_idempotent(self) -> bool:
-        """Tell whether the call may be executed again, or once for several equal ones."""
-        return self.target is not None and self.target.spec is not None and self.target.spec.idempotent
-
-    @property
-    def attaches(self) -> bool:
-        """Tell whether it finds again what it has begun, such as something that it waits for."""
-        return self.target is not None and self.target.spec is not None and self.target.spec.attach
-
-    @property
-    def ends_agent(self) -> bool:
-        """Tell whether the agent is done with a call that succeeds."""
-        spec = None if self.target is None else self.target.spec
-        return spec is not None and spec.ends_agent
 
     @property
     def goes_on(self) -> bool:
@@ -91,7 +77,7 @@ class Dispatch(CallServices, frozen=True, eq=False, dict=True):
             call = self._begin(made, calls, choice)
             if WAITING not in call.record:
                 ready.append(call)
-            if not call.attaches:
+            if call.spec is None or not call.spec.attach:  # others find again what they have begun
                 watched.append(call.record)
         if self.is_followed:
             self.keep()
@@ -179,8 +165,8 @@ class Dispatch(CallServices, frozen=True, eq=False, dict=True):
             await self.journal.save_at(call.position)
 
     async def _run(self, call: ServerCall) -> ToolResult:
-        target = call.target
-        if call.refusal is not None or target is None or target.executor is None or target.spec is None:
+        target, spec = call.target, call.spec
+        if call.refusal is not None or target is None or target.executor is None or spec is None:
             return ToolResult.error(call.refusal or "There is no such function.", "denied")
         plan, progress, emit, say = self.plan, None, self.plan.ctx.emit, self._say
         if plan.shown.progress and self.emitter.events.enabled:
@@ -201,7 +187,7 @@ class Dispatch(CallServices, frozen=True, eq=False, dict=True):
             follows_references=plan.toolset.follows_references,
             function_calls=nested,
         )
-        name = target.spec.name
+        name = spec.name
         try:
             result = ToolResult.of(await target.executor.execute(name, call.arguments, ctx))
         except (asyncio.CancelledError, GeneratorExit):
@@ -250,11 +236,11 @@ class Dispatch(CallServices, frozen=True, eq=False, dict=True):
     def _noted(self, record: JSON, target: Target | None, refusal: str | None = None) -> ServerCall:
         """Take a call into the journal, with an item that nobody was told of yet."""
         call_id, name, arguments = record["call_id"], record["name"], record["arguments"]
-        face = None if target is None else target.face
+        spec, face = (None, None) if target is None else (target.spec, target.face)
         item = call_item(call_id, name, arguments, face if refusal is None else None)
         entry = JournalEntry("output", item, visible=False, call=record)
         position, sources = self.journal.note(entry), self.plan.ctx.sources.noting()
-        return ServerCall(call_id, name, arguments, target, face, sources, refusal, record, entry, position)
+        return ServerCall(call_id, name, arguments, target, spec, face, sources, refusal, record, entry, position)
 
     def _shown(self, call: ServerCall) -> ServerCall:
         """Tell of a call that begins, and of its phases, if clients see it."""
@@ -330,6 +316,7 @@ class Dispatch(CallServices, frozen=True, eq=False, dict=True):
             record["name"],
             record["arguments"],
             target,
+            None if target is None else target.spec,
             None if target is None else target.face,
             self.plan.ctx.sources.noting(),
             None,
@@ -348,7 +335,7 @@ class Dispatch(CallServices, frozen=True, eq=False, dict=True):
             return
         record["output"], record["status"] = result.output, result.status
         record.pop(WAITING, None)
-        if call.ends_agent and not result.is_error:
+        if call.spec is not None and call.spec.ends_agent and not result.is_error:
             record["output"], record["answer"] = _ANSWERED, result.output
             self._given[call.position] = result.output
         if noted:
@@ -405,7 +392,7 @@ def _grouped(calls: Iterable[ServerCall]) -> list[list[ServerCall]]:
     equal: dict[tuple[str, str], list[ServerCall]] = {}
     for call in calls:
         key = call.name, call.arguments
-        if call.is_idempotent and key in equal:
+        if call.spec is not None and call.spec.idempotent and key in equal:
             equal[key].append(call)
         else:
             groups.append([call])
@@ -421,8 +408,8 @@ def _lanes(groups: Iterable[list[ServerCall]]) -> list[_Lane]:
     lanes: list[_Lane] = []
     ordered: dict[str, _Lane] = {}
     for group in groups:
-        target = group[0].target
-        if target is None or target.spec is None or not target.spec.in_order:
+        target, spec = group[0].target, group[0].spec
+        if target is None or spec is None or not spec.in_order:
             lanes.append([group])
             continue
         lane = ordered.setdefault(provider_of(target), [])
