@@ -15,12 +15,10 @@ def json_arguments(arguments: Any) -> str:
     """Return arguments that are JSON for certain: servers parse those of earlier turns and fail at others."""
     if not isinstance(arguments, str):
         return msgspec.json.encode(arguments or {}).decode()
-    if not arguments.strip():
-        return "{}"
     try:
         check_object(arguments)
     except (msgspec.MsgspecError, UnicodeError, RecursionError):
-        return _encoded({"invalid_arguments": arguments})
+        return _encoded({"invalid_arguments": arguments}) if arguments.strip() else "{}"
     return arguments
 
 

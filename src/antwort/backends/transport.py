@@ -206,8 +206,7 @@ class Transport:
         timeouts: Timeouts | None = None,
     ) -> Coroutine[Any, Any, Reply]:
         """Send a JSON body, as a whole or in parts, and return the answer as soon as its head is there."""
-        sent = {**_JSON, **headers} if headers else _JSON
-        return self._send("POST", path, body, sent, timeouts)
+        return self._send("POST", path, body, {**_JSON, **headers} if headers else _JSON, timeouts)
 
     def get(
         self, path: str, headers: Mapping[str, str] = NO_HEADERS, timeouts: Timeouts | None = None

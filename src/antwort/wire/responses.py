@@ -51,7 +51,7 @@ PLAIN_INPUT = InputTokensDetails()
 PLAIN_OUTPUT = OutputTokensDetails()
 
 
-class Usage(Struct, frozen=True):
+class Usage(Struct, frozen=True, gc=False):
     """Tokens of one model turn, or summed over the turns of a response."""
 
     input_tokens: int = 0

@@ -207,15 +207,12 @@ class _Assistant:
 
     def end_message(self) -> None:
         """Write the message that is open, if one is, with room for the outputs of its calls."""
-        calls = self._calls
-        if not calls and not self._texts and not self._thoughts:
-            return
-        messages = self._messages
-        text = "\n\n".join(filter(None, self._texts)) if self._texts else ""
+        calls, texts, thoughts, messages = self._calls, self._texts, self._thoughts, self._messages
+        text = "\n\n".join(filter(None, texts)) if texts else ""
         if calls:
             message: JSON = {"role": "assistant", "content": text or None, "tool_calls": calls}
-            if self._thoughts and self._dialect.reasoning and (thoughts := "".join(self._thoughts)):
-                message["reasoning_content"] = thoughts
+            if thoughts and self._dialect.reasoning and (thought := "".join(thoughts)):
+                message["reasoning_content"] = thought
             messages.append(message)
             for call in calls:
                 call_id = call["id"]
@@ -223,9 +220,9 @@ class _Assistant:
                 messages.append(result)
                 self._unanswered.setdefault(call_id, []).append((call["function"]["name"], result))
             self._calls = []
-        elif self._texts:
+        elif texts:
             messages.append({"role": "assistant", "content": text})
-        if self._texts or self._thoughts:
+        if texts or thoughts:
             self._texts, self._thoughts = [], []
 
     def end(self) -> list[JSON]:

@@ -86,7 +86,8 @@ class ThinkTags:
 
 def may_be_tagged(text: str) -> bool:
     """Tell whether an answer that begins with a text may begin with a tag."""
-    return text[0] == "<" or text[0].isspace()
+    first = text[0]
+    return first == "<" or first.isspace()
 
 
 def texts_in_parts(parts: list[Any]) -> tuple[str, str]:

@@ -224,4 +224,5 @@ class NativeSink(_ReadingSink, eq=False):
 
 def _begins_text(delta: str) -> bool:
     """Tell whether a text begins like no call."""
-    return delta[0] not in BEGINNINGS and not delta[0].isspace()
+    first = delta[0]
+    return first not in BEGINNINGS and not first.isspace()
