@@ -4,7 +4,6 @@ import base64
 import binascii
 from collections.abc import Sequence
 from itertools import groupby
-from operator import attrgetter
 from typing import Any, Literal
 from urllib.parse import unquote_to_bytes
 
@@ -40,22 +39,6 @@ class ChatDialect(Struct, frozen=True):
         return cls(config.pdf)
 
 
-_SAME_NAME = (
-    "temperature",
-    "top_p",
-    "presence_penalty",
-    "frequency_penalty",
-    "verbosity",
-    "user",
-    "service_tier",
-    "prompt_cache_key",
-)
-_OPTIONS = (*_SAME_NAME, "max_output_tokens", "effort", "top_logprobs", "text_format")
-_options = attrgetter(*_OPTIONS)
-_NO_OPTIONS = (None,) * len(_OPTIONS)
-"""What nearly every request has under these names."""
-
-
 def chat_body(request: ModelRequest, dialect: ChatDialect, backend: str, extra: JSON) -> JSON:
     """Return the body. Fields of `extra`, then of the request's own, replace ours; null leaves a field out."""
     items = request.items
@@ -64,8 +47,9 @@ def chat_body(request: ModelRequest, dialect: ChatDialect, backend: str, extra: 
     if request.stream:
         body["stream"] = True
         body["stream_options"] = {"include_usage": True}
-    if _options(request) != _NO_OPTIONS:
-        _add_options(body, request, dialect)
+    _add_options(body, request, dialect)
+    if request.text_format is not None and (wanted := _response_format(request.text_format)) is not None:
+        body["response_format"] = wanted
     if tools := request.tools:  # without any, servers refuse the two fields that say how to use them
         body["tools"] = tools.encoded(_tool) if isinstance(tools, ToolDefinitions) else [*map(_tool, tools)]
         if request.tool_choice is not None:
@@ -76,10 +60,23 @@ def chat_body(request: ModelRequest, dialect: ChatDialect, backend: str, extra: 
 
 
 def _add_options(body: JSON, request: ModelRequest, dialect: ChatDialect) -> None:
-    for name in _SAME_NAME:
-        value = getattr(request, name)
-        if value is not None:
-            body[name] = value
+    # One by one: to get them by their names takes several times as long.
+    if request.temperature is not None:
+        body["temperature"] = request.temperature
+    if request.top_p is not None:
+        body["top_p"] = request.top_p
+    if request.presence_penalty is not None:
+        body["presence_penalty"] = request.presence_penalty
+    if request.frequency_penalty is not None:
+        body["frequency_penalty"] = request.frequency_penalty
+    if request.verbosity is not None:
+        body["verbosity"] = request.verbosity
+    if request.user is not None:
+        body["user"] = request.user
+    if request.service_tier is not None:
+        body["service_tier"] = request.service_tier
+    if request.prompt_cache_key is not None:
+        body["prompt_cache_key"] = request.prompt_cache_key
     if request.max_output_tokens is not None:
         body[dialect.limit_field] = request.max_output_tokens
     if request.effort is not None:
@@ -87,8 +84,6 @@ def _add_options(body: JSON, request: ModelRequest, dialect: ChatDialect) -> Non
     if request.top_logprobs is not None:
         body["logprobs"] = True
         body["top_logprobs"] = request.top_logprobs
-    if request.text_format is not None and (wanted := _response_format(request.text_format)) is not None:
-        body["response_format"] = wanted
 
 
 def _tool(tool: JSON) -> JSON:
