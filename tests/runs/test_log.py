@@ -80,7 +80,7 @@ async def test_a_write_does_not_overtake_one_that_waits_and_fails(store: HeldSto
 
 async def test_items_with_their_events_do_not_overtake_events_that_wait_and_fail(store: HeldStore) -> None:
     log = log_of(store)
-    journal = Journal(store, record(), created=True, pending=log)
+    journal = Journal.stored(store, record(), [], log)
     log.put("a", b"{}")
     first = asyncio.create_task(log.flush())
     await store.reached.wait()

@@ -89,17 +89,20 @@ class Engine(EngineParts, frozen=True):
         """Read a request, as `Planner.plan` does."""
         return self.planner.plan(create, ctx, shown=shown, recall=recall)
 
-    def journal(self, plan: Plan) -> Journal:
-        """Return the journal of a new response; it is only kept in memory if the request wants it so."""
-        entries = plan.input
+    def journal(self, plan: Plan, *, remembered: bool = True) -> Journal:
+        """Return the journal of a new response; it is only kept in memory if the request wants it so.
+
+        `remembered` tells whether somebody goes on from it even then.
+        """
+        entries = [*plan.input]
         if plan.carried:
-            carried = [JournalEntry("input", old.item, old.visible, old.call) for old in plan.carried]
-            entries = [*carried, *entries]
+            entries[:0] = [JournalEntry("input", old.item, old.visible, old.call) for old in plan.carried]
+        given = len(entries)
         if plan.response.is_kept:
-            return Journal(self.store, self.record(plan), entries)
+            return Journal(self.store, self.record(plan), entries, given)
         if plan.conversation is None:
-            return Journal(None, _NOWHERE, entries)
-        return Journal(None, self.record(plan), entries, conversations=self.store.conversations)
+            return Journal(None, _NOWHERE, entries, given, is_read=remembered)
+        return Journal(None, self.record(plan), entries, given, _conversations=self.store.conversations)
 
     def entries_so_far(self, plan: Plan, journal: Journal) -> list[JournalEntry]:
         """Return all that a response has read and said, for whoever continues it without the store."""
@@ -129,9 +132,7 @@ class Engine(EngineParts, frozen=True):
 
     def respond(self, plan: Plan, sink: EventSink | None = None) -> Coroutine[Any, Any, ResponseObject]:
         """Make a response in the foreground; without a sink, errors of the model server are raised."""
-        journal = self.journal(plan)
-        journal.is_read = journal.record is not _NOWHERE
-        return Loop(self, plan, journal, sink, NOTHING).run()
+        return Loop(self, plan, self.journal(plan, remembered=False), sink, NOTHING).run()
 
     def loop(self, plan: Plan, journal: Journal, sink: EventSink | None, earlier: Earlier = NOTHING) -> Loop:
         """Return the loop that makes a response, or goes on with what there is of it."""

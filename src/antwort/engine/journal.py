@@ -4,6 +4,8 @@ import asyncio
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Protocol
 
+import msgspec
+
 from antwort.context import Fence
 from antwort.storage.base import JournalEntry, Question, ResponseRecord, StoredEvent
 from antwort.storage.sql.conversations import ConversationStore
@@ -24,39 +26,41 @@ class Unstored(Protocol):
         """
 
 
-class Journal:
+class Journal(msgspec.Struct, eq=False):
     """Entries of one response. Without a store they are only kept in memory.
 
     Nothing is written before `save` is called for the first time, so that a simple response costs one transaction.
-    `pending` has the events to be stored together with what is written, for runs whose events are kept. What was said
-    goes to the conversation of the record, if it has one, in the transaction that stores the end; `conversations` is
+    `_pending` has the events to be stored together with what is written, for runs whose events are kept. What was said
+    goes to the conversation of the record, if it has one, in the transaction that stores the end; `_conversations` is
     for responses that are not stored themselves.
     """
 
-    def __init__(
-        self,
-        store: ResponseStore | None,
+    store: ResponseStore | None
+    record: ResponseRecord
+    entries: list[JournalEntry]
+    given: int
+    """How many of the entries the response was given; what it says comes behind them."""
+    _pending: Unstored | None = None
+    _conversations: ConversationStore | None = None
+    is_read: bool = True
+    """Whether anybody reads how it ends: whoever stores it, or remembers it for the next response."""
+    _created: bool = False
+    _saved: int = 0
+    _changed: bool = False
+    _said: Sequence[JournalEntry] = ()
+    _asked: Sequence[Question] = ()
+
+    @classmethod
+    def stored(
+        cls,
+        store: ResponseStore,
         record: ResponseRecord,
-        entries: Sequence[JournalEntry] = (),
-        *,
-        created: bool = False,
+        entries: Sequence[JournalEntry],
         pending: Unstored | None = None,
-        conversations: ConversationStore | None = None,
-    ) -> None:
-        self.store = store
-        self.record = record
-        self.entries = list(entries)
-        self.given = sum(entry.direction == "input" for entry in entries) if created else len(self.entries)
-        """How many of the entries the response was given; what it says comes behind them."""
-        self.is_read = True
-        """Whether anybody reads how it ends: whoever stores it, or remembers it for the next response."""
-        self._created = created
-        self._saved = len(self.entries) if created else 0
-        self._changed = False
-        self._pending = pending
-        self._conversations = conversations
-        self._said: Sequence[JournalEntry] = ()
-        self._asked: Sequence[Question] = ()
+    ) -> "Journal":
+        """Return the journal of a response that is stored, with the entries that are."""
+        given = sum(entry.direction == "input" for entry in entries)
+        return cls(store, record, [*entries], given, pending, _created=True, _saved=len(entries))
 
     @property
     def begun(self) -> bool:

@@ -121,7 +121,7 @@ class AgentRuns:
         entries = await store.journal(record.tenant, record.id)
         output = [entry.item for entry in entries if entry.direction == "output" and entry.visible]
         response = msgspec.convert(shown(claimed, output), ResponseObject)
-        journal = Journal(store, claimed, entries, created=True)
+        journal = Journal.stored(store, claimed, entries)
         plan = await self._engine.planner.plan_again(claimed, entries, response, work.parent)
         answers = await load_answers(store, claimed, entries)
         await self._take_up_detached(plan)
@@ -375,7 +375,7 @@ class AgentRuns:
         entries = await store.journal(record.tenant, record.id)
         response = msgspec.convert(shown(claimed, []), ResponseObject)
         response.status = "cancelled"
-        journal = Journal(store, claimed, entries, created=True)
+        journal = Journal.stored(store, claimed, entries)
         try:
             await journal.finish(response)
             await store.questions.cancel_of(record.tenant, record.id, int(time.time()))

@@ -123,7 +123,7 @@ class LocalRuns:
         events = Events(log.put)
         events.emit("response.created", response=plan.response)
         events.emit("response.queued", response=plan.response)
-        journal = Journal(self.engine.store, record, plan.input, pending=log)
+        journal = Journal(self.engine.store, record, [*plan.input], len(plan.input), log)
         try:
             await journal.save()
         except StoreUnavailableError as error:

@@ -153,7 +153,7 @@ class StoredRun:
         self._record = record
         self._state = state
         self._log = log
-        self._journal = Journal(engine.store, record, entries, created=True, pending=log)
+        self._journal = Journal.stored(engine.store, record, entries, log)
         self._journalled = {entry.id for entry in entries}
         kept = {entry.id for entry in entries if not (entry.call or {}).get("partial")}
         output = [item for item in state.output if item["id"] in kept]
