@@ -68,17 +68,19 @@ class Dispatch(CallServices, frozen=True, eq=False, dict=True):
 
     _given: dict[int, str] = msgspec.field(default_factory=dict)
     """What calls of this turn have given as the answer, by their positions in the journal."""
+    _waiting: set[int] = msgspec.field(default_factory=set)
+    """The positions of those that wait for somebody."""
 
     async def execute(self, calls: Sequence[ModelCall], choice: Choice) -> None:
         """Execute the calls of a turn. Each is ended as soon as its function returns, in whatever order they do."""
         ready: list[ServerCall] = []
-        watched: list[JSON] = []
+        watched: dict[tuple[str, str], JSON] = {}
         for made in calls:
             call = self._begin(made, calls, choice)
             if WAITING not in call.record:
                 ready.append(call)
             if call.spec is None or not call.spec.attach:  # others find again what they have begun
-                watched.append(call.record)
+                watched[call.name, call.arguments] = call.record
         if self.is_followed:
             self.keep()
             await self.journal.save()  # a call is known to have started before it starts
@@ -128,8 +130,8 @@ class Dispatch(CallServices, frozen=True, eq=False, dict=True):
 
     @property
     def is_last(self) -> bool:
-        """Tell whether no turn follows now: a call waits for somebody, or has given the answer."""
-        return bool(self._given) or any(map(is_waiting, self.journal.entries))
+        """Tell whether no turn follows now: a call of this one waits for somebody, or has given the answer."""
+        return bool(self._given or self._waiting)
 
     @property
     def answer(self) -> str | None:
@@ -231,7 +233,10 @@ class Dispatch(CallServices, frozen=True, eq=False, dict=True):
             self.emitter.whole(request)
             self.journal.note(JournalEntry("output", request, call={FOR_CLIENTS: True}))
         begun = self._noted(record, target, refusal)
-        return begun if asks else self._shown(begun)
+        if not asks:
+            return self._shown(begun)
+        self._waiting.add(begun.position)
+        return begun
 
     def _noted(self, record: JSON, target: Target | None, refusal: str | None = None) -> ServerCall:
         """Take a call into the journal, with an item that nobody was told of yet."""
@@ -371,6 +376,7 @@ class Dispatch(CallServices, frozen=True, eq=False, dict=True):
     def _wait(self, call: ServerCall, suspension: Suspension) -> None:
         """Note what a call waits for. A question is shown as a call that the client can answer."""
         record = call.record
+        self._waiting.add(call.position)
         if suspension.kind == "calls":
             record[ASKED] = nested_questions(self.journal.entries, call.call_id)
         if WAITING in record:  # it waits on

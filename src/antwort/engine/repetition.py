@@ -1,6 +1,6 @@
 """A model that is stuck: it makes the same call turn after turn, and gets the same each time."""
 
-from collections.abc import Iterable
+from collections.abc import Mapping
 
 import msgspec
 
@@ -22,11 +22,11 @@ class Repetition(msgspec.Struct, eq=False):
     _seen: dict[tuple[str, str], tuple[int, int]] = {}
     """By name and arguments: what came of the call last, as a hash, and in how many turns in a row."""
 
-    def note_turn(self, calls: Iterable[JSON]) -> None:
-        """Take the calls of a turn, with what came of them."""
+    def note_turn(self, calls: Mapping[tuple[str, str], JSON]) -> None:
+        """Take the calls of a turn, with what came of them, by name and arguments."""
         seen, again = self._seen, []
-        made = {(call["name"], call["arguments"]): hash(call.get("output")) for call in calls}
-        for key, output in made.items():
+        for key, call in calls.items():
+            output = hash(call.get("output"))
             if key not in seen:
                 seen[key] = output, 1
                 continue
