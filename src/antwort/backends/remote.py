@@ -82,10 +82,9 @@ class RemoteBackend(ABC):
     What a subclass adds is what the server speaks: where a turn is asked for, how, and how its answer is read.
     """
 
-    path: str
-
-    def __init__(self, name: str, config: BackendConfig) -> None:
+    def __init__(self, name: str, config: BackendConfig, path: str) -> None:
         self.name = name
+        self._path = path
         self.limits = AnswerLimits.of(name, config)
         self.transport = Transport(name, config)
         self._patient = replace(self.transport.timeouts, first_byte=None)
@@ -194,7 +193,7 @@ class RemoteBackend(ABC):
         else:
             body = encode_parts(self.body(request) if fields is None else fields(request))
         times = None if request.stream else self._patient
-        reply = await self.transport.post(self.path, body, request.headers, times)
+        reply = await self.transport.post(self._path, body, request.headers, times)
         del body  # the answer may take long, and this may be much
         try:
             if reply.status != 200:

@@ -165,8 +165,9 @@ class WatchedSink(Struct, eq=False):
 
     def _begin(self) -> None:
         self.begun = True
-        if self.listener is not None:
-            self.listener()
+        listener = self.listener
+        if listener is not None:
+            listener()
 
 
 def watched(sink: TurnSink, listener: Callable[[], None] | None = None) -> WatchedSink:

@@ -17,10 +17,8 @@ from antwort.types import JSON
 class ChatBackend(RemoteBackend):
     """One server that speaks Chat Completions."""
 
-    path = "/chat/completions"
-
     def __init__(self, name: str, config: BackendConfig) -> None:
-        super().__init__(name, config)
+        super().__init__(name, config, "/chat/completions")
         self._dialect = ChatDialect.of(config, self.transport)
         self._extra = config.extra_body
         # Tokenizers are no part of the API and stand beside it.

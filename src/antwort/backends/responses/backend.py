@@ -20,10 +20,8 @@ logger = logging.getLogger(__name__)
 class ResponsesBackend(RemoteBackend):
     """One server that speaks the Responses API. It is asked to store nothing: what is kept, we keep."""
 
-    path = "/responses"
-
     def __init__(self, name: str, config: BackendConfig) -> None:
-        super().__init__(name, config)
+        super().__init__(name, config, "/responses")
         self._extra = config.extra_body
         self._tokens = TokenEndpoint(name, self.transport)
         self._unsealed: set[str] = set()
