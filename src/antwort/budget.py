@@ -57,7 +57,6 @@ class Budget:
 
     __slots__ = (
         "_began",
-        "_clock",
         "_in_flight",
         "_prices",
         "_turns",
@@ -69,13 +68,7 @@ class Budget:
         "spent",
     )
 
-    def __init__(
-        self,
-        limits: RunLimits,
-        prices: Mapping[str, Price] | None = None,
-        *,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
+    def __init__(self, limits: RunLimits, prices: Mapping[str, Price] | None = None) -> None:
         self.limits = limits
         self.spent = Spent()
         self._used: list[Usage] = []
@@ -85,8 +78,7 @@ class Budget:
         self.closing: dict[str, Callable[[Pause], Awaitable[None]]] = {}
         """What is to be done when nobody works on the root agent's response any more; by what it concerns."""
         self._prices = prices or {}
-        self._clock = clock
-        self._began = clock()
+        self._began = time.monotonic()
         self._in_flight = 0
         self._turns = 0
         self._waiting: dict[asyncio.Future[None], None] = {}
@@ -106,7 +98,7 @@ class Budget:
             return True
         if limits.cost is not None and spent.cost >= limits.cost:
             return True
-        return limits.seconds is not None and spent.seconds + self._clock() - self._began >= limits.seconds
+        return limits.seconds is not None and spent.seconds + time.monotonic() - self._began >= limits.seconds
 
     def begin(self) -> bool:
         """Begin to ask a model, if that can be done at once."""
@@ -214,12 +206,7 @@ class Budget:
     @property
     def seconds(self) -> float:
         """How long the run has been worked on."""
-        return self.spent.seconds + self._clock() - self._began
-
-    def restore(self, spent: Spent) -> None:
-        """Go on from what was spent before, by this process or another one."""
-        self.spent = spent
-        self.shared = self.shared or spent.agents > 1
+        return self.spent.seconds + time.monotonic() - self._began
 
     def count_before(self, model: str, usage: Usage, calls: int, *, agents: int, here: bool) -> None:
         """Count what a response of the run has spent before; `here` if it belongs to what is being made."""

@@ -251,7 +251,8 @@ class Emitter:
         return self._flush()
 
     def end_turn(self, *, cut: bool = False) -> list[ModelCall]:
-        """Close what is open and return the calls in order. `cut`: the model was stopped in the middle of it."""
+        """Close what is open and return the calls in order. `cut`: it was cut off, whatever the model server says."""
+        cut = cut or self.finish_reason in CUT_SHORT
         if self._open is not None:
             self.close_open("incomplete" if cut else "completed")
         if not self._calls:

@@ -14,7 +14,7 @@ from antwort.context import Context
 from antwort.engine.call_items import shown_item
 from antwort.engine.compaction import Compactor
 from antwort.engine.earlier import NOTHING, Earlier
-from antwort.engine.events import EventSink
+from antwort.engine.events import REASONING_NAMES, EventSink
 from antwort.engine.history import Recall
 from antwort.engine.input_files import InputFiles
 from antwort.engine.journal import Journal
@@ -80,8 +80,21 @@ class Engine(EngineParts, frozen=True):
             values=values,
             input_files=None if input_files is None else input_files(work),
         )
-        parts = (models, store, settings, TurnMetrics(metrics), tracer, sealer, work, Stragglers())
-        return cls(*parts, planner, check_url)
+        return cls(
+            models,
+            store,
+            settings,
+            TurnMetrics(metrics),
+            tracer,
+            sealer,
+            work,
+            Stragglers(),
+            settings.parallel_calls,
+            settings.thoughts_as_summary,
+            REASONING_NAMES[settings.reasoning_events],
+            planner,
+            check_url,
+        )
 
     def plan(
         self, create: CreateResponse, ctx: Context, *, shown: Shown = AS_USUAL, recall: Recall | None = None

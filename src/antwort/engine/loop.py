@@ -23,7 +23,7 @@ from antwort.engine.dispatch import Dispatch
 from antwort.engine.earlier import Earlier
 from antwort.engine.emitter import CUT_SHORT, CallIds, Emitter, Manner, ModelCall
 from antwort.engine.ending import Ending
-from antwort.engine.events import REASONING_NAMES, EventSink
+from antwort.engine.events import EventSink
 from antwort.engine.history import model_items, settled
 from antwort.engine.journal import Journal
 from antwort.engine.model_turn import ModelTurns, model_request, next_request
@@ -76,8 +76,8 @@ class Loop:
             seal=seals.seal_thoughts if "reasoning.encrypted_content" in plan.include else None,
             seal_opaque=seals.seal_opaque,
             whole_calls=response.background,
-            as_summary=parts.settings.thoughts_as_summary and wants_summary(plan.create),
-            thoughts=REASONING_NAMES[parts.settings.reasoning_events],
+            as_summary=parts.thoughts_as_summary and wants_summary(plan.create),
+            thoughts=parts.thoughts,
         )
         emitter = self.emitter = Emitter(response, sink, manner, earlier.sequence, earlier.positions)
         emitter.client_functions = plan.choice.permitted(plan.toolset.clients)
@@ -279,7 +279,7 @@ class Loop:
             usage = emitter.turn_usage
             budget.settle(model, usage)
         self._parts.metrics.count_turn(model, started, emitter.first_piece_at, usage)
-        calls = emitter.end_turn(cut=emitter.finish_reason in CUT_SHORT)
+        calls = emitter.end_turn()
         if usage is not None:
             self._totals.usage = self._totals.usage.plus(usage)
             self._last_used = usage.total_tokens
@@ -378,7 +378,7 @@ class Loop:
             self.emitter,
             totals,
             Admission(plan, totals),
-            1 if plan.create.parallel_tool_calls is False else self._parts.settings.parallel_calls,
+            1 if plan.create.parallel_tool_calls is False else self._parts.parallel_calls,
             self._earlier.answers,
             self._keep_totals,
             self.on_progress,

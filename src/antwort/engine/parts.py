@@ -24,3 +24,9 @@ class EngineParts(msgspec.Struct, frozen=True):
     large_work: LargeWork
     stragglers: Stragglers
     """What takes longer than a moment: deadlines, and clients that may leave."""
+    parallel_calls: int
+    """Calls of one turn that run at the same time; of the settings, like what follows: those are slow to read."""
+    thoughts_as_summary: bool
+    """Whether thoughts are given as their own summary to whoever asks for one."""
+    thoughts: str
+    """What the events of thoughts are called."""

@@ -324,7 +324,8 @@ class Planner:
         else:
             toolset = self._toolsets.build(tools, ctx, wanted, waits=response.background)
         choice = read_choice(create.tool_choice, toolset)
-        response.tool_choice = choice.echo
+        if create.tool_choice is not None:
+            response.tool_choice = choice.echo
         if toolset.echo:
             response.tools = _named(toolset.echo, implied)
         # It has one such text, whose id need not be another one but for what it begins with.

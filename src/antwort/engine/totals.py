@@ -1,6 +1,7 @@
 """How far a response has come: what its limits count, and what whoever continues it must know besides its items."""
 
 from collections.abc import Iterable
+from dataclasses import dataclass, field
 
 import msgspec
 
@@ -10,8 +11,9 @@ from antwort.types import JSON
 from antwort.wire.responses import NO_USAGE, Usage
 
 
-class Totals(msgspec.Struct):
-    """Totals of one response."""
+@dataclass(slots=True)
+class Totals:
+    """Totals of one response. They change all the time, which structs are slow at."""
 
     turns: int = 0
     tool_calls: int = 0
@@ -20,9 +22,9 @@ class Totals(msgspec.Struct):
     usage: Usage = NO_USAGE
     summarised: int = 0
     """Tokens written in summaries, which are in `usage` and no part of the answer."""
-    made: dict[tuple[str, str], int] = {}
+    made: dict[tuple[str, str], int] = field(default_factory=dict)
     """How often each call was made, by name and arguments."""
-    repetition: Repetition = msgspec.field(default_factory=Repetition)
+    repetition: Repetition = field(default_factory=Repetition)
     """Whether the model makes the same calls again and again; whoever continues watches anew."""
 
     @property

@@ -12,7 +12,7 @@ from antwort.agents import AgentList
 from antwort.concurrency.large_work import MUCH, is_large
 from antwort.context import Context
 from antwort.engine.engine import Engine, not_found, shown
-from antwort.engine.events import REASONING_NAMES, Events, replay_response
+from antwort.engine.events import Events, replay_response
 from antwort.engine.loop import Loop
 from antwort.engine.plan import AS_USUAL, Plan, Shown
 from antwort.errors import APIError, BadRequestError, ServiceUnavailableError
@@ -64,7 +64,7 @@ class ResponseEndpoints:
         self._runs = runs
         self._heartbeats = Heartbeats(engine.settings.heartbeat)
         self._stragglers = engine.stragglers
-        self._thoughts = REASONING_NAMES[engine.settings.reasoning_events]
+        self._thoughts = engine.thoughts
 
     def routes(self) -> list[Route | AsgiRoute]:
         """Return the routes."""
