@@ -79,15 +79,18 @@ def _scaled(workload: Workload, scale: float) -> Workload:
 
 
 def own_workloads(*, scale: float = 1) -> list[Workload]:
-    """Return what not every gateway can be asked, or not in this form; R is asked something simpler instead."""
+    """Return what not every gateway can be asked, or not in this form; R is asked something simpler instead.
+
+    What is held to a bar against R's requests is asked as often as they are: to open connections has a share in each.
+    """
     socket = {**ASK, "type": "response.create", "model": f"burst-{BURST}", "stream": True}
     call = {**ASK, "model": "call", "tools": [CALCULATE]}
     background = {**ASK, "model": "json", "store": True, "background": True}
     work = [
         Workload(OVER_WEBSOCKET, socket, 400, None, BURST, against=BURST_EVENT, websocket=True),
         _request("background run", 120, body=background),
-        _request("two turns with one call", 200, 5.5, body=call),
-        _request("two turns with one call, stored", 200, body={**call, "store": True}),
+        _request("two turns with one call", 400, 5.5, body=call),
+        _request("two turns with one call, stored", 400, body={**call, "store": True}),
         *(_request(offering(count), 40_000 // (count + 190), body=client_functions(count)) for count in FUNCTIONS),
         *(_request(after(turns), 20_000 // (turns + 99), prepare=history(turns)) for turns in TURNS),
     ]
