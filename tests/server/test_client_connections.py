@@ -342,6 +342,33 @@ def test_a_handshake_that_the_library_for_websockets_does_not_take_is_refused(si
         assert_refused(everything(sock), 400, "invalid_handshake")
 
 
+@pytest.mark.parametrize(
+    ("header", "named"),
+    [
+        (b"sec-websocket-version: 8", b"Sec-WebSocket-Version header: 8."),
+        (b"sec-websocket-version: 13\r\nsec-websocket-version: 8", b"Sec-WebSocket-Version header: multiple values."),
+        (b"sec-websocket-version: \xff", b"Sec-WebSocket-Version header: "),
+        (b"x-version: none", b"missing Sec-WebSocket-Version header."),
+        (b"sec-websocket-version: 13\r\nsec-websocket-key: c2hvcnQ=", b"Sec-WebSocket-Key header"),
+    ],
+)
+def test_a_handshake_that_is_none_is_refused_in_the_envelope_and_told_the_version(
+    site: RunningApp, header: bytes, named: bytes
+) -> None:
+    key = b"sec-websocket-key: dGhlIHNhbXBsZSBub25jZQ=="
+    lines = [
+        b"GET /v1/responses HTTP/1.1\r\nhost: 127.0.0.1\r\nconnection: upgrade\r\nupgrade: websocket",
+        *([] if b"key" in header else [key]),
+        header,
+    ]
+    with connect(site) as sock:
+        sock.sendall(b"\r\n".join(lines) + b"\r\n\r\n")
+        answer = everything(sock)
+    assert_refused(answer, 400, "invalid_handshake")
+    assert named in answer
+    assert b"\r\nsec-websocket-version: 13\r\n" in answer
+
+
 # --- time ------------------------------------------------------------------------------------------------------------
 
 

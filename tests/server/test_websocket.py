@@ -192,6 +192,18 @@ def test_no_header_and_no_frame_reaches_the_log(tmp_path: Path, caplog: pytest.L
     assert "nobody should read" not in caplog.text
 
 
+def test_a_text_that_is_not_utf_8_ends_the_connection_and_is_no_error_of_the_server(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with served(tmp_path, []) as stage, connect(address(stage), proxy=None) as connection:
+        connection.send(b"\xff\xfe", text=True)
+        with pytest.raises(ConnectionClosed) as found:
+            connection.recv(20)
+    assert found.value.rcvd is not None
+    assert found.value.rcvd.code == 1007
+    assert "Traceback" not in caplog.text
+
+
 # --- limits ----------------------------------------------------------------------------------------------------------
 
 

@@ -229,6 +229,14 @@ def test_an_expectation_of_something_requests_do_not_have_is_refused() -> None:
         matching(modle="x")
 
 
+@pytest.mark.parametrize("key", ["id", "call_id"])
+def test_no_text_is_found_in_an_id(key: str) -> None:
+    request = ModelRequest("scripted", [{"type": "function_call_output", key: "fc_0842", "output": "7"}])
+    assert matching(last="84").mismatches(request)
+    assert matching(text="84").mismatches(request)
+    assert not matching(last={key: "fc_0842"}, text="7").mismatches(request)
+
+
 async def test_steps_are_chosen_by_the_request_whatever_the_order() -> None:
     steps = [turn("A", by=matching(last="alpha")), turn("first"), turn("B", by=matching(last="beta")), turn("second")]
     with ScriptedBackend(steps) as backend:

@@ -182,9 +182,9 @@ class HttpProtocol(asyncio.Protocol):
         protocol.connection_made(self.transport)
         protocol.data_received(written_head(self._parser.get_method(), self._url, "1.1", self._headers))
         self.transport.set_protocol(protocol)
-        if protocol.conn.handshake_exc is not None:
-            # The library for WebSockets has limits of its own, and leaves a connection beyond them open.
-            self._write(BadRequestError("The handshake of the WebSocket is not valid.", code="invalid_handshake"))
+        if refusal := protocol.refusal():
+            # The library for WebSockets has limits of its own, too, and leaves a connection beyond them open.
+            self._write(refusal)
             self.transport.close()
 
     def _on_answered(self) -> None:

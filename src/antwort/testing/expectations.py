@@ -11,6 +11,8 @@ from antwort.errors import DefinitionError, did_you_mean
 Fields = Mapping[str, Any]
 _FIELDS = frozenset(ModelRequest.__struct_fields__)
 _LONGEST = 200
+_IDS = frozenset({"id", "call_id"})
+"""Keys whose values are no texts: random digits would be found in them now and then."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +106,7 @@ def _texts(value: object) -> list[str]:
     if isinstance(value, str):
         return [value]
     if isinstance(value, Mapping):
-        return [text for inner in value.values() for text in _texts(inner)]
+        return [text for key, inner in value.items() if key not in _IDS for text in _texts(inner)]
     if isinstance(value, Sequence):
         return [text for inner in value for text in _texts(inner)]
     return []

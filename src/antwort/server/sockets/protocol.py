@@ -8,17 +8,22 @@ from typing import Any, cast
 from typing_extensions import override
 from uvicorn.protocols.utils import ClientDisconnected
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
+from websockets.exceptions import InvalidHandshake
 from websockets.frames import Opcode
 from websockets.http11 import Request
 from websockets.protocol import OPEN
 
+from antwort.errors import BadRequestError
 from antwort.server.common_state import CommonState
 from antwort.server.sockets.extension import TEXTS
 
+_UNTOLD = ("without completing handshake", "Invalid UTF-8 sequence")
+
 logger = logging.getLogger(__name__)
 logger.setLevel(logging.WARNING)
-# uvicorn takes a handshake that was refused with an answer of its own for one that was forgotten.
-logger.addFilter(lambda record: "without completing handshake" not in str(record.msg))
+# uvicorn takes a handshake that was refused with an answer of its own for one that was forgotten, and a client's text
+# that is not UTF-8 for an error of the server's, with a traceback. The client is told: its connection ends with 1007.
+logger.addFilter(lambda record: not any(words in str(record.msg) for words in _UNTOLD))
 
 _PARTING = 2.0
 """Seconds that a client gets to answer the end of its connection."""
@@ -37,9 +42,26 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
 
     @override
     def handle_connect(self, event: Request) -> None:
+        try:
+            self.conn.process_request(event)
+        except InvalidHandshake as error:  # it would be answered here, with plain text
+            self.conn.handshake_exc = error
+            return
         super().handle_connect(event)
         if self.handshake_initiated and not self.handshake_complete:
             self.scope["extensions"][TEXTS] = {}
+
+    def refusal(self) -> BadRequestError | None:
+        """Say what is wrong with a handshake that the library does not take; None if it does."""
+        error = self.conn.handshake_exc
+        if error is None:
+            return None
+        reason = f": {error}" if isinstance(error, InvalidHandshake) else ""  # with the header's value, of any bytes
+        return BadRequestError(
+            f"The handshake of the WebSocket is not valid{reason.encode('ascii', 'replace').decode()[:200]}.",
+            code="invalid_handshake",
+            headers={"sec-websocket-version": "13"},  # for those who speak another
+        )
 
     @override
     async def send(self, message: Any) -> None:
