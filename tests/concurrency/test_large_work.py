@@ -203,6 +203,8 @@ def test_what_is_large_is_told_by_number_and_by_size() -> None:
     assert is_large(ITEMS[:MANY])
     assert is_large([{"content": [{"type": "input_image", "image_url": "x" * MUCH}]}])
     assert is_large([{"output": "x" * MUCH}])
+    assert is_large([{"content": "x" * MUCH, "output": "x"}])
+    assert is_large([{"content": "x", "output": "x" * MUCH}])
     assert not is_large([{"content": None, "output": 7, "arguments": [1]}])
 
 

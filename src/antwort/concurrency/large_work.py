@@ -44,9 +44,10 @@ def is_large(items: Sequence[Mapping[str, Any]]) -> bool:
     for item in items:
         if "arguments" in item and isinstance(arguments := item["arguments"], str):
             size += len(arguments)
-        value = item.get("output") or item.get("content")  # no item has both
-        if not value:
-            continue
+        output, content = item.get("output"), item.get("content")
+        if output and content:  # no item has both: how large this one is need not be known
+            return True
+        value = output or content
         if isinstance(value, str):
             size += len(value)
         elif isinstance(value, list):
