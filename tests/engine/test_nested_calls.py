@@ -204,6 +204,34 @@ def test_a_background_run_waits_and_the_call_goes_on_with_the_answers(tmp_path: 
     assert shop.counted == ["call_1.k0"]
 
 
+def test_what_a_call_has_left_behind_calls_nothing(tmp_path: Path) -> None:
+    shop, met = Shop(), asyncio.Event()
+    left: list[asyncio.Task[Any]] = []
+
+    async def leave(ctx: Context) -> str:
+        """Leave a task behind."""
+
+        async def ask_late() -> None:
+            await met.wait()
+            await ctx.call_function("refund", {"order": "7"})
+
+        left.append(asyncio.create_task(ask_late()))
+        return "left"
+
+    async def meet() -> str:
+        """Wait for what was left behind."""
+        met.set()
+        [error] = await asyncio.gather(*left, return_exceptions=True)
+        return str(error)
+
+    steps: list[Any] = [turn(calls=[call("leave")]), turn(calls=[call("meet")]), "Done."]
+    specs = [*shop.specs, FunctionSpec.of(leave, {"calls_functions": True}), FunctionSpec.of(meet)]
+    with served_user(tmp_path, steps, functions=specs) as stage:
+        response = create(stage, False, input="Go!")
+        assert [item.type for item in response.output] == ["message"]
+        assert outputs(stage) == ["left", "What makes the call is over."]
+
+
 # --- after a crash ---------------------------------------------------------------------------------------------------
 
 

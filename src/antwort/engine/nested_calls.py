@@ -89,6 +89,7 @@ class NestedCalls(msgspec.Struct, eq=False, dict=True):
     _under_way: set[str] = set()
     _saving: asyncio.Task[None] | None = None
     _known: dict[str, int] | None = None
+    _closed: bool = False
 
     @cached_property
     def functions(self) -> Mapping[str, CallableFunction]:
@@ -117,7 +118,8 @@ class NestedCalls(msgspec.Struct, eq=False, dict=True):
             self._under_way.discard(call_id)
 
     def close(self) -> None:
-        """End what waits although its caller is done."""
+        """End what waits although its caller is done, and let nothing begin or wait any more."""
+        self._closed = True
         if self._known is None and not self._attached:  # it has made none
             return
         for position in self._positions.values():
@@ -125,6 +127,11 @@ class NestedCalls(msgspec.Struct, eq=False, dict=True):
             if is_under_way(entry):
                 interrupt(entry, self._shared.emitter)
                 self._shared.journal.change(position)
+
+    def _check_open(self) -> None:
+        """Raise a FunctionError if the caller is done: a task that it has left behind may go on without it."""
+        if self._closed:
+            raise FunctionError("What makes the call is over.")
 
     # --- one call ----------------------------------------------------------------------------------------------------
 
@@ -140,6 +147,7 @@ class NestedCalls(msgspec.Struct, eq=False, dict=True):
             "turn": self._shared.totals.turns,
         }
         async with self._shared.slots:
+            self._check_open()
             asks = self._shared.admission.needs_approval(target)
             refusal = self._shared.admission.nested_refusal(target, asks=asks)
             if refusal is not None:
@@ -170,6 +178,7 @@ class NestedCalls(msgspec.Struct, eq=False, dict=True):
                 await self._shared.journal.save_at(position)
                 return _result(record)
         async with self._shared.slots:
+            self._check_open()
             if record.pop(_APPROVED, False):
                 return await self._execute(record, target, attached=False)
             if goes_on(target):
@@ -226,6 +235,7 @@ class NestedCalls(msgspec.Struct, eq=False, dict=True):
     async def _end(
         self, record: JSON, result: ToolResult, noted: Mapping[int, Source], *, is_shown: bool = False
     ) -> CallResult:
+        self._check_open()
         if result.suspension is not None:
             self._wait(record, result.suspension)
             await self._store(record)
