@@ -69,7 +69,7 @@ class Dispatch(CallServices, frozen=True, eq=False, dict=True):
     _given: dict[int, str] = msgspec.field(default_factory=dict)
     """What calls of this turn have given as the answer, by their positions in the journal."""
     _waiting: set[int] = msgspec.field(default_factory=set)
-    """The positions of those that wait for somebody."""
+    """The positions of calls that wait for somebody."""
 
     async def execute(self, calls: Sequence[ModelCall], choice: Choice) -> None:
         """Execute the calls of a turn. Each is ended as soon as its function returns, in whatever order they do."""
@@ -111,6 +111,7 @@ class Dispatch(CallServices, frozen=True, eq=False, dict=True):
                     continue
                 interrupt(entry, self.emitter)
             elif answer is None:
+                self._waiting.add(position)
                 continue
             elif wait.kind == "approval" and answer.approved:
                 again.append([replace(self._approved(call), attached=False)])
@@ -130,7 +131,7 @@ class Dispatch(CallServices, frozen=True, eq=False, dict=True):
 
     @property
     def is_last(self) -> bool:
-        """Tell whether no turn follows now: a call of this one waits for somebody, or has given the answer."""
+        """Tell whether no turn follows now: a call waits for somebody, or has given the answer."""
         return bool(self._given or self._waiting)
 
     @property
