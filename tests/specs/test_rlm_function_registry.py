@@ -115,6 +115,7 @@ async def test_agent_functions_are_for_agents_that_can_spawn() -> None:
     assert (await registry.execute("agent_function", {}, SUB_AGENT)).output == "agent"
     denied = await registry.execute("agent_function", {}, LEAF)
     assert (denied.is_error, denied.status) == (True, "denied")
+    assert denied.output == "agent_function is not available to this agent (scope 'agent')."
 
 
 async def test_user_functions_are_for_root_agents_and_that_is_enforced_at_execution() -> None:
@@ -139,7 +140,9 @@ async def test_custom_functions_are_global_or_per_agent() -> None:
 
     assert [spec.name for spec in registry.discovered_tools(ROOT)] == ["shared"]
     assert [spec.name for spec in registry.discovered_tools(SUB_AGENT)] == ["private", "shared"]
-    assert (await registry.execute("private", {}, ROOT)).status == "denied"
+    denied = await registry.execute("private", {}, ROOT)
+    assert denied.status == "denied"
+    assert denied.output == "private is not available to this agent (it is for agents of other names)."
     assert (await registry.execute("private", {}, SUB_AGENT)).output == "yes"
 
 

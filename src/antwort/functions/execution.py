@@ -153,7 +153,9 @@ class Execution:
         spec = entry.spec
         name = spec.name
         if not permits(spec, ctx.agent):
-            raise FunctionDeniedError(f"{name} is not available to this agent (scope '{spec.scope}').")
+            named = spec.agents is None or ctx.agent.name in spec.agents
+            why = f"scope '{spec.scope}'" if named else "it is for agents of other names"
+            raise FunctionDeniedError(f"{name} is not available to this agent ({why}).")
         if not entry.ready:
             raise FunctionUnavailableError(
                 f"{name} is not available: its provider '{entry.provider.name}' is not started (`async with registry`)."
