@@ -69,6 +69,9 @@ PARTS = {
     "attacks": Part(lambda options: attacks_rows(full=options.full), slow=True),
 }
 
+OPTIONS = {"rounds": ("gateway", "http", "growth"), "seconds": ("endurance",), "plot": ("growth",)}
+"""Which parts take which option."""
+
 
 def table(rows: list[Row]) -> str:
     head = ("what", "figure", "bar", "")
@@ -94,9 +97,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--plot", type=Path, metavar="FOLDER", help="write plots of growth into a folder")
     given = parser.parse_args(arguments)
     names = [given.only] if given.only else [name for name, part in PARTS.items() if given.full or not part.slow]
-    for option, name in (("seconds", "endurance"), ("plot", "growth")):
-        if getattr(given, option) is not None and name not in names:
-            parser.error(f"argument --{option}: is for {name}; add --only {name}, or --full")
+    for option, owners in OPTIONS.items():
+        if getattr(given, option) is not None and not set(owners) & set(names):
+            parser.error(f"argument --{option}: is for {', '.join(owners)}; add --only {owners[0]}, or --full")
     rounds = given.rounds or rounds_of(full=given.full)
     options = Options(full=given.full, rounds=rounds, seconds=given.seconds or 600, plot=given.plot)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # the way out ends the servers

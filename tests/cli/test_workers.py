@@ -210,7 +210,7 @@ def refusal(server: subprocess.Popen[str]) -> tuple[int, str]:
 
 def test_sqlite_is_for_one_process(process: Process) -> None:
     code, line = refusal(process("serve", "--port", "0", "--workers", "2"))
-    reason = "a SQLite database is for one process; use PostgreSQL, or leave out --workers"
+    reason = "a SQLite database is for one process; use PostgreSQL, or one worker"
     assert (code, line) == (2, f"{REFUSED} storage.url: {reason}\n")
 
 

@@ -483,7 +483,8 @@ def test_when_all_connections_are_taken_an_idle_one_makes_room(caplog: pytest.Lo
         with connect(site) as sock:
             status, headers, body = parsed(everything(sock))
         assert (status, headers["retry-after"], headers["connection"]) == (503, "1", "close")
-        assert "as many connections as it takes" in body["error"]["message"]
+        assert "as many connections as it takes (server.connections.max_open)" in body["error"]["message"]
+        assert body["error"]["code"] == "too_many_connections"
     assert "idle connections to make room for others (server.connections.max_open)" in caplog.text
     assert "refused 1 connections: as many as may be open are in use" in caplog.text
 

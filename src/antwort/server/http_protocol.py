@@ -141,8 +141,9 @@ class HttpProtocol(asyncio.Protocol):
         self.address = self._client[0] if self._client else ""
         if not self._connections.admit(self):
             self._deaf = True
-            message = "The server has as many connections as it takes. Try again."
-            self._write(ServiceUnavailableError(message, headers={"retry-after": "1"}))
+            message = "The server has as many connections as it takes (server.connections.max_open). Try again."
+            again = {"retry-after": "1"}
+            self._write(ServiceUnavailableError(message, code="too_many_connections", headers=again))
             transport.close()
 
     @override

@@ -25,7 +25,7 @@ def why_one_process(config: Config) -> str | None:
     """Return why only one process can serve with the configured database, and the cure; None if several can."""
     if is_postgres(database_url(config)):
         return None
-    return "a SQLite database is for one process; use PostgreSQL, or leave out --workers"
+    return "a SQLite database is for one process; use PostgreSQL, or one worker"
 
 
 def postgres_module() -> ModuleType:

@@ -150,7 +150,7 @@ class FileSearch(StoreFileRoutes, WorksApart):
             return None
         return (
             "the embedded vector database belongs to one process; "
-            "set 'vector_backend' to qdrant or pgvector, or leave out --workers"
+            "set 'vector_backend' to qdrant or pgvector, or have one worker"
         )
 
     @override
