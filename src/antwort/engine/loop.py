@@ -45,7 +45,7 @@ _PARKED = "parked"
 _ONWARD = "onward"
 """How a turn ends that another one follows."""
 _TOO_LATE = 0.01
-"""Seconds before the deadline in which no model is asked any more: a call that took until then may end a bit early."""
+"""Seconds before the deadline in which nothing is begun any more: a call that took until then may end a bit early."""
 
 
 class Loop:
@@ -248,15 +248,17 @@ class Loop:
             return "repeated_calls"
         if plan.max_output_tokens is not None and totals.written >= plan.max_output_tokens:
             return "max_output_tokens"
-        deadline = plan.ctx.deadline
-        if deadline is not None and deadline - time.monotonic() < _TOO_LATE:
-            return "deadline"
-        return None
+        return "deadline" if self._is_too_late() else None
+
+    def _is_too_late(self) -> bool:
+        deadline = self.plan.ctx.deadline
+        return deadline is not None and deadline - time.monotonic() < _TOO_LATE
 
     async def _outcome(self, dispatch: Dispatch) -> str | None:
         """Return how it goes on after calls: one may wait for somebody, or have given the answer."""
         if dispatch.waiting:
-            return await self._wait(dispatch)
+            # A call that took until the deadline may end before that is noticed: then nobody waits any more.
+            return "deadline" if self._is_too_late() else await self._wait(dispatch)
         return None if self._answered(dispatch) else _ONWARD
 
     async def _model_turn(self) -> list[ModelCall] | None:

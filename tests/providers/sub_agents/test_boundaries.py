@@ -1,5 +1,6 @@
 """Agents keep to their own: nobody waits for, stops or continues those of others, and nothing that waits is lost."""
 
+import asyncio
 import contextlib
 import json
 from collections.abc import Callable, Iterator, Sequence
@@ -252,12 +253,16 @@ def test_a_question_is_seen_while_other_agents_still_work(tmp_path: Path) -> Non
         assert json.loads(app.told["root"][2])["result"] == "worked"
 
 
-def test_questions_of_agents_that_end_with_their_run_are_withdrawn(tmp_path: Path, danger: FunctionSpec) -> None:
+@pytest.mark.parametrize("early", [0, 0.005])
+def test_questions_of_agents_that_end_with_their_run_are_withdrawn(
+    tmp_path: Path, danger: FunctionSpec, early: float
+) -> None:
     gate = Gate()
 
-    async def linger() -> str:
-        """Take long."""
-        await gate.wait()
+    async def linger(ctx: Context) -> str:
+        """Take until the deadline, or nearly."""
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(gate.wait(), (ctx.remaining() or 0) - early if early else None)
         return "done"
 
     both = turn(calls=[call("spawn_agent", prompt="child"), call("linger")])
