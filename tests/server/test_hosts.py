@@ -141,8 +141,11 @@ def test_public_paths_are_no_exception(tmp_path: Path, path: bytes) -> None:
     [([], "none"), ([b"localhost", b"localhost"], "2"), ([b"localhost", b"evil.example"], "2")],
 )
 @pytest.mark.parametrize("version", [b"1.0", b"1.1"])
-def test_a_request_has_to_name_one_host(tmp_path: Path, hosts: list[bytes], count: str, version: bytes) -> None:
-    with serving(tmp_path, LOCAL) as server:
+@pytest.mark.parametrize("allowed", [LOCAL, ["*"], []])
+def test_a_request_has_to_name_one_host(
+    tmp_path: Path, allowed: list[str], hosts: list[bytes], count: str, version: bytes
+) -> None:
+    with serving(tmp_path, allowed) as server:
         assert get(server, b"localhost", version=version)[0] == 200
         status, body = get(server, *hosts, version=version)
     if version == b"1.0" and not hosts:  # there it need not name any, and no browser speaks it

@@ -22,6 +22,7 @@ from antwort.observability import Metrics
 from antwort.provider import Provider, route
 from antwort.server.body_limit import BodyBudget, BodyLimit
 from antwort.server.gate import RequestGate, RequestGuards
+from antwort.server.hosts import AllowedHosts
 from antwort.server.observation import Observation
 from antwort.testing import Gate, ScriptedBackend, Turn, running, turn
 from antwort.web.bodies import read_body, require_json
@@ -189,7 +190,7 @@ def gate_before(app: Any, bodies: BodyBudget) -> RequestGate:
     """Return a gate that lets every request to a public path in, and has it answered by an app."""
     nobody: Any = None
     limit = BodyLimit(1_000_000, bodies, max_values=1_000_000)
-    guards = RequestGuards(None, limit, nobody, nobody, nobody, public={"/"})
+    guards = RequestGuards(AllowedHosts(["*"]), limit, nobody, nobody, nobody, public={"/"})
     return RequestGate(app, guards, Observation(Metrics("1"), access_log=False))
 
 

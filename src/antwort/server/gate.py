@@ -46,8 +46,7 @@ class SentAnswer(Struct, eq=False):
 class RequestGuards(Struct, frozen=True):
     """What lets requests in, or refuses them."""
 
-    hosts: AllowedHosts | None
-    """None answers to all."""
+    hosts: AllowedHosts
     bodies: BodyLimit
     logins: Logins
     limiter: RateLimiter
@@ -87,8 +86,7 @@ class RequestGate:
                     await preflight(scope, receive, answer.send)
                     return
                 guards = self._guards
-                if guards.hosts is not None:
-                    self._check_host(guards.hosts, scope, headers)
+                self._check_host(guards.hosts, scope, headers)
                 body = guards.bodies.watch(scope, headers, receive)
                 if scope["path"] not in guards.public:
                     self._admit(scope, guards.logins.anyone or await self._authenticate(scope))

@@ -17,7 +17,7 @@ _SHOWN = 100
 
 
 class AllowedHosts:
-    """Names, `*.` and a domain for all names below it, addresses and networks; ports do not matter.
+    """Names, `*.` and a domain for all names below it, addresses and networks, or `*` for all; ports do not matter.
 
     A web page can have its own name point at the address of a server after it was loaded (DNS rebinding). The browser
     then takes the two for one site and lets the page read everything. The name in `Host` is still the page's.
@@ -27,7 +27,9 @@ class AllowedHosts:
         self._names: set[str] = set()
         self._networks: list[ipaddress.IPv4Network | ipaddress.IPv6Network] = []
         self._known: set[bytes] = set()
+        self._all = False
         for entry in entries:
+            self._all = self._all or entry == "*"
             name = entry.lower().strip("[]").removesuffix(".")
             try:
                 self._networks.append(ipaddress.ip_network(name, strict=False))
@@ -36,19 +38,18 @@ class AllowedHosts:
         self._domains = tuple(name[1:] for name in self._names if name.startswith("*."))
 
     @classmethod
-    def of(cls, settings: ServerConfig) -> "AllowedHosts | None":
-        """Return what the settings allow; None if there is nothing to check."""
-        allowed = settings.allowed_hosts
-        return None if not allowed or "*" in allowed else cls(allowed)
+    def of(cls, settings: ServerConfig) -> "AllowedHosts":
+        """Return what the settings allow."""
+        return cls(settings.allowed_hosts or ["*"])
 
     def check(self, scope: Scope, named: Mapping[bytes, bytes]) -> None:
         """Refuse a request to another host: PermissionDeniedError, or BadRequestError if it does not name just one.
 
         One of HTTP/1.0 need not name any. `named` are the headers by name.
         """
-        headers = scope["headers"]
-        if named.get(b"host") in self._known and len(named) == len(headers):  # none of them is there twice
-            return
+        headers, host = scope["headers"], named.get(b"host")
+        if len(named) == len(headers) and (host in self._known or (self._all and host is not None)):
+            return  # as nearly always: none of them is there twice
         given = [value for name, value in headers if name == b"host"]
         if not given and scope.get("http_version") == "1.0":
             # The header came with HTTP/1.1, and simple probes send none. What is guarded against is a page in a
@@ -56,7 +57,7 @@ class AllowedHosts:
             return
         if len(given) != 1:
             raise BadRequestError(f"A request needs one Host header, and this one has {len(given) or 'none'}.")
-        if given[0] in self._known:
+        if self._all or given[0] in self._known:
             return
         text = given[0].decode("latin-1")
         found = _HOST.fullmatch(text.lower())

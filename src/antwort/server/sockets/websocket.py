@@ -170,8 +170,7 @@ class WebSockets:
 
     async def _admit_handshake(self, scope: Scope) -> tuple[Principal, dict[str, str]]:
         """Check a handshake: a request like any other, which counts as one; return the headers for the answer too."""
-        if self._hosts is not None:
-            self._hosts.check(scope, named_headers(scope))
+        self._hosts.check(scope, named_headers(scope))
         if scope["path"] != PATH or not self._config.websocket.enabled:
             hint = " It is turned off (server.websocket.enabled)." if scope["path"] == PATH else f" Connect to {PATH}."
             raise NotFoundError(f"There is no WebSocket at {scope['path']}.{hint}")
