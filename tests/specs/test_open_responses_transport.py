@@ -97,7 +97,8 @@ async def test_no_frame_is_split_over_two_writes(tmp_path: Path) -> None:
     with ScriptedBackend([turn(["One ", "two ", "three"], burst=2)]) as model:
         app = Antwort(Config(data_dir=tmp_path, providers={}), backend=model)
         scope = {"type": "http", "method": "POST", "path": "/v1/responses", "query_string": b"", "root_path": ""}
-        headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
+        length = str(len(body)).encode()
+        headers = [(b"host", b"localhost"), (b"content-type", b"application/json"), (b"content-length", length)]
         async with app:
             await app({**scope, "http_version": "1.1", "headers": headers, "client": ("127.0.0.1", 1)}, receive, send)
     assert len(writes) > 1

@@ -206,7 +206,7 @@ async def test_a_body_that_was_refused_counts_no_more() -> None:
             await receive()
 
     chunks = receiving(*[piece(b"x" * 40_000, more=True)] * 3)
-    scope = {"type": "http", "method": "POST", "path": "/", "headers": []}
+    scope = {"type": "http", "method": "POST", "path": "/", "headers": [(b"host", b"localhost")]}
     await gate_before(app, bodies)(scope, chunks, send)
     assert answers[0]["status"] == ServiceUnavailableError.status
     assert bodies.held == 0
@@ -241,7 +241,7 @@ async def test_an_error_does_not_keep_the_body_until_garbage_is_collected() -> N
     gc.collect()
     gc.disable()
     try:
-        scope = {"type": "http", "method": "POST", "path": "/", "headers": []}
+        scope = {"type": "http", "method": "POST", "path": "/", "headers": [(b"host", b"localhost")]}
         await gate_before(app, BodyBudget(1))(scope, receiving(), send)
         assert ended == ["ended"]
     finally:
