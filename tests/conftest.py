@@ -3,6 +3,7 @@
 import inspect
 import os
 import signal
+from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
@@ -11,6 +12,8 @@ from hypothesis import HealthCheck, settings
 from tests.support.postgres import database_url, postgres_server, postgres_template, postgres_url
 from tests.support.qdrant import qdrant, qdrant_server
 from tests.support.s3 import bucket, s3_server
+
+from antwort.observability import reset_logging
 
 __all__ = [
     "bucket",
@@ -42,3 +45,10 @@ patience.connect = patience.read = patience.write = patience.pool = 120.0
 def _own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Let each test work in an empty folder of its own: an app without a data folder makes one where it stands."""
     monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture(autouse=True)
+def _own_logging() -> Iterator[None]:
+    """Undo what a command of the test has set: the next tests of this process would not see what is logged."""
+    yield
+    reset_logging()

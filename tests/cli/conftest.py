@@ -11,19 +11,16 @@ from click.testing import CliRunner, Result
 from tests.cli.terminals import hangups
 
 from antwort.cli.main import root
-from antwort.observability.logs import reset_logging
 
 
 @pytest.fixture(autouse=True)
-def _clean_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def _clean_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """An empty working folder, and nothing of the machine's own configuration or model servers."""
     monkeypatch.chdir(tmp_path)
     for name in list(os.environ):
         if name.upper().startswith(("ANTWORT_", "OPENAI_")):
             monkeypatch.delenv(name)
     monkeypatch.setenv("ANTWORT_NO_PROBE", "1")  # a model server of the machine must not answer our tests
-    yield
-    reset_logging()
 
 
 @pytest.fixture(autouse=True)

@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from antwort.errors import ConfigError
-from antwort.observability import AuditLog, Redactor, bind_log_context, configure_logging, reset_logging
+from antwort.observability import AuditLog, Redactor, bind_log_context, configure_logging
 
 
 @pytest.fixture
@@ -112,10 +112,7 @@ def test_a_field_with_the_name_of_a_part_of_the_line_is_kept_beside_it(audit: Au
 def test_without_a_path_events_go_to_the_logger(caplog: pytest.LogCaptureFixture) -> None:
     stream = io.StringIO()
     configure_logging("info", "json", stream)
-    try:
-        AuditLog().record("function.called", tenant="acme", name="calculate", api_key="hunter2")
-    finally:
-        reset_logging()
+    AuditLog().record("function.called", tenant="acme", name="calculate", api_key="hunter2")
     line = json.loads(stream.getvalue())
     line.pop("ts")
     assert line == {
@@ -141,7 +138,6 @@ def test_an_event_is_logged_in_the_same_way_if_others_listen_too(worker: int | N
             AuditLog().record("key.used", subject="me", level="mine", token="sk-0123456789")
     finally:
         logger.removeHandler(handler)
-        reset_logging()
     alone, beside = (list(json.loads(line).items()) for line in stream.getvalue().splitlines())
     assert [name for name, _ in alone] == [name for name, _ in beside]
     assert alone[1:] == beside[1:]  # but for the time
@@ -167,7 +163,6 @@ def test_an_event_with_the_fields_of_a_struct_is_one_with_a_dictionary(worker: i
         AuditLog().write("key.used", _Used(subject, 0.5))
     finally:
         logger.filters.clear()
-        reset_logging()
     first, *others = (list(json.loads(line).items()) for line in stream.getvalue().splitlines())
     assert [other[1:] for other in others] == [first[1:], first[1:]]  # but for the time
 
@@ -176,10 +171,7 @@ def test_an_event_that_the_stream_does_not_take_is_no_failed_request(capsys: pyt
     stream = io.StringIO()
     configure_logging("info", "json", stream)
     stream.close()
-    try:
-        AuditLog().record("key.used")
-    finally:
-        reset_logging()
+    AuditLog().record("key.used")
     assert "Logging error" in capsys.readouterr().err
 
 

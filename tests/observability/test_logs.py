@@ -5,7 +5,6 @@ import logging
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
 
 import pytest
 from typing_extensions import override
@@ -20,12 +19,6 @@ class Terminal(io.StringIO):
     @override
     def isatty(self) -> bool:
         return True
-
-
-@pytest.fixture(autouse=True)
-def _restored() -> Iterator[None]:
-    yield
-    reset_logging()
 
 
 @pytest.fixture
