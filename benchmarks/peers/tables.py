@@ -42,8 +42,9 @@ def _cell(figure: Figure, notes: Notes) -> str:
 
 def about(comparison: Comparison) -> str:
     """Return when and how the figures were taken."""
+    taken = "one round" if comparison.rounds == 1 else f"medians of {comparison.rounds} interleaved rounds"
     return (
-        f"{comparison.date}, {comparison.machine}; medians of {comparison.rounds} interleaved rounds. µs are CPU time, "
+        f"{comparison.date}, {comparison.machine}; {taken}. µs are CPU time, "
         "user and system, of the gateway per request, or per event of a stream."
     )
 

@@ -473,7 +473,7 @@ async def test_a_list_of_models_that_is_none_is_a_bad_gateway(server: ModelServe
 
 
 async def test_a_request_waits_for_a_connection_for_a_while_only(
-    server: ModelServer, connect: Connect, notes: Notes
+    server: ModelServer, connect: Connect, notes: Notes, caplog: pytest.LogCaptureFixture
 ) -> None:
     asked = asyncio.Event()
 
@@ -488,6 +488,10 @@ async def test_a_request_waits_for_a_connection_for_a_while_only(
     breaker = CircuitBreaker("local", backend.is_there)
     with pytest.raises(ServiceUnavailableError, match=r"`backends\.local\.max_connections`") as caught:
         await Guarded(backend, breaker, Retries(2)).run(a_request(), notes)
+    with pytest.raises(ServiceUnavailableError):
+        await backend.run(a_request(), notes)
+    (line,) = caplog.messages  # however many are refused
+    assert line.startswith("all 1 connections to the backend 'local' are in use, 0 more requests wait for one")
     assert (caught.value.code, caught.value.headers["retry-after"]) == (BUSY, "1")
     assert may_pass(caught.value)  # a background response waits for its turn
     assert len(server.exchanges) == 1

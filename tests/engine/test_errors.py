@@ -1,5 +1,6 @@
 """Errors that end a response take along what it held: when garbage is collected, to free much at once takes long."""
 
+import contextlib
 import gc
 import weakref
 from pathlib import Path
@@ -86,3 +87,25 @@ async def test_what_is_too_deep_to_be_written_is_the_requests_fault(
         with pytest.raises(BadRequestError, match="nested too deeply"):
             app.engine.record(plan)
     assert not caplog.records
+
+
+class Begun(Unheard):
+    """A sink that has sent something, so that errors are events."""
+
+    started = True
+
+
+@pytest.mark.parametrize("store", [True, False])
+@pytest.mark.parametrize("sink", [None, Unheard(), Begun()])
+async def test_a_response_that_failed_is_counted_and_told_to_the_log(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, sink: Unheard | None, *, store: bool
+) -> None:
+    app = Antwort(Config(data_dir=tmp_path), backend=ScriptedBackend([turn(error=fail(500, "Broken."))]))
+    async with app:
+        create = CreateResponse(input="Hi", store=store)
+        plan = await app.engine.plan(create, Context("tenant", scopes=frozenset({"*"})))
+        with contextlib.nullcontext() if isinstance(sink, Begun) else pytest.raises(APIError):
+            await app.engine.respond(plan, sink)
+        page = app.metrics.render(None)[0].decode()
+    assert 'antwort_responses_total{status="failed"} 1.0' in page
+    assert f"response {plan.response.id} failed: " in caplog.text

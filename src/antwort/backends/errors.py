@@ -75,6 +75,14 @@ def speaks_of_the_server(error: APIError) -> bool:
     return isinstance(error, _SERVER_ERRORS) and error.code in _AWAY
 
 
+def worth_a_line(error: APIError) -> bool:
+    """Tell whether the log has a line for each response that fails so.
+
+    If a server is away or has no connection left, there may be thousands in a second: the log has one for all of them.
+    """
+    return error.status >= 500 and error.code not in {UNAVAILABLE, BUSY}
+
+
 def may_pass(error: APIError) -> bool:
     """Tell whether the model server is away or busy for now, so that asking again later is worth it.
 

@@ -2,11 +2,13 @@
 
 import base64
 import importlib
+import logging
 import os
 import re
 import socket
 import ssl
 from collections.abc import Coroutine, Mapping
+from time import monotonic
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Protocol
 from urllib.parse import SplitResult, quote, unquote, urlsplit
@@ -32,6 +34,8 @@ from antwort.errors import APIError, BadGatewayError, ConfigError, GatewayTimeou
 
 if TYPE_CHECKING:
     from antwort.backends.proxied import ProxiedClient
+
+logger = logging.getLogger(__name__)
 
 _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9a-z-]+")
 
@@ -153,6 +157,8 @@ class Reply(Struct, eq=False):
 
 
 _FAILURES = (TimeoutError, OSError, BusyError, ProtocolError, TooLongError)
+_QUIET = 60.0
+"""Seconds between two lines in the log about connections that are all in use."""
 
 
 class Transport:
@@ -192,6 +198,7 @@ class Transport:
             patience=config.connection_wait,
             max_head=self.limits.header_bytes,
         )
+        self._told_busy = float("-inf")
         self._proxied: ProxiedClient | None = None
         proxy = _proxy_for(parts)
         if proxy is not None:  # which wants a general client, and that takes long to load
@@ -260,7 +267,23 @@ class Transport:
         if isinstance(error, TimeoutError):
             shown = self._first_byte(times)
             return GatewayTimeoutError(f"The backend '{self.name}' did not answer within{shown}.", code=TIMEOUT)
+        if isinstance(error, BusyError):
+            self._tell_busy()
         return _failure(self.limits, error)
+
+    def _tell_busy(self) -> None:
+        """Write to the log that requests are refused, once for the many that it may be."""
+        now = monotonic()
+        if now - self._told_busy >= _QUIET:
+            self._told_busy = now
+            logger.warning(
+                "all %d connections to the backend '%s' are in use, %d more requests wait for one, and others are "
+                "refused (backends.%s.max_connections, connection_wait)",
+                self.in_use,
+                self.name,
+                self.waiting,
+                self.name,
+            )
 
     def failure_within(self, error: Exception, times: Timeouts, pause: float | None) -> APIError:
         """Say why an answer does not go on: the server may have been silent for longer than the pause it may make."""

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from antwort.backends.base import ModelRequest
-from antwort.backends.errors import may_pass
+from antwort.backends.errors import may_pass, worth_a_line
 from antwort.backends.passages import Window
 from antwort.budget import Budget, RunLimits
 from antwort.concurrency.deadline import Deadline
@@ -127,6 +127,8 @@ class Loop:
         except APIError as error:
             if self.response.background and (isinstance(error, StoreUnavailableError) or may_pass(error)):
                 raise  # it is unfinished in the store; whoever runs it goes on when store and model are back
+            if worth_a_line(error):
+                logger.warning("response %s failed: %s", self.response.id, error.message)
             await self._fail(error)
         except RecursionError:  # functions keep theirs to themselves: what can just be read was too deep to be written
             await self._fail(BadRequestError("The request is nested too deeply."))
@@ -470,6 +472,8 @@ class Loop:
     async def _fail(self, error: APIError) -> None:
         if self.journal.begun or self._told or self.plan.parent is not None:
             await self._ending().fail(error, self._usage())
+        else:
+            self._parts.metrics.count_response("failed")
         if not self._told:
             try:
                 raise error
