@@ -24,6 +24,7 @@ AntwortError
     ├── RateLimitError           429
     ├── HeadersTooLargeError     431
     ├── InternalServerError      500
+    ├── UnknownCodingError       501
     ├── BadGatewayError          502
     ├── ServiceUnavailableError  503
     └── GatewayTimeoutError      504
@@ -259,6 +260,14 @@ class HeadersTooLargeError(APIError):
 
 class InternalServerError(APIError):
     """500: a bug of ours or of a provider."""
+
+
+class UnknownCodingError(APIError):
+    """501: the body is sent in a transfer coding that the server does not know."""
+
+    status = 501
+    type = "invalid_request_error"
+    default_code = "unknown_transfer_coding"
 
 
 class BadGatewayError(APIError):

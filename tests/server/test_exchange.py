@@ -160,6 +160,15 @@ def test_a_body_is_read_however_it_is_framed(
             assert "connection" not in answered
 
 
+def test_a_transfer_coding_that_nobody_undoes_is_refused(address: tuple[str, int]) -> None:
+    with Wire(address) as wire:
+        wire.write(ECHO, "Transfer-Encoding: gzip, chunked", body=b"2\r\nab\r\n0\r\n\r\n")
+        status, headers, body = wire.read()
+        assert (status, headers["connection"]) == (501, "close")
+        assert json.loads(body)["error"]["code"] == "unknown_transfer_coding"
+        assert wire.is_closed()
+
+
 def test_a_body_may_come_byte_by_byte(address: tuple[str, int]) -> None:
     with Wire(address) as wire:
         wire.write(ECHO, "Content-Length: 5")

@@ -17,6 +17,7 @@ from antwort.errors import (
     PathTooLongError,
     RequestTimeoutError,
     ServiceUnavailableError,
+    UnknownCodingError,
 )
 from antwort.lazy_imports import imported_on_use
 from antwort.server.common_state import CommonState
@@ -297,6 +298,8 @@ class HttpProtocol(asyncio.Protocol):
         self._headers = []  # trailers do not belong to the headers: clients could add to what was checked
         path, raw_path, query = located(self._url)
         named = dict(headers)
+        if b"transfer-encoding" in named and named[b"transfer-encoding"].lower() != b"chunked":
+            raise _RefusedError(UnknownCodingError("The only transfer coding that is known here is `chunked`."))
         is_old = version == "1.0"
         exchange = Exchange(
             {
