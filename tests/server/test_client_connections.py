@@ -350,6 +350,7 @@ def test_a_handshake_that_the_library_for_websockets_does_not_take_is_refused(si
         (b"sec-websocket-version: \xff", b"Sec-WebSocket-Version header: "),
         (b"x-version: none", b"missing Sec-WebSocket-Version header."),
         (b"sec-websocket-version: 13\r\nsec-websocket-key: c2hvcnQ=", b"Sec-WebSocket-Key header"),
+        (b"sec-websocket-version: 13\r\nsec-websocket-key: \xff\x80", b"is not valid."),
     ],
 )
 def test_a_handshake_that_is_none_is_refused_in_the_envelope_and_told_the_version(
@@ -367,6 +368,33 @@ def test_a_handshake_that_is_none_is_refused_in_the_envelope_and_told_the_versio
     assert_refused(answer, 400, "invalid_handshake")
     assert named in answer
     assert b"\r\nsec-websocket-version: 13\r\n" in answer
+
+
+def test_handshakes_that_are_refused_take_no_room(caplog: pytest.LogCaptureFixture) -> None:
+    handshake = b"GET /v1/responses HTTP/1.1\r\nhost: 127.0.0.1\r\nconnection: upgrade\r\nupgrade: websocket\r\n"
+    handshake += b"sec-websocket-version: 13\r\n"
+    keys = (b"\xff\x80", b"short", b"dGhlIHNhbXBsZSBub25jZQ==\r\ncontent-length: 5")
+    with running(serve(max_open=4)) as site:
+        for key in keys * 3:
+            with connect(site) as sock:
+                sock.sendall(handshake + b"sec-websocket-key: %s\r\n\r\n" % key)
+                assert_refused(everything(sock), 400, "invalid_handshake")
+        assert httpx.get(site.url + "/v1/number/3").json() == {"number": 3}
+    assert not [record for record in caplog.records if record.exc_info]
+
+
+def test_a_websocket_is_asked_for_in_any_of_several_lines(site: RunningApp) -> None:
+    lines = [
+        b"GET /v1/responses HTTP/1.1\r\nhost: 127.0.0.1",
+        b"connection: Upgrade",
+        b"connection: keep-alive",
+        b"upgrade: WebSocket ",
+        b"sec-websocket-version: 13",
+        b"sec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==",
+    ]
+    with connect(site) as sock:
+        sock.sendall(b"\r\n".join(lines) + b"\r\n\r\n")
+        assert sock.recv(65536).startswith(b"HTTP/1.1 101 ")
 
 
 # --- time ------------------------------------------------------------------------------------------------------------

@@ -146,6 +146,7 @@ ECHO = "POST /v1/echo HTTP/1.1"
         (["Transfer-Encoding: chunked"], b"2\r\nab\r\n1\r\nc\r\n0\r\n\r\n", b"abc"),
         (["Transfer-Encoding: chunked"], b"2;a=b\r\nab\r\n0\r\nTrailer: t\r\n\r\n", b"ab"),
         (["Transfer-Encoding: chunked"], b"0\r\n\r\n", b""),
+        (["Transfer-Encoding: Chunked "], b"2\r\nab\r\n0\r\n\r\n", b"ab"),
     ],
 )
 def test_a_body_is_read_however_it_is_framed(
@@ -160,9 +161,14 @@ def test_a_body_is_read_however_it_is_framed(
             assert "connection" not in answered
 
 
-def test_a_transfer_coding_that_nobody_undoes_is_refused(address: tuple[str, int]) -> None:
+@pytest.mark.parametrize(
+    "codings",
+    [["gzip, chunked"], ["gzip", "chunked"], ["identity", "chunked"], ["chunked;q=1"], ["gzip"], [",chunked"]],
+    ids="; ".join,
+)
+def test_a_transfer_coding_that_nobody_undoes_is_refused(address: tuple[str, int], codings: list[str]) -> None:
     with Wire(address) as wire:
-        wire.write(ECHO, "Transfer-Encoding: gzip, chunked", body=b"2\r\nab\r\n0\r\n\r\n")
+        wire.write(ECHO, *(f"Transfer-Encoding: {coding}" for coding in codings), body=b"2\r\nab\r\n0\r\n\r\n")
         status, headers, body = wire.read()
         assert (status, headers["connection"]) == (501, "close")
         assert json.loads(body)["error"]["code"] == "unknown_transfer_coding"

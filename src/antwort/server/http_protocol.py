@@ -23,7 +23,7 @@ from antwort.lazy_imports import imported_on_use
 from antwort.server.common_state import CommonState
 from antwort.server.exchange import STATUS_LINES, Exchange
 from antwort.server.flow_control import HIGH_WATER_LIMIT, FlowControl
-from antwort.server.request_heads import ends_of, located, wants_websocket, written_head
+from antwort.server.request_heads import codings_of, ends_of, located, wants_websocket, written_head
 from antwort.web.asgi_scope import HEADERS
 
 if TYPE_CHECKING:
@@ -298,7 +298,7 @@ class HttpProtocol(asyncio.Protocol):
         self._headers = []  # trailers do not belong to the headers: clients could add to what was checked
         path, raw_path, query = located(self._url)
         named = dict(headers)
-        if b"transfer-encoding" in named and named[b"transfer-encoding"].lower() != b"chunked":
+        if b"transfer-encoding" in named and codings_of(headers) != [b"chunked"]:
             raise _RefusedError(UnknownCodingError("The only transfer coding that is known here is `chunked`."))
         is_old = version == "1.0"
         exchange = Exchange(

@@ -21,11 +21,20 @@ def written_head(method: bytes, url: bytes, version: str, headers: list[tuple[by
     return b"\r\n".join([first, *(b"%s: %s" % header for header in headers), b"", b""])
 
 
+def codings_of(headers: list[tuple[bytes, bytes]]) -> list[bytes]:
+    """Return the transfer codings of a body in order; lines of one name are one list, as RFC 9110 has it."""
+    return _tokens(headers, b"transfer-encoding")
+
+
 def wants_websocket(headers: list[tuple[bytes, bytes]]) -> bool:
     """Tell whether the protocol that a client offers is that of WebSockets."""
-    last = dict(headers)
-    offers = map(bytes.strip, last.get(b"connection", b"").lower().split(b","))
-    return b"upgrade" in offers and last.get(b"upgrade", b"").lower() == b"websocket"
+    return b"upgrade" in _tokens(headers, b"connection") and _tokens(headers, b"upgrade") == [b"websocket"]
+
+
+def _tokens(headers: list[tuple[bytes, bytes]], name: bytes) -> list[bytes]:
+    """Return the elements of a header that is a list, in small letters; empty ones, which count for nothing, too."""
+    values = b",".join(value for key, value in headers if key == name)
+    return [token.strip(b" \t") for token in values.lower().split(b",")]
 
 
 def ends_of(transport: asyncio.Transport) -> tuple[tuple[str, int] | None, tuple[str, int] | None]:

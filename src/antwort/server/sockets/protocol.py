@@ -44,7 +44,9 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
     def handle_connect(self, event: Request) -> None:
         try:
             self.conn.process_request(event)
-        except InvalidHandshake as error:  # it would be answered here, with plain text
+        except (InvalidHandshake, UnicodeError) as error:
+            # The one would be answered here, with plain text; the other is a key that is no ASCII: left to itself, it
+            # would end this connection without an answer, and have it counted as open for ever.
             self.conn.handshake_exc = error
             return
         super().handle_connect(event)
