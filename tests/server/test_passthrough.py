@@ -455,6 +455,19 @@ def test_errors_of_the_server_itself_are_told_in_our_words(
         assert "sk-123" not in error["message"]
 
 
+@pytest.mark.parametrize("status", [400, 404, 429, 500])
+@pytest.mark.parametrize("key", ["sk-of/operator", r"sk-of\/operator", r"\u0073k-of/operator"])
+def test_an_error_that_repeats_the_key_of_the_server_is_told_without_it(tmp_path: Path, status: int, key: str) -> None:
+    body = '{"error": {"message": "The model m is not for KEY", "code": "KEY"}}'.replace("KEY", key)
+    with recording(status, body.encode()) as recorder:
+        backends = {"main": BackendConfig(url=recorder.url, api_key=SecretStr("sk-of/operator"))}
+        with running(Antwort(config(tmp_path, backends=backends))) as app:
+            found = post(app, json=CHAT)
+    assert found.status_code == (502 if status == 500 else status)
+    assert "The model m is not for ***" in found.json()["error"]["message"]
+    assert "operator" not in found.text
+
+
 @pytest.mark.parametrize(
     ("status", "body", "mapped"),
     [

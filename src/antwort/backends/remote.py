@@ -141,6 +141,13 @@ class RemoteBackend(ABC):
 
     async def models(self) -> Sequence[ModelInfo]:
         """List the models it serves."""
+        try:
+            return await self._models()
+        except APIError as error:
+            self.transport.secrets.mask(error)
+            raise
+
+    async def _models(self) -> Sequence[ModelInfo]:
         times = self.transport.timeouts
         limited = Timeouts(times.connect, min(LIST_TIMEOUT, times.first_byte or LIST_TIMEOUT), times.chunk)
         reply = await self._probes.get("/models", timeouts=limited)
@@ -205,6 +212,9 @@ class RemoteBackend(ABC):
                 whole = reply.whole() or await reply.read(self.limits.event_bytes)
                 self.limits.check_values(whole)
                 self.read_whole(whole, sink)  # whoever has asked sends what is left, with what it says to it
+        except APIError as error:
+            self.transport.secrets.mask(error)
+            raise
         except _ODD as error:
             if _passed_through(error, sink):
                 raise

@@ -29,6 +29,7 @@ from antwort.backends.http1 import (
     TooLongError,
 )
 from antwort.backends.limits import AnswerLimits
+from antwort.backends.sent_secrets import sent_secrets
 from antwort.config import BackendConfig
 from antwort.errors import APIError, BadGatewayError, ConfigError, GatewayTimeoutError, ServiceUnavailableError
 
@@ -177,6 +178,7 @@ class Transport:
         self._origin = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path.rstrip('/')}"
         self._query = f"?{parts.query}" if parts.query else ""
         fixed = _headers(name, config, parts)
+        self.secrets = sent_secrets(name, fixed, parts)
         self._path = quote(parts.path.rstrip("/"), safe="/%:@!$&'()*+,;=~")
         self._fixed_head = "".join(
             f"{key}: {value}\r\n"

@@ -177,7 +177,7 @@ class Passthrough:
 
 async def _answer(reply: Reply, target: ModelTarget, transport: Transport, send: Send) -> None:
     if reply.status >= 300:
-        await _pass_error(reply, target, send)
+        await _pass_error(reply, target, transport, send)
     elif _kind(reply) == EVENTS:
         await _pass_events(reply, transport, send)
     else:
@@ -217,21 +217,25 @@ def _headers(reply: Reply) -> list[tuple[bytes, bytes]]:
     return [(name.encode(), value.encode(errors="surrogateescape")) for name, value in kept]
 
 
-async def _pass_error(reply: Reply, target: ModelTarget, send: Send) -> None:
+async def _pass_error(reply: Reply, target: ModelTarget, transport: Transport, send: Send) -> None:
     """Pass on what a server says about the request; what it says about itself is told in our words."""
     body = await reply.head(MAX_ERROR)
-    if reply.status not in _OF_THE_CLIENT or not _is_envelope(body):
-        raise reply_error(target.backend.name, target.model, reply.status, reply.headers, body)
+    if reply.status not in _OF_THE_CLIENT or not _is_envelope(body, transport):
+        error = reply_error(target.backend.name, target.model, reply.status, reply.headers, body)
+        transport.secrets.mask(error)
+        raise error
     await _send_whole(send, reply, body)
 
 
-def _is_envelope(body: bytes) -> bool:
+def _is_envelope(body: bytes, transport: Transport) -> bool:
+    """Tell whether an error can be passed on as it is: it looks as clients expect, and has nothing of ours in it."""
     try:
         document: Any = msgspec.json.decode(body)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        text = _encode(document).decode()  # however the server writes it
+    except (msgspec.MsgspecError, UnicodeError, RecursionError):
         return False
     error = document.get("error") if isinstance(document, dict) else None
-    return isinstance(error, dict) and isinstance(error.get("message"), str)
+    return isinstance(error, dict) and isinstance(error.get("message"), str) and not transport.secrets.are_in(text)
 
 
 async def _send_whole(send: Send, reply: Reply, body: bytes) -> None:
