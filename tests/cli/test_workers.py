@@ -208,10 +208,15 @@ def refusal(server: subprocess.Popen[str]) -> tuple[int, str]:
     return server.returncode, stderr
 
 
-def test_sqlite_is_for_one_process(process: Process) -> None:
+@pytest.mark.parametrize(("url", "what"), [("", "the default of storage.url"), ("sqlite:///mine.db", "storage.url")])
+def test_sqlite_is_for_one_process(process: Process, monkeypatch: pytest.MonkeyPatch, url: str, what: str) -> None:
+    monkeypatch.setenv("ANTWORT_STORAGE__URL", url)  # an empty one counts as not set
     code, line = refusal(process("serve", "--port", "0", "--workers", "2"))
-    reason = "a SQLite database is for one process; use PostgreSQL, or one worker"
-    assert (code, line) == (2, f"{REFUSED} storage.url: {reason}\n")
+    reason = (
+        "a SQLite database is for one process; "
+        "set storage.url to a PostgreSQL database (postgresql://user:password@host/database), or have one worker"
+    )
+    assert (code, line) == (2, f"{REFUSED} {what}: {reason}\n")
 
 
 def test_a_provider_says_that_it_is_for_one_process(

@@ -25,7 +25,10 @@ def why_one_process(config: Config) -> str | None:
     """Return why only one process can serve with the configured database, and the cure; None if several can."""
     if is_postgres(database_url(config)):
         return None
-    return "a SQLite database is for one process; use PostgreSQL, or one worker"
+    return (
+        "a SQLite database is for one process; "
+        "set storage.url to a PostgreSQL database (postgresql://user:password@host/database), or have one worker"
+    )
 
 
 def postgres_module() -> ModuleType:
