@@ -102,6 +102,23 @@ async def test_a_failure_that_stays_is_raised_after_the_last_try(notes: Notes) -
     assert clock.pauses == [0.5, 1.0, 2.0, 4.0, 8.0]
 
 
+@pytest.mark.parametrize(
+    "error",
+    [
+        ServiceUnavailableError("It takes nothing now.", code=UNAVAILABLE),
+        RateLimitError("It takes nothing now", retry_after=0.5),
+    ],
+)
+async def test_a_server_that_takes_nothing_now_is_told_to_the_log_with_each_try(
+    notes: Notes, caplog: pytest.LogCaptureFixture, error: APIError
+) -> None:
+    for retries, ends in ((1, ["; trying again in 0.5 s", "; not tried again"]), (0, ["; not tried again"])):
+        caplog.clear()
+        with pytest.raises(type(error)):
+            await retrying(always(error), at_times(Clock(), retries)).run(a_request(), notes)
+        assert caplog.messages == [f"It takes nothing now{end}" for end in ends]
+
+
 async def test_pauses_are_random_within_their_limit(notes: Notes) -> None:
     clock, limits = Clock(), list[tuple[float, float]]()
 

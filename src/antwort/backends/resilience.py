@@ -25,7 +25,7 @@ from antwort.backends.errors import (
     worth_another_backend,
     worth_another_try,
 )
-from antwort.errors import APIError, ServiceUnavailableError
+from antwort.errors import APIError, RateLimitError, ServiceUnavailableError
 from antwort.types import JSON
 from antwort.wire.responses import Usage
 
@@ -277,7 +277,7 @@ class Guarded(BackendWrapper):
                     if not own:
                         self._note(error)
                     raise
-                logger.warning("%s Trying again in %.1f s.", error.message, pause)
+                logger.warning("%s; trying again in %.1f s", error.message.rstrip("."), pause)
             else:
                 if breaker.failures:
                     breaker.note_success()
@@ -299,6 +299,9 @@ class Guarded(BackendWrapper):
             self.breaker.note_failure()
         elif error.code not in {DEADLINE, BUSY}:
             self.breaker.note_success()  # whatever it said, it is there
+        if error.code == UNAVAILABLE or isinstance(error, RateLimitError):
+            # The response that fails of it has no line: one that meets an open breaker looks the same.
+            logger.warning("%s; not tried again", error.message.rstrip("."))
 
 
 class Fallback(BackendWrapper):
