@@ -106,7 +106,9 @@ WRONG: list[tuple[Any, str, str | None]] = [
     (b'{"type": "response.create"}', "invalid_frame", None),
     ({}, "unknown_type", "type"),
     ({"type": 7}, "unknown_type", "type"),
-    ({"type": "response.cancel"}, "unknown_type", "type"),
+    ({"type": "response.cancel"}, "missing_required_parameter", "response_id"),
+    ({"type": "response.cancel", "response_id": 7}, "missing_required_parameter", "response_id"),
+    ({"type": "response.canel"}, "unknown_type", "type"),
     (
         {"type": "response.steer", "previous_response_id": "resp_1", "input": "Stop"},
         "steering_not_supported",

@@ -96,6 +96,8 @@ class Loop:
         """Called when the response got further: a function has returned, or the window was compacted."""
         self.farewell: Callable[[], APIError] | None = None
         """What the reader of a response that is cut off is told. None if there is nobody left to be told anything."""
+        self.called_off = False
+        """Whether it is cut off because its reader said so: it is as long as it is, like one that met a limit."""
 
     def _restore(self) -> None:
         """Go on from what is stored."""
@@ -484,7 +486,9 @@ class Loop:
         """Keep what there is of a response that is cut off, and tell its reader, if there still is one, how it ends."""
         if self.response.background:
             return  # its run goes on elsewhere, or was cancelled in the store
-        if self.farewell is not None and self._told:
+        if self.called_off:
+            end = self._ending().cut_short("cancelled", self._usage())
+        elif self.farewell is not None and self._told:
             end = self._fail(self.farewell())
         else:
             end = self._ending().cancel(self._usage())

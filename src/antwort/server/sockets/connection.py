@@ -16,6 +16,7 @@ from antwort.context import Context, Principal
 from antwort.engine.ending import end_unanswered
 from antwort.engine.engine import Engine
 from antwort.engine.events import Events, replay_response
+from antwort.engine.loop import Loop
 from antwort.engine.plan import Shown
 from antwort.errors import APIError, BadRequestError, PermissionDeniedError, RateLimitError
 from antwort.observability import bind_log_context
@@ -25,6 +26,7 @@ from antwort.server.sockets.extension import TEXTS
 from antwort.server.sockets.memory import Memory
 from antwort.server.sockets.messages import ClientMessage, MessageStream, error_message, read_message
 from antwort.server.sse import Heartbeats
+from antwort.storage.base import ACTIVE
 from antwort.web.answers import as_api_error
 
 logger = logging.getLogger(__name__)
@@ -75,6 +77,8 @@ class Connection:
         self._expires = asyncio.get_running_loop().time() + 60 * settings.max_minutes
         self._leaving = False
         self._answered = 0
+        self._making: Loop | None = None
+        self._answering: asyncio.Task[None]
 
     def leave(self) -> None:
         """Let the response that is being made be the last one: the server stops."""
@@ -84,7 +88,7 @@ class Connection:
     async def run(self) -> None:
         """Serve until the client leaves, the time is over or the server stops."""
         reading = asyncio.ensure_future(self._read())
-        answering = asyncio.ensure_future(self._answer())
+        answering = self._answering = asyncio.create_task(self._answer())
         code = GOING_AWAY
         try:
             await asyncio.wait({reading, answering}, return_when=asyncio.FIRST_COMPLETED)
@@ -108,6 +112,9 @@ class Connection:
             large = len(event.get("text") or "") >= MUCH
             most = self._served.config.max_values
             message = await self._served.engine.large_work.run_if(large, read_message, event, most)
+            if message.cancels is not None:
+                self._call_off(message.cancels)
+                continue
             try:
                 self._take(message)
             except APIError as error:
@@ -122,6 +129,14 @@ class Connection:
         self._waiting.append(message)
         self._held += message.size
         self._news.set()
+
+    def _call_off(self, response_id: str) -> None:
+        """End a response as it is, at once. One that is over stays as it is, and its end has been told."""
+        loop = self._making
+        if loop is None or loop.called_off or loop.response.id != response_id or loop.response.status not in ACTIVE:
+            return
+        loop.called_off = True
+        self._answering.cancel()
 
     def _give_back(self, size: int) -> None:
         self._served.bodies.give_back(size)
@@ -185,7 +200,7 @@ class Connection:
         stream = MessageStream(self._write, message.lane)
         if message.generate:
             with limits.making(ctx.tenant), self._served.heartbeats.watching(stream):
-                await engine.loop(plan, journal, stream).run()
+                await self._make(engine.loop(plan, journal, stream))
         else:
             await end_unanswered(plan.response, journal)
             replay_response(msgspec.to_builtins(plan.response), Events(stream.put))
@@ -197,6 +212,17 @@ class Connection:
             entries = engine.entries_so_far(plan, journal)
             memory.remember(message.lane, plan.response.id, entries, previous=message.previous)
         await stream.flush()
+
+    async def _make(self, loop: Loop) -> None:
+        self._making = loop
+        try:
+            await loop.run()
+        except asyncio.CancelledError:
+            # If the client has left as well, or the server waits no longer, there are no others to be answered.
+            if not loop.called_off or self._answering.uncancel():
+                raise
+        finally:
+            self._making = None
 
     async def _refuse(self, error: APIError, lane: str | None) -> None:
         await self._write([error_message(error, lane)])

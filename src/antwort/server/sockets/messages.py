@@ -24,7 +24,7 @@ _OF_HTTP = ("stream", "stream_options")
 
 
 class ClientMessage(msgspec.Struct):
-    """What a client has sent: a request for a response, or the reason why it is none."""
+    """What a client has sent: a request for a response, the end of one, or the reason why it is neither."""
 
     size: int
     create: CreateResponse | None = None
@@ -33,6 +33,8 @@ class ClientMessage(msgspec.Struct):
     lane: str | None = None
     """What the client calls `stream_id`: each event of the answer carries it."""
     previous: str | None = None
+    cancels: str | None = None
+    """The response that is to end as it is."""
     error: APIError | None = None
 
 
@@ -67,10 +69,15 @@ def _read(text: str, message: ClientMessage) -> None:
             param="type",
             code="steering_not_supported",
         )
+    if kind == "response.cancel":
+        message.cancels = _cancelled(fields)
+        return
     if kind != "response.create":
         shown = "no type" if kind is None else f"the type '{kind[:64]}'"
         raise BadRequestError(
-            f"The frame has {shown}; the only one taken is 'response.create'.", param="type", code="unknown_type"
+            f"The frame has {shown}; those taken are 'response.create' and 'response.cancel'.",
+            param="type",
+            code="unknown_type",
         )
     message.generate = _generate(fields)
     for name in _OF_HTTP:
@@ -107,6 +114,17 @@ def _lane(fields: Fields) -> str | None:
             code="invalid_value",
         )
     return lane
+
+
+def _cancelled(fields: Fields) -> str:
+    response_id: str | None = _value(fields.get("response_id"), str)
+    if response_id is None:
+        raise BadRequestError(
+            "A frame of the type 'response.cancel' needs a 'response_id': the response to cancel.",
+            param="response_id",
+            code="missing_required_parameter",
+        )
+    return response_id
 
 
 def _generate(fields: Fields) -> bool:
