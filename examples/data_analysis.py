@@ -9,7 +9,10 @@ import tempfile
 import webbrowser
 from pathlib import Path
 
-from openai import OpenAI
+try:
+    from openai import OpenAI
+except ModuleNotFoundError:
+    sys.exit(f"The client of this example is not installed: {sys.executable} -m pip install openai")
 
 from antwort import Antwort
 from antwort.config import Config, ProviderConfig
