@@ -333,7 +333,7 @@ class Fallback(BackendWrapper):
             first = error
         else:
             return
-        logger.warning("%s Asking the backend '%s' instead.", first.message, self._other.name)
+        logger.warning("%s; asking the backend '%s' instead", first.message.rstrip("."), self._other.name)
         try:
             extra = {name: value for name, value in request.extra.items() if name in self._parameters}
             await self._other.run(replace(request, model=self._model or request.model, extra=extra), watch)

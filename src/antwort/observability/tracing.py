@@ -99,5 +99,7 @@ def tracer(enabled: bool, redactor: Redactor | None = None) -> Tracer:
     except ModuleNotFoundError as error:
         if not (error.name or "").startswith("opentelemetry"):
             raise
-        raise ConfigError("tracing needs OpenTelemetry: pip install 'antwort[otel]'") from error
+        raise ConfigError(
+            "it needs OpenTelemetry, which is not installed: pip install 'antwort[otel]'", where="observability.tracing"
+        ) from error
     return cast("Tracer", otel.OtelTracer(redactor=redactor))
