@@ -2,6 +2,7 @@
 
 import asyncio
 import math
+import re
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from antwort.errors import ConflictError, NotFoundError
 from antwort.functions import FunctionRegistry, FunctionSpec
 from antwort.storage.base import Question
 from antwort.suspension import SuspendedError, Suspension
-from antwort.testing import Gate, Turn, call, matching, turn
+from antwort.testing import Gate, Turn, call, fail, matching, turn
 
 
 class Functions:
@@ -293,6 +294,29 @@ async def test_an_agent_that_nobody_waits_for_ends_with_its_run(tmp_path: Path, 
         [child] = await app.store.descendants(TENANT, plan.response.id)
         assert child.status == "cancelled"
         assert (await app.retrieve(plan.response.id))["status"] == "completed"
+        assert counted(app) == {"completed": 1, "cancelled": 1}
+
+
+async def test_an_agent_in_the_background_whose_model_stays_away_has_failed(tmp_path: Path) -> None:
+    functions = Functions()
+    steps: list[Turn | str] = [
+        turn(calls=[call("spawn", prompts=["one"])], by=matching(last="Go!")),
+        turn(error=fail(429, "Slow down."), by=matching(last="one")),
+        turn("Done.", by=matching(last={"type": "function_call_output"})),
+    ]
+    async with embedded(tmp_path, steps, functions.specs(), engine={"outage_patience": 0}) as app:
+        response, _ = await app.result(await app.accept("Go!"))
+        assert response["status"] == "completed"
+        [child] = await app.store.descendants(TENANT, response["id"])
+        assert (child.status, (await app.retrieve(child.id))["error"]["code"]) == ("failed", "rate_limit_exceeded")
+        assert '"status":"failed"' in outputs(app)[-1]
+        assert counted(app) == {"completed": 1, "failed": 1}
+
+
+def counted(app: Embedded) -> dict[str, int]:
+    """Return how many responses have ended, by how."""
+    found = re.findall(r'antwort_responses_total\{status="(\w+)"\} (\d+)', app.app.metrics.render(None)[0].decode())
+    return {status: int(number) for status, number in found if number != "0"}
 
 
 async def test_an_agent_that_works_beside_its_parent_goes_on_after_a_crash(tmp_path: Path) -> None:

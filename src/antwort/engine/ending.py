@@ -47,10 +47,9 @@ class Ending(msgspec.Struct, frozen=True, eq=False):
     async def fail(self, error: APIError, usage: Usage | None = None) -> None:
         """End it without an answer. A reader is told so even if that cannot be stored, unless he only sees what is."""
         response = self._response
-        code = "rate_limit_exceeded" if isinstance(error, RateLimitError) else "server_error"
-        response.error = ResponseError(code, error.message)
+        told = response.error = as_told(error)
         self._close_all()
-        self._emitter.error(code, error.message)
+        self._emitter.error(told.code, told.message)
         try:
             await self._end("failed", usage if usage is not None and usage.total_tokens else None)
         except APIError as problem:
@@ -90,6 +89,11 @@ class Ending(msgspec.Struct, frozen=True, eq=False):
         self._metrics.count_response(status)
         if not self._response.background:
             self._emitter.announce(status)
+
+
+def as_told(error: APIError) -> ResponseError:
+    """Return an error as a response tells it."""
+    return ResponseError("rate_limit_exceeded" if isinstance(error, RateLimitError) else "server_error", error.message)
 
 
 async def end_unanswered(response: ResponseObject, journal: Journal) -> None:

@@ -4,6 +4,8 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Literal
 
 import msgspec
 
@@ -11,6 +13,7 @@ from antwort.agents import AgentInfo, AgentResult, AgentTask, SubAgents
 from antwort.budget import Budget, Pause
 from antwort.context import Context
 from antwort.engine.earlier import Earlier
+from antwort.engine.ending import as_told
 from antwort.engine.engine import Engine, shown
 from antwort.engine.history import Recall
 from antwort.engine.journal import Journal
@@ -20,7 +23,7 @@ from antwort.errors import APIError, FunctionError, FunctionUnavailableError
 from antwort.runs.agent_info import agent_id_of, last_of_each, live_info, result_of, stored_info
 from antwort.runs.family import Family, unknown_agent
 from antwort.runs.many_agents import in_turn, reporter
-from antwort.runs.outage import ModelOutage, pauses
+from antwort.runs.outage import ModelOutage, patiently, pauses
 from antwort.runs.recovery import load_answers
 from antwort.storage.base import ACTIVE, FencedError, ResponseRecord, StoreUnavailableError
 from antwort.suspension import SuspendedError, Suspension
@@ -145,7 +148,7 @@ class AgentRuns:
             except APIError as error:
                 longest = outage.pause(error) if loop.response.background else None
                 if longest is None:
-                    return self._failed(loop, error)
+                    return await self._give_up(loop, error)
                 pause = longest
             else:
                 return None if loop.parked else self._done(loop, work)
@@ -182,6 +185,16 @@ class AgentRuns:
             family.take(plan.ctx.agent_id or "", response.id, work.parent.ctx.agent_id)
             if not plan.stored:
                 family.said[response.id] = self._engine.entries_so_far(plan, loop.journal)
+
+    async def _give_up(self, loop: Loop, error: APIError) -> AgentResult:
+        """Return that a sub-agent has failed; one in the background, which has waited until now, is stored so."""
+        tenant, response_id = loop.plan.ctx.tenant, loop.response.id
+        if loop.response.status in ACTIVE:
+            logger.warning("response %s failed: %s", response_id, error.message)
+            record = await patiently(lambda: self._engine.store.get(tenant, response_id))
+            if record is not None and not await patiently(partial(self._end_stored, record, "failed", error)):
+                return await self._ended_elsewhere(tenant, response_id)
+        return self._failed(loop, error)
 
     def _failed(self, loop: Loop, error: APIError) -> AgentResult:
         agent_id = loop.plan.ctx.agent_id or loop.response.id
@@ -368,19 +381,27 @@ class AgentRuns:
 
     async def cancel_stored(self, record: ResponseRecord) -> None:
         """End a sub-agent that nobody works on any more."""
+        if await self._end_stored(record, "cancelled"):
+            await self._engine.store.questions.cancel_of(record.tenant, record.id, int(time.time()))
+
+    async def _end_stored(
+        self, record: ResponseRecord, status: Literal["cancelled", "failed"], error: APIError | None = None
+    ) -> bool:
+        """End a sub-agent with what is stored of it; False if it is over, or being ended by somebody else."""
         store = self._engine.store
         claimed = await store.claim(record.tenant, record.id)
         if claimed is None:
-            return
+            return False
         entries = await store.journal(record.tenant, record.id)
         response = msgspec.convert(shown(claimed, []), ResponseObject)
-        response.status = "cancelled"
-        journal = Journal.stored(store, claimed, entries)
+        response.status, response.error = status, None if error is None else as_told(error)
         try:
-            await journal.finish(response)
-            await store.questions.cancel_of(record.tenant, record.id, int(time.time()))
+            await Journal.stored(store, claimed, entries).finish(response)
         except FencedError:
             logger.info("agent %s is being ended by somebody else", record.id)
+            return False
+        self._engine.metrics.count_response(status)
+        return True
 
     async def _previous(self, work: ChildWork, family: Family | None) -> str | None:
         """Return the last response of the agent that gets further input; a FunctionError if it is not done."""

@@ -329,6 +329,7 @@ class LocalRuns:
             except APIError as error:
                 longest = outage.pause(error)
                 if longest is None:
+                    logger.warning("response %s failed: %s", response_id, error.message)
                     await self._fail(tenant, response_id, error)
                     return
                 pause = longest
