@@ -216,6 +216,8 @@ def test_every_key_has_a_description_of_one_short_sentence() -> None:
         (ApiKeyConfig, {"id": "", "hash": "h"}),
         (ApiKeyConfig, {"id": "a", "key": ""}),
         (Config, {"data_dir": "~nobody-of-that-name/x"}),
+        (Config, {"encryption": {"key": "x" * 31}}),
+        (Config, {"encryption": {"previous_keys": ["x" * 32, ""]}}),  # with which anybody could make a sealed item
     ],
 )
 def test_values_out_of_range_are_refused(model: type[BaseModel], values: dict[str, Any]) -> None:

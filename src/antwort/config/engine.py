@@ -206,7 +206,8 @@ class EncryptionConfig(Settings):
         min_length=32,
         description="A random text of at least 32 characters; made in `<data_dir>/encryption.key` if not given.",
     )
-    previous_keys: list[SecretStr] = Field(
+    # A short one, such as an empty variable, would let anybody make what this server takes for its own.
+    previous_keys: list[Annotated[SecretStr, Field(min_length=32)]] = Field(
         default=[], description="Keys used before, so that what they encrypted can still be read."
     )
 
