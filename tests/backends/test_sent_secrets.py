@@ -43,6 +43,11 @@ def test_the_longest_of_several_secrets_is_masked_and_short_ones_are_words() -> 
     assert masked("secret-one secret-one-two none", "secret-one", "secret-one-two", "none", "") == "*** *** none"
 
 
+def test_blanks_are_no_secret_and_none_around_one_is_part_of_it() -> None:
+    assert masked("a b", " " * 10) == "a b"
+    assert masked("the secret-one", "  secret-one ") == "the ***"
+
+
 def test_code_and_param_of_a_server_are_masked_and_our_own_codes_are_not() -> None:
     refused = BadRequestError("no", param=KEY, code=f"bad-{KEY}")
     SentSecrets([KEY]).mask(refused)

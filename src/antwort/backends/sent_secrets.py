@@ -21,7 +21,8 @@ class SentSecrets:
 
     def __init__(self, values: Iterable[str]) -> None:
         # In a URL or in JSON they are written differently, and the longest form must win.
-        forms = {form for value in values for form in (value, json.dumps(value)[1:-1], quote(value, safe=""))}
+        words = [value.strip() for value in values]
+        forms = {form for word in words for form in (word, json.dumps(word)[1:-1], quote(word, safe=""))}
         self._forms = sorted((form for form in forms if len(form) >= _SHORTEST), key=len, reverse=True)
 
     @cached_property
