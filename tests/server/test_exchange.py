@@ -183,9 +183,10 @@ def test_a_body_may_come_byte_by_byte(address: tuple[str, int]) -> None:
         assert wire.read()[2] == b"hello"
 
 
-def test_who_asks_whether_to_go_on_is_told_so(address: tuple[str, int]) -> None:
+@pytest.mark.parametrize("blank", ["", " ", " \t "])  # around a value, they are not part of it
+def test_who_asks_whether_to_go_on_is_told_so(address: tuple[str, int], blank: str) -> None:
     with Wire(address) as wire:
-        wire.write(ECHO, "Content-Length: 2", "Expect: 100-continue")
+        wire.write(ECHO, "Content-Length: 2", f"Expect:{blank}100-continue{blank}")
         assert wire.read()[0] == 100
         wire.socket.sendall(b"ok")
         assert wire.read()[::2] == (200, b"ok")

@@ -283,7 +283,7 @@ class HttpProtocol(asyncio.Protocol):
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """Take a header, or a trailer."""
-        self._headers.append((name.lower(), value))
+        self._headers.append((name.lower(), value.rstrip(b" \t")))  # blanks around a value are not part of it
 
     def on_headers_complete(self) -> None:
         """Have the request answered, or let it wait for the answers before its own."""
