@@ -2,10 +2,12 @@
 
 import asyncio
 import contextlib
+import gc
 import gzip
 import random
 import socket
 import ssl
+import weakref
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 
@@ -270,6 +272,39 @@ async def test_an_abandoned_answer_closes_its_connection() -> None:
         reply.abort()
         reply.abort()
         await asyncio.wait_for(gone.wait(), 10)
+
+
+@pytest.mark.parametrize("factory", [asyncio.new_event_loop, uvloop.new_event_loop])
+@pytest.mark.parametrize("cut_off", [False, True])
+def test_a_connection_that_is_closed_is_gone_without_a_collection(
+    factory: Callable[[], asyncio.AbstractEventLoop], cut_off: bool
+) -> None:
+    async def handler(state: Server, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await one_request(state, reader)
+        writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\nhello")
+        if not cut_off:
+            await reader.read()
+
+    async def closed() -> None:
+        async with serving(handler) as (client, _):
+            reply = await client.exchange(REQUEST, 5, None)
+            assert await reply.chunk() == b"hello"
+            if cut_off:
+                with pytest.raises(ClosedError):
+                    await reply.chunk()
+            reply.abort()
+            alive = weakref.ref(reply)
+            del reply
+            await asyncio.sleep(0.01)  # the loop tells it that it is closed
+            assert alive() is None
+
+    with asyncio.Runner(loop_factory=factory) as runner:
+        gc.collect()
+        gc.disable()
+        try:
+            runner.run(closed())
+        finally:
+            gc.enable()
 
 
 async def test_a_reader_that_pauses_makes_the_server_pause() -> None:

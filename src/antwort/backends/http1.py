@@ -185,6 +185,7 @@ class Connection(asyncio.Protocol):
         if ended and self.status and not {"content-length", "transfer-encoding"} & self.headers.keys():
             self.complete = True  # an answer without a length ends with the connection
         self.error = self.error or ClosedError(str(exc or "closed"))
+        del self._parser  # each has the other, and would keep it
         self._wake()
 
     # --- what the parser calls ---------------------------------------------------------------------------------------
@@ -351,6 +352,8 @@ class Connection(asyncio.Protocol):
             self._client.idle.append(self)
         else:
             self.transport.abort()
+            if self.error is not None:
+                self.error = ClosedError("ended")  # one that was raised has the frames that have us
         self._client.slots.release()
 
     def news(self) -> asyncio.Future[None]:
