@@ -207,8 +207,7 @@ class Antwort:
         """Refuse several processes where something belongs to one."""
         for key, reason in self._alone.items():
             given = given_at(self.loaded, "server.workers")
-            what = "the default of storage.url" if key == "storage.url" and not self.config.storage.url else key
-            raise ConfigError(f"server.workers: only one is possible with {what}: {reason}", where=given)
+            raise ConfigError(f"server.workers: only one is possible ({key}): {reason}", where=given)
 
     def claims(self) -> list[Path]:
         """Return the files and folders that only one server at a time may use."""

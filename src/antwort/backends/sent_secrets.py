@@ -1,17 +1,14 @@
 """The credentials that a model server is sent: what it says went wrong may repeat them, and clients are told that."""
 
-import json
 import re
 from collections.abc import Iterable, Mapping
 from functools import cached_property
-from urllib.parse import SplitResult, parse_qsl, quote, unquote
+from urllib.parse import SplitResult, parse_qsl, unquote
 
 from antwort.config.secrets import is_secret_name
 from antwort.errors import APIError, BadRequestError
-from antwort.observability.redaction import MASK
+from antwort.observability.redaction import MASK, SHORTEST_VALUE, written_forms
 
-_SHORTEST = 6
-"""Characters of what is looked for: less would turn ordinary words into asterisks."""
 _CUT = "…"
 """Stands where a text was cut off."""
 
@@ -20,10 +17,7 @@ class SentSecrets:
     """Masks them in errors, also where a server has broken them by blanks, or where one was cut off."""
 
     def __init__(self, values: Iterable[str]) -> None:
-        # In a URL or in JSON they are written differently, and the longest form must win.
-        words = [value.strip() for value in values]
-        forms = {form for word in words for form in (word, json.dumps(word)[1:-1], quote(word, safe=""))}
-        self._forms = sorted((form for form in forms if len(form) >= _SHORTEST), key=len, reverse=True)
+        self._forms = written_forms(map(str.strip, values))
 
     @cached_property
     def _pattern(self) -> re.Pattern[str]:
@@ -49,7 +43,7 @@ class SentSecrets:
     def _without_begun(self, text: str) -> str:
         """Mask one that begins at the end of a text, and of which the rest was cut off."""
         for form in self._forms:
-            for size in range(len(form) - 1, _SHORTEST - 1, -1):
+            for size in range(len(form) - 1, SHORTEST_VALUE - 1, -1):
                 if text.endswith(form[:size]):
                     return text[:-size] + MASK
         return text

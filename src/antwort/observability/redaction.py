@@ -18,7 +18,7 @@ MASK = "***"
 _LARGEST_INT = 4096
 """Bits of an integer that is written in full; Python refuses to print ones that are much larger."""
 
-_SHORTEST_VALUE = 6
+SHORTEST_VALUE = 6
 """Known values below this length would turn ordinary words into asterisks."""
 
 LONGEST_TEXT = 100_000
@@ -108,6 +108,20 @@ def _has_secret_key(names: tuple[str, ...]) -> bool:
     return any(map(is_secret_key, names))
 
 
+def written_forms(values: Iterable[str]) -> list[str]:
+    """Return how secrets may be written, in a URL and in JSON too, the longest first, which must win.
+
+    Values shorter than six characters are left out.
+    """
+    forms = {
+        form
+        for value in values
+        if len(value) >= SHORTEST_VALUE
+        for form in (value, json.dumps(value)[1:-1], quote(value, safe=""))
+    }
+    return sorted(forms, key=len, reverse=True)
+
+
 class Redactor:
     """Masks what looks like a secret and, besides, known secret values wherever they occur.
 
@@ -117,15 +131,8 @@ class Redactor:
     __slots__ = ("_known",)
 
     def __init__(self, known: Iterable[str] = ()) -> None:
-        # A secret in a URL or in JSON is written differently, and the longest form must win.
-        forms = {
-            form
-            for value in known
-            if len(value) >= _SHORTEST_VALUE
-            for form in (value, json.dumps(value)[1:-1], quote(value, safe=""))
-        }
-        ordered = sorted(forms, key=len, reverse=True)
-        self._known = re.compile("|".join(map(re.escape, ordered))) if ordered else None
+        forms = written_forms(known)
+        self._known = re.compile("|".join(map(re.escape, forms))) if forms else None
 
     def text(self, text: str) -> str:
         """Return the text with its secrets masked."""
