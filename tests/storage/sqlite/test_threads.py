@@ -16,6 +16,7 @@ from antwort.errors import ConflictError
 from antwort.storage import FencedError, ResponseRecord, SqliteStore
 from antwort.storage.base import StoreUnavailableError
 from antwort.storage.sqlite import connection
+from antwort.storage.sqlite.threads import LARGEST_GROUP
 
 
 @pytest.fixture
@@ -55,6 +56,14 @@ async def together(store: SqliteStore, *writes: Any) -> list[Any]:
     return await asyncio.gather(*tasks, return_exceptions=True)
 
 
+async def traced(store: SqliteStore) -> list[str]:
+    """Return a list that grows by the first word of every statement of the thread that writes, from now on."""
+    words: list[str] = []
+    await on_writer(store, lambda database: database.set_trace_callback(lambda sql: words.append(sql.split()[0])))
+    words.clear()  # the commit of this
+    return words
+
+
 async def test_of_two_hundred_writes_at_once_only_those_that_fail_are_missing(store: SqliteStore) -> None:
     await store.create(record("taken"))
     await store.create(record("run"))
@@ -83,13 +92,15 @@ async def test_of_two_hundred_writes_at_once_only_those_that_fail_are_missing(st
 
 
 async def test_what_is_queued_while_a_commit_runs_shares_the_next_one(store: SqliteStore) -> None:
-    transactions: list[str] = []
-    await on_writer(
-        store, lambda database: database.set_trace_callback(lambda sql: transactions.append(sql.split()[0]))
-    )
-    transactions.clear()
+    transactions = await traced(store)
     await together(store, *(store.create(record(f"resp_{n}")) for n in range(50)))
     assert transactions.count("COMMIT") == 2  # the one that was held, and the group
+
+
+async def test_a_group_that_is_too_large_for_a_commit_is_stored_in_several(store: SqliteStore) -> None:
+    transactions = await traced(store)
+    await asyncio.gather(*(store.create(record(f"resp_{n}")) for n in range(2 * LARGEST_GROUP + 1)))
+    assert transactions.count("COMMIT") == 3
 
 
 async def test_a_write_sees_those_before_it_in_the_same_group(store: SqliteStore) -> None:
@@ -109,17 +120,13 @@ async def test_a_write_sees_those_before_it_in_the_same_group(store: SqliteStore
 
 
 async def test_writes_of_one_round_of_the_event_loop_and_the_next_share_a_commit(store: SqliteStore) -> None:
-    transactions: list[str] = []
-    await on_writer(
-        store, lambda database: database.set_trace_callback(lambda sql: transactions.append(sql.split()[0]))
-    )
+    transactions = await traced(store)
 
     async def create_later(n: int) -> None:
         if n % 2:
             await asyncio.sleep(0)
         await store.create(record(f"resp_{n}"))
 
-    transactions.clear()
     await asyncio.gather(*(create_later(n) for n in range(8)))
     assert transactions.count("COMMIT") == 1
     assert "SAVEPOINT" not in transactions

@@ -15,6 +15,7 @@ from antwort.storage.sql.database import Transaction
 
 T = TypeVar("T")
 C = TypeVar("C")
+Q = TypeVar("Q")
 
 
 class DatabaseJob(Generic[T]):
@@ -29,14 +30,11 @@ class DatabaseJob(Generic[T]):
         self.error: Exception | None = None
 
 
-J = TypeVar("J", bound=DatabaseJob[Any])
-
-
-class Threads(Generic[C, J]):
+class Threads(Generic[C, Q]):
     """Daemon threads, one for each connection, that work on one queue. None in the queue ends one of them."""
 
     def __init__(self, name: str, connections: Sequence[C]) -> None:
-        self._queue: SimpleQueue[J | None] = SimpleQueue()
+        self._queue: SimpleQueue[Q | None] = SimpleQueue()
         self._closed = False
         self._threads = [
             threading.Thread(target=self._main, args=(connection,), name=name, daemon=True)

@@ -38,8 +38,8 @@ _UNAVAILABLE = {
 }
 
 
-class _SqliteThreads(Threads[SqliteDatabase, DatabaseJob[Any]]):
-    """Threads that own connections to SQLite."""
+class _SqliteThreads(Threads[SqliteDatabase, list[DatabaseJob[Any]]]):
+    """Threads that own connections to SQLite. What is queued is a group of jobs, so that a thread takes all of it."""
 
     def run(self, transaction: Transaction[T], _key: str = "", /, *, repeatable: bool = True) -> asyncio.Future[T]:  # noqa: ARG002
         """Queue a transaction; the future has its result, once that is safe. All are done in the order they came in."""
@@ -49,7 +49,7 @@ class _SqliteThreads(Threads[SqliteDatabase, DatabaseJob[Any]]):
         return job.future
 
     def _enter(self, job: DatabaseJob[Any]) -> None:
-        self._queue.put(job)
+        self._queue.put([job])
 
     @override
     def _end(self, connection: SqliteDatabase) -> None:
@@ -64,14 +64,15 @@ class SqliteReaders(_SqliteThreads):
 
     @override
     def _turn(self, connection: SqliteDatabase) -> bool:
-        job = self._queue.get()
-        if job is None:
+        jobs = self._queue.get()
+        if jobs is None:
             return False
-        try:
-            job.value = job.transaction(connection)
-        except Exception as error:  # noqa: BLE001 - handed to the caller
-            job.error = _report(error)
-        hand_back([job])
+        for job in jobs:
+            try:
+                job.value = job.transaction(connection)
+            except Exception as error:  # noqa: BLE001 - handed to the caller
+                job.error = _report(error)
+        hand_back(jobs)
         return True
 
 
@@ -99,8 +100,7 @@ class SqliteWriter(_SqliteThreads):
 
     def _queue_gathered(self) -> None:
         gathered, self._gathered = self._gathered, []
-        for job in gathered:
-            self._queue.put(job)
+        self._queue.put(gathered)
 
     def insert(self, inserts: Sequence[Insert], key: str, /) -> asyncio.Future[None]:
         """Queue a transaction that only inserts."""
@@ -114,17 +114,17 @@ class SqliteWriter(_SqliteThreads):
     @override
     def _turn(self, connection: SqliteDatabase) -> bool:
         jobs: list[DatabaseJob[Any]] = []
-        job = self._queue.get()
-        while job is not None:
-            jobs.append(job)
-            if self._queue.empty() or len(jobs) == LARGEST_GROUP:
+        group = self._queue.get()
+        while group is not None:
+            jobs += group
+            if self._queue.empty() or len(jobs) >= LARGEST_GROUP:
                 break
-            job = self._queue.get()
+            group = self._queue.get()
         done = 0
         while done < len(jobs):
-            done += _commit(connection, jobs[done:])
+            done += _commit(connection, jobs[done : done + LARGEST_GROUP])
         hand_back(jobs)
-        return job is not None
+        return group is not None
 
 
 def _commit(database: SqliteDatabase, jobs: Sequence[DatabaseJob[Any]]) -> int:
