@@ -37,6 +37,14 @@ class Terminal:
     def type(self, text: str) -> None:
         os.write(self._ours, text.encode())
 
+    def signal(self, number: signal.Signals) -> None:
+        """Send a signal that ends the program; again, if need be: `input` may overlook one as it begins."""
+        self.process.send_signal(number)
+        try:
+            self.process.wait(timeout=PATIENCE / 2)
+        except subprocess.TimeoutExpired:
+            self.process.send_signal(number)
+
     def until(self, text: str) -> str:
         """Return what appears until a text has, that included."""
         while text not in self._seen:
@@ -62,6 +70,10 @@ class Terminal:
             return ""
 
     def close(self) -> None:
-        self.process.kill()
-        self.process.wait()
-        os.close(self._ours)
+        """End the program, which removes what it kept meanwhile, if it is not over yet."""
+        try:
+            self.signal(signal.SIGTERM)
+            self.process.wait(timeout=PATIENCE)
+        finally:
+            self.process.kill()
+            os.close(self._ours)

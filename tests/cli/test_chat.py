@@ -6,7 +6,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from tests.cli.terminals import Terminal
+from tests.cli.terminals import Terminal, hangups
 
 from antwort.app import Antwort
 from antwort.config import Config
@@ -60,6 +60,29 @@ def test_the_model_hears_what_was_said_before_until_a_new_conversation_begins(te
         terminal.type("/quit\n")
         terminal.rest()
     assert terminal.process.returncode == 0
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize("answering", [True, False])
+def test_nothing_of_a_chat_stays_when_its_terminal_is_closed(
+    terminals: ExitStack, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: signal.Signals, answering: bool
+) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    gate = Gate()
+    with hangups(ignored=False), ScriptServer(["A cat.", *[turn(["Fel", gate, "ix."])][:answering]]) as model:
+        terminal = chat(terminals, "--backend", model.url)
+        terminal.until("> ")
+        terminal.type("Name an animal.\n")
+        terminal.until("A cat.\n> ")
+        assert list(tmp_path.glob("antwort-*/antwort.db"))
+        if answering:
+            terminal.type("Its name?\n")
+            terminal.until("Fel")
+        terminal.signal(number)
+        assert "Traceback" not in terminal.rest()
+        if answering:
+            gate.wait_abandoned()
+    assert (terminal.process.returncode, list(tmp_path.iterdir())) == (128 + number, [])
 
 
 def test_an_interrupt_stops_the_answer_and_the_conversation_goes_on(terminals: ExitStack) -> None:

@@ -14,6 +14,7 @@ from antwort.auth import build_authenticator, check_bind
 from antwort.backends.demo import DEMO_MODEL
 from antwort.backends.detection import service_not_used
 from antwort.backends.findings import Finding, ask, counted_models, with_cure
+from antwort.cli.event_loop import leaving_by_signals
 from antwort.cli.model import backend_option
 from antwort.cli.options import config_options, json_option, load
 from antwort.cli.output import print_json
@@ -72,7 +73,8 @@ def check(ctx: click.Context, *, as_json: bool) -> None:
     except ConfigError as error:
         report.add(error)
     else:
-        asyncio.run(_examine(loaded, report))
+        with leaving_by_signals():
+            asyncio.run(_examine(loaded, report))
     if as_json:
         problems = [{"where": problem.where, "message": problem.message} for problem in report.problems.values()]
         print_json({"ok": not problems, "parts": report.parts, "problems": problems})

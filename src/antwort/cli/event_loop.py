@@ -1,4 +1,7 @@
-"""The event loop of a server: it goes on when a plug-in wants to end it, and the process ends when it is stuck."""
+"""The event loop of a server: it goes on when a plug-in wants to end it, and the process ends when it is stuck.
+
+Other commands end at once when a signal comes, and still close what they have opened.
+"""
 
 import asyncio
 import contextlib
@@ -9,8 +12,9 @@ import signal
 import socket
 import sys
 import threading
-from collections.abc import Callable, Coroutine
-from typing import Any, Literal, TypeAlias
+from collections.abc import Callable, Coroutine, Iterator
+from types import FrameType
+from typing import Any, Literal, NoReturn, TypeAlias
 
 from antwort.cli.output import CommandFailure, Misuse
 from antwort.concurrency.contained_tasks import name_of_current
@@ -27,6 +31,27 @@ _LAST_WORD = 1.0
 _ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _PROVIDER = "provider "
 """How the name of a task begins in which a provider starts and closes."""
+
+
+@contextlib.contextmanager
+def leaving_by_signals() -> Iterator[None]:
+    """Leave the block when the process is to end or its terminal is closed; else what is temporary would stay behind.
+
+    The second one of a kind ends the process without ado. One that is ignored, as after `nohup`, stays so.
+    """
+    heard = [number for number in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(number) is signal.SIG_DFL]
+    for number in heard:
+        signal.signal(number, _leave)
+    try:
+        yield
+    finally:
+        for number in heard:
+            signal.signal(number, signal.SIG_DFL)
+
+
+def _leave(number: int, _frame: FrameType | None) -> NoReturn:
+    signal.signal(number, signal.SIG_DFL)
+    raise SystemExit(128 + number)  # as a shell reports it
 
 
 def run_contained(

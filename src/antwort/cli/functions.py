@@ -13,6 +13,7 @@ from typing import Any, TextIO, get_args
 import click
 
 from antwort.app import Antwort
+from antwort.cli.event_loop import leaving_by_signals
 from antwort.cli.groups import Group
 from antwort.cli.options import configured, json_option
 from antwort.cli.output import print_json, print_table, table
@@ -172,7 +173,9 @@ def call(
     ARGUMENTS is a JSON object; '-' reads it from standard input, as does leaving it out when something is piped in.
     """
     ctx = Context(tenant, subject="cli", scopes=frozenset({"*"}), emit=_print_progress)
-    result = asyncio.run(_call(Antwort(loaded), name, _arguments(arguments), ctx, timeout))
+    app, given = Antwort(loaded), _arguments(arguments)
+    with leaving_by_signals():
+        result = asyncio.run(_call(app, name, given, ctx, timeout))
     if as_json:
         print_json({"status": result.status, "is_error": result.is_error, "output": result.output})
     else:
