@@ -12,12 +12,14 @@ from collections.abc import AsyncIterator, Iterable, Iterator
 from contextlib import ExitStack
 from functools import partial
 from typing import Any
+from unittest.mock import Mock
 from urllib.parse import urlsplit
 
 import httpx
 import pytest
 from pydantic import ByteSize
 from starlette.responses import StreamingResponse
+from starlette.types import Receive, Scope, Send
 
 from antwort import Antwort
 from antwort.config import Config, ConnectionsConfig, ServerConfig
@@ -262,6 +264,67 @@ def test_a_connection_that_is_about_to_be_closed_is_not_taken_for_one_whose_clie
     assert asyncio.run(closed_one()) is None
 
 
+def test_the_body_of_a_request_that_waits_is_given_up_once() -> None:
+    """It stands behind one that takes longer. To give it up again would fail, and end the server with the sweep."""
+
+    async def looked_at_twice() -> tuple[list[str | None], bytes]:
+        answering = asyncio.Event()
+
+        async def app(_scope: Scope, receive: Receive, send: Send) -> None:
+            await receive()  # has the connection read from, although another request waits
+            await answering.wait()
+            await send({"type": "http.response.start", "status": 204})
+            await send({"type": "http.response.body"})
+
+        near, far = socket.socketpair()
+        far.settimeout(PATIENCE)
+        with far:
+            state = CommonState(app, ServerConfig(), most=10)
+            _, protocol = await asyncio.get_running_loop().connect_accepted_socket(lambda: HttpProtocol(state), near)
+            far.sendall(POST + b"content-length: 0\r\n\r\n" + POST + b"content-length: 9\r\n\r\nhalf")
+            found = None
+            while found is None:
+                await asyncio.sleep(0)
+                found = protocol.find_stall(time.monotonic() + 1000, 0.0)
+            again = protocol.find_stall(time.monotonic() + 1001, 1.0)
+            answering.set()
+            return [found, again], await asyncio.to_thread(everything, far)
+
+    found, answers = asyncio.run(looked_at_twice())
+    assert found == ["whose bodies came too slowly (server.connections.body_timeout)", None]
+    assert answers.count(b"HTTP/1.1 ") == answers.count(b"HTTP/1.1 204") == 1
+
+
+def test_a_connection_that_cannot_be_looked_at_is_closed_and_the_others_are_swept(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    looked_at = []
+
+    class Odd:
+        address = "203.0.113.1"
+
+        def __init__(self) -> None:
+            self.closed = Mock(asyncio.Transport)
+            self.transport: asyncio.Transport = self.closed
+
+        def too_late(self) -> None:
+            raise NotImplementedError
+
+        def find_stall(self, now: float, elapsed: float) -> str | None:
+            looked_at.append((now, elapsed))
+            raise IndexError("pop from empty list")
+
+    connections = Connections(ConnectionsConfig(), [], most=10)
+    several = [Odd(), Odd()]
+    for connection in several:
+        connections.note_request(connection)
+    connections.sweep()
+    connections.sweep()
+    assert len(looked_at) == 2
+    assert all(connection.closed.abort.called for connection in several)
+    assert "a connection cannot be looked after" in caplog.text
+
+
 # --- several requests on a connection --------------------------------------------------------------------------------
 
 
@@ -395,6 +458,18 @@ def test_a_websocket_is_asked_for_in_any_of_several_lines(site: RunningApp) -> N
     with connect(site) as sock:
         sock.sendall(b"\r\n".join(lines) + b"\r\n\r\n")
         assert sock.recv(65536).startswith(b"HTTP/1.1 101 ")
+
+
+def test_what_comes_behind_the_handshake_of_a_websocket_is_no_request(caplog: pytest.LogCaptureFixture) -> None:
+    """It is more than the parser gets at once, and once was a second, broken request on a connection given away."""
+    lines = [
+        b"GET /v1/responses HTTP/1.1\r\nhost: 127.0.0.1\r\nconnection: upgrade\r\nupgrade: websocket",
+        b"sec-websocket-version: 13\r\nsec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n",
+    ]
+    with running(serve()) as site, connect(site) as sock:
+        sock.sendall(b"\r\n".join(lines) + b"x" * 100_000)
+        assert sock.recv(65536).startswith(b"HTTP/1.1 101 ")
+    assert "invalid_http" not in caplog.text
 
 
 # --- time ------------------------------------------------------------------------------------------------------------

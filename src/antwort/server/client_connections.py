@@ -126,11 +126,22 @@ class Connections:
         for connection in [c for c, until in self._leaving.items() if until <= now]:
             connection.transport.abort()
         for connection in list(self._busy):
-            if (reason := connection.find_stall(now, elapsed)) is not None:
-                self.notice(f"cut off %d clients {reason}", connection)
+            self._look_at(connection, now, elapsed)
         self._disperse(now)
         self._look_for_handles()
         self.tell(quiet=QUIET)
+
+    def _look_at(self, connection: ClientConnection, now: float, elapsed: float) -> None:
+        """End a connection that stalls. A mistake of ours about one of them must not end the server for all."""
+        try:
+            reason = connection.find_stall(now, elapsed)
+        except Exception:
+            logger.exception("a connection cannot be looked after, and is closed")
+            self.forget(connection)
+            connection.transport.abort()
+            return
+        if reason is not None:
+            self.notice(f"cut off %d clients {reason}", connection)
 
     def _disperse(self, now: float) -> None:
         """Close the oldest idle connections of addresses that have too many."""

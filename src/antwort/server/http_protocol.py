@@ -178,6 +178,7 @@ class HttpProtocol(asyncio.Protocol):
 
     def _become_websocket(self) -> None:
         """Leave the connection to another protocol, which is told the request anew."""
+        self._deaf = True  # what came behind the handshake is for nobody: clients wait for the answer to it
         self._connections.forget(self)
         self._state.connections.discard(self)
         protocol = websocket.WebSocketProtocol(self._state)
@@ -441,6 +442,7 @@ class HttpProtocol(asyncio.Protocol):
                 self._stop_listening()
                 return
         elif last is not running:
+            self._in_body = False  # nobody waits for the rest of it: it cannot be late a second time
             self._pipelined.pop()
             self._stop_listening()
             return
