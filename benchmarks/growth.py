@@ -71,6 +71,8 @@ class Sizes:
 def growth_rows(*, rounds: int, folder: Path | None = None, sizes: Sizes | None = None) -> list[Row]:
     """Measure every kind of growth; write the plots into a folder."""
     sizes = sizes or Sizes()
+    if folder is not None:
+        make_folder(folder)
     with open_bench() as bench:
         measured = [
             events_growth(bench, sizes.events, rounds),
@@ -80,10 +82,17 @@ def growth_rows(*, rounds: int, folder: Path | None = None, sizes: Sizes | None 
             tenants_growth(bench, sizes.tenants, rounds),
         ]
     if folder is not None:
-        folder.mkdir(parents=True, exist_ok=True)
         for growth in measured:
             (folder / f"growth-{growth.name}.svg").write_text(plotted(growth.plot()))
     return [row for growth in measured for row in growth.rows()]
+
+
+def make_folder(folder: Path) -> None:
+    """Make the folder for the plots, before the work: it takes long."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise BenchmarkError(f"{folder} cannot be a folder for plots: {error}") from error
 
 
 def events_growth(bench: Bench, sizes: Sequence[int], rounds: int) -> Growth:

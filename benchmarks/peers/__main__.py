@@ -18,6 +18,7 @@ from benchmarks.peers.tables import markdown, replaced, terminal
 
 README = "README.md"
 PICTURE = "docs/images/peers.svg"
+ROUNDS = 15
 
 
 def read_comparison(file: Path) -> Comparison:
@@ -28,10 +29,18 @@ def read_comparison(file: Path) -> Comparison:
         raise BenchmarkError(f"{file} is not what --json writes: {error}") from error
 
 
+def check_page(file: Path) -> None:
+    """Refuse a page into which no table can be written, before the work."""
+    try:
+        replaced(file.read_text(), "")
+    except OSError as error:
+        raise BenchmarkError(f"{file} cannot be read: {error}") from error
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     names = [gateway.name for gateway in gateways()]
     parser = argparse.ArgumentParser(prog="python -m benchmarks.peers", description=__doc__)
-    parser.add_argument("--rounds", type=positive, default=15, help="how often each row is measured (15)")
+    parser.add_argument("--rounds", type=positive, help=f"how often each row is measured ({ROUNDS})")
     parser.add_argument("--only", choices=names, action="append", help="leave the other gateways out; may be repeated")
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
     parser.add_argument("--from", dest="source", type=Path, help="take the figures from such JSON, measure nothing")
@@ -40,15 +49,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--plot", nargs="?", const=PICTURE, type=Path, help=f"draw the figures ({PICTURE})")
     options = parser.parse_args(arguments)
+    if options.source and (options.only or options.rounds):
+        parser.error("argument --from: measures nothing, so that --only and --rounds have no meaning")
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # the way out ends the servers
     try:
         if options.markdown:
-            replaced(options.markdown.read_text(), "")  # a page without its marks is told before the work
+            check_page(options.markdown)
         if options.source:
             comparison = read_comparison(options.source)
         else:
             chosen = [gateway for gateway in gateways() if not options.only or gateway.name in options.only]
-            comparison = compare(chosen, rounds=options.rounds)
+            comparison = compare(chosen, rounds=options.rounds or ROUNDS)
     except BenchmarkError as error:
         print(f"benchmarks: {error}", file=sys.stderr)
         return 1

@@ -13,15 +13,13 @@ from pathlib import Path
 from tempfile import TemporaryFile
 from typing import IO, Any
 
-from benchmarks.gateway import PATH, QUESTION, Target
+from benchmarks.gateway import PATH, QUESTION, QUIET, Target
 from benchmarks.measure import BenchmarkError
 from benchmarks.peers.gateways import Gateway, Site
-from benchmarks.processes import Server, child, running
+from benchmarks.processes import Server, at_fixed_addresses, child, running
 
 PATIENCE = 120.0
 """Seconds that a gateway may take to start."""
-QUIET = 0.0015
-"""Seconds of CPU in 50 ms below which a server has nothing to do but its regular chores."""
 FIRST: Mapping[str, Any] = {"model": "json", "input": QUESTION, "store": False}
 
 
@@ -49,7 +47,10 @@ def free_port() -> int:
 
 @contextlib.contextmanager
 def started(gateway: Gateway, programs: Path, site: Site, *, core: int) -> Iterator[Running]:
-    """Start a gateway, give it once it has answered a request, and end it on the way out."""
+    """Start a gateway, give it once it has answered a request, and end it on the way out.
+
+    It lies at the same addresses at each start, where that can be had, as the servers of the bench do.
+    """
     command = gateway.command(site, programs)
     begun = time.perf_counter()
     with contextlib.ExitStack() as stack:
@@ -59,7 +60,13 @@ def started(gateway: Gateway, programs: Path, site: Site, *, core: int) -> Itera
         else:
             log = stack.enter_context(TemporaryFile())
             process = stack.enter_context(
-                child(command, cwd=site.folder, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+                child(
+                    [*at_fixed_addresses(), *command],
+                    cwd=site.folder,
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=log,
+                )
             )
             with contextlib.suppress(ProcessLookupError):
                 os.sched_setaffinity(process.pid, {core})

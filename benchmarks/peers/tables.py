@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
+from benchmarks.gateway import REFERENCE
 from benchmarks.measure import BenchmarkError
 from benchmarks.peers.results import NONE, Comparison, Figure, Row, shown
 
@@ -64,7 +65,7 @@ def _right(line: Sequence[str], widths: Sequence[int]) -> list[str]:
 def markdown(comparison: Comparison, *, plot: str = "") -> str:
     """Return the part of the README: the plot, if it has an address, the table, and what its marks mean."""
     table, notes = cells(comparison)
-    head, *lines = (f"| {' | '.join(line)} |" for line in _best_in_bold(table, comparison.rows))
+    head, *lines = (f"| {' | '.join(line)} |" for line in _best_in_bold(table, comparison))
     rule = f"|---|{'---:|' * len(comparison.columns)}"
     picture = [f"![CPU time, memory and start of each gateway]({plot})", ""] if plot else []
     footnotes = [f"{note}." for note in notes.lines()]
@@ -80,20 +81,23 @@ def markdown(comparison: Comparison, *, plot: str = "") -> str:
     return "\n".join(parts)
 
 
-def _best_in_bold(table: Sequence[Sequence[str]], found: Sequence[Row]) -> Iterator[list[str]]:
-    """Give the lines with the least figure of a real gateway in bold; R, the first column, does too little to count."""
+def _best_in_bold(table: Sequence[Sequence[str]], comparison: Comparison) -> Iterator[list[str]]:
+    """Give the lines with the least figure of a real gateway in bold; R does too little to count."""
+    names = [column.name for column in comparison.columns]
     yield list(table[0])
-    for line, row in zip(table[1:], found, strict=True):
-        what, reference, *others = line
-        yield [what, reference, *_bold_least(others, list(row.figures.values())[1:])]
+    for (what, *line), row in zip(table[1:], comparison.rows, strict=True):
+        least = _least(row)
+        yield [what, *(_bold(cell, least, name) for name, cell in zip(names, line, strict=True))]
 
 
-def _bold_least(others: Sequence[str], figures: Sequence[Figure]) -> Iterator[str]:
-    least = min((figure.value for figure in figures if figure.value is not None), default=None)
-    for cell in others:
-        number, _, mark = cell.partition(" ")
-        bold = least is not None and number == shown(least)
-        yield (f"**{number}** {mark}" if bold else cell).rstrip()
+def _least(row: Row) -> str:
+    values = [figure.value for name, figure in row.figures.items() if name != REFERENCE and figure.value is not None]
+    return shown(min(values)) if values else ""
+
+
+def _bold(cell: str, least: str, name: str) -> str:
+    number, _, mark = cell.partition(" ")
+    return f"**{number}** {mark}".rstrip() if number == least and name != REFERENCE else cell
 
 
 def replaced(page: str, part: str) -> str:

@@ -83,3 +83,32 @@ def test_figures_of_peers_that_cannot_be_read_are_told_in_a_line(
         assert capsys.readouterr().err.startswith(f"benchmarks: {file} is not what --json writes: ")
     with pytest.raises(SystemExit, match="2"):
         compare_peers(["--rounds", "0"])
+
+
+def test_what_figures_of_peers_cannot_be_written_into_is_told_before_the_work(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page = tmp_path / "absent.md"
+    assert compare_peers(["--markdown", str(page)]) == 1
+    assert capsys.readouterr().err.startswith(f"benchmarks: {page} cannot be read: ")
+    page.write_text("no marks")
+    assert compare_peers(["--markdown", str(page)]) == 1
+    assert capsys.readouterr().err.startswith("benchmarks: the page has no part between ")
+
+
+@pytest.mark.parametrize("option", [["--rounds", "3"], ["--only", "antwort"]])
+def test_figures_that_are_there_are_not_measured_in_another_way(
+    option: Sequence[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        compare_peers(["--from", "peers.json", *option])
+    assert "--from: measures nothing" in capsys.readouterr().err
+
+
+def test_a_folder_for_plots_that_cannot_be_made_is_told_before_the_work(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "file"
+    file.write_text("")
+    assert benchmarks.main(["--only", "growth", "--plot", str(file)]) == 1
+    assert f"benchmarks: {file} cannot be a folder for plots: " in capsys.readouterr().err

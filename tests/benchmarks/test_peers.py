@@ -20,7 +20,9 @@ from benchmarks.peers.lines import lines
 from benchmarks.peers.plot import longest_bar, plotted
 from benchmarks.peers.results import Column, Comparison, Figure, Row, shown
 from benchmarks.peers.tables import END, START, markdown, replaced, terminal
+from benchmarks.processes import at_fixed_addresses
 
+ADDR_NO_RANDOMIZE = 0x0040000  # of personality(2)
 SVG = "{http://www.w3.org/2000/svg}"
 COMPARISON = Comparison(
     date="2026-01-02",
@@ -75,6 +77,12 @@ def test_the_page_has_the_least_figure_in_bold_that_is_not_that_of_r() -> None:
         "| stored & kept, µs | \N{EN DASH} [3] | 9.88 | **5.00** [4] | \N{EN DASH} |",
     ]
     assert lines[-1] == "[4] in memory."
+
+
+def test_without_r_the_first_gateway_counts_as_well() -> None:
+    row = Row("JSON request", "µs", {"antwort": Figure(150.6), "quick": Figure(1234.5)})
+    some = msgspec.structs.replace(COMPARISON, columns=COMPARISON.columns[1:3], rows=[row])
+    assert "| JSON request, µs | **151** | 1,234 |" in markdown(some).split("\n")
 
 
 def test_only_the_part_between_the_marks_of_a_page_is_replaced() -> None:
@@ -155,6 +163,15 @@ def test_gateways_are_measured_and_gaps_have_their_reason(hall: Hall) -> None:
     assert plain.figures["broken"] == Figure(note="does not start: it ended: no room")
     assert stored.figures["R"] == Figure(note="R keeps nothing")
     assert stored.figures["boasting"] == Figure(note="does not keep responses")
+
+
+def test_every_gateway_is_started_at_fixed_addresses_as_r_is(hall: Hall) -> None:
+    told = hall.bench.folder / "personality"
+    program = f"open({str(told)!r}, 'w').write(open('/proc/self/personality').read())"
+    telling = Gateway("telling", lambda *_: (sys.executable, "-c", program))
+    with pytest.raises(BenchmarkError, match="it ended"), hall.started(telling, Path()):
+        pass
+    assert bool(int(told.read_text(), 16) & ADDR_NO_RANDOMIZE) == bool(at_fixed_addresses())
 
 
 def test_antwort_executes_the_call_that_the_row_is_about(hall: Hall) -> None:
