@@ -1,6 +1,5 @@
 """`antwort run` without a question: a conversation in the terminal."""
 
-import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -8,6 +7,7 @@ import click
 
 import antwort
 from antwort.cli.clients import ResponseClient
+from antwort.cli.event_loop import LeavingRunner
 from antwort.cli.output import CommandFailure, failure_of
 from antwort.cli.questions import converse
 from antwort.cli.terminal import AnswerText, check_outcome, clean, open_calls, user_input
@@ -26,7 +26,7 @@ class Chat:
     """Reads questions and answers them. `request` is what every turn asks for; `files` go with the first."""
 
     def __init__(
-        self, runner: asyncio.Runner, client: ResponseClient, request: Mapping[str, Any], files: Sequence[JSON]
+        self, runner: LeavingRunner, client: ResponseClient, request: Mapping[str, Any], files: Sequence[JSON]
     ) -> None:
         self._runner = runner
         self._client = client

@@ -73,8 +73,8 @@ def check(ctx: click.Context, *, as_json: bool) -> None:
     except ConfigError as error:
         report.add(error)
     else:
-        with leaving_by_signals():
-            asyncio.run(_examine(loaded, report))
+        with leaving_by_signals() as runner:
+            runner.run(_examine(loaded, report))
     if as_json:
         problems = [{"where": problem.where, "message": problem.message} for problem in report.problems.values()]
         print_json({"ok": not problems, "parts": report.parts, "problems": problems})

@@ -1,6 +1,6 @@
 """The event loop of a server: it goes on when a plug-in wants to end it, and the process ends when it is stuck.
 
-Other commands end at once when a signal comes, and still close what they have opened.
+Other commands end when a signal comes, and still close what they have opened.
 """
 
 import asyncio
@@ -14,13 +14,14 @@ import sys
 import threading
 from collections.abc import Callable, Coroutine, Iterator
 from types import FrameType
-from typing import Any, Literal, NoReturn, TypeAlias
+from typing import Any, Literal, TypeAlias, TypeVar
 
 from antwort.cli.output import CommandFailure, Misuse
 from antwort.concurrency.contained_tasks import name_of_current
 from antwort.config import Config
 
 logger = logging.getLogger(__name__)
+T = TypeVar("T")
 Phase: TypeAlias = Literal["starting", "serving", "closing", "over"]
 _STEP = 0.05
 """Seconds between two looks at a loop that has a limit."""
@@ -28,30 +29,72 @@ _LENIENCE = 2.0
 """Seconds that a loop may be late in any case: on a machine under load it only looks stuck."""
 _LAST_WORD = 1.0
 """Seconds that the last line may take: whoever is stuck may hold the lock of the log."""
+_LEAVING = 30
+"""Seconds in which a command that has got a signal ends, whatever blocks it."""
 _ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _PROVIDER = "provider "
 """How the name of a task begins in which a provider starts and closes."""
 
 
+class LeavingRunner:
+    """Runs coroutines until a signal ends the process. What runs then is cancelled, as by Ctrl-C, and can close itself.
+
+    To raise something in the midst of it would not do: it might be taken for the failure of a function, and all the
+    tasks of providers would be cancelled at once.
+    """
+
+    def __init__(self, runner: asyncio.Runner) -> None:
+        self._runner = runner
+        self._task: asyncio.Task[Any] | None = None
+        self._left: SystemExit | None = None
+
+    def run(self, coro: Coroutine[Any, Any, T]) -> T:
+        """Run a coroutine to its end; SystemExit if a signal has come, now or before."""
+        try:
+            result = self._runner.run(self._noted(coro))
+        except (asyncio.CancelledError, KeyboardInterrupt):
+            if self._left is not None:
+                raise self._left from None
+            raise
+        finally:
+            self._task = None
+        if self._left is not None:
+            raise self._left
+        return result
+
+    async def _noted(self, coro: Coroutine[Any, Any, T]) -> T:
+        self._task = asyncio.current_task()
+        return await coro
+
+    def leave(self, number: int, _frame: FrameType | None = None) -> None:
+        """Leave because of a signal. A second one of its kind ends the process without ado, another is not heard."""
+        signal.signal(number, signal.SIG_DFL)
+        if self._left is not None:
+            return
+        self._left = SystemExit(128 + number)  # as a shell reports it
+        signal.alarm(_LEAVING)  # nobody may be left to send a second signal
+        if self._task is None:
+            raise self._left
+        self._task.cancel()
+        self._runner.get_loop().call_soon_threadsafe(lambda: None)  # or it would sleep on
+
+
 @contextlib.contextmanager
-def leaving_by_signals() -> Iterator[None]:
+def leaving_by_signals() -> Iterator[LeavingRunner]:
     """Leave the block when the process is to end or its terminal is closed; else what is temporary would stay behind.
 
-    The second one of a kind ends the process without ado. One that is ignored, as after `nohup`, stays so.
+    What is run by the runner then ends first. A signal that is ignored, as after `nohup`, stays so.
     """
     heard = [number for number in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(number) is signal.SIG_DFL]
-    for number in heard:
-        signal.signal(number, _leave)
-    try:
-        yield
-    finally:
+    with asyncio.Runner() as loops:
+        runner = LeavingRunner(loops)
         for number in heard:
-            signal.signal(number, signal.SIG_DFL)
-
-
-def _leave(number: int, _frame: FrameType | None) -> NoReturn:
-    signal.signal(number, signal.SIG_DFL)
-    raise SystemExit(128 + number)  # as a shell reports it
+            signal.signal(number, runner.leave)
+        try:
+            yield runner
+        finally:
+            for number in heard:
+                signal.signal(number, signal.SIG_DFL)
 
 
 def run_contained(

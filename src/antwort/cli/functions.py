@@ -174,8 +174,8 @@ def call(
     """
     ctx = Context(tenant, subject="cli", scopes=frozenset({"*"}), emit=_print_progress)
     app, given = Antwort(loaded), _arguments(arguments)
-    with leaving_by_signals():
-        result = asyncio.run(_call(app, name, given, ctx, timeout))
+    with leaving_by_signals() as runner:
+        result = runner.run(_call(app, name, given, ctx, timeout))
     if as_json:
         print_json({"status": result.status, "is_error": result.is_error, "output": result.output})
     else:
@@ -189,7 +189,9 @@ async def _call(app: Antwort, name: str, arguments: str | bytes, ctx: Context, s
         async with app.providers_only(rehearsal=False):  # not the app: a database comes about if a record does
             # The time starts here: what the providers need to start is not the function's.
             deadline = None if seconds is None else time.monotonic() + seconds
-            return await app.registry.execute(name, arguments, ctx.with_(deadline=deadline))
+            result = await app.registry.execute(name, arguments, ctx.with_(deadline=deadline))
+            await asyncio.sleep(0)  # for a signal that came while the function blocked: it must not cut off the closing
+            return result
     finally:
         await app.close()
 

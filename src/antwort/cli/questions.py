@@ -1,6 +1,5 @@
 """What a model asks while it works: put to whoever sits at the terminal."""
 
-import asyncio
 import json
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -9,6 +8,7 @@ from typing import Any
 import click
 
 from antwort.cli.clients import ResponseClient
+from antwort.cli.event_loop import LeavingRunner
 from antwort.cli.output import CommandFailure
 from antwort.cli.terminal import Printer, ask, clean, harmless
 from antwort.types import JSON
@@ -26,7 +26,7 @@ def is_somebody_there() -> bool:
 
 
 def converse(
-    runner: asyncio.Runner,
+    runner: LeavingRunner,
     client: ResponseClient,
     request: Mapping[str, Any],
     printer: Callable[[], Printer],

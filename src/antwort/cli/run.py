@@ -1,6 +1,5 @@
 """`antwort run`."""
 
-import asyncio
 import contextlib
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -13,7 +12,7 @@ import click
 from antwort.cli.agent_tree import AgentTree
 from antwort.cli.chat import Chat
 from antwort.cli.clients import LocalClient, RemoteClient, ResponseClient
-from antwort.cli.event_loop import leaving_by_signals
+from antwort.cli.event_loop import LeavingRunner, leaving_by_signals
 from antwort.cli.model import backend_option, choose_model, probe_option
 from antwort.cli.options import config_options, json_option, load
 from antwort.cli.output import Misuse
@@ -87,7 +86,7 @@ def run(
         raise Misuse("--no-store: a server that keeps nothing cannot go on with a chat; ask single questions")
     interactive = is_somebody_there()
     tree: AgentTree | None = None
-    with leaving_by_signals(), asyncio.Runner() as runner:
+    with leaving_by_signals() as runner:
         if url is not None:
             client: ResponseClient = RemoteClient(url, api_key)
         else:
@@ -149,7 +148,7 @@ def _printer(
 
 
 @contextlib.contextmanager
-def _started(runner: asyncio.Runner, client: ResponseClient) -> Iterator[None]:
+def _started(runner: LeavingRunner, client: ResponseClient) -> Iterator[None]:
     try:
         runner.run(client.start())
         yield

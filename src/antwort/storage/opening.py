@@ -64,11 +64,26 @@ async def open_temporary() -> AsyncIterator[Storage]:
 
 @contextlib.asynccontextmanager
 async def _open(opening: Callable[[], Store], folder: Path, bucket: S3Config | None = None) -> AsyncIterator[Storage]:
-    store = await asyncio.to_thread(opening)  # it takes some milliseconds, in which others go on
+    store = await _opened(opening)
     try:
         yield Storage(store.records, folder / "providers", store, folder / "blobs", bucket)
     finally:
         await store.close()
+
+
+async def _opened(opening: Callable[[], Store]) -> Store:
+    """Open a store on a thread: it takes some milliseconds, in which others go on.
+
+    The thread goes on, too, if nobody wants the store any more. It is waited for then: it might make a folder again
+    that was removed meanwhile, and nobody would close what it opens.
+    """
+    task = asyncio.ensure_future(asyncio.to_thread(opening))
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        with contextlib.suppress(Exception):  # then there is nothing to close
+            await (await task).close()
+        raise
 
 
 @contextlib.asynccontextmanager
