@@ -142,16 +142,6 @@ async def test_many_tools_that_are_kept_encoded_arrive_as_they_are(
     assert first == {**third, "tools": third["tools"][1:]}
 
 
-async def test_a_proxy_is_taken_from_the_environment(
-    server: ModelServer, connect: Connect, notes: Notes, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("http_proxy", server.url.removesuffix("/v1"))
-    monkeypatch.setenv("no_proxy", "")
-    server.scripts.append(reply(ANSWER))
-    await connect(url="http://models.internal/v1").run(a_request(), notes)
-    assert server.exchanges[0].path == "http://models.internal/v1/chat/completions"
-
-
 @pytest.mark.parametrize("headers", [{"X-Team": "a\r\nb: c"}, {"X-Team": "grün"}, {"X Team": "a"}, {"": "a"}])
 def test_a_header_that_cannot_be_sent_is_a_configuration_error(headers: dict[str, str]) -> None:
     with pytest.raises(ConfigError, match=r"backends\.local: The header"):

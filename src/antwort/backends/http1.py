@@ -412,7 +412,7 @@ class Http1Client:
         connections are in use for longer than the patience, that is a BusyError.
         """
         if not self.slots.take():
-            await self._wait_for_slot()
+            await wait_for_slot(self.slots, self._patience)
         connection: Connection | None = None
         try:
             while True:
@@ -437,12 +437,6 @@ class Http1Client:
             else:
                 self.slots.release()
             raise
-
-    async def _wait_for_slot(self) -> None:
-        try:
-            await self.slots.acquire(self._patience)
-        except TimeoutError:
-            raise BusyError from None
 
     def _kept(self) -> Connection | None:
         """Return an idle connection that has not rested so long that the server may be about to close it."""
@@ -481,6 +475,14 @@ class Http1Client:
         """Close the idle connections; the others are closed with their exchanges."""
         while self.idle:
             self.idle.pop().transport.close()
+
+
+async def wait_for_slot(slots: Slots, patience: float | None) -> None:
+    """Take the slot of a connection when one is free; BusyError if none was for longer than the patience."""
+    try:
+        await slots.acquire(patience)
+    except TimeoutError:
+        raise BusyError from None
 
 
 def _keep_alive(connection: Connection) -> None:

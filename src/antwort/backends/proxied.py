@@ -8,15 +8,24 @@ from contextlib import contextmanager
 import aiohttp
 from aiohttp.http_exceptions import HttpProcessingError
 
-from antwort.backends.http1 import ClosedError, ConnectTimeoutError, ProtocolError, ProxyError, Unpacker
+from antwort.backends.http1 import (
+    ClosedError,
+    ConnectTimeoutError,
+    ProtocolError,
+    ProxyError,
+    Unpacker,
+    wait_for_slot,
+)
 from antwort.backends.limits import AnswerLimits
+from antwort.concurrency.slots import Slots
 
 
 class ProxiedReply:
-    """An answer that came through aiohttp."""
+    """An answer that came through aiohttp; it has a slot until it is ended."""
 
-    def __init__(self, response: aiohttp.ClientResponse) -> None:
+    def __init__(self, response: aiohttp.ClientResponse, slots: Slots) -> None:
         self._response = response
+        self._slots = slots
         self.status = response.status
         self.headers: Mapping[str, str] = response.headers
         self._unpacker = Unpacker.of(response.headers)
@@ -54,18 +63,25 @@ class ProxiedReply:
             connection.protocol.start_timeout()
 
     def abort(self) -> None:
-        """End it; a connection whose answer was not read to its end is closed."""
+        """End it, once; a connection whose answer was not read to its end is closed."""
         self._response.close()
+        self._slots.release()
 
 
 class ProxiedClient:
-    """Connections to one server through a proxy. What goes wrong is raised as the direct client would."""
+    """Connections to one server through a proxy. What goes wrong is raised as the direct client would.
 
-    def __init__(self, proxy: str, headers: Mapping[str, str], limits: AnswerLimits, *, limit: int) -> None:
+    It has as many as there are slots, and waits for one as long as the direct client would.
+    """
+
+    def __init__(
+        self, proxy: str, headers: Mapping[str, str], limits: AnswerLimits, *, slots: Slots, patience: float | None
+    ) -> None:
         self._proxy = proxy
         self._headers = {"accept-encoding": "identity", **headers}
         self._limits = limits
-        self._limit = limit
+        self._slots = slots
+        self._patience = patience
         self._session: aiohttp.ClientSession | None = None
 
     async def exchange(
@@ -79,13 +95,18 @@ class ProxiedClient:
         silence: float | None,
     ) -> ProxiedReply:
         """Send a request, and return the answer as soon as its head is there."""
-        # `connect` includes the wait for a free connection, which may take as long as the answer.
+        # `connect` includes what the proxy does before it lets us through, which may take as long as the answer.
         timeout = aiohttp.ClientTimeout(connect=silence, sock_connect=connect_timeout, sock_read=silence)
-        with _failures():
-            response = await self._open().request(
-                method, url, data=body, headers=headers, timeout=timeout, allow_redirects=False
-            )
-        return ProxiedReply(response)
+        await wait_for_slot(self._slots, self._patience)
+        try:
+            with _failures():
+                response = await self._open().request(
+                    method, url, data=body, headers=headers, timeout=timeout, allow_redirects=False
+                )
+        except BaseException:
+            self._slots.release()
+            raise
+        return ProxiedReply(response, self._slots)
 
     async def close(self) -> None:
         """Close all connections; a later call opens new ones."""
@@ -96,7 +117,7 @@ class ProxiedClient:
     def _open(self) -> aiohttp.ClientSession:
         if self._session is None:
             self._session = aiohttp.ClientSession(
-                connector=aiohttp.TCPConnector(limit=self._limit),
+                connector=aiohttp.TCPConnector(limit=0),  # the slots are its limit
                 cookie_jar=aiohttp.DummyCookieJar(),
                 headers=self._headers,
                 proxy=self._proxy,

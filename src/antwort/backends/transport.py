@@ -205,7 +205,9 @@ class Transport:
         proxy = _proxy_for(parts)
         if proxy is not None:  # which wants a general client, and that takes long to load
             module: Any = importlib.import_module("antwort.backends.proxied")
-            self._proxied = module.ProxiedClient(proxy, fixed, self.limits, limit=config.max_connections)
+            self._proxied = module.ProxiedClient(
+                proxy, fixed, self.limits, slots=self._direct.slots, patience=config.connection_wait
+            )
 
     def post(
         self,
