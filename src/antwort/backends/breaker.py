@@ -5,22 +5,12 @@ import logging
 import math
 import random
 from collections.abc import Awaitable, Callable
-from enum import Enum
 
 logger = logging.getLogger(__name__)
 
 MAX_FAILURES = 5
 FIRST_PAUSE = 0.5
 LONGEST_PAUSE = 5.0
-
-
-class CircuitState(Enum):
-    """What a breaker does with a request."""
-
-    CLOSED = "closed"
-    """Let it pass."""
-    OPEN = "open"
-    """Refuse it: the server is away, and is asked again and again whether it is back."""
 
 
 class CircuitBreaker:
@@ -58,11 +48,6 @@ class CircuitBreaker:
     def retry_after(self) -> int:
         """The seconds until the server is asked again, rounded up."""
         return max(1, math.ceil(self._pause))
-
-    @property
-    def state(self) -> CircuitState:
-        """What becomes of requests."""
-        return CircuitState.OPEN if self.is_open else CircuitState.CLOSED
 
     @property
     def examining(self) -> bool:

@@ -59,9 +59,7 @@ def format_of(data: bytes, filename: str) -> str:
     if not data.strip():
         raise UnreadableError("It is empty.")
     ending = PurePath(filename.lower()).suffix
-    is_zip = data.startswith(b"PK\x03\x04") or (
-        ending in {".docx", ".pptx", ".xlsx", ".epub"} and b"PK\x05\x06" in data
-    )
+    is_zip = data.startswith(b"PK\x03\x04") or (ending in _PACKAGES and b"PK\x05\x06" in data)
     is_pdf = _PDF.search(data, 0, _BEGINNING) is not None
     if is_pdf and not (is_zip and ending != ".pdf"):
         return "pdf"
