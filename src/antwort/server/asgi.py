@@ -1,4 +1,4 @@
-"""The whole pipeline in one function."""
+"""How the HTTP app and the WebSocket app are put together: the endpoints, and the gate in front of them."""
 
 from msgspec import Struct
 from starlette.types import ASGIApp
@@ -50,9 +50,7 @@ def build_asgi(parts: Parts) -> ASGIApp:
     server, engine = parts.config.server, parts.engine
     api = [
         *ResponseEndpoints(engine, parts.runs).routes(),
-        *ConversationEndpoints(
-            parts.engine.store, parts.runs.limits, parts.engine.large_work, parts.engine.check_url
-        ).routes(),
+        *ConversationEndpoints(engine.store, parts.runs.limits, engine.large_work, engine.check_url).routes(),
         *ModelEndpoints(parts.router).routes(),
         *Passthrough(
             parts.router,

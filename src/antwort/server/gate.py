@@ -56,7 +56,7 @@ class RequestGuards(Struct, frozen=True):
 
 
 class RequestGate:
-    """Serves HTTP requests: id → metrics → (CORS) → errors → host → body limit → caller → rate limits → route.
+    """Serves HTTP requests: id → metrics → errors → (CORS) → host → body limit → caller → rate limits → route.
 
     It is one pass and not a wrapper for each of them: every request and every piece of an answer goes through all.
     """
