@@ -19,6 +19,19 @@ APPROVAL_REQUEST, APPROVAL_RESPONSE = "mcp_approval_request", "mcp_approval_resp
 Recall = Mapping[str, Sequence[JournalEntry]]
 """Responses that can be continued although nobody stores them: all that was read and said, by response id."""
 _TRIGGER = "compaction_trigger"
+FOR_CLIENTS = "for_clients"
+"""Marks the entry of an item that models do not read: what a function says to the user, or that a call waits."""
+WAITING = "waiting"
+"""Where the entry of a call has what the call waits for."""
+SAID_BEFORE = "said_before"
+"""Marks a call that the model has made in an earlier response: only its output is new."""
+QUESTION_ID = "question"
+"""Where it has the id of what somebody has to answer."""
+TOLD = "told"
+"""Marks a call whose item is whole although the call is under way: it says what was asked for, not what came of it."""
+ASKED = "asked"
+"""Where a call that waits for calls of its own has their questions: the ids of those calls by them."""
+INTERRUPTED = "The call was interrupted and its result is not known. Check before you repeat it."
 
 
 def restore_sources(entries: Iterable[JournalEntry], sources: Sources) -> None:
@@ -189,21 +202,6 @@ def resumable_calls(history: Sequence[JournalEntry]) -> list[JSON]:
         if call.get(ASKED) and "output" not in call:
             found.insert(0, call)
     return found
-
-
-FOR_CLIENTS = "for_clients"
-"""Marks the entry of an item that models do not read: what a function says to the user, or that a call waits."""
-WAITING = "waiting"
-"""Where the entry of a call has what the call waits for."""
-SAID_BEFORE = "said_before"
-"""Marks a call that the model has made in an earlier response: only its output is new."""
-QUESTION_ID = "question"
-"""Where it has the id of what somebody has to answer."""
-TOLD = "told"
-"""Marks a call whose item is whole although the call is under way: it says what was asked for, not what came of it."""
-ASKED = "asked"
-"""Where a call that waits for calls of its own has their questions: the ids of those calls by them."""
-INTERRUPTED = "The call was interrupted and its result is not known. Check before you repeat it."
 
 
 def check_calls(items: Sequence[JSON], pending: Collection[str] = ()) -> None:
