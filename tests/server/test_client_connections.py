@@ -460,6 +460,14 @@ def test_a_websocket_is_asked_for_in_any_of_several_lines(site: RunningApp) -> N
         assert sock.recv(65536).startswith(b"HTTP/1.1 101 ")
 
 
+@pytest.mark.parametrize("offer", [b"connection: close\r\n", b"connection: close, upgrade\r\nupgrade: h2c\r\n"])
+def test_what_comes_behind_the_last_request_is_no_refused_one(caplog: pytest.LogCaptureFixture, offer: bytes) -> None:
+    with running(serve()) as site, connect(site) as sock:
+        sock.sendall(b"GET /v1/number/3 HTTP/1.1\r\nhost: x\r\n%s\r\nand more\r\n\r\n" % offer)
+        assert parsed(everything(sock))[2] == {"number": 3}
+    assert "refused" not in caplog.text
+
+
 def test_what_comes_behind_the_handshake_of_a_websocket_is_no_request(caplog: pytest.LogCaptureFixture) -> None:
     """It is more than the parser gets at once, and once was a second, broken request on a connection given away."""
     lines = [

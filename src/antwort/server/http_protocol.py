@@ -23,7 +23,7 @@ from antwort.lazy_imports import imported_on_use
 from antwort.server.common_state import CommonState
 from antwort.server.exchange import STATUS_LINES, Exchange
 from antwort.server.flow_control import HIGH_WATER_LIMIT, FlowControl
-from antwort.server.request_heads import codings_of, ends_of, located, wants_websocket, written_head
+from antwort.server.request_heads import codings_of, ends_of, located, new_parser, wants_websocket, written_head
 from antwort.web.asgi_scope import HEADERS
 
 if TYPE_CHECKING:
@@ -104,9 +104,7 @@ class HttpProtocol(asyncio.Protocol):
         self._limits = limits
         self._max_body = int(state.settings.max_body_bytes)
         self._least = min(limits.max_header_bytes, limits.max_head_bytes)
-        self._parser = httptools.HttpRequestParser(self)
-        # A client may go on sending after its last request: that one is answered all the same.
-        self._parser.set_dangerous_leniencies(lenient_data_after_close=True)
+        self._parser = new_parser(self)
         self._url = b""
         self._headers: list[tuple[bytes, bytes]] = []
         self._deaf = False
@@ -428,7 +426,7 @@ class HttpProtocol(asyncio.Protocol):
             elif name not in OFFERS:
                 headers.append((name, value))
         head = written_head(self._parser.get_method(), self._url, self._parser.get_http_version(), headers)
-        self._parser = httptools.HttpRequestParser(self)
+        self._parser = new_parser(self)
         self.data_received(head)
         if rest:
             self.data_received(rest)

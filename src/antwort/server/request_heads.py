@@ -1,10 +1,18 @@
-"""What the head of a request says, and how one is written; who sends it, and to whom."""
+"""How requests are read: what the head of one says, and how one is written; who sends it, and to whom."""
 
 import asyncio
 import functools
 import urllib.parse
 
 import httptools
+
+
+def new_parser(protocol: asyncio.Protocol) -> httptools.HttpRequestParser:
+    """Return a parser that calls the `on_…` methods of a protocol."""
+    parser = httptools.HttpRequestParser(protocol)
+    # A client may go on sending after its last request: that one is answered all the same.
+    parser.set_dangerous_leniencies(lenient_data_after_close=True)
+    return parser
 
 
 @functools.lru_cache(maxsize=256)  # most requests are to a few URLs
