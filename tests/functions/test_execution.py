@@ -195,11 +195,15 @@ async def test_a_time_out_of_the_handlers_own_is_its_failure_not_ours(registry: 
     assert (result.status, result.output) == ("error", "impatient failed: TimeoutError: the server behind it is slow")
 
 
+def soon_over() -> Context:
+    return Context("t", deadline=time.monotonic() + 0.2)
+
+
 async def test_a_blocked_thread_times_out_and_keeps_its_slot_until_it_ends(registry: FunctionRegistry) -> None:
     release, ended = threading.Event(), threading.Event()
     running = 0
 
-    @registry.register(timeout=0.05, concurrency=1)
+    @registry.register(concurrency=1)
     def block() -> str:
         """Block a thread."""
         nonlocal running
@@ -209,9 +213,9 @@ async def test_a_blocked_thread_times_out_and_keeps_its_slot_until_it_ends(regis
         ended.set()
         return "done"
 
-    assert (await registry.execute("block", {})).status == "timeout"
+    assert (await registry.execute("block", {}, soon_over())).status == "timeout"
     assert running == 1
-    assert (await registry.execute("block", {})).status == "timeout"
+    assert (await registry.execute("block", {}, soon_over())).status == "timeout"
     assert running == 1, "the slot of the first call was given away while its thread was still running"
     release.set()
     await asyncio.to_thread(ended.wait)
@@ -287,7 +291,7 @@ async def test_the_concurrency_limit_holds_and_waiting_calls_are_served_in_order
 async def test_a_call_that_gives_up_waiting_does_not_cost_a_slot(registry: FunctionRegistry) -> None:
     go_on = asyncio.Event()
 
-    @registry.register(concurrency=1, timeout=0.02)
+    @registry.register(concurrency=1)
     async def work(wait: bool) -> str:
         """Work."""
         if wait:
@@ -296,8 +300,8 @@ async def test_a_call_that_gives_up_waiting_does_not_cost_a_slot(registry: Funct
             await go_on.wait()
         return "done"
 
-    first = asyncio.create_task(registry.execute("work", {"wait": True}))
-    waiting = [asyncio.create_task(registry.execute("work", {"wait": False})) for _ in range(5)]
+    first = asyncio.create_task(registry.execute("work", {"wait": True}, soon_over()))
+    waiting = [asyncio.create_task(registry.execute("work", {"wait": False}, soon_over())) for _ in range(5)]
     assert {(await call).status for call in waiting} == {"timeout"}
     go_on.set()
     await first

@@ -489,14 +489,14 @@ def test_a_connection_that_says_nothing_is_closed() -> None:
 
 
 def test_half_a_head_is_told_that_it_is_late(caplog: pytest.LogCaptureFixture) -> None:
-    with running(serve(head_timeout=0.1)) as site, connect(site) as sock:
+    with running(serve(head_timeout=0.5)) as site, connect(site) as sock:
         sock.sendall(b"GET /healthz HTTP/1.1\r\nx-half: ")
         assert_refused(everything(sock), 408, "request_timeout")
     assert "had not sent a request in time (server.connections.head_timeout); the last from 127.0.0.1" in caplog.text
 
 
 def test_half_a_second_head_is_late_too() -> None:
-    with running(serve(head_timeout=0.1)) as site, connect(site) as sock:
+    with running(serve(head_timeout=0.5)) as site, connect(site) as sock:
         sock.sendall(ask(1))
         answer = b""
         while not answer.endswith(b'{"number":1}'):

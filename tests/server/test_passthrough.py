@@ -553,13 +553,14 @@ def test_a_server_that_drops_the_connection_is_502(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "code"), [({"close_after": 1}, "backend_disconnected"), ({"hang_after": 1}, "backend_timeout")]
+    ("options", "seconds", "code"),
+    [({"close_after": 1}, 60, "backend_disconnected"), ({"hang_after": 1}, 0.2, "backend_timeout")],
 )
 def test_a_stream_that_breaks_off_ends_with_an_error(
-    sdk: Sdk, tmp_path: Path, options: dict[str, Any], code: str
+    sdk: Sdk, tmp_path: Path, options: dict[str, Any], seconds: float, code: str
 ) -> None:
     step = turn(["Hel", "lo"], **options)
-    with ScriptServer([step]) as model, before(model, tmp_path, chunk_timeout=0.2) as app:
+    with ScriptServer([step]) as model, before(model, tmp_path, chunk_timeout=seconds) as app:
         stream = sdk(app).chat.completions.create(model="scripted", messages=MESSAGES, stream=True)
         seen = []
         with pytest.raises(openai.APIError) as error:

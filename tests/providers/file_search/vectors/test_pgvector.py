@@ -162,7 +162,7 @@ async def test_a_user_without_rights_learns_what_to_run(postgres_server: Postgre
 
 
 async def test_a_server_that_stands_still_is_unavailable(postgres_server: PostgresServer, postgres_url: str) -> None:
-    backend = at(postgres_url, timeout=0.5)
+    backend = at(postgres_url, timeout=2)
     await backend.create_collection(STORE, 4)
     postgres_server.freeze()
     try:
