@@ -547,6 +547,14 @@ def test_a_client_that_does_not_read_is_cut_off_and_its_work_ends() -> None:
         assert probe.given_up.wait(PATIENCE)
 
 
+def test_a_client_that_closes_its_side_has_left_and_its_work_ends() -> None:
+    with running(serve()) as site, connect(site) as sock:
+        sock.sendall(b"GET /v1/flood HTTP/1.1\r\nhost: x\r\n\r\n")
+        sock.shutdown(socket.SHUT_WR)
+        (probe,) = [r.provider for r in site.app.registry.registrations() if isinstance(r.provider, Probe)]
+        assert probe.given_up.wait(PATIENCE)
+
+
 # --- how many --------------------------------------------------------------------------------------------------------
 
 
@@ -675,9 +683,11 @@ def test_a_stream_has_chunks_in_http_1_1(site: RunningApp) -> None:
     assert body == b"4\r\none \r\n4\r\ntwo \r\n5\r\nthree\r\n0\r\n\r\n"
 
 
+@pytest.mark.parametrize("more", [b"", b"Connection: keep-alive\r\n"])
 @pytest.mark.parametrize("path", [b"/healthz", b"/v1/number/7", b"/nowhere"])
-def test_an_answer_whose_length_is_known_has_it_in_http_1_0_too(site: RunningApp, path: bytes) -> None:
-    head, body = spoken(site, b"GET " + path + b" HTTP/1.0\r\n\r\n")
+def test_an_answer_whose_length_is_known_has_it_in_http_1_0_too(site: RunningApp, path: bytes, more: bytes) -> None:
+    head, body = spoken(site, b"GET " + path + b" HTTP/1.0\r\n" + more + b"\r\n")
+    assert b"connection: close" in head  # also for who would keep it, such as `ab -k`
     assert b"content-length: %d\r\n" % len(body) in head + b"\r\n"
     assert b"transfer-encoding" not in head
     assert json.loads(body)
