@@ -103,6 +103,24 @@ async def test_a_group_that_is_too_large_for_a_commit_is_stored_in_several(store
     assert transactions.count("COMMIT") == 3
 
 
+async def test_what_is_stored_of_a_large_group_is_told_before_the_rest_is(store: SqliteStore) -> None:
+    """Each commit may have to wait for another process: who is done does not wait for the last of thousands."""
+    told = asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    def wait_until_told(_database: sqlite3.Connection) -> bool:
+        return asyncio.run_coroutine_threadsafe(asyncio.wait_for(told.wait(), 60), loop).result()
+
+    async def create(number: int) -> None:
+        await store.create(record(f"resp_{number}"))
+        told.set()
+
+    first = [asyncio.ensure_future(create(number)) for number in range(LARGEST_GROUP)]
+    await asyncio.sleep(0)  # they are gathered
+    assert await on_writer(store, wait_until_told)
+    await asyncio.gather(*first)
+
+
 async def test_a_write_sees_those_before_it_in_the_same_group(store: SqliteStore) -> None:
     made = record("resp_1", background=True)
     ends = await together(

@@ -122,8 +122,9 @@ class SqliteWriter(_SqliteThreads):
             group = self._queue.get()
         done = 0
         while done < len(jobs):
-            done += _commit(connection, jobs[done : done + LARGEST_GROUP])
-        hand_back(jobs)
+            count = _commit(connection, jobs[done : done + LARGEST_GROUP])
+            hand_back(jobs[done : done + count])  # the others may take long: each commit waits for who holds the file
+            done += count
         return group is not None
 
 
