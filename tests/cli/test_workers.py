@@ -181,6 +181,13 @@ def test_a_worker_that_is_killed_in_a_storm_is_replaced_and_the_others_go_on(two
     assert messages == [f"worker 0, process {first}, was killed by SIGKILL; it is started again at once"]
 
 
+def test_a_worker_that_was_stopped_does_not_keep_the_server_from_ending(two_workers: TwoWorkers) -> None:
+    server, _ = two_workers()
+    os.kill(workers_of(server)[0], signal.SIGSTOP)
+    server.send_signal(signal.SIGTERM)
+    assert server.wait(PATIENCE) == 0
+
+
 def test_workers_do_not_outlive_the_process_that_has_them(two_workers: TwoWorkers) -> None:
     server, _ = two_workers()
     workers = workers_of(server)

@@ -101,7 +101,8 @@ class Supervisor:
                         for handle in (inlet, outlet, alive):
                             os.close(handle)
                         return worker
-                self._wait(inlet)
+                if not self._is_over():  # it is if the system gives no process
+                    self._wait(inlet)
         return self._code
 
     def _is_over(self) -> bool:
@@ -118,7 +119,14 @@ class Supervisor:
         sys.stdout.flush()
         sys.stderr.flush()
         signal.pthread_sigmask(signal.SIG_BLOCK, _heard())
-        pid = os.fork()
+        try:
+            pid = os.fork()
+        except OSError as error:  # there are as many processes as there may be, or too little memory
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, _heard())
+            os.close(reader)
+            os.close(writer)
+            self._start_again(post, f"could not be started: {error.strerror}")
+            return None
         if pid == 0:
             os.setpgid(0, 0)  # Ctrl-C is for the process that has the workers, which passes it on
             _hear_nothing()
@@ -162,6 +170,7 @@ class Supervisor:
             post.listener.close()
             if post.pid is not None:
                 os.kill(post.pid, number)
+                os.kill(post.pid, signal.SIGCONT)  # one that somebody has stopped would hear nothing else
 
     def _read(self, post: _Post, handle: int) -> None:
         """Read what a worker says that becomes ready; the end of it is that it is ready, or over."""
@@ -200,15 +209,21 @@ class Supervisor:
         if not self._announced and not was_ready:
             self._give_up(code, f"worker {post.number} {how} before it was ready")
             return
-        lived_long = time.monotonic() - post.since >= _LONG
-        post.failures = 1 if lived_long and was_ready else post.failures + 1
+        if was_ready and time.monotonic() - post.since >= _LONG:
+            post.failures = 0
+        self._start_again(post, how, pid=pid, code=code)
+
+    def _start_again(self, post: _Post, how: str, *, pid: int | None = None, code: int = 0) -> None:
+        """Start a worker again, after a pause if that did not help before; give up if no other is left."""
+        post.failures += 1
         if post.failures >= _MOST_FAILURES and not any(other.pid is not None for other in self._posts):
             self._give_up(code, f"worker {post.number} {how}, as often before, and no other is left")
             return
         pause = 0.0 if post.failures == 1 else min(_LONGEST_PAUSE, _FIRST_PAUSE * 2.0 ** (post.failures - 2))
         post.due = time.monotonic() + pause
+        process = "" if pid is None else f", process {pid},"
         again = f"in {pause:g} s" if pause else "at once"
-        logger.warning("worker %d, process %d, %s; it is started again %s", post.number, pid, how, again)
+        logger.warning("worker %d%s %s; it is started again %s", post.number, process, how, again)
 
     def _drain(self, post: _Post) -> None:
         """Read the rest of what a worker said that has ended."""
