@@ -28,6 +28,8 @@ _LONG = 30.0
 """Seconds after which a worker has lived long: its end has nothing to do with its start."""
 _MOST_FAILURES = 5
 """How often in a row a worker may fail to start while no other serves."""
+_AS_TOLD = frozenset({0, -signal.SIGTERM, -signal.SIGINT, 128 + signal.SIGINT})
+"""How a worker ends that was told to before it could hear it."""
 
 
 def stopping_signals() -> list[signal.Signals]:
@@ -153,7 +155,7 @@ class Supervisor:
         for handle in readable:
             if handle == inlet:
                 self._hear(os.read(inlet, 4096))
-            else:
+            elif pipes[handle].pipe == handle:  # else its worker has just been found to be over
                 self._read(pipes[handle], handle)
 
     def _hear(self, signals: bytes) -> None:
@@ -203,7 +205,8 @@ class Supervisor:
             self._drain(post)
         was_ready, post.ready = post.ready, False
         if self._signals:
-            self._code = max(self._code, code if code >= 0 else 1)
+            if was_ready or code not in _AS_TOLD:
+                self._code = max(self._code, code if code >= 0 else 1)
             return
         how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"has ended with code {code}"
         if not self._announced and not was_ready:
