@@ -34,6 +34,12 @@ def groups_of(process: int) -> list[str]:
     return [line for line in Path(f"/proc/{process}/cgroup").read_text().splitlines() if "/antwort-" in line]
 
 
+def groups_left(box: Sandbox) -> list[Path]:
+    """Return the control groups of this process that there still are."""
+    groups = box._groups or ControlGroups({})
+    return [path for parent in groups._parents.values() for path in parent.glob(f"antwort-{os.getpid()}-*")]
+
+
 async def test_a_command_has_its_output_its_errors_and_its_exit_code(folder: Path) -> None:
     done = await Sandbox().run(["sh", "-c", "echo out; echo err >&2; exit 7"], folder)
     assert (done.ending, done.exit_code, done.stdout, done.stderr) == ("exit", 7, b"out\n", b"err\n")
@@ -204,8 +210,25 @@ async def test_control_groups_are_given_back(folder: Path) -> None:
     await box.run(["true"], folder)
     with pytest.raises(TimeoutError):
         await asyncio.wait_for(box.run(["sleep", "60"], folder), 0.2)
-    groups = box._groups or ControlGroups({})
-    assert [path for parent in groups._parents.values() for path in parent.glob(f"antwort-{os.getpid()}-*")] == []
+    assert groups_left(box) == []
+
+
+@pytest.mark.parametrize("begun", [False, True])
+@pytest.mark.parametrize("turns", [1, 2, 4, 8, 16])
+async def test_whoever_is_cancelled_twice_leaves_nothing_behind_either(folder: Path, begun: bool, turns: int) -> None:
+    """Whoever waits for a call may be cancelled, and then all that still runs, because the server ends."""
+    box = Sandbox()
+    await box.run(["true"], folder)
+    before = names(Path("/proc/self/fd"))
+    running = asyncio.create_task(box.run(["sh", "-c", "touch begun; sleep 600"], folder))
+    await (appears(folder / "begun") if begun else asyncio.sleep(0.001 * turns))
+    while not running.done():
+        running.cancel()
+        for _ in range(turns):
+            await asyncio.sleep(0)
+    assert running.cancelled()
+    await asyncio.sleep(0)  # transports close in the next turn
+    assert (groups_left(box), names(Path("/proc/self/fd"))) == ([], before)
 
 
 async def test_a_command_begins_in_its_control_groups(folder: Path) -> None:

@@ -8,6 +8,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO, Self
 
+from antwort.concurrency.undisturbed import undisturbed
+
 
 class ChildProcess:
     """A program with pipes to it. Whoever has started it ends it, waits for it, and closes it.
@@ -60,14 +62,15 @@ class ChildProcess:
         try:
             own = cls(await asyncio.shield(starting))
         except asyncio.CancelledError:
-            with contextlib.suppress(OSError, ValueError):
-                await asyncio.to_thread(_end, await starting)
+            await undisturbed(_end_started(starting))
             raise
         try:
             await own._connect()
         except BaseException:
-            await asyncio.to_thread(_end, own._process)
-            own.close()
+            try:
+                await undisturbed(asyncio.to_thread(_end, own._process))
+            finally:
+                own.close()
             raise
         return own
 
@@ -122,6 +125,12 @@ async def pipe_reader(pipe: IO[bytes]) -> tuple[asyncio.StreamReader, asyncio.Ba
     loop = asyncio.get_running_loop()
     transport, _ = await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), pipe)
     return reader, transport
+
+
+async def _end_started(starting: "asyncio.Future[subprocess.Popen[bytes]]") -> None:
+    """End a process that is being started."""
+    with contextlib.suppress(OSError, ValueError):
+        await asyncio.to_thread(_end, await starting)
 
 
 def _end(process: "subprocess.Popen[bytes]") -> None:

@@ -13,6 +13,7 @@ from typing import BinaryIO
 from typing_extensions import override
 
 from antwort.concurrency.child_processes import ChildProcess, pipe_reader
+from antwort.concurrency.undisturbed import undisturbed
 from antwort.sandbox.bubblewrap import GO
 from antwort.sandbox.control_groups import ControlGroup
 from antwort.sandbox.limits import Ending, SandboxLimits
@@ -142,8 +143,11 @@ class SandboxProcess:
         return self.ending or "exit"
 
     async def close(self) -> None:
-        """End the process, and return when it and all that it has started are gone."""
+        """End the process, and return when it and all that it has started are gone, however often one is cancelled."""
         self.kill()
+        await undisturbed(self._close())
+
+    async def _close(self) -> None:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_PATIENCE):
                 await self._process.wait()

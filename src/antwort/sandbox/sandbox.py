@@ -12,6 +12,7 @@ from msgspec import Struct
 from typing_extensions import override
 
 from antwort.concurrency.child_processes import ChildProcess
+from antwort.concurrency.undisturbed import undisturbed
 from antwort.errors import ConfigError, FunctionUnavailableError
 from antwort.sandbox.bubblewrap import (
     ENVIRONMENT,
@@ -139,7 +140,7 @@ class Sandbox:
         try:
             arranged = await asyncio.shield(arranging)
         except asyncio.CancelledError:
-            await asyncio.to_thread((await arranging).undo)
+            await undisturbed(_undo(arranging))
             raise
         except OSError as error:
             raise _failure(str(error.strerror)) from error
@@ -157,7 +158,7 @@ class Sandbox:
                 memory_is_counted=arranged.memory_is_counted,
             )
         except BaseException as error:
-            await asyncio.to_thread(arranged.undo)
+            await undisturbed(asyncio.to_thread(arranged.undo))
             if isinstance(error, OSError | ValueError):  # what is too long for a command line, or none
                 raise _failure(str(getattr(error, "strerror", error))) from error
             raise
@@ -219,10 +220,10 @@ class BareHost(Sandbox):
     async def _start(self, command: Sequence[str], seen: Surroundings, limits: SandboxLimits) -> SandboxProcess:
         environment = {**ENVIRONMENT, "HOME": str(seen.folder or "/"), **seen.environment}
         arguments = [*rlimits(limits, memory_is_counted=False), *command]
+        room = None if seen.folder is None else await asyncio.to_thread(Room.of, seen.folder, limits)
         spawned = await ChildProcess.start(
             arguments, environment=environment, cwd=seen.folder or Path("/"), start_new_session=True
         )
-        room = None if seen.folder is None else await asyncio.to_thread(Room.of, seen.folder, limits)
         process = BareProcess(spawned, limits, room=room)
         process.watch()
         return process
@@ -244,6 +245,12 @@ class _Arranged(Struct):
         self.status.close()
         if self.group is not None:
             self.group.remove()
+
+
+async def _undo(arranging: "asyncio.Future[_Arranged]") -> None:
+    """Give back what is being made for a process that nobody wants any more."""
+    with contextlib.suppress(OSError):
+        await asyncio.to_thread((await arranging).undo)
 
 
 class _Collected:

@@ -69,7 +69,7 @@ class Sessions:
             place.waiting -= 1
             place.used = time.monotonic()
             if place.session is not None and not place.session.is_alive:
-                await asyncio.shield(self._close(place))
+                await self._close(place)
             if place.session is None and not place.waiting:
                 self._forget(place)
             self._changed.set()

@@ -1,0 +1,42 @@
+"""Work that is done to its end, whoever is cancelled meanwhile."""
+
+import asyncio
+
+import pytest
+
+from antwort.concurrency.undisturbed import undisturbed
+
+
+async def test_what_comes_of_the_work_is_returned() -> None:
+    assert await undisturbed(asyncio.sleep(0, "done")) == "done"
+
+
+async def test_what_the_work_raises_is_raised() -> None:
+    async def fail() -> None:
+        raise ValueError("no")
+
+    with pytest.raises(ValueError, match="no"):
+        await undisturbed(fail())
+
+
+@pytest.mark.parametrize("error", [None, ValueError()])
+async def test_whoever_is_cancelled_waits_for_the_end_however_often(error: Exception | None) -> None:
+    go_on = asyncio.Event()
+    ends: list[str] = []
+
+    async def work() -> None:
+        await go_on.wait()
+        ends.append("over")
+        if error is not None:
+            raise error
+
+    waiting = asyncio.create_task(undisturbed(work()))
+    for _ in range(3):
+        await asyncio.sleep(0)
+        waiting.cancel()
+    await asyncio.sleep(0)
+    assert not waiting.done()
+    go_on.set()
+    with pytest.raises(asyncio.CancelledError) as raised:
+        await waiting
+    assert (ends, raised.value.__cause__) == (["over"], error)
