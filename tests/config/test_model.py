@@ -50,7 +50,7 @@ def test_the_defaults_are_those_the_documentation_promises() -> None:
                 "head_timeout": 15.0,
                 "body_timeout": 30.0,
                 "body_rate": 1000,
-                "idle_timeout": 60.0,
+                "idle_timeout": 75.0,
                 "write_timeout": 60.0,
                 "max_idle_per_address": 500,
                 "max_open": None,

@@ -75,7 +75,8 @@ class ConnectionsConfig(Settings):
         default=1000, description="Bytes per second that a body which takes longer than `body_timeout` must bring."
     )
     idle_timeout: Duration = Field(
-        default=60.0, description="Time that a connection is kept open between two requests."
+        default=75.0,  # proxies keep theirs for a minute, and who sends the next request should close first
+        description="Time that a connection is kept open between two requests; longer than a proxy in front keeps it.",
     )
     write_timeout: Duration = Field(
         default=60.0, description="Time after which a client that reads nothing of its answer is cut off."
