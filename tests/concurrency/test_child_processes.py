@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from antwort.concurrency.child_processes import ChildProcess
+from antwort.concurrency.child_processes import ChildProcess, pipe_reader
 
 HERE = Path("/")
 PATH = {"PATH": "/usr/bin:/bin"}
@@ -85,3 +85,27 @@ async def test_whoever_is_cancelled_while_a_program_starts_leaves_none_behind(
     with pytest.raises(asyncio.CancelledError):
         await starting
     assert started[0].returncode == -signal.SIGKILL
+
+
+def test_whoever_is_cancelled_while_a_pipe_is_connected_closes_nothing_of_others() -> None:
+    """A descriptor that is closed twice is somebody else's the second time."""
+    uvloop = pytest.importorskip("uvloop")
+
+    async def cancelled() -> None:
+        end, other_end = os.pipe()
+        pipe = os.fdopen(end, "rb", 0)
+        connecting = asyncio.create_task(pipe_reader(pipe))
+        await asyncio.sleep(0)
+        connecting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await connecting
+        for _ in range(5):
+            await asyncio.sleep(0)
+        others = os.open("/dev/null", os.O_RDONLY)
+        pipe.close()
+        os.fstat(others)
+        os.close(others)
+        os.close(other_end)
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(cancelled())

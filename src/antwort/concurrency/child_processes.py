@@ -3,8 +3,9 @@
 import asyncio
 import contextlib
 import os
+import signal
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Self
 
@@ -58,19 +59,21 @@ class ChildProcess:
                 start_new_session=start_new_session,
             )
 
-        starting = asyncio.ensure_future(asyncio.to_thread(spawned))
+        starting = asyncio.ensure_future(cls._started(spawned))
         try:
-            own = cls(await asyncio.shield(starting))
+            return await asyncio.shield(starting)
         except asyncio.CancelledError:
             await undisturbed(_end_started(starting))
             raise
+
+    @classmethod
+    async def _started(cls, spawned: Callable[[], "subprocess.Popen[bytes]"]) -> Self:
+        own = cls(await asyncio.to_thread(spawned))
         try:
             await own._connect()
         except BaseException:
-            try:
-                await undisturbed(asyncio.to_thread(_end, own._process))
-            finally:
-                own.close()
+            own.close()
+            await undisturbed(asyncio.to_thread(_end, own._process))
             raise
         return own
 
@@ -120,20 +123,38 @@ class ChildProcess:
 
 
 async def pipe_reader(pipe: IO[bytes]) -> tuple[asyncio.StreamReader, asyncio.BaseTransport]:
-    """Return what reads from a pipe, and what closes it."""
+    """Return what reads from a pipe, and what closes it.
+
+    Whoever is cancelled does not cut it off: uvloop would close the pipe then, and its file, which does not know of it,
+    would close whatever has got the same number by then.
+    """
     reader = asyncio.StreamReader()
     loop = asyncio.get_running_loop()
-    transport, _ = await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), pipe)
+    connecting = asyncio.ensure_future(loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), pipe))
+    try:
+        transport, _ = await asyncio.shield(connecting)
+    except asyncio.CancelledError:
+        connecting.add_done_callback(_close_connected)
+        raise
     return reader, transport
 
 
-async def _end_started(starting: "asyncio.Future[subprocess.Popen[bytes]]") -> None:
-    """End a process that is being started."""
+def _close_connected(connecting: "asyncio.Future[tuple[asyncio.ReadTransport, asyncio.StreamReaderProtocol]]") -> None:
+    if not connecting.cancelled() and connecting.exception() is None:
+        connecting.result()[0].close()
+
+
+async def _end_started(starting: Awaitable[ChildProcess]) -> None:
+    """End a process that is being started, and that nobody wants any more."""
     with contextlib.suppress(OSError, ValueError):
-        await asyncio.to_thread(_end, await starting)
+        child = await starting
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(child.pid, signal.SIGKILL)
+        await child.wait()
+        child.close()
 
 
 def _end(process: "subprocess.Popen[bytes]") -> None:
-    """End a process that nobody wants any more."""
-    with process:
-        process.kill()
+    """End a process whose pipes are closed."""
+    process.kill()
+    process.wait()
