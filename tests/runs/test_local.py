@@ -254,6 +254,18 @@ async def test_the_stream_of_a_run_that_is_deleted_ends(tmp_path: Path) -> None:
             await app.retrieve(response_id)
 
 
+async def test_a_run_that_is_deleted_stops(tmp_path: Path) -> None:
+    gate = Gate()
+    async with embedded(tmp_path, [turn(["a", gate, "b"])]) as app:
+        response_id = await app.accept()
+        await gate.reached()
+        assert await app.runs.delete(TENANT, response_id)
+        async with asyncio.timeout(PATIENCE):
+            await app.at_rest()
+        assert app.runs.idle
+        assert not await app.runs.delete(TENANT, response_id)
+
+
 async def test_a_store_that_fails_once_leaves_no_gap_in_the_numbers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

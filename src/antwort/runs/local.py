@@ -181,6 +181,14 @@ class LocalRuns:
             break
         return await self.engine.retrieve(tenant, response_id)
 
+    async def delete(self, tenant: str, response_id: str) -> bool:
+        """Delete a response, and stop to work on it: nobody could cancel it any more. Tell whether there was one."""
+        deleted = await self.engine.store.delete(tenant, response_id)
+        if deleted:
+            self._peers.tell(_TAKEN, response_id)
+            self._give_up_task(response_id)
+        return deleted
+
     def go_on(self, tenant: str, response_id: str) -> None:
         """Go on with a run that was parked and has all that it waits for."""
 
@@ -287,7 +295,7 @@ class LocalRuns:
         return await self.engine.store.claim(tenant, response_id, worker=self._peers.number)
 
     def _give_up_task(self, response_id: str) -> None:
-        """Stop to work on a run that another worker has taken: what is written of it is refused already."""
+        """Stop to work on a run that another worker has taken, or that is gone: its writes are refused already."""
         task = self._tasks.get(response_id)
         if task is not None:
             self._taken.pop(response_id, None)

@@ -260,7 +260,7 @@ class ResponseEndpoints:
 
     async def delete(self, ctx: Context, response_id: str) -> DeletedResponse:
         """Delete a response."""
-        if not await self._engine.store.delete(ctx.tenant, response_id):
+        if not await self._runs.delete(ctx.tenant, response_id):
             raise not_found(response_id)
         return DeletedResponse(id=response_id)
 
