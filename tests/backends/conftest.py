@@ -169,6 +169,16 @@ def stream(*pieces: bytes, end: bool = True) -> Script:
     return script
 
 
+def silence(asked: asyncio.Event) -> Script:
+    """Tell that a request has come, and answer nothing."""
+
+    async def wait(_: Exchange) -> None:
+        asked.set()
+        await asyncio.Event().wait()
+
+    return wait
+
+
 def event(value: Any) -> bytes:
     """Write one event."""
     return b"data: " + (value if isinstance(value, bytes) else json.dumps(value).encode()) + b"\n\n"

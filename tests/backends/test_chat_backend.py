@@ -21,6 +21,7 @@ from tests.backends.conftest import (
     event,
     reply,
     retrying,
+    silence,
     stream,
 )
 from typing_extensions import override
@@ -466,12 +467,7 @@ async def test_a_request_waits_for_a_connection_for_a_while_only(
     server: ModelServer, connect: Connect, notes: Notes, caplog: pytest.LogCaptureFixture
 ) -> None:
     asked = asyncio.Event()
-
-    async def hold(_: Exchange) -> None:
-        asked.set()
-        await asyncio.Event().wait()
-
-    server.scripts.append(hold)
+    server.scripts.append(silence(asked))
     backend = connect(max_connections=1, connection_wait=0.05)
     first = asyncio.create_task(backend.run(a_request(), Notes()))
     await asked.wait()

@@ -3,7 +3,7 @@
 import asyncio
 
 import pytest
-from tests.backends.conftest import ANSWER, Connect, Exchange, ModelServer, Notes, a_request, reply
+from tests.backends.conftest import ANSWER, Connect, ModelServer, Notes, a_request, reply, silence
 
 from antwort.backends.errors import BUSY, UNREACHABLE
 from antwort.errors import ServiceUnavailableError
@@ -28,12 +28,7 @@ async def test_a_request_waits_for_a_connection_for_a_while_only(
     server: ModelServer, connect: Connect, notes: Notes
 ) -> None:
     asked = asyncio.Event()
-
-    async def hold(_: Exchange) -> None:
-        asked.set()
-        await asyncio.Event().wait()
-
-    server.scripts.append(hold)
+    server.scripts.append(silence(asked))
     backend = connect(url=BEHIND, max_connections=1, connection_wait=0.05)
     first = asyncio.create_task(backend.run(a_request(), Notes()))
     await asked.wait()

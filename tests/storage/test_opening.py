@@ -4,6 +4,7 @@ import asyncio
 import os
 import sqlite3
 import tempfile
+import threading
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -12,8 +13,9 @@ import pytest
 from tests.storage.samples import TENANT, record
 
 from antwort.config import Config, StorageConfig
-from antwort.errors import ConfigError
-from antwort.storage import Store, open_store
+from antwort.errors import ConfigError, ServiceUnavailableError
+from antwort.storage import SqliteStore, Store, open_store
+from antwort.storage.opening import open_temporary
 
 NOBODY = 65534
 
@@ -137,3 +139,31 @@ def test_the_database_of_another_program_is_refused_and_left_as_it_is(path: Path
     with pytest.raises(ConfigError, match="belongs to another program"):
         open_store(Config(data_dir=path.parent))
     assert path.read_bytes() == before
+
+
+async def test_a_store_that_nobody_wants_any_more_is_closed_however_often_one_is_told_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reached, go_on = threading.Event(), threading.Event()
+    made: list[SqliteStore] = []
+
+    def slowly(path: Path) -> SqliteStore:
+        reached.set()
+        assert go_on.wait(60)
+        made.append(real(path))
+        return made[0]
+
+    real = SqliteStore.open
+    monkeypatch.setattr(SqliteStore, "open", slowly)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    task = asyncio.ensure_future(open_temporary().__aenter__())
+    assert await asyncio.to_thread(reached.wait, 60)
+    for _ in range(3):
+        task.cancel()
+        await asyncio.sleep(0)
+    go_on.set()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert await asyncio.to_thread(os.listdir, tmp_path) == []
+    with pytest.raises(ServiceUnavailableError, match="is closed"):
+        await made[0].create(record())

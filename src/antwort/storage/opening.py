@@ -9,6 +9,7 @@ from pathlib import Path
 from msgspec import Struct
 from typing_extensions import override
 
+from antwort.concurrency.undisturbed import undisturbed
 from antwort.config import Config, S3Config
 from antwort.storage.base import Records
 from antwort.storage.forwarding import ForwardingRecords
@@ -81,9 +82,17 @@ async def _opened(opening: Callable[[], Store]) -> Store:
     try:
         return await asyncio.shield(task)
     except asyncio.CancelledError:
-        with contextlib.suppress(Exception):  # then there is nothing to close
-            await (await task).close()
+        await undisturbed(_close(task))
         raise
+
+
+async def _close(opening: "asyncio.Future[Store]") -> None:
+    """Close a store that is being opened, and that nobody wants any more."""
+    store: Store | None = None
+    with contextlib.suppress(Exception):  # then there is nothing to close, and nobody left to tell
+        store = await opening
+    if store is not None:
+        await store.close()
 
 
 @contextlib.asynccontextmanager
