@@ -44,7 +44,7 @@ types: setup  ## mypy, strict, on source and tests
 bench: setup  ## measure: ratios taken in one run; make bench ARGS="--only gateway"
 	@$(BIN)/python -m benchmarks $(ARGS)
 
-bench-full: setup  ## the same with more rounds, retrieval, ingestion, agents, growth, endurance and attacks; takes an hour
+bench-full: setup  ## the same with more rounds, retrieval, ingestion, agents, growth, endurance, everything at once and attacks; takes two hours
 	@$(BIN)/python -m benchmarks --full $(ARGS)
 
 bench-peers: setup  ## other gateways beside antwort, in one run: make bench-peers ARGS="--markdown --plot"

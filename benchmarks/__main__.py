@@ -14,6 +14,9 @@ from benchmarks.attacks import attacks_rows
 from benchmarks.dispatch import dispatch_rows
 from benchmarks.endurance import METHOD as ENDURANCE_METHOD
 from benchmarks.endurance import endurance_rows
+from benchmarks.everything import METHOD as EVERYTHING_METHOD
+from benchmarks.everything import SECONDS as EVERYTHING_SECONDS
+from benchmarks.everything import everything_rows
 from benchmarks.file_search import file_search_rows
 from benchmarks.growth import METHOD as GROWTH_METHOD
 from benchmarks.growth import growth_rows
@@ -40,6 +43,9 @@ class Options:
     full: bool
     rounds: int
     seconds: float
+    """How long streams must be endured."""
+    mixed_seconds: float
+    """How long everything is used at once."""
     plot: Path | None
 
 
@@ -66,10 +72,11 @@ PARTS = {
     "sandboxes": Part(lambda _: sandboxes_rows(), SANDBOXES_METHOD, slow=True),
     "growth": Part(lambda options: growth_rows(rounds=options.rounds, folder=options.plot), GROWTH_METHOD, slow=True),
     "endurance": Part(lambda options: endurance_rows(seconds=options.seconds), ENDURANCE_METHOD, slow=True),
+    "everything": Part(lambda options: everything_rows(seconds=options.mixed_seconds), EVERYTHING_METHOD, slow=True),
     "attacks": Part(lambda options: attacks_rows(full=options.full), slow=True),
 }
 
-OPTIONS = {"rounds": ("gateway", "http", "growth"), "seconds": ("endurance",), "plot": ("growth",)}
+OPTIONS = {"rounds": ("gateway", "http", "growth"), "seconds": ("endurance", "everything"), "plot": ("growth",)}
 """Which parts take which option."""
 
 
@@ -93,7 +100,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         help="how often all is measured in turn, of gateway, http and growth: 15 times, or 31 with --full",
     )
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
-    parser.add_argument("--seconds", type=positive, help="how long streams must be endured, of endurance: 600")
+    parser.add_argument(
+        "--seconds",
+        type=positive,
+        help="how long streams must be endured, of endurance: 600; how long all is used, of everything: 1200",
+    )
     parser.add_argument("--plot", type=Path, metavar="FOLDER", help="write plots of growth into a folder")
     given = parser.parse_args(arguments)
     names = [given.only] if given.only else [name for name, part in PARTS.items() if given.full or not part.slow]
@@ -101,7 +112,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if getattr(given, option) is not None and not set(owners) & set(names):
             parser.error(f"argument --{option}: is for {', '.join(owners)}; add --only {owners[0]}, or --full")
     rounds = given.rounds or rounds_of(full=given.full)
-    options = Options(full=given.full, rounds=rounds, seconds=given.seconds or 600, plot=given.plot)
+    options = Options(
+        full=given.full,
+        rounds=rounds,
+        seconds=given.seconds or 600,
+        mixed_seconds=given.seconds or EVERYTHING_SECONDS,
+        plot=given.plot,
+    )
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # the way out ends the servers
     parts = [PARTS[name] for name in names]
     rows: list[Row] = []

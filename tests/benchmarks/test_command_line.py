@@ -45,7 +45,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, Options]]:
         (["--rounds", "few"], "argument --rounds: must be a whole number, at least 1 (got 'few')"),
         (["--only", "nothing"], "invalid choice: 'nothing'"),
         (["--only", "attacks", "--rounds", "1"], "argument --rounds: is for gateway, http, growth; add --only gateway"),
-        (["--seconds", "60"], "argument --seconds: is for endurance; add --only endurance, or --full"),
+        (["--seconds", "60"], "argument --seconds: is for endurance, everything; add --only endurance, or --full"),
         (["--only", "http", "--plot", "images"], "argument --plot: is for growth; add --only growth, or --full"),
     ],
 )
