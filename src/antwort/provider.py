@@ -29,7 +29,7 @@ from antwort.errors import (
     did_you_mean,
 )
 from antwort.files.base import FileDetails, FileListener, Files
-from antwort.foreign_text import fenced, one_line, printable
+from antwort.foreign_text import fenced, one_line, printable, steady_mark
 from antwort.functions import (
     Counter,
     Effect,
@@ -227,6 +227,7 @@ __all__ = [
     "retry_after",
     "route",
     "scan",
+    "steady_mark",
     "store_file",
     "text_of",
     "whole_characters",

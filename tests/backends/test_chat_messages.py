@@ -8,6 +8,7 @@ import pytest
 
 from antwort.backends.chat.request import ChatDialect, chat_messages
 from antwort.errors import BadRequestError
+from antwort.foreign_text import attached
 from antwort.types import JSON
 
 
@@ -231,7 +232,7 @@ def test_images_are_sent_by_url(detail: str | None) -> None:
 )
 def test_text_files_become_text(name: str, data: str) -> None:
     part = {"type": "input_file", "filename": name, "file_data": data}
-    assert messages(user([part]))[0]["content"] == "[file: notes.md]\nGrüße\n[end of file: notes.md]"
+    assert messages(user([part]))[0]["content"] == attached("Grüße", "notes.md")
 
 
 def test_pdf_files_are_passed_to_servers_that_take_them() -> None:

@@ -15,6 +15,7 @@ from antwort.engine.model_turn import TOO_LONG
 from antwort.engine.telemetry import TurnMetrics
 from antwort.engine.window import INSTRUCTING, SUMMARY, Seals, is_summary
 from antwort.errors import BadGatewayError, BadRequestError
+from antwort.foreign_text import attached, one_line
 from antwort.observability import Tracer
 from antwort.observability.tracing import Attribute
 from antwort.types import JSON
@@ -253,7 +254,7 @@ def _recorded(part: JSON) -> str:
         with contextlib.suppress(BadRequestError):  # it is no text: a model server reads it by itself
             raw = decoded_file(data, name)
             if not raw.startswith(b"%PDF-"):
-                return f"{_part(part)}\n{file_text(raw, name)}\n[end of file: {name}]"
+                return attached(file_text(raw, name), name)
     return _part(part)
 
 
@@ -261,7 +262,7 @@ def _part(part: JSON) -> str:
     for name in ("text", "refusal"):
         if isinstance(part.get(name), str):
             return str(part[name])
-    named = f": {part['filename']}" if part.get("filename") else ""
+    named = f": {one_line(str(part['filename']))}" if part.get("filename") else ""
     return f"[{str(part.get('type')).removeprefix('input_')}{named}]"
 
 

@@ -12,6 +12,7 @@ from tests.providers.files.stage import KEYS, TENANTS, keep
 from tests.support.site import Reply, Site
 
 from antwort.engine import input_files
+from antwort.foreign_text import attached
 from antwort.ingestion.document import Document
 from antwort.ingestion.parser import DocumentParser
 
@@ -50,7 +51,7 @@ def test_what_is_named_by_its_id_is_read_and_stays_when_it_is_deleted(tmp_path: 
         shown, text = read(stage)
         url = f"data:image/png;base64,{base64.b64encode(PNG).decode()}"
         assert shown == {"type": "image_url", "image_url": {"url": url, "detail": "low"}}
-        assert text["text"] == "[file: notes.txt]\nThe harbour opens at seven.\n[end of file: notes.txt]"
+        assert text["text"] == attached("The harbour opens at seven.", "notes.txt")
         for each in (image, notes):
             stage.client().files.delete(each)
         stage.client().responses.create(model="scripted", input="And now?", previous_response_id=first.id)
@@ -61,8 +62,8 @@ def test_documents_that_the_model_server_does_not_read_become_text(tmp_path: Pat
     with served(tmp_path, ["Seven."], over_http=True, section=ENABLED) as stage:
         asking(stage, file(file_id=keep(stage, DOCX, "a.docx").id), file(filename="b.pdf", file_data=data_url(PDF)))
         word, page = (part["text"].splitlines() for part in read(stage))
-        assert (word[0], word[1]) == ("[file: a.docx]", "The harbour opens at seven.")
-        assert (page[0], page[1]) == ("[file: b.pdf]", "The harbour opens at seven.")
+        assert (word[1], word[2]) == ("name: a.docx", "The harbour opens at seven.")
+        assert (page[1], page[2]) == ("name: b.pdf", "The harbour opens at seven.")
 
 
 def test_a_model_server_that_reads_pdf_is_given_it(tmp_path: Path) -> None:
@@ -78,7 +79,7 @@ def test_what_a_url_leads_to_is_fetched_where_that_is_allowed(tmp_path: Path) ->
         with served(tmp_path, ["Seven."], over_http=True, section=ENABLED, outbound={"allow": [site.place]}) as stage:
             asking(stage, file(file_url=f"{site.url}/a%20b.docx"))
             [text] = read(stage)
-            assert text["text"].startswith("[file: a b.docx]\nThe harbour opens at seven.")
+            assert text["text"].partition("\n")[2].startswith("name: a b.docx\nThe harbour opens at seven.")
             with pytest.raises(BadRequestError, match="404") as refused:
                 asking(stage, file(file_url=f"{site.url}/gone"))
             assert refused.value.param == "input[0].content[1].file_url"
@@ -141,7 +142,7 @@ def test_a_document_that_is_sent_again_and_again_is_read_once(tmp_path: Path, mo
         for part in (file(file_id=stored), file(file_id=stored), file(filename="a.docx", file_data=data_url(DOCX))):
             asking(stage, part)
             [text] = read(stage)
-            assert text["text"].startswith("[file: a.docx]\nThe harbour opens at seven.")
+            assert text["text"].partition("\n")[2].startswith("name: a.docx\nThe harbour opens at seven.")
         assert read_names == ["a.docx"]
         stage.client().files.delete(stored)
         with pytest.raises(BadRequestError) as refused:
@@ -161,4 +162,4 @@ def test_a_summary_is_made_from_what_is_in_files(tmp_path: Path) -> None:
         said: Any = [{"role": "user", "content": parts}, {"role": "assistant", "content": "I see."}]
         stage.client().responses.compact(model="scripted", input=said)
         record = stage.bodies[-1]["messages"][-1]["content"]
-    assert record.startswith("USER: [file: notes.txt]\nThe harbour opens at seven.\n[end of file: notes.txt]\n")
+    assert record.startswith(f"USER: {attached('The harbour opens at seven.', 'notes.txt')}\n")

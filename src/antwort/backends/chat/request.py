@@ -15,6 +15,7 @@ from antwort.backends.passages import Window, shaped_items
 from antwort.backends.transport import Transport
 from antwort.config import BackendConfig
 from antwort.errors import BadRequestError
+from antwort.foreign_text import attached
 from antwort.types import JSON
 from antwort.wire.client_tools import CALLS, OUTPUTS, as_function
 
@@ -364,7 +365,7 @@ def _file(part: JSON, dialect: ChatDialect, backend: str) -> JSON:
             )
         encoded = data if data.startswith("data:") else f"data:application/pdf;base64,{data}"
         return {"type": "file", "file": {"filename": name, "file_data": encoded}}
-    return _text(f"[file: {name}]\n{file_text(raw, name)}\n[end of file: {name}]")
+    return _text(attached(file_text(raw, name), name))
 
 
 def decoded_file(data: str, name: str) -> bytes:

@@ -3,9 +3,10 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from antwort.provider import Context, Source, fenced, one_line, printable
+from antwort.provider import Context, Source, fenced, one_line, printable, steady_mark
 from antwort.providers.file_search.search import FoundChunk, SearchOutcome
 
+_ORIGIN = "documents"
 _LONGEST_TITLE = 300
 """Characters of a document's name that are shown: a pipeline may have written any number."""
 _WHOLE = 80_000
@@ -22,7 +23,7 @@ def results(ctx: Context, query: str, findings: SearchOutcome) -> str:
     head += " Cite a document by its number in square brackets, such as [1]."
     most = _length_of_each(found)
     parts = [_entry(ctx, one, most) for one in found]
-    return "\n\n".join([head, *findings.notes, fenced(chr(10).join(parts), "documents")])
+    return "\n\n".join([head, *findings.notes, fenced(chr(10).join(parts), _ORIGIN)])
 
 
 def read_results(item: Mapping[str, Any]) -> str | None:
@@ -34,7 +35,8 @@ def read_results(item: Mapping[str, Any]) -> str | None:
     if found is None:
         return None
     parts = [_read_entry(one) for one in found]
-    return fenced("\n\n".join(parts), "documents") if parts else "No results were found."
+    inner = "\n\n".join(parts)
+    return fenced(inner, _ORIGIN, mark=steady_mark(inner)) if parts else "No results were found."
 
 
 def _read_entry(one: Mapping[str, Any]) -> str:

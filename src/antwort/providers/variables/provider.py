@@ -22,6 +22,7 @@ from antwort.provider import (
     function,
     parse_lines,
     scan,
+    steady_mark,
     text_of,
     whole_characters,
 )
@@ -174,7 +175,8 @@ class Variables(VariableRoutes):
         if variable.kind == "bytes":
             raise FunctionError(f"'{variable.key}' is binary: a model cannot read it.")
         shown = await sampled(ctx.variables, variable, self.settings.max_summarized)
-        answer = await ctx.call_model(fenced(shown, "a variable"), instructions=instructions(length))
+        prompt = fenced(shown, "a variable", mark=steady_mark(shown))  # the same one, should the call begin again
+        answer = await ctx.call_model(prompt, instructions=instructions(length))
         if not answer.is_answer:
             raise FunctionError(f"The model gave no summary: {answer.reason or answer.status}. Try it without a model.")
         return {"key": variable.key, "kind": variable.kind, "size": variable.size, "summary": answer.text[: 2 * length]}

@@ -1,6 +1,7 @@
 """Opening a page: fetched through the guarded client, turned into text."""
 
 import asyncio
+import re
 from collections.abc import Callable
 
 from antwort.provider import Context, FunctionError, HttpAnswer, printable
@@ -8,6 +9,7 @@ from antwort.providers.web_search.markup import PageText, readable, sniffed_char
 
 _HTML = frozenset({"text/html", "application/xhtml+xml"})
 _TEXT = frozenset({"application/json", "application/xml", "application/yaml", "application/javascript", ""})
+_MEDIA_TYPE = re.compile(r"[a-z]+/[a-z0-9.+_-]{1,60}")
 _ACCEPT = "text/html, application/xhtml+xml, text/plain;q=0.9, text/*;q=0.8, application/json;q=0.7"
 
 
@@ -24,7 +26,8 @@ async def read_page(ctx: Context, url: str, admit: Callable[[str], bool]) -> Pag
         if b"\0" in answer.body:
             raise FunctionError("The page is not text and cannot be read.")
         return PageText("", printable(answer.text()))
-    raise FunctionError(f"The page is of type {kind[:100]}, which cannot be read as text.")
+    shown = f"of type {kind}" if _MEDIA_TYPE.fullmatch(kind) else "of a type that is none"
+    raise FunctionError(f"The page is {shown}, which cannot be read as text.")
 
 
 def _read_html(answer: HttpAnswer) -> PageText:

@@ -206,7 +206,7 @@ class WebSearch(Provider[WebSearchSettings]):
         found = await self._adapter.search(ctx, query, _SIFTED if sifts else self.settings.max_results)
         said = found if isinstance(found, Findings) else Findings(found)
         if not said and not said.answers and said.silent:
-            raise SearchError(f"No search engine answered: {plain(', '.join(said.silent))}.")
+            raise SearchError(report.no_engine(said))
         return said
 
     def _sifted(self, said: Findings, options: Options) -> list[SearchResult]:

@@ -1,15 +1,16 @@
-"""What the model reads: results and pages as text, marked as coming from outside."""
+"""What the model reads: results and pages as text, all that strangers wrote marked as coming from outside."""
 
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from antwort.provider import Context, Source, fenced, one_line
+from antwort.provider import Context, Source, fenced, one_line, steady_mark
 from antwort.providers.web_search.adapter import Findings, SearchResult
 from antwort.providers.web_search.markup import PageText, plain
 from antwort.providers.web_search.options import Options, Size
 
 _ORIGIN = "the web"
+_BLANK = "\n\n"
 _SNIPPETS = {"low": 200, "medium": 500, "high": 2000}
 LONGEST_TITLE = 300
 """Characters of a title that are shown: more than any page needs to be told from others."""
@@ -46,17 +47,20 @@ def results(ctx: Context, query: str, found: Sequence[SearchResult], said: Findi
         number = number_of(ctx, one.title, one.url)
         dated = f"\nPublished: {one_line(one.published[:10])}" if one.published else ""
         parts.append(f"[{number}] {one.title}\nURL: {one.url}{dated}\n{cut(snippet(one, options.size), most)}")
-    asides = []
     if said.suggestions:
-        asides.append(f"Related searches: {', '.join(_lines(said.suggestions))}")
+        parts.append(f"Related searches: {', '.join(_lines(said.suggestions))}")
     if said.silent:
-        asides.append(f"Search engines that did not answer: {', '.join(_lines(said.silent))}")
-    if not found:
-        asides.insert(0, "No results were found. Try other words, or say that nothing was found.")
-    else:
+        parts.append(f"Search engines that did not answer: {', '.join(_lines(said.silent))}")
+    if found:
         head += " Cite a result by its number in square brackets, such as [1]."
-    inner = fenced("\n\n".join(parts), _ORIGIN) if parts else ""
-    return "\n\n".join(part for part in (head, inner, *asides) if part)
+    else:
+        head += " No results were found. Try other words, or say that nothing was found."
+    return f"{head}\n\n{fenced(_BLANK.join(parts), _ORIGIN)}" if parts else head
+
+
+def no_engine(said: Findings) -> str:
+    """Say that no search engine answered, and which ones."""
+    return f"No search engine answered.\n\n{fenced(', '.join(_lines(said.silent)), _ORIGIN)}"
 
 
 def read_results(item: Mapping[str, Any]) -> str | None:
@@ -70,7 +74,8 @@ def read_results(item: Mapping[str, Any]) -> str | None:
     if found is None:
         return None
     texts = [_read_entry(one) for one in found]
-    return fenced("\n\n".join(text for text in texts if text), _ORIGIN) if texts else "No results were found."
+    inner = _BLANK.join(text for text in texts if text)
+    return fenced(inner, _ORIGIN, mark=steady_mark(inner)) if texts else "No results were found."
 
 
 def _read_entry(one: Mapping[str, Any]) -> str:
@@ -87,9 +92,9 @@ def page(ctx: Context, url: str, found: PageText, start: int, length: int) -> st
     if not piece:
         piece = "(no text here)"
     until = min(start + length, whole)
-    head = f'Page [{number}] "{title}", {url}: characters {min(start, whole)} to {until}'
+    head = f"Page [{number}]: characters {min(start, whole)} to {until}"
     more = f" Call again with start={start + length} for more." if start + length < whole else ""
-    return f"{head} of {whole}.{more}\n\n{fenced(piece, _ORIGIN)}"
+    return f"{head} of {whole}.{more}\n\n{_fenced_page(title, url, piece)}"
 
 
 def matches(ctx: Context, url: str, found: PageText, pattern: str) -> str:
@@ -97,15 +102,19 @@ def matches(ctx: Context, url: str, found: PageText, pattern: str) -> str:
     title = _title(found, url)
     number = number_of(ctx, title, url)
     positions = [match.start() for match in re.finditer(re.escape(pattern), found.text, re.IGNORECASE)]
-    head = f'Page [{number}] "{title}", {url}: "{cut(one_line(pattern), _AROUND)}" stands in {len(positions)} places'
+    head = f'Page [{number}]: "{cut(one_line(pattern), _AROUND)}" stands in {len(positions)} places'
     if not positions:
-        return f"{head}. Try other words, or open the page."
+        return f"{head}. Try other words, or open the page.\n\n{_fenced_page(title, url)}"
     shown = [
         f"({position}) …{one_line(found.text[max(0, position - _AROUND) : position + len(pattern) + _AROUND])}…"
         for position in positions[:_MATCHES]
     ]
     only = f"; the first {_MATCHES} are" if len(positions) > _MATCHES else ":"
-    return f"{head}{only}\n\n{fenced(chr(10).join(shown), _ORIGIN)}"
+    return f"{head}{only}\n\n{_fenced_page(title, url, chr(10).join(shown))}"
+
+
+def _fenced_page(title: str, url: str, *parts: str) -> str:
+    return fenced(_BLANK.join((f"Title: {title}\nURL: {one_line(url)}", *parts)), _ORIGIN)
 
 
 def snippet(one: SearchResult, size: Size) -> str:
