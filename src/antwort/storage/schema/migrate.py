@@ -8,6 +8,8 @@ from alembic.config import Config
 from sqlalchemy import Connection, NullPool, create_engine
 from sqlalchemy.exc import DBAPIError
 
+from antwort.storage.schema.early import settle
+
 
 def alembic_config(folder: Path) -> Config:
     """Return what Alembic needs to find the revisions in a folder, in place of an `alembic.ini`."""
@@ -32,8 +34,9 @@ def migrate(database: Any, folder: Path, *, url: str = "sqlite://", begin: str =
         raise error.orig or error from error
 
 
-def run_revisions(connection: Connection, folder: Path) -> None:
+def run_revisions(connection: Connection, folder: Path, to: str = "head") -> None:
     """Run the revisions in the folder that a database does not have yet, in the transaction of the connection."""
     config = alembic_config(folder)
     config.attributes["connection"] = connection
-    command.upgrade(config, "head")
+    settle(connection, config)
+    command.upgrade(config, to)
