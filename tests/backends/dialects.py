@@ -283,5 +283,5 @@ DIALECTS: dict[str, tuple[bytes, Calls]] = {
     "a refusal": (REFUSAL, [("refusal", "I "), ("refusal", "won't."), ("finish", "stop")]),
     "odd chunks, no [DONE]": (ODD_CHUNKS, [("text", "Hi"), ("text", "!"), ("finish", "stop")]),
     "no blank lines": (NO_BLANK_LINES, [("text", "Hi"), ("finish", "stop")]),
-    "no end at all": (BREAKS_OFF, [("text", "Hi"), ("finish", "stop")]),
+    "no end at all": (BREAKS_OFF, [("text", "Hi"), ("finish", "unfinished")]),
 }

@@ -57,6 +57,33 @@ def understood_whole(answer: Any) -> Calls:
     return notes.calls
 
 
+ADD = {"index": 0, "id": "a", "function": {"name": "add", "arguments": '{"a":1'}}
+CLOSING = {"index": 0, "function": {"arguments": "}"}}
+
+
+@pytest.mark.parametrize("end", [DONE, b""], ids=["done", "no done"])
+@pytest.mark.parametrize(
+    ("chunks", "reason"),
+    [
+        ([delta(content="Hi")], "unfinished"),
+        ([delta(reasoning="Well")], "unfinished"),
+        ([delta(refusal="No")], "unfinished"),
+        ([delta(tool_calls=[ADD])], "unfinished"),
+        ([delta(tool_calls=[ADD]), delta(tool_calls=[CLOSING])], "tool_calls"),
+        ([delta(content="Hi"), delta(tool_calls=[{"index": 0, "function": {"name": "now"}}])], "tool_calls"),
+    ],
+    ids=["text", "thoughts", "refusal", "half a call", "a call", "a call without arguments"],
+)
+def test_a_stream_that_does_not_say_why_it_ended_is_unfinished_unless_its_calls_are_whole(
+    chunks: list[bytes], reason: str, end: bytes
+) -> None:
+    assert understood(*chunks, end)[-1] == ("finish", reason)
+
+
+def test_an_answer_that_came_as_a_whole_is_all_there_whatever_it_says_of_its_end() -> None:
+    assert understood_whole({"choices": [{"message": {"content": "Hi"}}]})[-1] == ("finish", "stop")
+
+
 def read_at_once(answer: Any) -> Calls | None:
     """Read an answer that came as a whole, if it is plain."""
     notes = Notes()
@@ -115,7 +142,7 @@ def test_an_event_without_end_is_refused() -> None:
 
 def test_what_follows_the_first_choice_is_not_read() -> None:
     two = event({"choices": [{"index": 0, "delta": {"content": "a"}}, {"index": 1, "delta": {"content": "b"}}]})
-    assert understood(two, DONE) == [("text", "a"), ("finish", "stop")]
+    assert understood(two, delta("stop"), DONE) == [("text", "a"), ("finish", "stop")]
 
 
 # --- why it stopped -------------------------------------------------------------------------------------------------
@@ -127,8 +154,6 @@ def test_what_follows_the_first_choice_is_not_read() -> None:
         ("stop", "stop"),
         ("eos", "stop"),
         ("end_turn", "stop"),
-        ("", "stop"),
-        (None, "stop"),
         ("length", "length"),
         ("max_tokens", "length"),
         ("tool_calls", "stop"),

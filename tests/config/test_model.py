@@ -113,6 +113,7 @@ def test_the_defaults_are_those_the_documentation_promises() -> None:
             "parallel_recoveries": 16,
             "max_takeovers": 3,
             "outage_patience": 3600.0,
+            "max_broken_answers": 5,
             "default_model": None,
             "heartbeat": 15.0,
             "show_calls": False,

@@ -296,6 +296,19 @@ def test_a_backend_that_talks_nonsense_is_502(tmp_path: Path, stream: bool) -> N
     assert "'main'" in error.value.message
 
 
+@pytest.mark.parametrize("end", [b"data: [DONE]\n\n", b""], ids=["done", "no done"])
+def test_an_answer_whose_stream_does_not_say_that_it_ended_is_incomplete(tmp_path: Path, end: bytes) -> None:
+    said = b'data: {"choices": [{"delta": {"content": "Half an ans"}}]}\n\n'
+    step = raw(said + end, headers={"content-type": "text/event-stream"})
+    with served(tmp_path, [step], over_http=True) as stage:
+        stream = stage.stream(model="scripted", input="Hi")
+        stored = stage.request("GET", f"/responses/{stream.response['id']}").json()
+    for answer in (stream.response, stored):
+        assert (answer["status"], answer["incomplete_details"]) == ("incomplete", {"reason": "unfinished"})
+        assert [item["status"] for item in answer["output"]] == ["incomplete"]
+    assert stream.text == "Half an ans"
+
+
 @pytest.mark.parametrize("over_http", [False, True])
 def test_an_error_in_the_middle_of_a_stream_is_raised_and_stored(tmp_path: Path, over_http: bool) -> None:
     gates = [Gate(), Gate()]

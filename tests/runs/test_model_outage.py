@@ -60,6 +60,38 @@ async def test_a_run_that_has_waited_long_enough_fails_with_the_reason(tmp_path:
     assert stream.types[-2:] == ["error", "response.failed"]
 
 
+async def test_a_model_that_breaks_off_every_answer_is_asked_a_few_times_and_the_response_says_so(
+    tmp_path: Path,
+) -> None:
+    steps = [turn(["It is ", "d"], error=fail(502, "Closed.", code=DISCONNECTED, after=2)) for _ in range(2)]
+    async with embedded(tmp_path, steps, engine={"max_broken_answers": 2}) as app:
+        response, stream = await app.result(await app.accept())
+        assert len(app.model.requests) == 2
+    assert response["status"] == "failed"
+    assert response["error"]["message"].partition(": ")[2].startswith("Closed. Of 2 answers none came to its end")
+    assert stream.types[-2:] == ["error", "response.failed"]
+
+
+async def test_answers_that_break_off_count_anew_once_the_response_got_further(tmp_path: Path) -> None:
+    async def add(a: int, b: int) -> int:
+        """Add two numbers."""
+        return a + b
+
+    broken = turn(["It"], error=fail(502, "Closed.", code=DISCONNECTED, after=1))
+    steps = [broken, turn(calls=[call("add", a=1, b=2)]), broken, turn("3")]
+    async with embedded(tmp_path, steps, [add], engine={"max_broken_answers": 2}) as app:
+        response, _ = await app.result(await app.accept())
+    assert response["status"] == "completed"
+
+
+def test_a_server_that_is_away_is_waited_for_however_often_it_was_asked() -> None:
+    outage = ModelOutage(100.0, 3, clock=lambda: 0.0, jitter=lambda low, _: low)
+    error = ServiceUnavailableError("Away.")
+    assert all(outage.pause(error) is not None for _ in range(100))
+    assert [outage.pause(error, broke_off=True) is None for _ in range(3)] == [False, False, True]
+    assert "`engine.max_broken_answers`" in outage.last_error(error).message
+
+
 @pytest.mark.parametrize("status", [400, 401, 500])
 async def test_what_would_fail_again_fails_at_once(tmp_path: Path, status: int) -> None:
     async with embedded(tmp_path, [turn(error=fail(status, "No."))]) as app:
@@ -102,7 +134,7 @@ async def test_runs_that_wait_for_the_model_keep_no_other_from_being_taken_up(tm
 
 def test_pauses_grow_are_random_and_respect_what_the_server_asks_for() -> None:
     now = [0.0]
-    outage = ModelOutage(100.0, clock=lambda: now[0], jitter=lambda _, high: high)
+    outage = ModelOutage(100.0, 5, clock=lambda: now[0], jitter=lambda _, high: high)
     error = ServiceUnavailableError("Away.")
     pauses: list[float] = []
     while (pause := outage.pause(error)) is not None:
@@ -113,5 +145,5 @@ def test_pauses_grow_are_random_and_respect_what_the_server_asks_for() -> None:
     assert outage.pause(error) == 1
     assert outage.pause(RateLimitError("Slow down.", retry_after=20)) == 20
     assert outage.pause(ServiceUnavailableError("Away.", headers={"retry-after": "25"})) == 25
-    lower = ModelOutage(100.0, clock=lambda: 0.0, jitter=lambda low, _: low)
+    lower = ModelOutage(100.0, 5, clock=lambda: 0.0, jitter=lambda low, _: low)
     assert [lower.pause(APIError("Away.")) for _ in range(3)] == [0.5, 1, 2]

@@ -15,6 +15,10 @@ FileReading = Literal["text", "pdf", "any"]
 """Which files a model server is given as they are: only texts, PDF too, or whatever there is, by URL as well."""
 
 
+UNFINISHED = "unfinished"
+"""Why a turn stopped whose server ended its stream and did not say why: nobody knows whether it is all there."""
+
+
 class EncodedTools(list[msgspec.Raw]):
     """What, put into a JSON list, is a list of tools; `size` is how many bytes they have.
 
@@ -188,7 +192,7 @@ class TurnSink(Protocol):
         """Take the tokens used."""
 
     def finish(self, reason: str) -> None:
-        """Take why the model stopped: `stop`, `length`, `tool_calls`, `content_filter`."""
+        """Take why the model stopped: `stop`, `length`, `tool_calls`, `content_filter`, `unfinished`."""
 
     async def flush(self) -> None:
         """Pass on what was taken since the last flush. It waits while the client does not read: the backpressure.

@@ -47,6 +47,12 @@ class StalledError(GatewayTimeoutError):
     default_code = TIMEOUT
 
 
+class BrokenOffError(BadGatewayError):
+    """502: the connection ended in the middle of an answer."""
+
+    default_code = DISCONNECTED
+
+
 _SERVER_ERRORS = (BadGatewayError, ServiceUnavailableError, GatewayTimeoutError)
 _AWAY = frozenset({UNREACHABLE, TIMEOUT, DISCONNECTED, UNAVAILABLE})
 _NOT_AGAIN = frozenset({FAILED, UNAUTHORIZED, UNSUITABLE, DEADLINE, TIMEOUT, BUSY})

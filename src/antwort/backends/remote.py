@@ -13,7 +13,7 @@ import msgspec
 from msgspec.structs import replace
 
 from antwort.backends.base import EncodedTools, ModelInfo, ModelRequest, TurnSink
-from antwort.backends.errors import BROKEN, DEADLINE, excerpt, no_list, reply_error
+from antwort.backends.errors import BROKEN, DEADLINE, DISCONNECTED, BrokenOffError, excerpt, no_list, reply_error
 from antwort.backends.http1 import Parts
 from antwort.backends.known_models import KnownModels, read_models
 from antwort.backends.limits import AnswerLimits
@@ -214,6 +214,8 @@ class RemoteBackend(ABC):
                 self.read_whole(whole, sink)  # whoever has asked sends what is left, with what it says to it
         except APIError as error:
             self.transport.secrets.mask(error)
+            if error.code == DISCONNECTED:
+                raise BrokenOffError(error.message) from error
             raise
         except _ODD as error:
             if _passed_through(error, sink):

@@ -167,6 +167,10 @@ class EngineConfig(Settings):
         default=3600.0,
         description="Time a background response waits for a model server that is away, before it fails.",
     )
+    max_broken_answers: PositiveInt = Field(
+        default=5,
+        description="Answers in a row that a model server may break off before a background response fails.",
+    )
     max_tools: PositiveInt = Field(default=1000, description="Tools that a request may bring.")
     unavailable_tools: Literal["refuse", "ignore"] = Field(
         default="refuse",

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import msgspec
 from msgspec import UNSET
 
-from antwort.backends.base import WholeTurn
+from antwort.backends.base import UNFINISHED, WholeTurn
 from antwort.context import Sources
 from antwort.engine.events import REASONING_TEXT, SILENT, Events, EventSink, replay_item, tell_commands
 from antwort.engine.history import model_items
@@ -21,7 +21,11 @@ from antwort.wire.ids import new_id
 from antwort.wire.items import FunctionCall, Item, ItemStatus, Message, OutputText
 from antwort.wire.responses import ResponseObject, Usage
 
-CUT_SHORT: Mapping[str | None, str] = {"length": "max_output_tokens", "content_filter": "content_filter"}
+CUT_SHORT: Mapping[str | None, str] = {
+    "length": "max_output_tokens",
+    "content_filter": "content_filter",
+    UNFINISHED: "unfinished",
+}
 """Why a response ends whose model was stopped, by what its server says."""
 _PLAIN: Mapping[str, ClientTool] = MappingProxyType({})
 
@@ -121,6 +125,7 @@ class Emitter:
         self._positions = list(positions)
         self._open: Writer | None = None
         self._calls: dict[int, ModelCall] = {}
+        self._before = len(response.output)
         self.turn_usage: Usage | None = None
         self.finish_reason: str | None = None
         self.first_piece_at: float | None = None
@@ -148,6 +153,7 @@ class Emitter:
     def begin_turn(self) -> None:
         """Forget the turn before."""
         self._calls = {}
+        self._before = len(self.response.output)
         self.turn_usage = None
         self.finish_reason = None
         self.first_piece_at = None
@@ -276,6 +282,11 @@ class Emitter:
         if self._open is not None:
             self._open.close(status)
             self._open = None
+
+    @property
+    def has_spoken(self) -> bool:
+        """Whether the turn has said anything."""
+        return bool(self._calls) or len(self.response.output) > self._before
 
     # --- items -------------------------------------------------------------------------------------------------------
 

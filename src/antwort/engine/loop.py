@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from antwort.backends.base import ModelRequest
-from antwort.backends.errors import may_pass, worth_a_line
+from antwort.backends.errors import BrokenOffError, StalledError, may_pass, worth_a_line
 from antwort.backends.passages import Window
 from antwort.budget import Budget, RunLimits
 from antwort.concurrency.deadline import Deadline
@@ -96,6 +96,8 @@ class Loop:
         """Called when the response got further: a function has returned, or the window was compacted."""
         self.farewell: Callable[[], APIError] | None = None
         """What the reader of a response that is cut off is told. None if there is nobody left to be told anything."""
+        self.broke_off = False
+        """Whether the model server has ended its last answer in the middle: it was there, and worked for nothing."""
         self.called_off = False
         """Whether it is cut off because its reader said so: it is as long as it is, like one that met a limit."""
 
@@ -279,6 +281,7 @@ class Loop:
             turn = self._model.run(self._request(), self._coalescer or emitter)
             await (turn if self._coalescer is None else self._coalescer.take(turn))
         except BaseException as error:
+            self.broke_off = emitter.has_spoken or isinstance(error, BrokenOffError | StalledError)
             self._parts.metrics.count_failed_turn(time.perf_counter() - started, error)
             raise
         finally:

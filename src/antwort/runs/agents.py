@@ -133,7 +133,8 @@ class AgentRuns:
 
     async def _bring_to_end(self, loop: Loop, work: ChildWork) -> AgentResult | None:
         """Run a sub-agent to its end. In the background it waits while the store or the model server is away."""
-        outage, looks = ModelOutage(self._engine.settings.outage_patience), pauses()
+        settings, looks = self._engine.settings, pauses()
+        outage = ModelOutage(settings.outage_patience, settings.max_broken_answers)
         while True:
             self._tell(loop)
             loop.on_progress = outage.reset
@@ -146,9 +147,9 @@ class AgentRuns:
                     return self._failed(loop, error)
                 pause = next(looks)
             except APIError as error:
-                longest = outage.pause(error) if loop.response.background else None
+                longest = outage.pause(error, broke_off=loop.broke_off) if loop.response.background else None
                 if longest is None:
-                    return await self._give_up(loop, error)
+                    return await self._give_up(loop, outage.last_error(error))
                 pause = longest
             else:
                 return None if loop.parked else self._done(loop, work)

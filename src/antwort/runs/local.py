@@ -321,7 +321,8 @@ class LocalRuns:
 
         `ticket` is that of a run that was taken up: it is left while the run waits, and once it got further.
         """
-        outage, looks = ModelOutage(self.engine.settings.outage_patience), pauses()
+        settings, looks = self.engine.settings, pauses()
+        outage = ModelOutage(settings.outage_patience, settings.max_broken_answers)
         while loop is not None:
             tenant, response_id = loop.plan.ctx.tenant, loop.response.id
             loop.on_progress = self._progress_of(loop, outage, ticket)
@@ -335,10 +336,11 @@ class LocalRuns:
                 logger.warning("response %s waits for the store: %s", response_id, error.message)
                 pause = next(looks)
             except APIError as error:
-                longest = outage.pause(error)
+                longest = outage.pause(error, broke_off=loop.broke_off)
                 if longest is None:
-                    logger.warning("response %s failed: %s", response_id, error.message)
-                    await self._fail(tenant, response_id, error)
+                    last = outage.last_error(error)
+                    logger.warning("response %s failed: %s", response_id, last.message)
+                    await self._fail(tenant, response_id, last)
                     return
                 pause = longest
                 logger.warning("response %s waits for the model, %.1f s: %s", response_id, pause, error.message)

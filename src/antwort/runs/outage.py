@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from typing import TypeVar
 
 from antwort.backends.errors import asked_pause
-from antwort.errors import APIError
+from antwort.errors import APIError, BadGatewayError
 from antwort.storage.base import StoreUnavailableError
 
 T = TypeVar("T")
@@ -35,30 +35,37 @@ async def patiently(ask: Callable[[], Awaitable[T]]) -> T:
 
 
 class ModelOutage:
-    """How long a run waits for a model server, from the first failure since it got further."""
+    """How long a run waits for a model server, and how many answers it lets break off, since it got further."""
 
     def __init__(
         self,
         patience: float,
+        answers: int,
         *,
         clock: Callable[[], float] = time.monotonic,
         jitter: Callable[[float, float], float] = random.uniform,
     ) -> None:
         self._patience = patience
+        self._answers = answers
         self._clock = clock
         self._jitter = jitter
         self._since: float | None = None
         self._failures = 0
+        self._broken_off = 0
 
     def reset(self) -> None:
         """Take note that the run got further."""
-        self._since, self._failures = None, 0
+        self._since, self._failures, self._broken_off = None, 0, 0
 
-    def pause(self, error: APIError) -> float | None:
-        """Return the seconds until the next try; None if it has waited long enough.
+    def pause(self, error: APIError, *, broke_off: bool = False) -> float | None:
+        """Return the seconds until the next try; None if it has waited long enough, or enough answers broke off.
 
-        Many runs wait for one server, so the pauses are random. What the server asks for is the least of them.
+        Many runs wait for one server, so the pauses are random. What the server asks for is the least of them. A server
+        that breaks its answer off is not away: it would work for nothing as often as it is asked.
         """
+        self._broken_off += broke_off
+        if self._broken_off >= self._answers:
+            return None
         now = self._clock()
         if self._since is None:
             self._since = now
@@ -68,3 +75,14 @@ class ModelOutage:
         longest = min(LONGEST_PAUSE, FIRST_PAUSE * 2 ** min(self._failures, 10))
         self._failures += 1
         return min(left, max(asked_pause(error), self._jitter(longest / 2, longest)))
+
+    def last_error(self, error: APIError) -> APIError:
+        """Return what to tell of a run that has waited long enough."""
+        if self._broken_off < self._answers:
+            return error
+        times = f"Of {self._broken_off} answers" if self._broken_off > 1 else "Of the answer"
+        return BadGatewayError(
+            f"{error.message} {times} none came to its end, so the model is not asked again "
+            "(`engine.max_broken_answers`).",
+            code=error.code,
+        )

@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from antwort.backends.base import TurnSink
+from antwort.backends.base import UNFINISHED, TurnSink
 from antwort.backends.chat.calls import Calls
 from antwort.backends.chat.chunk import ChatChunk, Delta, decode_chunk, decode_leniently, decode_whole
 from antwort.backends.chat.thoughts import ThinkTags, may_be_tagged, text_in_details, texts_in_parts
@@ -54,6 +54,7 @@ class ChatAnswer:
         "_tags",
         "_text",
         "_usage",
+        "_whole",
         "begun",
         "done",
     )
@@ -77,6 +78,8 @@ class ChatAnswer:
         self._logprobs: list[JSON] = []
         self._reason: str | None = None
         self._usage: Any = None
+        self._whole = False
+        """Whether it came as a whole: then nothing of it is missing, whatever it says of its end."""
 
     def take(self, payload: bytes) -> None:
         """Take a chunk. An error in it is raised as the API error it stands for."""
@@ -103,6 +106,7 @@ class ChatAnswer:
                 "(check its url)",
                 code=BROKEN,
             ) from None
+        self._whole = True
         self._take_chunk(chunk)
 
     def end(self) -> None:
@@ -269,10 +273,17 @@ class ChatAnswer:
                 raise self._limits.too_many_items()
 
     def _finish_reason(self) -> str:
+        if self._reason is None and not self._whole:
+            return self._reason_unsaid()
         known = REASONS.get(self._reason.lower(), "stop") if self._reason else "stop"
         if known == "error":
             raise BadGatewayError(f"The backend '{self._limits.backend}' gave up on its answer.", code=FAILED)
         return settled_reason(known, () if self._calls is None else self._calls.begun)
+
+    def _reason_unsaid(self) -> str:
+        """Return why a stream stopped that does not say: calls that are whole can be made, all else may be cut off."""
+        calls = () if self._calls is None else self._calls.begun
+        return "tool_calls" if calls and all(call.is_complete() for call in calls) else UNFINISHED
 
 
 def settled_reason(reason: str, calls: Sequence[object]) -> str:

@@ -29,10 +29,12 @@ class _PiecedCall(Struct, eq=False):
     def is_whole(self) -> bool:
         """Tell whether the arguments are a JSON object already."""
         self.looks -= 1
-        if self.looks < 0:
-            return False
+        return self.looks >= 0 and any(self.arguments) and self.is_complete()
+
+    def is_complete(self) -> bool:
+        """Tell the same at the end, however often it was looked at before; no arguments are complete, too."""
         try:
-            check_object("".join(self.arguments))
+            check_object("".join(self.arguments) or "{}")
         except (msgspec.MsgspecError, UnicodeError):
             return False
         return True

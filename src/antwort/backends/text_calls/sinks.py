@@ -6,7 +6,7 @@ from functools import cached_property
 from msgspec import Struct, field
 from typing_extensions import override
 
-from antwort.backends.base import ModelRequest, TurnSink, WholeTurn
+from antwort.backends.base import UNFINISHED, ModelRequest, TurnSink, WholeTurn
 from antwort.backends.limits import AnswerLimits
 from antwort.backends.text_calls.formats import BEGINNINGS, TextCall
 from antwort.backends.text_calls.reader import CallReader, Piece
@@ -76,7 +76,7 @@ class _ReadingSink(Struct, eq=False, dict=True, weakref=True):
         """Pass it on; a turn with calls has stopped for them."""
         if not self._plain:
             self._settle()
-        self._sink.finish("tool_calls" if self._calls and reason == "stop" else reason)
+        self._sink.finish("tool_calls" if self._calls and reason in {"stop", UNFINISHED} else reason)
 
     async def flush(self) -> None:
         """Pass on what was taken."""

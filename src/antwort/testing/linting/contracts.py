@@ -18,7 +18,7 @@ from antwort.types import JSON
 
 _CONTRACT_ITEMS = {"message", "function_call", "function_call_output", "reasoning", "compaction"}
 _CONTRACT_EFFORTS = {None, "none", "low", "medium", "high", "xhigh"}
-_OWN_REASONS = {"max_turns", "budget", "cancelled", "deadline", "repeated_calls"}
+_OWN_REASONS = {"max_turns", "budget", "cancelled", "deadline", "repeated_calls", "unfinished"}
 """Truer ends than the SDK's types know."""
 _BETA_ITEMS = frozenset({"multi_agent_call", "multi_agent_call_output"})
 """Items that only the types of the SDK's beta know."""
