@@ -4,14 +4,14 @@ import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from itertools import count
 from threading import Lock
-from typing import TYPE_CHECKING, Any, NoReturn, Unpack
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, Unpack
 
 from msgspec import Struct, field, json
 from msgspec.structs import replace
 
 from antwort.errors import FunctionUnavailableError, PermissionDeniedError
 from antwort.http_client import HttpClient, NoHttpClient
-from antwort.scopes import granted
+from antwort.scopes import granted, owner_scope
 from antwort.suspension import SuspendedError, Suspension
 
 if TYPE_CHECKING:
@@ -236,6 +236,21 @@ class Context(Struct, frozen=True):
         if not granted(self.scopes, scope):
             why = f" {purpose}" if purpose else ""
             raise PermissionDeniedError(f"The credentials lack the scope '{scope}'{why}.", param=param)
+
+    def reaches(self, owner_id: str, access: Literal["read", "write"]) -> bool:
+        """Tell whether the caller's credentials open what belongs to a conversation or a response."""
+        scope = owner_scope(owner_id, access)
+        return scope is None or granted(self.scopes, scope)
+
+    def require_owner(self, owner_id: str, access: Literal["read", "write"], *, param: str | None = None) -> None:
+        """Raise PermissionDeniedError unless the credentials open what belongs to a conversation or a response.
+
+        Another id, such as a name that a client has chosen, needs nothing.
+        """
+        scope = owner_scope(owner_id, access)
+        if scope is not None:
+            whose = "conversation" if owner_id.startswith("conv_") else "response"
+            self.require(scope, param=param, purpose=f"to {access} what belongs to a {whose}")
 
     @property
     def keeps_values(self) -> bool:

@@ -122,6 +122,9 @@ class Values(Protocol):
     ) -> Sequence[Variable]:
         """Return versions by age. `where` gives what `scope`, `scope_id`, `key` and `run_id` have to be."""
 
+    async def is_there(self, tenant: str, scope: VariableScope, scope_id: str) -> bool:
+        """Tell whether a tenant has the conversation, run or agent that a scope names; the tenant itself is there."""
+
     async def write(
         self,
         place: Place,

@@ -5,6 +5,7 @@ A scope is a word such as `metrics`, or two with a colon such as `responses:read
 
 import difflib
 from collections.abc import Collection, Iterable, Mapping
+from typing import Literal
 
 from antwort.errors import did_you_mean
 
@@ -35,6 +36,18 @@ def granted(scopes: Collection[str], scope: str) -> bool:
     No scope implies another: whoever may write may not read, unless both are carried.
     """
     return EVERYTHING in scopes or scope in scopes or f"{scope.partition(':')[0]}:{EVERYTHING}" in scopes
+
+
+def owner_scope(owner_id: str, access: Literal["read", "write"]) -> str | None:
+    """Return the scope that reads or writes what belongs to a conversation or a response; None if an id is neither's.
+
+    What providers keep for one of them is a part of it: its variables, the folder that it works in.
+    """
+    if owner_id.startswith("conv_"):
+        return CONVERSATIONS_READ if access == "read" else CONVERSATIONS_WRITE
+    if owner_id.startswith("resp_"):
+        return RESPONSES_READ if access == "read" else RESPONSES_WRITE
+    return None
 
 
 def is_one_scope(text: str) -> bool:

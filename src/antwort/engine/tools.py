@@ -147,7 +147,7 @@ Asked = tuple[tuple[FunctionSpec, ...], ...]
 class Offer:
     """All functions that the executors have for an agent; the first executor with a name, or a tool type, wins."""
 
-    __slots__ = ("asked", "by_item", "by_name", "by_type", "toolsets")
+    __slots__ = ("asked", "by_item", "by_name", "by_type", "scoped", "toolsets")
 
     def __init__(self, offered: Iterable[tuple[ToolExecutor, Iterable[FunctionSpec]]], asked: Asked) -> None:
         self.asked = asked
@@ -155,12 +155,16 @@ class Offer:
         self.by_type: dict[str, Available] = {}
         self.by_item: dict[str, list[Available]] = {}
         """Those whose calls are shown as items of a type of their own; several may share one."""
+        self.scoped: dict[str, tuple[str, ...]] = {}
+        """The scopes of those that are not for everybody who may call functions."""
         self.toolsets: dict[tuple[tuple[str, ...] | None, frozenset[str], bool], Toolset] = {}
         """What is offered without being named, by the functions that are wanted, those that are hidden, and waiting."""
         for executor, specs in offered:
             for spec in specs:
                 if spec.name not in self.by_name:
                     available = self.by_name[spec.name] = Available(spec, executor)
+                    if spec.needs:
+                        self.scoped[spec.name] = tuple(spec.needs.split())
                     if spec.hosted is None:
                         continue
                     for kind in spec.hosted.types:
@@ -170,9 +174,13 @@ class Offer:
 
     def has(self, tool: JSON) -> bool:
         """Tell whether a tool of a request names functions of the server."""
+        return self.named(tool) is not None
+
+    def named(self, tool: JSON) -> Available | None:
+        """Return the function of the server that a tool of a request names, if it does."""
         if tool.get("type") == "function":
-            return tool.get("parameters") is None and tool.get("name") in self.by_name
-        return tool.get("type") in self.by_type
+            return self.by_name.get(str(tool.get("name"))) if tool.get("parameters") is None else None
+        return self.by_type.get(str(tool.get("type")))
 
 
 class UnavailableToolError(BadRequestError):
@@ -182,8 +190,15 @@ class UnavailableToolError(BadRequestError):
 class NamedTools:
     """The tools that a request names, as far as they are read."""
 
-    def __init__(self, offer: Offer, definition: Callable[[FunctionSpec], JSON], absent: AbsentProviders) -> None:
+    def __init__(
+        self,
+        offer: Offer,
+        definition: Callable[[FunctionSpec], JSON],
+        absent: AbsentProviders,
+        withheld: frozenset[str] = frozenset(),
+    ) -> None:
         self._offer = offer
+        self._withheld = withheld
         self._absent = absent
         self._definition = definition
         self._targets: dict[str, Target] = {}
@@ -263,9 +278,12 @@ class NamedTools:
         _check(face, tool, param)
         self._hosted.append((tool, found))
         for companion in (self._offer.by_name[name] for name in face.companions if name in self._offer.by_name):
+            if companion.spec.name in self._withheld:
+                continue
             if companion.spec.hosted is not None and kind in companion.spec.hosted.types:
                 self._hosted.append((tool, companion))
-        self._echo.append({**face.tool_defaults, **tool})
+        said = {name: value for name, value in tool.items() if value is not None or name not in face.tool_defaults}
+        self._echo.append({**face.tool_defaults, **said})
 
     def add_hosted(self) -> None:
         """Add the functions behind hosted tools, once the names of all others are known."""

@@ -20,7 +20,7 @@ from antwort.engine.tools import (
 )
 from antwort.functions import Effect, FunctionSpec, ToolExecutor, tool_definition
 from antwort.functions.absent import NONE_ABSENT, AbsentProviders
-from antwort.scopes import FUNCTIONS_CALL
+from antwort.scopes import EVERYTHING, FUNCTIONS_CALL
 from antwort.types import JSON
 
 K = TypeVar("K", bound=Hashable)
@@ -78,16 +78,17 @@ class ToolsetBuilder:
 
         The request's own functions come first and hide ours of the same name. `functions`, if given, are all that is
         offered of ours besides what the request names. Callers that may not call functions are offered none of ours,
-        and naming one is a PermissionDeniedError.
+        nor those whose scopes they lack, and naming one is a PermissionDeniedError.
         """
         offer = self._offer(ctx)
         if ctx.agent.depth:  # nobody answers the calls that are not ours, nor those that it may not make
             tools = [tool for tool in tools if offer.has(tool)]
         wanted = None if functions is None else tuple(functions)
         permitted = ctx.grants(FUNCTIONS_CALL)
+        withheld = _withheld(offer, ctx)
         if not tools:
-            return self._offered(offer, wanted, _NONE_HIDDEN, ctx.agent, waits=waits) if permitted else Toolset()
-        sent = _written(tools) if permitted else None
+            return self._offered(offer, wanted, withheld, ctx.agent, waits=waits) if permitted else Toolset()
+        sent = _written(tools) if permitted and not withheld else None
         if sent is None:
             return self._named(offer, tools, wanted, ctx, waits=waits)
         toolset = self._sent.find((offer, wanted, sent, waits))
@@ -101,10 +102,14 @@ class ToolsetBuilder:
     ) -> Toolset:
         """Return what a request names, and what it has besides."""
         permitted = ctx.grants(FUNCTIONS_CALL)
-        named = NamedTools(offer, self._definition, self._absent)
+        withheld = _withheld(offer, ctx)
+        named = NamedTools(offer, self._definition, self._absent, withheld)
         for index, tool in enumerate(tools):
             if not permitted and offer.has(tool):
                 ctx.require(FUNCTIONS_CALL, param=f"tools[{index}]", purpose="to use a function of the server")
+            if withheld and (ours := offer.named(tool)) is not None:
+                for scope in offer.scoped.get(ours.spec.name, ()):
+                    ctx.require(scope, param=f"tools[{index}]", purpose=f"to use '{ours.spec.name}'")
             try:
                 named.add(tool, index)
             except UnavailableToolError:
@@ -113,11 +118,12 @@ class ToolsetBuilder:
         named.add_hosted()
         if not permitted:
             return named.toolset(Toolset())
-        return named.toolset(self._offered(offer, wanted, named.hidden(), ctx.agent, waits=waits))
+        return named.toolset(self._offered(offer, wanted, named.hidden() | withheld, ctx.agent, waits=waits))
 
     def find(self, name: str, ctx: Context) -> Target | None:
-        """Return a function of ours by name, offered or not; None if there is none for the agent."""
-        found = self._offer(ctx).by_name.get(name)
+        """Return a function of ours by name, offered or not; None if there is none for the agent and the caller."""
+        offer = self._offer(ctx)
+        found = None if name in _withheld(offer, ctx) else offer.by_name.get(name)
         return None if found is None else Target(name, self._definition(found.spec), found.spec, found.executor)
 
     def showing(self, item_type: str, toolset: Toolset, ctx: Context) -> list[tuple[str, FunctionSpec]]:
@@ -216,6 +222,13 @@ class _SentTools:
     def clear(self) -> None:
         self._kept.clear()
         self._bytes = 0
+
+
+def _withheld(offer: Offer, ctx: Context) -> frozenset[str]:
+    """Return the functions whose scopes the caller's credentials lack."""
+    if not offer.scoped or EVERYTHING in ctx.scopes:
+        return _NONE_HIDDEN
+    return frozenset([name for name, scopes in offer.scoped.items() if not all(map(ctx.grants, scopes))])
 
 
 def _size(sent: _Sent) -> int:

@@ -167,6 +167,7 @@ class FunctionOptions(TypedDict, total=False):
     reads_references: bool
     spill: bool
     calls_functions: bool
+    needs: str
 
 
 def check_options(options: Iterable[str], known: Iterable[str], what: str) -> None:
@@ -255,6 +256,9 @@ class FunctionSpec:
 
     Its description is followed by the functions that only such a one may call, and it cannot be called by one itself.
     """
+    needs: str = ""
+    """Scopes that credentials must carry, parted by blanks, for a model to be offered it: those of what it reads or
+    writes beyond what belongs to the response itself."""
     arguments: Arguments = field(default=_UNREAD, repr=False, compare=False)
     """How arguments are checked; made from `parameters` unless the signature was read."""
 
@@ -328,6 +332,7 @@ class FunctionSpec:
             reads_references=options.get("reads_references", False),
             spill=options.get("spill", True),
             calls_functions=options.get("calls_functions", False),
+            needs=options.get("needs", ""),
             arguments=SignatureArguments(signature, strict=strict),
         )
 

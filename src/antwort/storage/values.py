@@ -13,7 +13,7 @@ from typing_extensions import override
 from antwort.concurrency.large_work import LargeWork
 from antwort.context import Context
 from antwort.errors import BadRequestError, ConflictError, NotFoundError, PayloadTooLargeError, RateLimitError
-from antwort.run_services import Place, ValueKind, Values, Variable, Variables
+from antwort.run_services import Place, ValueKind, Values, Variable, Variables, VariableScope
 from antwort.storage.sql.values import CHUNK, NewBlob, NewVersion, QuotaExceededError, SqlValues
 from antwort.storage.variables import LONGEST_KEY, ReachableVariables, is_key
 from antwort.wire.ids import new_id
@@ -110,6 +110,14 @@ class StoredValues(Values):
             newest_first=newest_first,
             now=self.now(),
         )
+
+    @override
+    async def is_there(self, tenant: str, scope: VariableScope, scope_id: str) -> bool:
+        if scope == "tenant":
+            return True
+        if scope == "conversation" and await self._tables.is_conversation(tenant, scope_id):
+            return True
+        return await self._tables.is_stored(tenant, scope_id)  # a chain of responses is called like its first
 
     # --- writing -----------------------------------------------------------------------------------------------------
 

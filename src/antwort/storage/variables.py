@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from antwort.storage.values import StoredValues
 
 LONGEST_KEY = 256
+_READ, _WRITE = "variables:read", "variables:write"
 _ID = re.compile(r"var_[0-9a-f]{48}")
 _SURROGATE = compiled_on_use("[\ud800-\udfff]")
 _PIECE = 64 * 1024
@@ -100,7 +101,7 @@ class ReachableVariables(Variables):
             if found is not None and not self._reaches(found):
                 found = None
         elif is_key(name):
-            found = await self._tables.find(self._ctx.tenant, self._scopes(), name, self._values.now())
+            found = await self._tables.find(self._ctx.tenant, self._readable(), name, self._values.now())
         if found is None:
             raise await self._unknown(name)
         return found
@@ -112,7 +113,7 @@ class ReachableVariables(Variables):
         reference stands in what was said.
         """
         if variable.scope == "tenant":
-            return True
+            return self._opens(_READ)
         ctx = self._ctx
         in_conversation = ctx.conversation_id is not None and ctx.conversation_id in {
             variable.conversation_id,
@@ -134,7 +135,7 @@ class ReachableVariables(Variables):
     async def list(
         self, *, scope: VariableScope | None = None, after: str | None = None, limit: int = 100
     ) -> Sequence[Variable]:
-        scopes = [(name, scope_id) for name, scope_id in self._scopes() if scope in {None, name}]
+        scopes = [(name, scope_id) for name, scope_id in self._readable() if scope in {None, name}]
         if not scopes:
             return []
         return await self._tables.list(
@@ -168,6 +169,18 @@ class ReachableVariables(Variables):
         with _for_the_model():
             return await self._tables.delete_key(place.tenant, place.scope_id, place, key) > 0
 
+    def _opens(self, scope: str) -> bool:
+        """Tell whether the tenant's own variables can be reached.
+
+        A call of a response acts for the credentials that asked for it. One that a program makes itself has none.
+        """
+        return self._ctx.response_id is None or self._ctx.grants(scope)
+
+    def _readable(self) -> Sequence[tuple[VariableScope, str]]:
+        """Return the scopes that the call can read."""
+        scopes = self._scopes()
+        return scopes if self._opens(_READ) else scopes[:-1]
+
     def _scopes(self) -> Sequence[tuple[VariableScope, str]]:
         """Return the scopes of the call, from the inside out."""
         ctx = self._ctx
@@ -182,6 +195,11 @@ class ReachableVariables(Variables):
         scope_id = dict(self._scopes()).get(scope)
         if scope_id is None:
             raise FunctionError(f"This call belongs to no {scope}; set `scope` to 'tenant'.")
+        if scope == "tenant" and not self._opens(_WRITE):
+            raise FunctionError(
+                f"Variables of the tenant cannot be changed here: the credentials lack the scope '{_WRITE}'. "
+                "Choose another scope, such as 'conversation'."
+            )
         ctx = self._ctx
         return Place(ctx.tenant, scope, scope_id, ctx.run_id, ctx.conversation_id, ctx.fence)
 

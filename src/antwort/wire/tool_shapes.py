@@ -171,7 +171,7 @@ class _AutoContainer(Shape, tag="auto", tag_field="type"):
 
 
 class _CodeTool(_Tool):
-    container: str | _AutoContainer
+    container: str | _AutoContainer | None = None
     allowed_callers: Callers | None = None
 
 

@@ -157,7 +157,7 @@ def test_nobody_goes_on_in_a_container_of_another_tenant(tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("container", "param"),
     [
-        (None, "container"),
+        (5, "container"),
         ({"type": "other"}, "container.type"),
         ({"type": "auto", "file_ids": ["file-1"]}, "container.file_ids"),
         ({"type": "auto", "file_ids": "file-1"}, "container.file_ids"),
@@ -174,6 +174,17 @@ def test_a_tool_that_cannot_be_served_is_refused(tmp_path: Path, container: Any,
         tool: Any = {"type": "code_interpreter", "container": container}
         stage.client().responses.create(model="m", input="Go.", tools=[tool])
     assert str(refused.value.param).endswith(param)
+
+
+@pytest.mark.parametrize("tool", [{"type": "code_interpreter"}, {"type": "code_interpreter", "container": None}])
+def test_a_tool_without_a_container_has_any(tmp_path: Path, tool: Any) -> None:
+    with staged(tmp_path, running_code("x = 6", "print(x * 7)")) as stage:
+        made = stage.client().responses.create(model="m", input="Go.", tools=[tool])
+        assert outputs(stage)[-1] == "42"
+        first, second = calls(made)
+        assert first.container_id == second.container_id
+        echo: Any = made.tools[0]
+        assert echo.container.type == "auto"
 
 
 async def test_the_agents_sdk_s_tool_works(tmp_path: Path) -> None:

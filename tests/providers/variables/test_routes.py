@@ -54,6 +54,12 @@ class Client:
         made: dict[str, Any] = json.loads(content)
         return made
 
+    def made(self, path: str, body: Any) -> str:
+        """Create something, and return its id."""
+        status, _, content = self.request("POST", path, json.dumps(body), content_type="application/json")
+        assert status == 200, content
+        return str(json.loads(content)["id"])
+
     def get(self, path: str) -> dict[str, Any]:
         status, _, content = self.request("GET", path)
         assert status == 200, content
@@ -150,8 +156,9 @@ def test_the_quota_is_a_429_until_something_is_deleted(alpha: Client) -> None:
 def test_lists_are_filtered_and_paged(alpha: Client) -> None:
     for number in range(5):
         alpha.put("counted", str(number).encode())
-    alpha.put("of a conversation", b"1", "&scope=conversation&scope_id=conv_1")
-    alpha.put("of a run", b"1", "&scope=run&scope_id=resp_1")
+    conversation, run = alpha.made("/v1/conversations", {}), alpha.made("/v1/responses", {"input": "Hi"})
+    alpha.put("of a conversation", b"1", f"&scope=conversation&scope_id={conversation}")
+    alpha.put("of a run", b"1", f"&scope=run&scope_id={run}")
     listed = alpha.get("/v1/variables")
     assert [one["key"] for one in listed["data"]] == ["of a run", "of a conversation", "counted"]
     assert listed["data"][2]["version"] == 5
@@ -161,12 +168,12 @@ def test_lists_are_filtered_and_paged(alpha: Client) -> None:
     rest = alpha.get(f"/v1/variables?all_versions=true&key=counted&limit=3&order=asc&after={first['last_id']}")
     assert ([one["version"] for one in rest["data"]], rest["has_more"]) == ([4, 5], False)
     for query, key in (
-        ("conversation_id=conv_1", "of a conversation"),
-        ("run_id=resp_1", "of a run"),
+        (f"conversation_id={conversation}", "of a conversation"),
+        (f"run_id={run}", "of a run"),
         ("scope=run", "of a run"),
     ):
         assert [one["key"] for one in alpha.get(f"/v1/variables?{query}")["data"]] == [key]
-    assert alpha.request("GET", "/v1/variables?conversation_id=conv_1&scope=run")[0] == 400
+    assert alpha.request("GET", f"/v1/variables?conversation_id={conversation}&scope=run")[0] == 400
 
 
 def test_what_cannot_be_is_a_400(alpha: Client) -> None:
@@ -182,8 +189,9 @@ def test_tenants_do_not_see_each_other(alpha: Client, beta: Client) -> None:
 
 
 def test_what_a_client_uploads_a_function_reads(app: ServedApp, alpha: Client) -> None:
-    alpha.put("report", b"the text", "&scope=conversation&scope_id=conv_9", content_type="text/plain")
-    ctx = Context("alpha", run_id="resp_1", agent_id="resp_1", conversation_id="conv_9")
+    conversation = alpha.made("/v1/conversations", {})
+    alpha.put("report", b"the text", f"&scope=conversation&scope_id={conversation}", content_type="text/plain")
+    ctx = Context("alpha", run_id="resp_1", agent_id="resp_1", conversation_id=conversation)
     assert app.call("store_get", {"key": "report"}, ctx).output == "the text"
 
 

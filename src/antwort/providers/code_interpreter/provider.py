@@ -30,7 +30,7 @@ from antwort.provider import (
 from antwort.providers.code_interpreter.containers import About, Container, Containers
 from antwort.providers.code_interpreter.files import File, Files
 from antwort.providers.code_interpreter.memory import memory_bytes
-from antwort.providers.code_interpreter.routes import ContainerRoutes
+from antwort.providers.code_interpreter.routes import READ, WRITE, ContainerRoutes
 from antwort.providers.code_interpreter.session import Interpreter, Outcome, Session, examined
 from antwort.providers.code_interpreter.sessions import Sessions
 from antwort.providers.code_interpreter.tool import (
@@ -100,10 +100,14 @@ class CodeInterpreter(ContainerRoutes):
         for file_id in asked_files(tool):
             await self._known_file(ctx, file_id, "container.file_ids")
         if (named := named_container(tool)) is not None:
+            for scope in (READ, WRITE):
+                ctx.require(scope, param="container", purpose="to use a container by its id")
             try:
                 await asyncio.to_thread(self.containers.find, ctx.tenant, named)
             except NotFoundError as error:
                 raise NotFoundError(error.message, param="container") from error
+            return tool
+        if not (ctx.grants(READ) and ctx.grants(WRITE)):  # a client may name any in what it sends back
             return tool
         for earlier in earlier_containers(items):
             with contextlib.suppress(NotFoundError):

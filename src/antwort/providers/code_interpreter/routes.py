@@ -45,7 +45,7 @@ from antwort.providers.code_interpreter.wire import (
 
 _ALL, _ONE = "/v1/containers", "/v1/containers/{container_id}"
 _FILES, _FILE = f"{_ONE}/files", f"{_ONE}/files/{{file_id}}"
-_READ, _WRITE = "containers:read", "containers:write"
+READ, WRITE = "containers:read", "containers:write"
 _JSON = "application/json"
 _LONGEST_BODY = 4096
 _UPLOAD = {
@@ -65,7 +65,7 @@ class ContainerRoutes(Provider[CodeInterpreterSettings]):
     containers: Containers
     sessions: Sessions
 
-    @route("POST", _ALL, scope=_WRITE, errors=[ConflictError])
+    @route("POST", _ALL, scope=WRITE, errors=[ConflictError])
     async def create_container(self, ctx: Context, body: CreateContainer) -> ContainerObject:
         """Create a container."""
         check_wishes(body.model_dump())
@@ -83,7 +83,7 @@ class ContainerRoutes(Provider[CodeInterpreterSettings]):
             raise
         return self._shown(made)
 
-    @route("GET", _ALL, scope=_READ)
+    @route("GET", _ALL, scope=READ)
     async def list_containers(
         self,
         ctx: Context,
@@ -104,12 +104,12 @@ class ContainerRoutes(Provider[CodeInterpreterSettings]):
         data, more = _page(shown, limit)
         return ContainerList(data=data, first_id=_first(data), last_id=_last(data), has_more=more)
 
-    @route("GET", _ONE, scope=_READ)
+    @route("GET", _ONE, scope=READ)
     async def retrieve_container(self, ctx: Context, container_id: str) -> ContainerObject:
         """Return a container."""
         return self._shown(await self._find(ctx, container_id))
 
-    @route("DELETE", _ONE, scope=_WRITE)
+    @route("DELETE", _ONE, scope=WRITE)
     async def delete_container(self, ctx: Context, container_id: str) -> DeletedContainer:
         """Delete a container with its session and all its files."""
         container = await self._find(ctx, container_id)
@@ -120,7 +120,7 @@ class ContainerRoutes(Provider[CodeInterpreterSettings]):
         await asyncio.to_thread(self.containers.empty_discarded)
         return DeletedContainer(id=container.id)
 
-    @route("GET", _FILES, scope=_READ)
+    @route("GET", _FILES, scope=READ)
     async def list_container_files(
         self, ctx: Context, container_id: str, *, limit: Limit = 20, after: After = None, order: Order = "desc"
     ) -> ContainerFileList:
@@ -134,7 +134,7 @@ class ContainerRoutes(Provider[CodeInterpreterSettings]):
     @route(
         "POST",
         _FILES,
-        scope=_WRITE,
+        scope=WRITE,
         streams_body=True,
         errors=[PayloadTooLargeError],
         body=_UPLOAD,
@@ -183,7 +183,7 @@ class ContainerRoutes(Provider[CodeInterpreterSettings]):
         chunks = await self.services.files.read(container.tenant, file.id)
         return await self._put(container, file.filename, chunks)
 
-    @route("GET", _FILE, scope=_READ)
+    @route("GET", _FILE, scope=READ)
     async def retrieve_container_file(self, ctx: Context, container_id: str, file_id: str) -> ContainerFile:
         """Return what a file is."""
         container, file = await self._file(ctx, container_id, file_id)
@@ -192,7 +192,7 @@ class ContainerRoutes(Provider[CodeInterpreterSettings]):
     @route(
         "GET",
         f"{_FILE}/content",
-        scope=_READ,
+        scope=READ,
         media_type="application/octet-stream",
         returns={"type": "string", "format": "binary"},
     )
@@ -202,7 +202,7 @@ class ContainerRoutes(Provider[CodeInterpreterSettings]):
         opened = await asyncio.to_thread(self.containers.files(container).open, file)
         return file_response(opened, file.path)
 
-    @route("DELETE", _FILE, scope=_WRITE)
+    @route("DELETE", _FILE, scope=WRITE)
     async def delete_container_file(self, ctx: Context, container_id: str, file_id: str) -> DeletedFile:
         """Delete a file."""
         container, file = await self._file(ctx, container_id, file_id)

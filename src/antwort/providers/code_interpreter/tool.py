@@ -30,6 +30,8 @@ _STOPS = {
 }
 _NAMED = 50
 """Files that a tool may name."""
+_ANY: JSON = {"type": "auto"}
+"""The container of a tool that names none."""
 _GOING_ON = "container_id"
 """Where a tool with any container has the one of an earlier call."""
 _EARLIER = 10
@@ -41,7 +43,7 @@ RENEWED = "[A new session has begun: variables of earlier calls are gone, files 
 def check_tool(tool: Mapping[str, Any]) -> None:
     """Refuse a tool that cannot be served; BadRequestError names what is wrong."""
     container = tool.get("container")
-    if isinstance(container, str):
+    if container is None or isinstance(container, str):
         return
     if not isinstance(container, Mapping) or container.get("type") != "auto":
         raise BadRequestError("'container' must be the id of a container, or have the type 'auto'.", param="container")
@@ -88,7 +90,7 @@ def earlier_containers(items: Iterable[Mapping[str, Any]]) -> list[str]:
 
 def going_on(tool: Mapping[str, Any], container_id: str) -> JSON:
     """Return a tool with any container as one that goes on in that of an earlier call, as long as it is there."""
-    return {**tool, "container": {**tool["container"], _GOING_ON: container_id}}
+    return {**tool, "container": {**(tool.get("container") or _ANY), _GOING_ON: container_id}}
 
 
 def earlier_container(tool: Mapping[str, Any]) -> str | None:
@@ -143,6 +145,7 @@ FACE = Hosted(
     check=check_tool,
     read_arguments=_read_arguments,
     read_output=_read_output,
+    tool_defaults={"container": _ANY},
 )
 
 

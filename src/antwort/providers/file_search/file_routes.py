@@ -55,6 +55,7 @@ class StoreFileRoutes(VectorStoreRoutes, ABC):
     async def create_vector_store_file(self, ctx: Context, vector_store_id: str, body: AttachFile) -> VectorStoreFile:
         """Attach a file to a vector store. It is searchable when its status is `completed`."""
         store = await self._open_store(ctx, vector_store_id)
+        await self.check_files(ctx, [body])
         return VectorStoreFile.of(await self._attach(store, body))
 
     @route("GET", _FILES, scope=READ, errors=[ServiceUnavailableError])
@@ -123,7 +124,7 @@ class StoreFileRoutes(VectorStoreRoutes, ABC):
         """Attach several files to a vector store. If the answer is an error, none was attached."""
         store = await self._open_store(ctx, vector_store_id)
         wanted = body.wanted()
-        await self.check_files(ctx.tenant, wanted)
+        await self.check_files(ctx, wanted)
         value = {"file_ids": [file.file_id for file in wanted], "cancelled": False}
         batch = await self.services.records.create(
             ctx.tenant, BATCH, f"vsfb_{secrets.token_hex(16)}", value, parent=store.id
@@ -193,10 +194,12 @@ class StoreFileRoutes(VectorStoreRoutes, ABC):
             await self._attach(store, file)
 
     @override
-    async def check_files(self, tenant: str, files: Sequence[AttachFile]) -> None:
+    async def check_files(self, ctx: Context, files: Sequence[AttachFile]) -> None:
+        if files:  # whoever searches the store reads them
+            ctx.require("files:read", param="file_id", purpose="to read a file")
         for file in files:
             try:
-                await self.desk.files.get(tenant, file.file_id)
+                await self.desk.files.get(ctx.tenant, file.file_id)
             except NotFoundError:
                 raise _unknown_file(file.file_id) from None
 

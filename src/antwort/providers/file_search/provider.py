@@ -41,6 +41,7 @@ from antwort.providers.file_search.ingestion.worker import IngestionWorker
 from antwort.providers.file_search.neighbours import with_neighbours_joined
 from antwort.providers.file_search.reconcile import Reconciler
 from antwort.providers.file_search.reranking import Reranker
+from antwort.providers.file_search.routes import READ
 from antwort.providers.file_search.search import FoundChunk, Searcher, SearchOutcome, Wish
 from antwort.providers.file_search.settings import FileSearchSettings
 from antwort.providers.file_search.vector_stores import VectorStoreRecord, VectorStores
@@ -257,6 +258,7 @@ class FileSearch(StoreFileRoutes, WorksApart):
 
     @function(
         idempotent=True,
+        needs=READ,
         spill=False,  # what was found is there to be read and cited
         hosted=Hosted(
             types=("file_search",),

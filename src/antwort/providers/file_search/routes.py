@@ -79,8 +79,8 @@ class VectorStoreRoutes(Provider[FileSearchSettings], ABC):
         """Search, and measure it."""
 
     @abstractmethod
-    async def check_files(self, tenant: str, files: Sequence[AttachFile]) -> None:
-        """Raise NotFoundError for the first of some files that is not there."""
+    async def check_files(self, ctx: Context, files: Sequence[AttachFile]) -> None:
+        """Raise NotFoundError for the first of some files that is not there, or an error if they may not be read."""
 
     @abstractmethod
     async def attach_files(self, store: VectorStoreRecord, files: Sequence[AttachFile]) -> None:
@@ -98,7 +98,7 @@ class VectorStoreRoutes(Provider[FileSearchSettings], ABC):
     async def create_vector_store(self, ctx: Context, body: CreateVectorStore) -> VectorStore:
         """Create a vector store, and a collection for it in the vector database."""
         files = body.attached()
-        await self.check_files(ctx.tenant, files)
+        await self.check_files(ctx, files)
         with as_api_errors():
             store = await self._stores.create(
                 ctx.tenant,

@@ -30,6 +30,8 @@ from antwort.providers.variables.wire import EXAMPLE, DeletedVariable, VariableL
 
 _ONE = "/v1/variables/{variable_id}"
 _READ, _WRITE = "variables:read", "variables:write"
+_OWNERS = ("conv_", "resp_")
+"""What the ids of conversations, and of runs and agents, begin with."""
 _MEDIA_TYPES: dict[ValueKind, str] = {
     "text": "text/plain; charset=utf-8",
     "json": "application/json",
@@ -73,12 +75,22 @@ class VariableRoutes(Provider[VariablesSettings]):
         after: Annotated[str | None, Field(description="The last id of the page before.")] = None,
         order: Annotated[Literal["asc", "desc"], Field(description="By time of creation.")] = "desc",
     ) -> VariableList:
-        """List variables, the newest first."""
+        """List variables, the newest first.
+
+        Those of conversations and responses are left out, or refused if they are asked for, unless the credentials have
+        `conversations:read` and `responses:read`.
+        """
         where = {"scope": scope, "run_id": run_id, "key": key}
         if conversation_id is not None:
             if scope not in {None, "conversation"}:
                 raise BadRequestError("Variables of a conversation have the scope 'conversation'.", param="scope")
             where |= {"scope": "conversation", "scope_id": conversation_id}
+            ctx.require_owner(conversation_id, "read", param="conversation_id")
+        elif run_id is not None or scope not in {None, "tenant"}:
+            for owners in _OWNERS:
+                ctx.require_owner(owners, "read", param="scope" if run_id is None else "run_id")
+        elif not all(ctx.reaches(owners, "read") for owners in _OWNERS):
+            where["scope"] = "tenant"
         found = await self.values.list(
             ctx.tenant,
             where={name: value for name, value in where.items() if value is not None},
@@ -118,6 +130,9 @@ class VariableRoutes(Provider[VariablesSettings]):
             raise BadRequestError(
                 "'scope_id' names the conversation, run or agent; variables of the tenant have none.", param="scope_id"
             )
+        ctx.require_owner(scope_id, "write", param="scope_id")
+        if not await self.values.is_there(ctx.tenant, scope, scope_id):
+            raise NotFoundError(f"There is no {scope} with the id '{scope_id[:80]}'.", param="scope_id")
         place = Place(
             ctx.tenant,
             scope,
@@ -134,7 +149,7 @@ class VariableRoutes(Provider[VariablesSettings]):
     @route("GET", _ONE, scope=_READ, examples=[_SHOWN])
     async def retrieve_variable(self, ctx: Context, variable_id: str) -> VariableObject:
         """Return a version, without its value."""
-        return VariableObject.of(await self._variable(ctx, variable_id))
+        return VariableObject.of(await self._variable(ctx, variable_id, "read"))
 
     @route(
         "GET",
@@ -146,7 +161,7 @@ class VariableRoutes(Provider[VariablesSettings]):
     )
     async def retrieve_variable_content(self, ctx: Context, request: Request, variable_id: str) -> Response:
         """Return the value of a version, or the range of bytes that the header `Range` asks for."""
-        variable = await self._variable(ctx, variable_id)
+        variable = await self._variable(ctx, variable_id, "read")
         part = asked_range(request.headers.get("range"), variable.size)
         start, end = (0, variable.size) if part is None else (part.start, part.stop)
         chunks = self.values.read(variable, start, end)
@@ -163,14 +178,17 @@ class VariableRoutes(Provider[VariablesSettings]):
         all_versions: Annotated[bool, Field(description="All versions of its key, too.")] = False,
     ) -> DeletedVariable:
         """Delete a version; references to it lead nowhere then."""
+        await self._variable(ctx, variable_id, "write")
         if not await self.values.delete(ctx.tenant, variable_id, all_versions=all_versions):
             raise _unknown(variable_id)
         return DeletedVariable(id=variable_id)
 
-    async def _variable(self, ctx: Context, variable_id: str) -> Variable:
+    async def _variable(self, ctx: Context, variable_id: str, access: Literal["read", "write"]) -> Variable:
+        """Return a version that the caller may read or write: one of a conversation or a response is a part of it."""
         variable = await self.values.get(ctx.tenant, variable_id)
         if variable is None:
             raise _unknown(variable_id)
+        ctx.require_owner(variable.scope_id, access, param="variable_id")
         return variable
 
 

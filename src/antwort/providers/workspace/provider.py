@@ -6,7 +6,7 @@ import logging
 import math
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from typing_extensions import override
 
@@ -26,7 +26,7 @@ from antwort.provider import (
     store_file,
 )
 from antwort.providers.workspace.folders import Folders
-from antwort.providers.workspace.routes import WorkspaceRoutes
+from antwort.providers.workspace.routes import READ, WRITE, WorkspaceRoutes
 from antwort.providers.workspace.shell import (
     BESIDES,
     DELETED,
@@ -44,6 +44,7 @@ from antwort.providers.workspace.texts import Edit, difference, edited, read_lin
 
 logger = logging.getLogger(__name__)
 
+_SCOPES: Mapping[Literal["read", "write"], str] = {"read": READ, "write": WRITE}
 _ALONE = "default"
 """The workspace of calls that belong to no response."""
 
@@ -78,12 +79,17 @@ class Workspace(WorkspaceRoutes):
         self, name: str, tool: Mapping[str, Any], items: Iterable[Mapping[str, Any]], ctx: Context
     ) -> Mapping[str, Any]:
         if (workspace_id := named_workspace(tool)) is not None:
+            for access, scope in _SCOPES.items():
+                ctx.require(scope, param="environment.container_id", purpose="to use a workspace by its id")
+                ctx.require_owner(workspace_id, access, param="environment.container_id")
             try:
                 await asyncio.to_thread(self.folders.find, ctx.tenant, workspace_id)
             except NotFoundError as error:
                 raise NotFoundError(error.message, param="environment.container_id") from error
             return tool
         for earlier in earlier_workspaces(items) if self.settings.per == "conversation" else ():
+            if not all(ctx.grants(scope) and ctx.reaches(earlier, access) for access, scope in _SCOPES.items()):
+                continue  # a client may name any in what it sends back
             with contextlib.suppress(NotFoundError):
                 await asyncio.to_thread(self.folders.find, ctx.tenant, earlier)
                 return going_on(tool, earlier)

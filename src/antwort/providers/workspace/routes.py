@@ -28,7 +28,7 @@ from antwort.providers.workspace.folders import Folders, WorkspaceObject
 from antwort.providers.workspace.settings import WorkspaceSettings
 
 _ALL, _ONE, _FILES = "/v1/workspaces", "/v1/workspaces/{workspace_id}", "/v1/workspaces/{workspace_id}/files"
-_READ, _WRITE = "workspace:read", "workspace:write"
+READ, WRITE = "workspace:read", "workspace:write"
 
 
 class FileObject(BaseModel):
@@ -94,7 +94,7 @@ class WorkspaceRoutes(Provider[WorkspaceSettings]):
     @route(
         "GET",
         _ALL,
-        scope=_READ,
+        scope=READ,
         examples=[
             Example(
                 WorkspaceList(
@@ -108,7 +108,8 @@ class WorkspaceRoutes(Provider[WorkspaceSettings]):
     )
     async def list_workspaces(self, ctx: Context, *, limit: Limit = 100, after: After = None) -> WorkspaceList:
         """List workspaces, those used last first."""
-        found = await asyncio.to_thread(self.folders.all, ctx.tenant)
+        there = await asyncio.to_thread(self.folders.all, ctx.tenant)
+        found = [one for one in there if ctx.reaches(one.id, "read")]
         start = next((number for number, one in enumerate(found, 1) if one.id == after), 0)
         data = found[start : start + limit]
         return WorkspaceList(
@@ -118,27 +119,29 @@ class WorkspaceRoutes(Provider[WorkspaceSettings]):
             has_more=len(found) > start + limit,
         )
 
-    @route("GET", _ONE, scope=_READ, examples=[Example(_EXAMPLE.model_dump(), parameters=_IN_PATH)])
+    @route("GET", _ONE, scope=READ, examples=[Example(_EXAMPLE.model_dump(), parameters=_IN_PATH)])
     async def retrieve_workspace(self, ctx: Context, workspace_id: str) -> WorkspaceObject:
         """Return a workspace, with what its files take."""
+        ctx.require_owner(workspace_id, "read", param="workspace_id")
         most = 2 * self.settings.max_files
         return await asyncio.to_thread(self.folders.describe, ctx.tenant, workspace_id, most)
 
     @route(
         "DELETE",
         _ONE,
-        scope=_WRITE,
+        scope=WRITE,
         examples=[Example(DeletedWorkspace(id=_EXAMPLE.id).model_dump(), parameters=_IN_PATH)],
     )
     async def delete_workspace(self, ctx: Context, workspace_id: str) -> DeletedWorkspace:
         """Delete a workspace with all its files."""
+        ctx.require_owner(workspace_id, "write", param="workspace_id")
         await asyncio.to_thread(self.folders.delete, ctx.tenant, workspace_id)
         return DeletedWorkspace(id=workspace_id)
 
     @route(
         "GET",
         _FILES,
-        scope=_READ,
+        scope=READ,
         examples=[
             Example(
                 FileList(data=[_FILE], first_id=_FILE.path, last_id=_FILE.path, has_more=False).model_dump(),
@@ -150,6 +153,7 @@ class WorkspaceRoutes(Provider[WorkspaceSettings]):
         self, ctx: Context, workspace_id: str, *, limit: Limit = 1000, after: After = None
     ) -> FileList:
         """List the files of a workspace by their paths."""
+        ctx.require_owner(workspace_id, "read", param="workspace_id")
         folder = await asyncio.to_thread(self.folders.find, ctx.tenant, workspace_id)
         with _refusing():
             listed = await asyncio.to_thread(self.folders.files(folder).all)
@@ -166,7 +170,7 @@ class WorkspaceRoutes(Provider[WorkspaceSettings]):
     @route(
         "PUT",
         _FILES,
-        scope=_WRITE,
+        scope=WRITE,
         streams_body=True,
         errors=[PayloadTooLargeError, ConflictError],
         examples=[Example(_FILE.model_dump(), parameters=_AT)],
@@ -175,6 +179,7 @@ class WorkspaceRoutes(Provider[WorkspaceSettings]):
         self, ctx: Context, request: Request, workspace_id: str, path: FilePath
     ) -> FileObject:
         """Store the body as a file; the workspace, and folders on the way, are made if they are not there."""
+        ctx.require_owner(workspace_id, "write", param="workspace_id")
         with _refusing():
             async with self.folders.in_use(lambda: self.folders.use(ctx.tenant, workspace_id, for_client=True)) as used:
                 files = self.folders.files(used.folder)
@@ -185,13 +190,14 @@ class WorkspaceRoutes(Provider[WorkspaceSettings]):
     @route(
         "GET",
         f"{_FILES}/content",
-        scope=_READ,
+        scope=READ,
         media_type="application/octet-stream",
         returns={"type": "string", "format": "binary"},
         examples=[Example("name,amount", parameters=_AT)],
     )
     async def download_workspace_file(self, ctx: Context, workspace_id: str, path: FilePath) -> Response:
         """Return the content of a file."""
+        ctx.require_owner(workspace_id, "read", param="workspace_id")
         folder = await asyncio.to_thread(self.folders.find, ctx.tenant, workspace_id)
         with _refusing():
             file = await asyncio.to_thread(self.folders.files(folder).open, path)
@@ -200,11 +206,12 @@ class WorkspaceRoutes(Provider[WorkspaceSettings]):
     @route(
         "DELETE",
         _FILES,
-        scope=_WRITE,
+        scope=WRITE,
         examples=[Example(DeletedFile(path=_FILE.path).model_dump(), parameters=_AT)],
     )
     async def delete_workspace_file(self, ctx: Context, workspace_id: str, path: FilePath) -> DeletedFile:
         """Delete a file."""
+        ctx.require_owner(workspace_id, "write", param="workspace_id")
         folder = await asyncio.to_thread(self.folders.find, ctx.tenant, workspace_id)
         with _refusing():
             await asyncio.to_thread(self.folders.files(folder).delete, path)

@@ -52,6 +52,7 @@ _END_BLOB = """
 _BLOB = f"SELECT id FROM blobs WHERE tenant = ? AND hash = ? {LOCK}"  # noqa: S608
 _USAGE = "SELECT coalesce(sum(size), 0) FROM blobs WHERE tenant = ?"
 _IS_STORED = "SELECT 1 FROM responses WHERE id = ? AND tenant = ?"
+_IS_CONVERSATION = "SELECT 1 FROM conversations WHERE id = ? AND tenant = ?"
 _UNUSED = "NOT EXISTS (SELECT 1 FROM variable_versions WHERE variable_versions.blob_id = blobs.id)"
 _DROP_BLOB = f"DELETE FROM blobs WHERE id = ? AND tenant = ? AND {_UNUSED}"  # noqa: S608
 _READ = """
@@ -257,6 +258,11 @@ class SqlValues(Transactions):
     def is_stored(self, database: Database, tenant: str, run_id: str) -> bool:
         """Tell whether the response that a run began with is stored."""
         return database.execute(_IS_STORED, (run_id, tenant)).fetchone() is not None
+
+    @reads
+    def is_conversation(self, database: Database, tenant: str, conversation_id: str) -> bool:
+        """Tell whether there is a conversation."""
+        return database.execute(_IS_CONVERSATION, (conversation_id, tenant)).fetchone() is not None
 
     @writes
     def drop_run(self, database: Database, tenant: str, run_id: str, most: int) -> int:
