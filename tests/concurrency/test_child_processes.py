@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from antwort.concurrency.child_processes import ChildProcess, pipe_reader
+from antwort.concurrency.child_processes import ChildProcess, ProcessHandle
 
 HERE = Path("/")
 PATH = {"PATH": "/usr/bin:/bin"}
@@ -87,25 +87,71 @@ async def test_whoever_is_cancelled_while_a_program_starts_leaves_none_behind(
     assert started[0].returncode == -signal.SIGKILL
 
 
-def test_whoever_is_cancelled_while_a_pipe_is_connected_closes_nothing_of_others() -> None:
-    """A descriptor that is closed twice is somebody else's the second time."""
-    uvloop = pytest.importorskip("uvloop")
+async def test_only_what_is_asked_for_is_a_pipe() -> None:
+    child = await start("sh", "-c", "cat; echo out", piped=["stdout"])
+    assert await child.stdout.read() == b"out\n"
+    assert await child.wait() == 0
+    assert not hasattr(child, "stdin")
+    child.close()
 
-    async def cancelled() -> None:
-        end, other_end = os.pipe()
-        pipe = os.fdopen(end, "rb", 0)
-        connecting = asyncio.create_task(pipe_reader(pipe))
-        await asyncio.sleep(0)
-        connecting.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await connecting
-        for _ in range(5):
-            await asyncio.sleep(0)
-        others = os.open("/dev/null", os.O_RDONLY)
-        pipe.close()
-        os.fstat(others)
-        os.close(others)
-        os.close(other_end)
 
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(cancelled())
+def _starter(child: int) -> Path:
+    """Return the thread that has started a process."""
+    tasks = Path("/proc/self/task").iterdir()
+    (found,) = [task for task in tasks if str(child) in (task / "children").read_text().split()]
+    return found
+
+
+async def test_the_thread_that_starts_a_program_lives_as_long_as_it() -> None:
+    """The kernel ends a program that wants to end with its parent when that thread ends."""
+    child = await start("setpriv", "--pdeathsig", "KILL", "cat")
+    starter = _starter(child.pid)
+    child.stdin.write(b"hello")
+    assert await child.stdout.read(5) == b"hello"
+    assert starter.exists()
+    child.stdin.close()
+    assert await child.wait() == 0
+    child.close()
+
+
+async def test_a_process_that_is_gone_is_never_taken_for_another() -> None:
+    child = await start("cat")
+    handle = ProcessHandle(child.pid)
+    waiting = [asyncio.create_task(handle.wait()) for _ in range(2)]
+    handle.send_signal(signal.SIGKILL)
+    await asyncio.gather(*waiting)
+    assert await child.wait() == -signal.SIGKILL
+    handle.send_signal(signal.SIGKILL)
+    handle.close()
+    handle.close()
+    handle.send_signal(signal.SIGKILL)
+    await handle.wait()
+    child.close()
+    with pytest.raises(ProcessLookupError):
+        ProcessHandle(child.pid)
+
+
+async def test_whoever_waits_for_a_process_stops_to_when_its_handle_is_closed() -> None:
+    child = await start("cat")
+    handle = ProcessHandle(child.pid)
+    waiting = asyncio.create_task(handle.wait())
+    await asyncio.sleep(0)
+    handle.close()
+    await waiting
+    child.stdin.close()
+    assert await child.wait() == 0
+    child.close()
+
+
+def test_a_program_whose_loop_is_closed_is_still_waited_for() -> None:
+    child: ChildProcess
+
+    async def leave() -> None:
+        nonlocal child
+        child = await start("sleep", "600")
+        child.close()
+
+    asyncio.run(leave())
+    os.kill(child.pid, signal.SIGKILL)
+    while Path(f"/proc/{child.pid}").exists():
+        threading.Event().wait(0.01)

@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -84,6 +85,8 @@ class ServerProcess:
         providers: JSON | None = None,
         backend: JSON | None = None,
         sections: JSON | None = None,
+        program: Sequence[str] = ("-m", "antwort"),
+        environment: Mapping[str, str] | None = None,
         **settings: Any,
     ) -> None:
         self.data_dir = folder / "data"
@@ -92,6 +95,8 @@ class ServerProcess:
         plugins = folder / "plugins"
         plugins.mkdir()
         plugins.joinpath("shop.py").write_text(_FUNCTIONS.format(ledger=str(self._ledger)))
+        self._program = program
+        self._environment = environment or {}
         self._config = folder / "antwort.yaml"
         config = {
             "data_dir": str(self.data_dir),
@@ -112,7 +117,8 @@ class ServerProcess:
     def try_to_start(self) -> bool:
         """Start it and wait until it listens; False if it ends before."""
         environment = {name: value for name, value in os.environ.items() if not name.startswith("ANTWORT_")}
-        command = [sys.executable, "-m", "antwort", "serve", "--config", str(self._config), "--log-level", "warning"]
+        environment |= self._environment
+        command = [sys.executable, *self._program, "serve", "--config", str(self._config), "--log-level", "warning"]
         with self._errors.open("a") as errors:
             self._process = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=errors, text=True, env=environment
@@ -158,7 +164,8 @@ class ServerProcess:
 
     def children(self) -> list[int]:
         """Return the processes that it has started and that run."""
-        return [int(pid) for pid in Path(f"/proc/{self.pid}/task/{self.pid}/children").read_text().split()]
+        tasks = Path(f"/proc/{self.pid}/task").iterdir()  # a child is that of a thread
+        return [int(pid) for task in tasks for pid in (task / "children").read_text().split()]
 
     @property
     def errors(self) -> str:

@@ -1,160 +1,259 @@
-"""Other programs, started without holding anybody up."""
+"""Other programs, started without holding anybody up.
+
+Who closes what: `pipes` says it of pipes. A program gets the descriptors that it is to inherit, and nothing else; those
+stay whose they were. A `ProcessHandle` closes its own descriptor, on the thread of the loop.
+"""
 
 import asyncio
 import contextlib
+import errno
 import os
 import signal
 import subprocess
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+import threading
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import IO, Self
+from typing import Any, Literal, Self, TypeAlias
 
+from antwort.concurrency.pipes import ReadingEnd, reader_of, writer_of
 from antwort.concurrency.undisturbed import undisturbed
+
+Stream: TypeAlias = Literal["stdin", "stdout", "stderr"]
+ALL_STREAMS: tuple[Stream, ...] = ("stdin", "stdout", "stderr")
+
+
+@dataclass(frozen=True)
+class _Spawned:
+    """A program that was started, and our ends of its pipes as long as nobody has taken them."""
+
+    process: "subprocess.Popen[bytes]"
+    ends: dict[Stream, int] = field(default_factory=dict)
+
+    def abandon(self) -> None:
+        """Close what nobody has taken, and end the program."""
+        _close_all(self.ends)
+        self.process.kill()
 
 
 class ChildProcess:
     """A program with pipes to it. Whoever has started it ends it, waits for it, and closes it.
 
     Loops that start programs by themselves may copy the memory map of this process to do so: the more a server has in
-    memory, the longer all of its clients wait. This happens on a thread, where the kernel copies nothing.
+    memory, the longer all of its clients wait. This happens on a thread, where the kernel copies nothing. The thread is
+    the program's own and waits for its end: what asks the kernel to be ended with its parent is ended with the thread
+    that has started it.
     """
 
-    def __init__(self, process: "subprocess.Popen[bytes]") -> None:
-        self._process = process
-        self._handle = os.pidfd_open(process.pid)
+    def __init__(self) -> None:
+        self._spawned: _Spawned
         self._ended = asyncio.Event()
-        self._pipes: list[asyncio.BaseTransport] = []
+        self._readers: list[ReadingEnd] = []
         self.stdin: asyncio.StreamWriter
         self.stdout: asyncio.StreamReader
         self.stderr: asyncio.StreamReader
         self.returncode: int | None = None
         """What it said when it ended, or minus the signal that ended it; None before that was noticed."""
-        asyncio.get_running_loop().add_reader(self._handle, self._end)
 
     @classmethod
     async def start(
         cls,
         arguments: Sequence[str],
         *,
-        environment: Mapping[str, str],
-        cwd: Path,
+        environment: Mapping[str, str] | None = None,
+        cwd: Path | None = None,
         inherited: Sequence[int] = (),
+        piped: Collection[Stream] = ALL_STREAMS,
         start_new_session: bool = False,
     ) -> Self:
         """Start a program that has nothing of this process but the open files it is to inherit.
 
-        OSError or ValueError if that cannot be done.
+        Where there is no pipe, the input is empty, and outputs are those of this process, as is the environment if none
+        is given. OSError or ValueError if it cannot be started.
         """
 
-        def spawned() -> "subprocess.Popen[bytes]":
+        def spawn(streams: Mapping[Stream, int]) -> "subprocess.Popen[bytes]":
             return subprocess.Popen(  # noqa: S603 - the command is the caller's, and goes through no shell
                 arguments,
-                bufsize=0,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
+                stdin=streams.get("stdin", subprocess.DEVNULL),
+                stdout=streams.get("stdout"),
+                stderr=streams.get("stderr"),
                 pass_fds=inherited,
                 env=environment,
                 cwd=cwd,
                 start_new_session=start_new_session,
             )
 
-        starting = asyncio.ensure_future(cls._started(spawned))
+        starting = asyncio.ensure_future(cls()._start(partial(_spawned, spawn, piped)))
         try:
             return await asyncio.shield(starting)
         except asyncio.CancelledError:
             await undisturbed(_end_started(starting))
             raise
 
-    @classmethod
-    async def _started(cls, spawned: Callable[[], "subprocess.Popen[bytes]"]) -> Self:
-        own = cls(await asyncio.to_thread(spawned))
-        try:
-            await own._connect()
-        except BaseException:
-            own.close()
-            await undisturbed(asyncio.to_thread(_end, own._process))
-            raise
-        return own
-
     @property
     def pid(self) -> int:
         """Its number; nobody else gets it before `returncode` is known."""
-        return self._process.pid
+        return self._spawned.process.pid
 
     async def wait(self) -> int:
         """Wait for its end and return its code. Its pipes may still have something to read."""
         await self._ended.wait()
-        return self._process.returncode
+        return self._spawned.process.returncode
+
+    def send_signal(self, number: signal.Signals) -> None:
+        """Send it a signal, unless it has ended."""
+        if self.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.pid, number)
 
     def close(self) -> None:
         """Close the pipes; whoever reads from them is at their end."""
-        for pipe in self._pipes:
-            pipe.close()
-        self._forget()
+        for reader in self._readers:
+            reader.close()
+        if hasattr(self, "stdin"):
+            self.stdin.transport.abort()
 
-    async def _connect(self) -> None:
-        process = self._process
-        assert process.stdin is not None  # noqa: S101 - it was started with pipes
-        assert process.stdout is not None  # noqa: S101
-        assert process.stderr is not None  # noqa: S101
+    async def _start(self, spawn: Callable[[], _Spawned]) -> Self:
         loop = asyncio.get_running_loop()
-        protocol = asyncio.StreamReaderProtocol(asyncio.StreamReader())
-        writing, _ = await loop.connect_write_pipe(lambda: protocol, process.stdin)
-        self.stdin = asyncio.StreamWriter(writing, protocol, None, loop)
-        self._pipes.append(writing)
-        self.stdout, self.stderr = await self._reader(process.stdout), await self._reader(process.stderr)
+        started: asyncio.Future[None] = loop.create_future()
+        thread = threading.Thread(
+            target=self._live, args=(spawn, loop, started), name="antwort-child-process", daemon=True
+        )
+        try:
+            thread.start()
+        except RuntimeError as error:  # the system gives no more threads
+            raise OSError(errno.EAGAIN, os.strerror(errno.EAGAIN)) from error
+        await started
+        return self
 
-    async def _reader(self, pipe: IO[bytes]) -> asyncio.StreamReader:
-        reader, transport = await pipe_reader(pipe)
-        self._pipes.append(transport)
+    def _live(
+        self, spawn: Callable[[], _Spawned], loop: asyncio.AbstractEventLoop, started: "asyncio.Future[None]"
+    ) -> None:
+        """Start the program and wait for its end, on its thread; tell the loop of both."""
+        try:
+            spawned = spawn()
+        except Exception as error:  # noqa: BLE001 - it is raised where the program was wanted
+            _tell(loop, _fail, started, error)
+            return
+        if _tell(loop, self._take, spawned, started):
+            os.waitid(os.P_PID, spawned.process.pid, os.WEXITED | os.WNOWAIT)  # its number stays its own
+            if _tell(loop, self._end):
+                return
+        spawned.abandon()  # the loop is closed
+        spawned.process.wait()
+
+    def _take(self, spawned: _Spawned, started: "asyncio.Future[None]") -> None:
+        """Take over a program and its pipes."""
+        self._spawned = spawned
+        if started.done():  # nobody wants it any more
+            spawned.abandon()
+            return
+        ends = spawned.ends
+        try:
+            if "stdin" in ends:
+                self.stdin = writer_of(ends.pop("stdin"))
+            if "stdout" in ends:
+                self.stdout = self._reader(ends.pop("stdout"))
+            if "stderr" in ends:
+                self.stderr = self._reader(ends.pop("stderr"))
+        except OSError as error:
+            self.close()
+            spawned.abandon()
+            started.set_exception(error)
+        else:
+            started.set_result(None)
+
+    def _reader(self, descriptor: int) -> asyncio.StreamReader:
+        reader, end = reader_of(descriptor)
+        self._readers.append(end)
         return reader
 
     def _end(self) -> None:
-        self.returncode = self._process.poll()
-        self._forget()
+        self.returncode = self._spawned.process.poll()
         self._ended.set()
 
-    def _forget(self) -> None:
-        if self._handle >= 0:
-            asyncio.get_running_loop().remove_reader(self._handle)
-            os.close(self._handle)
-            self._handle = -1
 
+class ProcessHandle:
+    """A process of which one knows the number: it is never another that has got the same number since.
 
-async def pipe_reader(pipe: IO[bytes]) -> tuple[asyncio.StreamReader, asyncio.BaseTransport]:
-    """Return what reads from a pipe, and what closes it.
-
-    Whoever is cancelled does not cut it off: uvloop would close the pipe then, and its file, which does not know of it,
-    would close whatever has got the same number by then.
+    ProcessLookupError if there is none. Whoever has made it closes it.
     """
-    reader = asyncio.StreamReader()
-    loop = asyncio.get_running_loop()
-    connecting = asyncio.ensure_future(loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), pipe))
+
+    def __init__(self, pid: int) -> None:
+        self.pid = pid
+        self._loop = asyncio.get_running_loop()
+        self._gone = asyncio.Event()
+        self._descriptor = os.pidfd_open(pid)
+        try:
+            self._loop.add_reader(self._descriptor, self._notice)
+        except BaseException:
+            os.close(self._descriptor)
+            raise
+
+    def send_signal(self, number: signal.Signals) -> None:
+        """Send it a signal, unless it is gone."""
+        if self._descriptor >= 0:
+            with contextlib.suppress(ProcessLookupError):
+                signal.pidfd_send_signal(self._descriptor, number)
+
+    async def wait(self) -> None:
+        """Wait until it is gone, or this is closed."""
+        await self._gone.wait()
+
+    def close(self) -> None:
+        """Close the handle; whoever waits does not wait any longer."""
+        descriptor, self._descriptor = self._descriptor, -1
+        if descriptor >= 0:
+            self._loop.remove_reader(descriptor)
+            os.close(descriptor)
+        self._gone.set()
+
+    def _notice(self) -> None:
+        self._loop.remove_reader(self._descriptor)  # it is readable for ever
+        self._gone.set()
+
+
+def _spawned(spawn: "Callable[[Mapping[Stream, int]], subprocess.Popen[bytes]]", piped: Collection[Stream]) -> _Spawned:
+    """Start a program with pipes."""
+    own: dict[Stream, int] = {}
+    theirs: dict[Stream, int] = {}
     try:
-        transport, _ = await asyncio.shield(connecting)
-    except asyncio.CancelledError:
-        connecting.add_done_callback(_close_connected)
+        for stream in piped:
+            reading, writing = os.pipe()
+            own[stream], theirs[stream] = (writing, reading) if stream == "stdin" else (reading, writing)
+        return _Spawned(spawn(theirs), own)
+    except BaseException:
+        _close_all(own)
         raise
-    return reader, transport
+    finally:
+        _close_all(theirs)
 
 
-def _close_connected(connecting: "asyncio.Future[tuple[asyncio.ReadTransport, asyncio.StreamReaderProtocol]]") -> None:
-    if not connecting.cancelled() and connecting.exception() is None:
-        connecting.result()[0].close()
+def _close_all(descriptors: dict[Stream, int]) -> None:
+    while descriptors:
+        os.close(descriptors.popitem()[1])
+
+
+def _tell(loop: asyncio.AbstractEventLoop, callback: Callable[..., object], *args: Any) -> bool:
+    """Have something called on a loop; False if it is closed."""
+    try:
+        loop.call_soon_threadsafe(callback, *args)
+    except RuntimeError:
+        return False
+    return True
+
+
+def _fail(started: "asyncio.Future[None]", error: Exception) -> None:
+    if not started.done():
+        started.set_exception(error)
 
 
 async def _end_started(starting: Awaitable[ChildProcess]) -> None:
     """End a process that is being started, and that nobody wants any more."""
     with contextlib.suppress(OSError, ValueError):
         child = await starting
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(child.pid, signal.SIGKILL)
+        child.send_signal(signal.SIGKILL)
         await child.wait()
         child.close()
-
-
-def _end(process: "subprocess.Popen[bytes]") -> None:
-    """End a process whose pipes are closed."""
-    process.kill()
-    process.wait()

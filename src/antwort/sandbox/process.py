@@ -8,11 +8,11 @@ import os
 import signal
 import time
 from collections.abc import Collection, Iterable
-from typing import BinaryIO
 
 from typing_extensions import override
 
-from antwort.concurrency.child_processes import ChildProcess, pipe_reader
+from antwort.concurrency.child_processes import ChildProcess, ProcessHandle
+from antwort.concurrency.pipes import reader_of
 from antwort.concurrency.undisturbed import undisturbed
 from antwort.sandbox.bubblewrap import GO
 from antwort.sandbox.control_groups import ControlGroup
@@ -52,7 +52,7 @@ class SandboxProcess:
         self._group = group
         self._memory_is_counted = memory_is_counted
         self._first: int | None = None
-        self._first_handle: int | None = None
+        self._first_handle: ProcessHandle | None = None
         self._active = asyncio.Event()
         self._paused = False
         self._tasks: list[asyncio.Task[None]] = []
@@ -126,11 +126,9 @@ class SandboxProcess:
         if self._ending is None and self._process.returncode is None:
             self._ending = why
         if self._first_handle is not None:  # with it the kernel ends all others, and only then tells that it is gone
-            with contextlib.suppress(ProcessLookupError):
-                signal.pidfd_send_signal(self._first_handle, signal.SIGKILL)
-        elif self._process.returncode is None:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(self._process.pid, signal.SIGKILL)
+            self._first_handle.send_signal(signal.SIGKILL)
+        else:
+            self._process.send_signal(signal.SIGKILL)
 
     async def wait(self) -> Ending:
         """Wait until the process has ended, and say why it did."""
@@ -151,13 +149,14 @@ class SandboxProcess:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_PATIENCE):
                 await self._process.wait()
-                await self._wait_for_first()
+                if self._first_handle is not None:  # all others are gone when the first is
+                    await self._first_handle.wait()
         for task in self._tasks:
             task.cancel()
         if self._tasks:
             await asyncio.wait(self._tasks)
         if self._first_handle is not None:
-            os.close(self._first_handle)
+            self._first_handle.close()
             self._first_handle = self._first = None
         if self._group is not None:
             await asyncio.to_thread(self._group.remove)
@@ -165,16 +164,19 @@ class SandboxProcess:
             self._status.close()
         self._process.close()
 
-    async def begin(self, status: BinaryIO) -> bool:
-        """Learn who the first process is, let it begin within its limits, and watch it; False if the sandbox failed."""
-        reader, self._status = await pipe_reader(status)
+    async def begin(self, status: int) -> bool:
+        """Learn who the first process is, let it begin within its limits, and watch it; False if the sandbox failed.
+
+        The `status` is the end of the pipe over which that is told; it is taken over.
+        """
+        reader, self._status = reader_of(status)
         try:
             # The kernel takes its time for who joins a group first, so that is not the one for whom everybody waits.
             line, _ = await asyncio.gather(reader.readline(), self._join([self._process.pid]))
             if not line:
                 return False
             self._first = int(json.loads(line)["child-pid"])
-            self._first_handle = os.pidfd_open(self._first)
+            self._first_handle = ProcessHandle(self._first)
             await self._join(descendants(self._first))
         except ProcessLookupError:
             return False
@@ -227,18 +229,6 @@ class SandboxProcess:
         if not self._memory_is_counted and memory_usage(first) > limits.memory:
             return "memory"
         return "disk" if self._room is not None and self._room.is_exceeded(first) else None
-
-    async def _wait_for_first(self) -> None:
-        """Wait until the first process is gone: all others are by then."""
-        if self._first_handle is None:
-            return
-        gone = asyncio.Event()
-        loop = asyncio.get_running_loop()
-        loop.add_reader(self._first_handle, gone.set)
-        try:
-            await gone.wait()
-        finally:
-            loop.remove_reader(self._first_handle)
 
 
 class BareProcess(SandboxProcess):

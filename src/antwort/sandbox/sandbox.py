@@ -6,7 +6,6 @@ import os
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from pathlib import Path
-from typing import BinaryIO
 
 from msgspec import Struct
 from typing_extensions import override
@@ -183,22 +182,25 @@ class Sandbox:
             user = unused_user() if seen.folder is None else own_user(seen.folder)
         groups = self._groups or ControlGroups({})
         group = groups.make(limits) if groups.controllers else None
-        openings = Openings()
-        told, tell = os.pipe()
-        openings.files.append(tell)
-        counted = "memory" in groups.controllers
-        arguments = command_line(
-            command,
-            seen,
-            limits,
-            status=tell,
-            openings=openings,
-            user=user,
-            waits=group is not None,
-            memory_is_counted=counted,
-        )
-        room = None if seen.folder is None else Room.of(seen.folder, limits)
-        return _Arranged(arguments, openings, os.fdopen(told, "rb", 0), group, room, counted)
+        arranged = _Arranged([], Openings(), -1, group, None, "memory" in groups.controllers)
+        try:
+            arranged.status, tell = os.pipe()
+            arranged.openings.files.append(tell)
+            arranged.arguments = command_line(
+                command,
+                seen,
+                limits,
+                status=tell,
+                openings=arranged.openings,
+                user=user,
+                waits=group is not None,
+                memory_is_counted=arranged.memory_is_counted,
+            )
+            arranged.room = None if seen.folder is None else Room.of(seen.folder, limits)
+        except BaseException:
+            arranged.undo()
+            raise
+        return arranged
 
 
 class BareHost(Sandbox):
@@ -234,7 +236,8 @@ class _Arranged(Struct):
 
     arguments: list[str]
     openings: Openings
-    status: BinaryIO
+    status: int
+    """The end of the pipe over which is told what happens; -1 if there is none."""
     group: ControlGroup | None
     room: Room | None
     memory_is_counted: bool
@@ -242,7 +245,8 @@ class _Arranged(Struct):
     def undo(self) -> None:
         """Give it back, if no process takes it over."""
         self.openings.close()
-        self.status.close()
+        if self.status >= 0:
+            os.close(self.status)
         if self.group is not None:
             self.group.remove()
 
