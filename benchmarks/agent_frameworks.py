@@ -21,7 +21,7 @@ from pydantic import BaseModel
 from pydantic_ai.models.openai import OpenAIChatModel
 from pydantic_ai.providers.openai import OpenAIProvider
 
-from antwort.backends.http1 import Http1Client
+from antwort.http1.client import Http1Client
 from benchmarks.sub_agents import IN_FLIGHT, MODEL, OPENAI_AGENTS, OPENAI_CALLS, OWN_CALLS, PYDANTIC_AI, arguments
 
 Work = Callable[[int], Awaitable[None]]

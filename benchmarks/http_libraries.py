@@ -11,7 +11,7 @@ import httpx
 import msgspec
 import uvloop
 
-from antwort.backends.http1 import Http1Client
+from antwort.http1.client import Http1Client
 from benchmarks.gateway import TIMES, Bench, Costs, Target, Workload, measure_costs, open_bench
 from benchmarks.measure import Call, Row, cpu_of_rounds
 from benchmarks.protocols import EVENTS, OURS, PROTOCOLS

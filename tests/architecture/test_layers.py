@@ -41,6 +41,7 @@ LAYERS = (
     ("suspension",),
     ("scopes",),
     ("http_client",),
+    ("http1",),
     ("workers",),
     ("partial_reading",),
     ("patterns",),

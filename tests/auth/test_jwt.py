@@ -397,7 +397,7 @@ async def test_without_any_keys_the_answer_is_503_and_the_issuer_is_asked_again_
         ("/jwks", (200, b"<html>", {}), "not JSON"),
         ("/jwks", (200, b"[" * 100_000, {}), "not JSON"),
         ("/jwks", (200, b" " * (1 << 20) + b"{}", {}), "larger than"),
-        ("/jwks", (200, b"{}", {"content-length": "nonsense"}), "no key is usable"),
+        ("/jwks", (200, b"{}", {"content-length": "nonsense"}), "cannot be reached"),
         ("/jwks", json_answer({"keys": []}), "no key is usable"),
         ("/jwks", json_answer({"keys": {"a": 1}}), "no key is usable"),
         ("/jwks", json_answer({"keys": [1, {}, {"kty": "RSA"}, {"kty": "RSA", "n": 1, "e": []}]}), "no key is usable"),

@@ -9,11 +9,11 @@ from tests.backends.conftest import a_request
 from antwort.backends import Transport, estimate_tokens
 from antwort.backends.base import EncodedTools, ToolDefinitions
 from antwort.backends.chat.request import ChatDialect, chat_body
-from antwort.backends.kept_bytes import WORTHWHILE, KeptBytes
 from antwort.backends.remote import COPIED, encode_body, encode_parts, in_pieces
 from antwort.backends.responses.request import responses_body
 from antwort.config import BackendConfig
 from antwort.errors import BadRequestError
+from antwort.http1.kept_bytes import WORTHWHILE, KeptBytes
 from antwort.types import JSON
 
 TOOL = {"type": "function", "name": "add", "description": "Adds.", "parameters": {"type": "object"}, "strict": True}

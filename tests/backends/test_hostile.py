@@ -27,12 +27,12 @@ from antwort.backends import Retries
 from antwort.backends.chat.answer import ChatAnswer
 from antwort.backends.chat.thoughts import MOST_BLANKS, ThinkTags
 from antwort.backends.errors import BROKEN, FAILED
-from antwort.backends.http1 import MAX_PIECE, Unpacker
 from antwort.backends.limits import AnswerLimits
 from antwort.backends.remote import SLICE
 from antwort.backends.sse import EventSplitter
 from antwort.backends.usage import MOST, usage_of
 from antwort.errors import BadGatewayError
+from antwort.http1.client import MAX_PIECE, Unpacker
 
 GUARD = 60.0
 MANY = 1024 * 1024 * 1024

@@ -1,25 +1,24 @@
 """The public keys of a token issuer: loaded from a file, a URL or by OpenID Connect discovery, and kept for a while."""
 
 import asyncio
-import http.client
 import json
 import logging
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import IO, Any
-from urllib.parse import urlsplit, urlunsplit
+from typing import Any
+from urllib.parse import urljoin, urlsplit, urlunsplit
 
 import jwt
-from typing_extensions import override
 
 from antwort.concurrency.single_flight import SingleFlight
-from antwort.errors import ServiceUnavailableError
+from antwort.errors import ConfigError, ServiceUnavailableError
+from antwort.http_client import HttpAnswer, OutboundError, OutboundTimeoutError, TooLargeError
+from antwort.outbound import Outbound
 
 MAX_BYTES = 1 << 20
-CHUNK_BYTES = 1 << 16
+MAX_REDIRECTS = 10
+REDIRECTS = frozenset({301, 302, 303, 307, 308})
 
 KeySource = Callable[[], Mapping[str, Any]]
 """Loads a JSON Web Key Set, blocking."""
@@ -82,51 +81,40 @@ def may_follow(origin: str, url: str) -> bool:
     return urlsplit(url).scheme in ({"https"} if urlsplit(origin).scheme == "https" else {"http", "https"})
 
 
-class _Redirects(urllib.request.HTTPRedirectHandler):
-    @override
-    def redirect_request(
-        self,
-        req: urllib.request.Request,
-        fp: IO[bytes],
-        code: int,
-        msg: str,
-        headers: http.client.HTTPMessage,
-        newurl: str,
-    ) -> urllib.request.Request | None:
-        if not may_follow(req.full_url, newurl):
-            return None
-        return super().redirect_request(req, fp, code, msg, headers, newurl)
-
-
 def _fetch(url: str, timeout: float) -> Mapping[str, Any]:
-    if not may_follow("", url):
-        raise KeysUnavailableError("neither an http nor an https URL", _public(url))
-    opener = urllib.request.build_opener(_Redirects)
-    request = urllib.request.Request(url, headers={"accept": "application/json"})  # noqa: S310 - checked above
+    """Load a document, on a thread of its own: an answer that is dear to read is not read on the server's loop."""
     try:
-        with opener.open(request, timeout=timeout) as response:
-            content = _read(response, timeout)
-    except urllib.error.HTTPError as error:
-        error.close()
-        raise KeysUnavailableError(f"the issuer answered {error.code}", _public(url)) from None
-    except (OSError, http.client.HTTPException, ValueError) as error:
-        timed_out = isinstance(getattr(error, "reason", error), TimeoutError)
-        problem = "the issuer did not answer in time" if timed_out else "the issuer cannot be reached"
-        raise KeysUnavailableError(problem, _public(url)) from error
-    if len(content) > MAX_BYTES:
-        raise KeysUnavailableError(f"the answer is larger than {MAX_BYTES} bytes", _public(url))
-    return _parse(content, _public(url))
+        answer = asyncio.run(_asked(url, timeout))
+    except OutboundTimeoutError as error:
+        raise KeysUnavailableError("the issuer did not answer in time", _public(url)) from error
+    except TooLargeError as error:
+        raise KeysUnavailableError(f"the answer is larger than {MAX_BYTES} bytes", _public(url)) from error
+    except (OutboundError, ConfigError, ValueError) as error:
+        raise KeysUnavailableError("the issuer cannot be reached", _public(url)) from error
+    if answer.status != 200:
+        raise KeysUnavailableError(f"the issuer answered {answer.status}", _public(url))
+    return _parse(answer.body, _public(url))
 
 
-def _read(response: http.client.HTTPResponse, timeout: float) -> bytes:
-    """Read a body, up to one byte too many. The socket's own timeout is per packet: a trickle would never end."""
-    deadline = time.monotonic() + timeout
-    content = b""
-    while len(content) <= MAX_BYTES and (chunk := response.read1(CHUNK_BYTES)):
-        content += chunk
-        if time.monotonic() > deadline:
-            raise TimeoutError
-    return content
+async def _asked(url: str, seconds: float) -> HttpAnswer:
+    """Ask for a document, where redirects lead to, too, as far as they may be followed; all of it in time."""
+    client = Outbound(proxies=True)
+    end = time.monotonic() + seconds
+    try:
+        for left_redirects in range(MAX_REDIRECTS, -1, -1):
+            if not may_follow("", url):
+                raise KeysUnavailableError("neither an http nor an https URL", _public(url))
+            left = max(0.001, end - time.monotonic())
+            headers = {"accept": "application/json"}
+            answer = await client.call("GET", url, headers=headers, time_limit=left, max_bytes=MAX_BYTES)
+            target = urljoin(url, answer.headers.get("location", ""))
+            is_redirect = answer.status in REDIRECTS and "location" in answer.headers and may_follow(url, target)
+            if not is_redirect or not left_redirects:
+                return answer
+            url = target
+        raise AssertionError("the last answer is returned, whatever it is")
+    finally:
+        await client.close()
 
 
 def _parse(content: bytes, where: str) -> Mapping[str, Any]:

@@ -6,8 +6,8 @@ from typing import Any, Literal, Protocol, Self
 import msgspec
 from typing_extensions import override
 
-from antwort.backends.kept_bytes import WORTHWHILE, KeptBytes
 from antwort.errors import BadRequestError
+from antwort.http1.kept_bytes import WORTHWHILE, KeptBytes
 from antwort.types import JSON
 from antwort.wire.responses import Usage
 

@@ -15,9 +15,9 @@ from msgspec import Struct
 from pydantic import SecretStr
 
 from antwort.backends.demo import DEMO_MODEL
-from antwort.backends.http1 import Http1Client
 from antwort.config.engine import BackendConfig
 from antwort.errors import ConfigError
+from antwort.http1.client import Http1Client
 
 logger = logging.getLogger(__name__)
 

@@ -14,7 +14,6 @@ from msgspec.structs import replace
 
 from antwort.backends.base import EncodedTools, ModelInfo, ModelRequest, TurnSink
 from antwort.backends.errors import BROKEN, DEADLINE, DISCONNECTED, BrokenOffError, excerpt, no_list, reply_error
-from antwort.backends.http1 import Parts
 from antwort.backends.known_models import KnownModels, read_models
 from antwort.backends.limits import AnswerLimits
 from antwort.backends.passages import unmade
@@ -24,6 +23,7 @@ from antwort.concurrency.deadline import Deadline
 from antwort.concurrency.large_work import LargeWork, is_large
 from antwort.config import BackendConfig
 from antwort.errors import APIError, BadGatewayError, BadRequestError, GatewayTimeoutError
+from antwort.http1.client import Parts
 from antwort.types import JSON
 
 logger = logging.getLogger(__name__)

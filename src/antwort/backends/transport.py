@@ -1,7 +1,6 @@
-"""HTTP to one model server: the seam behind which the client library could be replaced."""
+"""HTTP to one model server: its requests, its limits, and what goes wrong as errors of the API."""
 
 import base64
-import importlib
 import logging
 import os
 import re
@@ -10,31 +9,28 @@ import ssl
 from collections.abc import Coroutine, Mapping
 from time import monotonic
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any
 from urllib.parse import SplitResult, quote, unquote, urlsplit
-from urllib.request import getproxies, proxy_bypass
 
 from msgspec import Struct
 
 from antwort import __version__
 from antwort.backends.errors import BROKEN, BUSY, DISCONNECTED, TIMEOUT, UNREACHABLE, StalledError
-from antwort.backends.http1 import (
-    BusyError,
-    ClosedError,
-    ConnectTimeoutError,
-    Http1Client,
-    Parts,
-    ProtocolError,
-    ProxyError,
-    TooLongError,
-)
 from antwort.backends.limits import AnswerLimits
 from antwort.backends.sent_secrets import sent_secrets
 from antwort.config import BackendConfig
 from antwort.errors import APIError, BadGatewayError, ConfigError, GatewayTimeoutError, ServiceUnavailableError
-
-if TYPE_CHECKING:
-    from antwort.backends.proxied import ProxiedClient
+from antwort.http1.client import (
+    BusyError,
+    ClosedError,
+    Connection,
+    ConnectTimeoutError,
+    Http1Client,
+    Parts,
+    ProtocolError,
+    TooLongError,
+)
+from antwort.http1.proxies import Proxy, ProxyError
 
 logger = logging.getLogger(__name__)
 
@@ -58,40 +54,12 @@ class Timeouts(Struct, frozen=True):
         return cls(config.connect_timeout, config.first_byte_timeout, config.chunk_timeout)
 
 
-class RawReply(Protocol):
-    """An answer, as a client gives it."""
-
-    @property
-    def status(self) -> int:
-        """The status."""
-
-    @property
-    def headers(self) -> Mapping[str, str]:
-        """The headers, by lower-case name or without regard to case."""
-
-    @property
-    def is_read(self) -> bool:
-        """Whether it has ended, and all of it was read."""
-
-    def whole(self, most: int) -> bytes | None:
-        """Return what was not read yet, if it has ended and that is at most so many bytes; None if not, or not sure."""
-
-    async def chunk(self) -> bytes:
-        """Return what arrived since the last call, or wait for it; empty at the end."""
-
-    def limit_silence(self, seconds: float) -> None:
-        """Let the server be silent for so long from now on."""
-
-    def abort(self) -> None:
-        """End it, once; a connection whose answer was not read to its end is closed."""
-
-
 class Reply(Struct, eq=False):
     """An answer whose head has arrived. Whoever got it reads it to the end or aborts it."""
 
     status: int
     headers: Mapping[str, str]
-    _exchange: RawReply
+    _exchange: Connection
     _transport: "Transport"
     _times: Timeouts
     _pause: float | None = None
@@ -175,39 +143,30 @@ class Transport:
         self.timeouts = Timeouts.of(config)
         parts = urlsplit(config.url)
         self.host = parts.hostname or ""
-        self._origin = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path.rstrip('/')}"
         self._query = f"?{parts.query}" if parts.query else ""
         fixed = _headers(name, config, parts)
         self.secrets = sent_secrets(name, fixed, parts)
         self._path = quote(parts.path.rstrip("/"), safe="/%:@!$&'()*+,;=~")
+        place, tls = parts.netloc.rpartition("@")[2], parts.scheme == "https"
+        proxy = Proxy.for_url(parts)
+        if proxy is not None and not tls:
+            self._path = f"http://{place}{self._path}"
+            fixed = {**proxy.headers, **fixed}
         self._fixed_head = "".join(
-            f"{key}: {value}\r\n"
-            for key, value in {
-                "host": parts.netloc.rpartition("@")[2],
-                "accept-encoding": "identity",
-                **fixed,
-            }.items()
+            f"{key}: {value}\r\n" for key, value in {"host": place, "accept-encoding": "identity", **fixed}.items()
         )
         self._heads: dict[str, bytes] = {}
         """How requests begin that send JSON and have no further headers, by path; there are few."""
-        tls = parts.scheme == "https"
-        port = parts.port or (443 if tls else 80)
-        self._direct = Http1Client(
+        self._client = Http1Client(
             self.host,
-            port,
+            parts.port or (443 if tls else 80),
             tls=tls,
             limit=config.max_connections,
             patience=config.connection_wait,
             max_head=self.limits.header_bytes,
+            proxy=proxy,
         )
         self._told_busy = float("-inf")
-        self._proxied: ProxiedClient | None = None
-        proxy = _proxy_for(parts)
-        if proxy is not None:  # which wants a general client, and that takes long to load
-            module: Any = importlib.import_module("antwort.backends.proxied")
-            self._proxied = module.ProxiedClient(
-                proxy, fixed, self.limits, slots=self._direct.slots, patience=config.connection_wait
-            )
 
     def post(
         self,
@@ -228,34 +187,24 @@ class Transport:
     @property
     def in_use(self) -> int:
         """How many requests are under way."""
-        return self._direct.slots.taken
+        return self._client.slots.taken
 
     @property
     def waiting(self) -> int:
         """How many requests wait for a connection, because all are in use."""
-        return self._direct.slots.waiting
+        return self._client.slots.waiting
 
     async def close(self) -> None:
         """Close all connections; a later call opens new ones."""
-        await self._direct.close()
-        if self._proxied is not None:
-            await self._proxied.close()
+        await self._client.close()
 
     async def _send(
         self, method: str, path: str, body: bytes | Parts, headers: Mapping[str, str], timeouts: Timeouts | None
     ) -> Reply:
         times = timeouts or self.timeouts
-        exchange: RawReply
+        message = self._message(method, path, body, headers)
         try:
-            if self._proxied is None:
-                message = self._message(method, path, body, headers)
-                exchange = await self._direct.exchange(message, times.connect, times.first_byte)
-            else:
-                url = f"{self._origin}{path}{self._query}"
-                whole = body if isinstance(body, bytes) else b"".join(body)
-                exchange = await self._proxied.exchange(
-                    method, url, whole or None, headers, connect_timeout=times.connect, silence=times.first_byte
-                )
+            exchange = await self._client.exchange(message, times.connect, times.first_byte)
         except _FAILURES as error:
             raise self._failure_before(error, times) from error
         return Reply(exchange.status, exchange.headers, exchange, self, times)
@@ -301,7 +250,7 @@ class Transport:
         return _shown(self.name, times.first_byte, setting)
 
     def _message(self, method: str, path: str, body: bytes | Parts, headers: Mapping[str, str]) -> bytes | Parts:
-        """Write a request for the direct client; what is the same every time is written once."""
+        """Write a request; what is the same every time is written once."""
         head = self._heads.get(path) if headers is _JSON else self._head(method, path, headers)
         if head is None:
             head = self._heads[path] = self._head(method, path, headers)
@@ -331,17 +280,6 @@ def _headers(name: str, config: BackendConfig, parts: SplitResult) -> dict[str, 
                 where=f"backends.{name}",
             )
     return headers
-
-
-def _proxy_for(parts: SplitResult) -> str | None:
-    # The library would look in the environment and in ~/.netrc anew for each request, on two threads.
-    host = parts.hostname or ""
-    if proxy_bypass(host if parts.port is None else f"{host}:{parts.port}"):
-        return None
-    proxy = getproxies().get(parts.scheme)
-    if proxy is not None and urlsplit(proxy).scheme not in {"http", "https"}:
-        raise ConfigError(f"{parts.scheme.upper()}_PROXY must be the URL of an HTTP proxy, such as http://proxy:3128")
-    return proxy
 
 
 def _shown(name: str, seconds: float | None, setting: str) -> str:

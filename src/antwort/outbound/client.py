@@ -1,18 +1,19 @@
 """The client: one guarded way for URLs that strangers name, one plain way for those of the operator."""
 
 import asyncio
-import importlib
 import logging
 import socket
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 from typing_extensions import override
 
 import antwort
 from antwort.config import OutboundConfig
+from antwort.http1.proxies import Proxy
 from antwort.http_client import (
     BlockedError,
     HttpAnswer,
@@ -23,11 +24,10 @@ from antwort.http_client import (
 )
 from antwort.lazy_imports import imported_on_use
 from antwort.outbound.addresses import Allowed, NotConnectedError, capitalized, check_port, is_public, read_url, shown
+from antwort.outbound.connections import Connections
 
 if TYPE_CHECKING:
     import yarl
-
-    from antwort.outbound.sessions import Sessions
 else:  # most servers never ask for one
     yarl = imported_on_use("yarl")
 
@@ -48,7 +48,8 @@ class Outbound(HttpClient):
     """Sends requests to the world outside. It belongs to one event loop; close it there.
 
     A guarded request resolves the host once, checks every address, and connects to the very address that was checked;
-    each redirect goes the same way. No proxy is used, no cookie kept.
+    each redirect goes the same way. No cookie is kept. No proxy is used, but that of the environment for services if
+    `proxies` says so.
     """
 
     def __init__(
@@ -57,12 +58,13 @@ class Outbound(HttpClient):
         *,
         resolve: Resolve | None = None,
         tls: ssl.SSLContext | None = None,
+        proxies: bool = False,
     ) -> None:
         self._settings = settings or OutboundConfig()
         self._allowed = Allowed(self._settings.allow)
         self._resolve = resolve or _resolve
-        self._tls: ssl.SSLContext | bool = tls or True
-        self._sessions: Sessions | None = None
+        self._proxies = proxies
+        self._connections = Connections(self._settings.max_connections, tls)
 
     @override
     async def fetch(
@@ -105,11 +107,10 @@ class Outbound(HttpClient):
         """Get one URL; also return where it redirects to, if it does."""
         host, port = _host_and_port(target)
         addresses = await self._checked(host, port)
-        sessions = await self._loaded()
         failure = UnreachableError(f"{_quoted(host)} cannot be reached.")
         for address in addresses[:_MAX_ADDRESSES]:
             try:
-                return await sessions.get(
+                return await self._connections.get(
                     target, address, host=host, headers=headers, whose=_quoted(host), max_bytes=max_bytes
                 )
             except NotConnectedError as error:
@@ -146,21 +147,23 @@ class Outbound(HttpClient):
     ) -> HttpAnswer:
         try:
             target = yarl.URL(url)
+            told = url if target.raw_user is None else str(target.with_user(None))
+            if params:
+                target = target.extend_query(params)
             host = str(target.raw_host)
         except ValueError:
             raise BlockedError("The address of the service is not a URL.") from None
         try:
             async with self._in_time(_SERVICE, time_limit):
-                sessions = await self._loaded()
-                return await sessions.request(
+                return await self._connections.request(
                     method,
                     target,
-                    url=url,
-                    params=params,
+                    url=told,
                     headers=_headers(headers),
                     body=body,
                     whose=_SERVICE,
                     max_bytes=max_bytes or int(self._settings.max_bytes),
+                    proxy=Proxy.for_url(urlsplit(url)) if self._proxies else None,
                 )
         except OutboundError as error:
             logger.info("%s %s: %s", method, host, error)
@@ -168,17 +171,7 @@ class Outbound(HttpClient):
 
     async def close(self) -> None:
         """Close every connection."""
-        sessions, self._sessions = self._sessions, None
-        if sessions is not None:
-            await sessions.close()
-
-    async def _loaded(self) -> "Sessions":
-        """Return the connections. What they are made with takes long to load: on a thread, and when it is needed."""
-        if self._sessions is None:
-            module: Any = await asyncio.to_thread(importlib.import_module, "antwort.outbound.sessions")
-            if self._sessions is None:  # nobody else has waited for it, too
-                self._sessions = module.Sessions(self._settings, self._tls)
-        return self._sessions
+        await self._connections.close()
 
     @asynccontextmanager
     async def _in_time(self, whom: str, time_limit: float | None) -> AsyncIterator[None]:

@@ -15,8 +15,8 @@ import pytest
 import uvloop
 from tests.support.certificates import certificates
 
-from antwort.backends.http1 import HIGH_WATER, ClosedError, Connection, ConnectTimeoutError, Http1Client, ProtocolError
-from antwort.backends.kept_bytes import MOST_FILES, KeptBytes
+from antwort.http1.client import HIGH_WATER, ClosedError, Connection, ConnectTimeoutError, Http1Client, ProtocolError
+from antwort.http1.kept_bytes import MOST_FILES, KeptBytes
 
 REQUEST = b"POST /x HTTP/1.1\r\nhost: h\r\ncontent-length: 2\r\n\r\n{}"
 OK = b"HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nhello"

@@ -1,7 +1,7 @@
-"""A small HTTP/1.1 client for the one thing the hot path does: a POST to a server that is near, over a kept connection.
+"""A small HTTP/1.1 client, made for what the hot path does: a POST to a server that is near, over a kept connection.
 
-It does not do what is not needed there: redirects, cookies, asking for compression. Proxies are left to the general
-client behind the same seam.
+It does not do what is not needed there: redirects, cookies, asking for compression. Whatever a server sends is counted
+as it comes: what does not end, be it interim answers, heads, trailers or what frames the content, ends the connection.
 """
 
 import asyncio
@@ -15,8 +15,9 @@ from typing import TypeAlias, cast
 import httptools
 from typing_extensions import override
 
-from antwort.backends.kept_bytes import KeptBytes
 from antwort.concurrency.slots import Slots
+from antwort.http1.kept_bytes import KeptBytes
+from antwort.http1.proxies import Proxy
 
 Parts: TypeAlias = Sequence[bytes | memoryview]
 """Bytes in parts that follow each other: what is sent often need not be copied each time."""
@@ -25,10 +26,14 @@ MAX_IDLE = 50.0
 """Seconds a connection is kept; servers close theirs after a minute or more."""
 HIGH_WATER = 256 * 1024
 """Bytes that wait to be read before the server is made to pause."""
+MANY_PIECES = 4096
+"""Pieces that wait to be read before the same: each takes more memory than its bytes."""
 SLICE = 512 * 1024
 """Bytes of a request that are sent before others get their turn."""
 MAX_HEAD = 64 * 1024
 """Bytes of an answer's head, and between two pieces of its content."""
+MAX_INTERIM = 32
+"""Interim answers (1xx) before the real one."""
 MAX_PIECE = 256 * 1024
 """Bytes that are unpacked at a time."""
 KEEP_ALIVE = {"TCP_KEEPIDLE": 60, "TCP_KEEPINTVL": 15, "TCP_KEEPCNT": 4}
@@ -47,10 +52,6 @@ class BusyError(Exception):
     """All connections were in use for too long."""
 
 
-class ProxyError(OSError):
-    """A proxy does not let us through."""
-
-
 class ProtocolError(ValueError):
     """What came back is not HTTP."""
 
@@ -62,13 +63,14 @@ class TooLongError(ValueError):
 class Unpacker:
     """Undoes the compression of a server that compresses unasked, a piece at a time: a little may become very much.
 
-    What is left of it for the next piece is its `rest`.
+    What is left of it for the next piece is its `rest`. What breaks off is `cut`, until more comes.
     """
 
-    __slots__ = ("_inflate", "rest")
+    __slots__ = ("_inflate", "cut", "rest")
 
     def __init__(self) -> None:
-        self._inflate = _inflating()
+        self._inflate: zlib._Decompress | None = None
+        self.cut = False
         self.rest = b""
 
     @classmethod
@@ -79,19 +81,21 @@ class Unpacker:
 
     def piece(self, data: bytes) -> bytes:
         """Return the next piece of what follows; a ValueError if it is not what it says."""
-        inflate = self._inflate
+        inflate = self._inflate or _inflating(data)
         try:
             plain = inflate.decompress(data, MAX_PIECE)
         except zlib.error as error:
             raise ValueError(str(error)) from None
-        if inflate.eof:  # some pack each piece by itself
-            self._inflate = _inflating()
+        self.cut = not inflate.eof
+        self._inflate = inflate if self.cut else None  # some pack each piece by itself
         self.rest = inflate.unused_data or inflate.unconsumed_tail
         return plain
 
 
-def _inflating() -> "zlib._Decompress":
-    return zlib.decompressobj(zlib.MAX_WBITS | 32)
+def _inflating(begin: bytes) -> "zlib._Decompress":
+    # `deflate` should have a zlib header; some servers send it bare.
+    is_bare = begin[:1] not in {b"\x1f", b"\x78"}
+    return zlib.decompressobj(-zlib.MAX_WBITS if is_bare else zlib.MAX_WBITS | 32)
 
 
 class Connection(asyncio.Protocol):
@@ -136,6 +140,9 @@ class Connection(asyncio.Protocol):
         self._unpacker: Unpacker | None = None
         self._mute = 0
         """Bytes that came since the last of the content."""
+        self._interim = 0
+        self.received = 0
+        """All bytes that came, with what frames the content."""
         if silence is not None:
             self.limit_silence(silence)
 
@@ -151,7 +158,9 @@ class Connection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         if self._timer is not None:
             self._heard = self._loop.time()
-        self._mute += len(data)
+        size = len(data)
+        self._mute += size
+        self.received += size
         try:
             self._parser.feed_data(data)
         except (httptools.HttpParserError, httptools.HttpParserUpgrade, UnicodeDecodeError) as error:
@@ -207,6 +216,9 @@ class Connection(asyncio.Protocol):
         status = self._parser.get_status_code()
         if status < 200:  # an interim answer; the real one follows
             self.headers.clear()
+            self._interim += 1
+            if self._interim > MAX_INTERIM:
+                raise ProtocolError(f"more than {MAX_INTERIM} interim answers")
             return
         self.status = status
         if "content-encoding" in self.headers:
@@ -217,7 +229,7 @@ class Connection(asyncio.Protocol):
         self._mute = 0
         self._body.append(data)
         self._size += len(data)
-        if self._size > HIGH_WATER and not self._paused:
+        if (self._size > HIGH_WATER or len(self._body) > MANY_PIECES) and not self._paused:
             self._paused = True
             self.transport.pause_reading()
 
@@ -295,6 +307,11 @@ class Connection(asyncio.Protocol):
     def is_read(self) -> bool:
         """Whether the answer has ended, and all of it was read."""
         return self.complete and not self._body
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether what was read of a compressed answer is not whole."""
+        return self._unpacker is not None and self._unpacker.cut
 
     def whole(self, most: int) -> bytes | None:
         """Return what was not read yet, if it has ended, is at most so many bytes, and need not be unpacked."""
@@ -383,7 +400,11 @@ class Connection(asyncio.Protocol):
 
 
 class Http1Client:
-    """Connections to one server. They are opened when needed, and kept."""
+    """Connections to one server. They are opened when needed, and kept.
+
+    `server_hostname` is the name that a certificate is to have, if the host is an address that was looked up before.
+    With a proxy, requests to a server without TLS name the whole URL.
+    """
 
     def __init__(
         self,
@@ -394,14 +415,20 @@ class Http1Client:
         limit: int,
         patience: float | None = None,
         max_head: int = MAX_HEAD,
+        context: ssl.SSLContext | None = None,
+        server_hostname: str | None = None,
+        slots: Slots | None = None,
+        proxy: Proxy | None = None,
     ) -> None:
         self.max_head = max_head
         self._patience = patience
         self._host = host
         self._port = port
         self._tls = tls
-        self._context: ssl.SSLContext | None = None
-        self.slots = Slots(limit)
+        self._context = context
+        self._server_hostname = server_hostname or host
+        self._proxy = proxy
+        self.slots = Slots(limit) if slots is None else slots
         self.idle: list[Connection] = []
         """Connections that are kept for the next exchange."""
 
@@ -450,20 +477,27 @@ class Http1Client:
         return None
 
     async def _connect(self, seconds: float) -> Connection:
-        if self._tls and self._context is None:
-            self._context = ssl.create_default_context()
-        loop = asyncio.get_running_loop()
         clock = asyncio.timeout(seconds)
         try:
             async with clock:
-                _, connection = await loop.create_connection(
-                    lambda: Connection(self), self._host, self._port, ssl=self._context if self._tls else None
-                )
+                connection = await self._open()
         except TimeoutError:
             if clock.expired():
                 raise ConnectTimeoutError from None
             raise
         _keep_alive(connection)
+        return connection
+
+    async def _open(self) -> Connection:
+        if self._tls and self._context is None:  # all authorities are read for it, which takes long
+            self._context = await asyncio.to_thread(ssl.create_default_context)
+        context = self._context if self._tls else None
+        if self._proxy is not None:
+            return await self._proxy.open(lambda: Connection(self), self._host, self._port, context)
+        name = self._server_hostname if self._tls else None
+        _, connection = await asyncio.get_running_loop().create_connection(
+            lambda: Connection(self), self._host, self._port, ssl=context, server_hostname=name
+        )
         return connection
 
     def forget(self, connection: Connection) -> None:

@@ -1,0 +1,196 @@
+"""Connections to the world outside, and what of an answer is read: every dimension of it ends somewhere."""
+
+import asyncio
+import base64
+import ssl
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from antwort.concurrency.slots import Slots
+from antwort.http1.client import (
+    MAX_HEAD,
+    BusyError,
+    ClosedError,
+    Connection,
+    ConnectTimeoutError,
+    Http1Client,
+    ProtocolError,
+    TooLongError,
+)
+from antwort.http1.proxies import Proxy
+from antwort.http_client import HttpAnswer, TooLargeError, UnreachableError
+from antwort.outbound.addresses import NotConnectedError, capitalized
+
+if TYPE_CHECKING:
+    from yarl import URL
+
+_REDIRECTS = frozenset({301, 302, 303, 307, 308})
+_CONNECT = 5.0
+"""Seconds to connect to one address."""
+_FRAMED = 8
+"""How many times more bytes than those of the content may come, so that it may be in small chunks, but not in endless
+many."""
+_SERVICES = 64
+"""Services whose connections are kept; there are as many as the operator has configured."""
+_PACKED = frozenset({"gzip", "x-gzip", "deflate"})
+_FORBIDDEN = ("\r", "\n", "\0")
+
+
+class Connections:
+    """Connections for pages, which are not kept: nobody else should get them; and those to services, which are."""
+
+    def __init__(self, most: int, tls: ssl.SSLContext | None) -> None:
+        self._tls = tls
+        self._most = most
+        self._page_slots = Slots(most)
+        self._service_slots = Slots(most)
+        self._services: dict[tuple[str, str, int, Proxy | None], Http1Client] = {}
+
+    async def get(
+        self, target: "URL", address: str, *, host: str, headers: Mapping[str, str], whose: str, max_bytes: int
+    ) -> tuple[HttpAnswer, str | None]:
+        """Get a page from an address of its host; also return where it redirects to, if it does."""
+        # The connection goes to the address that was checked; the name stays in Host, SNI and certificate.
+        client = Http1Client(
+            address,
+            int(target.port or 0),
+            tls=target.scheme == "https",
+            limit=self._most,
+            context=await self._context(target),
+            server_hostname=host,
+            slots=self._page_slots,
+        )
+        message = _message("GET", target.raw_path_qs, {"host": target.raw_authority, **headers}, None)
+        try:
+            with _failures(whose):
+                connection = await client.exchange(message, _CONNECT, None)
+                try:
+                    location = connection.headers.get("location")
+                    if connection.status in _REDIRECTS and location is not None:
+                        return HttpAnswer(str(target), connection.status, {}, b""), location
+                    body = await _read(connection, whose, max_bytes)
+                    return HttpAnswer(str(target), connection.status, connection.headers, body), None
+                finally:
+                    connection.abort()
+        finally:
+            await client.close()
+
+    async def request(
+        self,
+        method: str,
+        target: "URL",
+        *,
+        url: str,
+        headers: Mapping[str, str],
+        body: bytes | None,
+        whose: str,
+        max_bytes: int,
+        proxy: Proxy | None,
+    ) -> HttpAnswer:
+        """Ask a service."""
+        client = await self._service(target, proxy)
+        path, fixed = target.raw_path_qs, {"host": target.host_port_subcomponent or ""}
+        if proxy is not None and target.scheme == "http":
+            path = f"http://{fixed['host']}{path}"
+            fixed |= proxy.headers
+        if target.user is not None:
+            pair = f"{target.user}:{target.password or ''}"
+            fixed["authorization"] = f"Basic {base64.b64encode(pair.encode()).decode()}"
+        message = _message(method, path, {**fixed, **headers}, body)
+        with _failures(whose):
+            connection = await client.exchange(message, _CONNECT, None)
+            try:
+                found = b"" if method == "HEAD" else await _read(connection, whose, max_bytes)
+                return HttpAnswer(url, connection.status, connection.headers, found)
+            finally:
+                connection.abort()
+
+    async def close(self) -> None:
+        """Close every connection."""
+        services, self._services = list(self._services.values()), {}
+        for service in services:
+            await service.close()
+
+    async def _service(self, target: "URL", proxy: Proxy | None) -> Http1Client:
+        host, port = str(target.raw_host), int(target.port or 0)
+        key = (target.scheme, host, port, proxy)
+        if key not in self._services:
+            context = await self._context(target)
+            while len(self._services) >= _SERVICES:
+                await self._services.pop(next(iter(self._services))).close()
+            self._services[key] = Http1Client(
+                host,
+                port,
+                tls=target.scheme == "https",
+                limit=self._most,
+                context=context,
+                slots=self._service_slots,
+                proxy=proxy,
+            )
+        return self._services[key]
+
+    async def _context(self, target: "URL") -> ssl.SSLContext | None:
+        """Return what secures connections; all authorities are read for it once, which takes long."""
+        if target.scheme == "https" and self._tls is None:
+            self._tls = await asyncio.to_thread(ssl.create_default_context)
+        return self._tls
+
+
+def _message(method: str, path: str, headers: Mapping[str, str], body: bytes | None) -> bytes:
+    """Write a request; ValueError for a header that would be more than one."""
+    if body is not None or method not in {"GET", "HEAD", "DELETE"}:
+        headers = {**headers, "content-length": str(len(body or b""))}
+    for name, value in headers.items():
+        if any(mark in text for mark in _FORBIDDEN for text in (name, value)):
+            raise ValueError(f"the header '{name}' has a line break in it")
+    lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
+    return f"{method} {path} HTTP/1.1\r\n{lines}\r\n".encode() + (body or b"")
+
+
+async def _read(connection: Connection, whose: str, limit: int) -> bytes:
+    """Return the body of an answer as it was before its compression, up to a limit that holds before and after it."""
+    encoding = connection.headers.get("content-encoding", "").strip().lower()
+    if encoding not in _PACKED | {"", "identity"}:
+        raise UnreachableError(f"The answer of {whose} is compressed in a way that was not asked for.")
+    declared = connection.headers.get("content-length", "")
+    if declared.isdecimal() and int(declared) > limit:
+        raise _too_large(whose, limit)
+    body = bytearray()
+    while part := await connection.chunk():
+        body += part
+        if len(body) > limit or connection.received > _FRAMED * limit + MAX_HEAD:
+            body.clear()
+            raise _too_large(whose, limit)
+    if connection.is_cut:
+        raise UnreachableError(f"The answer of {whose} broke off.")
+    return bytes(body)
+
+
+@contextmanager
+def _failures(whom: str) -> Iterator[None]:
+    """Turn what goes wrong inside into errors of ours, but for time that is up, which is the caller's."""
+    try:
+        yield
+    except ConnectTimeoutError as error:
+        raise _not_connected(whom) from error
+    except TimeoutError:
+        raise
+    except ssl.SSLCertVerificationError as error:
+        raise NotConnectedError(f"The certificate of {whom} is not valid.") from error
+    except ssl.SSLError as error:
+        raise NotConnectedError(f"No secure connection to {whom} is possible.") from error
+    except TooLongError as error:
+        raise TooLargeError(f"The head of the answer of {whom} is too large: {error}.") from error
+    except (ClosedError, ProtocolError) as error:
+        raise UnreachableError(f"{capitalized(whom)} broke off, or did not answer in HTTP.") from error
+    except (OSError, BusyError, UnicodeError) as error:
+        raise _not_connected(whom) from error
+
+
+def _not_connected(whom: str) -> NotConnectedError:
+    return NotConnectedError(f"{capitalized(whom)} cannot be reached.")
+
+
+def _too_large(whose: str, limit: int) -> TooLargeError:
+    return TooLargeError(f"The answer of {whose} is larger than the {limit:,} bytes that are read.")
