@@ -124,6 +124,7 @@ def test_the_defaults_are_those_the_documentation_promises() -> None:
             "busy_timeout": 5.0,
             "pool_size": 8,
             "reconnect": 10.0,
+            "disk_reserve": 16777216,
             "keep": {"responses": None, "events": None, "conversations": None, "unstored": 600.0},
             "sweep": 3600.0,
             "s3": None,

@@ -2,6 +2,7 @@
 
 import asyncio
 import hashlib
+import os
 import time
 from collections.abc import AsyncIterator, Callable
 
@@ -17,6 +18,7 @@ from antwort.errors import (
     ServiceUnavailableError,
 )
 from antwort.files import FileLimits, FileRecord, StoredFiles
+from antwort.files.disk import _NewFile
 from antwort.files.service import ABANDONED, cleaned_name
 from antwort.storage import Store
 
@@ -178,6 +180,7 @@ async def test_what_a_crash_leaves_is_swept(open_files: Open, store: Store, keep
 
         monkey = pytest.MonkeyPatch()
         monkey.setattr(files, "_give_up", cut_off)
+        monkey.setattr(_NewFile, "end", lambda new: os.close(new._descriptor))
         if crash == "before the row says so":
             monkey.setattr(store.files, "finish", cut_off)
 

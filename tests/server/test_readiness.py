@@ -122,11 +122,11 @@ def test_tables_that_are_gone_are_noticed(tmp_path: Path, postgres_server: Postg
 # --- what can be read and not written ---------------------------------------------------------------------------------
 
 
-def assert_not_ready(server: RunningApp, why: str) -> None:
+def assert_not_ready(server: RunningApp, why: str, cure: str = "") -> None:
     """Ask again and again: whether the store can be written is asked once a second at most."""
     while (answer := get(server, "/readyz")).status_code == 200 or answer.text.count("within 2 seconds"):
         pass
-    assert_names_the_store(answer, f"The database cannot be used now: {why}.")
+    assert_names_the_store(answer, f"The database cannot be used now: {why}.{cure}")
 
 
 def ask(server: RunningApp) -> httpx.Response:
@@ -169,10 +169,21 @@ def on_writer(server: RunningApp, statement: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("state", "why"), [("disk_full", "the disk is full"), ("system_error", "the server reports a failure")]
+    ("state", "why", "cure"),
+    [
+        (
+            "disk_full",
+            "the disk is full",
+            (
+                " Make room on it, or delete what is not needed, by the API or with 'antwort db prune'; "
+                "the server goes on by itself then."
+            ),
+        ),
+        ("system_error", "the server reports a failure", ""),
+    ],
 )
 def test_a_server_of_databases_that_cannot_write_is_not_ready(
-    tmp_path: Path, postgres_server: PostgresServer, url: str, state: str, why: str
+    tmp_path: Path, postgres_server: PostgresServer, url: str, state: str, why: str, cure: str
 ) -> None:
     failing = f"RAISE EXCEPTION 'could not extend file \"base/1\"' USING ERRCODE = '{state}'"
     make = f"CREATE FUNCTION failing() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN {failing}; END $$"
@@ -181,7 +192,7 @@ def test_a_server_of_databases_that_cannot_write_is_not_ready(
         for table in ("records", "responses"):
             when = f"BEFORE INSERT OR UPDATE ON {table} FOR EACH STATEMENT EXECUTE FUNCTION failing()"
             postgres_server.execute(f"CREATE TRIGGER failing {when}", url)
-        assert_not_ready(server, why)
+        assert_not_ready(server, why, cure)
         assert_refused(ask(server), why)
         postgres_server.execute("DROP FUNCTION failing CASCADE", url)
         until_ready(server)

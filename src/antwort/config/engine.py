@@ -269,6 +269,10 @@ class StorageConfig(Settings):
     reconnect: Duration = Field(
         default=10.0, description="PostgreSQL: time to wait for a server that is away, before a request fails."
     )
+    disk_reserve: ByteSize = Field(
+        default=ByteSize(16 * 1024**2),
+        description="SQLite: room on the disk that is kept for deletions while the disk is full; 0 keeps none.",
+    )
     keep: KeepConfig = Field(default=KeepConfig(), description="How long things are kept.")
     sweep: Duration = Field(default=3600.0, description="How often the server deletes what is too old, such as 1h.")
     s3: Annotated[S3Config, Seldom()] | None = Field(

@@ -37,7 +37,7 @@ class DiskBlobs(Blobs):
                 await _on_disk(new.write, chunk)
             await _on_disk(new.put_in_place)
         finally:
-            await _on_disk(new.close)
+            await _on_disk(new.end)
 
     @override
     async def read(self, name: str, offset: int, length: int) -> AsyncIterator[bytes]:
@@ -114,9 +114,11 @@ class _NewFile:
         finally:
             os.close(folder)
 
-    def close(self) -> None:
+    def end(self) -> None:
+        """Leave nothing of a file that is not complete: on a full disk nobody else might be able to delete it."""
         if self._descriptor >= 0:
             os.close(self._descriptor)
+            _unfinished(self._path).unlink(missing_ok=True)
 
 
 def _unfinished(path: Path) -> Path:

@@ -1,6 +1,7 @@
 """Where in its life the server is."""
 
 import asyncio
+import copy
 from typing import Literal
 
 from msgspec import Struct
@@ -8,7 +9,7 @@ from starlette.types import Receive, Scope, Send
 
 from antwort.concurrency.single_flight import SingleFlight
 from antwort.errors import ServiceUnavailableError
-from antwort.storage.base import StoreUnavailableError
+from antwort.storage.base import StoreFullError, StoreUnavailableError
 from antwort.storage.sql.store import Store
 from antwort.web.answers import error_response
 
@@ -39,6 +40,10 @@ LIMIT = 2.0
 """Seconds that the store has to answer."""
 WRITE_EVERY = 1.0
 """Seconds between two writes that show that the store can be written."""
+_FULL_CURE = (
+    "Make room on it, or delete what is not needed, by the API or with 'antwort db prune'; "
+    "the server goes on by itself then."
+)
 
 
 class ReadinessCheck:
@@ -63,6 +68,8 @@ class ReadinessCheck:
         try:
             async with asyncio.timeout(LIMIT):
                 await self._question.outcome()
+        except StoreFullError as error:
+            raise _without_store(f"{error.message} {_FULL_CURE}") from error
         except StoreUnavailableError as error:
             raise _without_store(error.message) from error
         except TimeoutError:
@@ -80,7 +87,7 @@ class ReadinessCheck:
             else:
                 self._unwritable = None
         if self._unwritable is not None:
-            raise StoreUnavailableError(self._unwritable.message)
+            raise copy.copy(self._unwritable)
 
 
 def _without_store(why: str) -> ServiceUnavailableError:

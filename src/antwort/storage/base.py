@@ -23,6 +23,10 @@ class StoreUnavailableError(ServiceUnavailableError):
     """503: the database cannot be used now. A run that cannot be stored is not over: it goes on when it can be."""
 
 
+class StoreFullError(StoreUnavailableError):
+    """503: there is no room for what was to be stored. What was there can be read, and deleted."""
+
+
 class JournalEntry(Struct):
     """One item of a response, in order. `item` is what clients may see; `visible` tells whether they do by default."""
 

@@ -27,7 +27,12 @@ def open_store(config: Config) -> Store:
             url, pool_size=settings.pool_size, reconnect=settings.reconnect
         )
         return opened
-    return SqliteStore.open(sqlite_path(url), synchronous=settings.synchronous, busy_timeout=settings.busy_timeout)
+    return SqliteStore.open(
+        sqlite_path(url),
+        synchronous=settings.synchronous,
+        busy_timeout=settings.busy_timeout,
+        reserve=settings.disk_reserve,
+    )
 
 
 class ProviderStorage(Struct, frozen=True):

@@ -247,8 +247,8 @@ class _Upload:
 
     async def _store(self, chunk: bytes) -> None:
         if not self._begun:
+            self._begun = True  # whoever is cancelled now may find it stored
             await self._tables.begin(self._tenant, self._blob_id, self._new.created_at)
-            self._begun = True
         await self._tables.add_chunk(self._tenant, self._blob_id, self._stored, chunk)
         self._stored += 1
 

@@ -5,17 +5,18 @@ import logging
 import psycopg
 
 from antwort.errors import BadRequestError, ConflictError
-from antwort.storage.base import StoreUnavailableError
+from antwort.storage.base import StoreFullError, StoreUnavailableError
 
 logger = logging.getLogger(__name__)
 
+_FULL = "53100"
 _PASSING = {"40001", "40P01"}
 """Two transactions were in each other's way: a serialization failure, a deadlock."""
 _UNAVAILABLE = {
     "25006": "it is read-only",
     "42501": "access is denied",
     "42P01": "its tables are missing",
-    "53100": "the disk is full",
+    _FULL: "the disk is full",
     "53200": "there is no memory left",
     "55P03": "another process holds it",
     "57014": "it takes too long",
@@ -55,4 +56,5 @@ def report_unavailable(reason: str, error: Exception | None) -> StoreUnavailable
     """Log that the database cannot be used now, and return the error for it."""
     cause = str(error).strip().splitlines()[:1] if error is not None else []
     logger.error("the database cannot be used: %s%s", reason, f" ({cause[0]})" if cause else "")
-    return StoreUnavailableError(f"The database cannot be used now: {reason}.")
+    kind = StoreFullError if isinstance(error, psycopg.Error) and error.sqlstate == _FULL else StoreUnavailableError
+    return kind(f"The database cannot be used now: {reason}.")

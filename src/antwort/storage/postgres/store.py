@@ -34,7 +34,15 @@ class _Reader(_Side):
 
 
 class _Writer(_Side):
-    def run(self, transaction: Transaction[T], key: str, /, *, repeatable: bool = True) -> asyncio.Future[T]:
+    def run(
+        self,
+        transaction: Transaction[T],
+        key: str,
+        /,
+        *,
+        repeatable: bool = True,
+        frees: bool = False,  # noqa: ARG002 - the disk is the server's
+    ) -> asyncio.Future[T]:
         return self._threads.write(transaction, key, repeatable=repeatable)
 
     def insert(self, inserts: Sequence[Insert], key: str, /) -> asyncio.Future[None]:

@@ -16,7 +16,7 @@ from antwort.storage.sql.rows import (
     item_rows,
     renamed,
 )
-from antwort.storage.sql.transactions import Transactions, reads, writes, writes_once
+from antwort.storage.sql.transactions import Transactions, deletes, reads, writes, writes_once
 
 _AT_ONCE = (20, 1000)
 """Ids that are looked for in one statement: of few items, and of many."""
@@ -90,7 +90,7 @@ class ConversationStore(Transactions):
         changed = database.execute(_UPDATE, (metadata, _now(), conversation_id, tenant)).rowcount
         return _get(database, tenant, conversation_id) if changed else None
 
-    @writes
+    @deletes
     def delete(self, database: Database, tenant: str, conversation_id: str) -> bool:
         """Delete a conversation with its items; False if there was none."""
         return database.execute(_DELETE, (conversation_id, tenant)).rowcount > 0
@@ -177,7 +177,7 @@ class ConversationStore(Transactions):
         row = database.execute(_ITEM, (conversation_id, tenant, item_id)).fetchone()
         return None if row is None else entry_of(row)
 
-    @writes
+    @deletes
     def remove(self, database: Database, tenant: str, conversation_id: str, item_id: str) -> bool:
         """Delete an item; False if it was not there."""
         return database.execute(_REMOVE, (conversation_id, tenant, item_id)).rowcount > 0

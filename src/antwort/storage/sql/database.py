@@ -67,11 +67,14 @@ class ReadRunner(Protocol):
 class WriteRunner(Protocol):
     """Owns connections that write."""
 
-    def run(self, transaction: Transaction[T], key: str, /, *, repeatable: bool = True) -> Awaitable[T]:
+    def run(
+        self, transaction: Transaction[T], key: str, /, *, repeatable: bool = True, frees: bool = False
+    ) -> Awaitable[T]:
         """Return what a transaction returns, once it is stored.
 
         Those with the same key are done in the order in which they came. One is repeatable if it may be done again when
-        nobody knows whether it was stored: then it changes nothing, or is a conflict.
+        nobody knows whether it was stored: then it changes nothing, or is a conflict. One that frees room is done on a
+        full disk, too, as far as that is possible.
         """
 
     def insert(self, inserts: Sequence[Insert], key: str, /) -> Awaitable[None]:

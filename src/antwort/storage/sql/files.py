@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from antwort.storage.base import FileRecord
 from antwort.storage.sql.database import Database, Row
-from antwort.storage.sql.transactions import Transactions, reads, writes
+from antwort.storage.sql.transactions import Transactions, deletes, reads, writes
 
 _COLUMNS = "id, tenant, filename, purpose, bytes, sha256, created_at, expires_at, part_of, status"
 _INSERT = f"INSERT INTO stored_files ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"  # noqa: S608
@@ -92,12 +92,12 @@ class SqlFiles(Transactions):
         """Return how many bytes the files of a tenant have, but the parts of something."""
         return int(database.execute(_USAGE, (tenant, but_parts_of)).fetchone()[0])
 
-    @writes
+    @deletes
     def mark(self, database: Database, tenant: str, file_id: str) -> None:
         """Take note that a file is being deleted: nobody sees it any more."""
         database.execute(_MARK, (file_id, tenant))
 
-    @writes
+    @deletes
     def remove(self, database: Database, tenant: str, file_id: str) -> None:
         """Forget a file whose bytes are gone, or never were there."""
         database.execute(_REMOVE, (file_id, tenant))
@@ -109,7 +109,7 @@ class SqlFiles(Transactions):
             database.execute(_MARK_EXPIRED, (now,))
             database.execute(_MARK_ABANDONED, (abandoned,))
 
-        await self._writer.run(mark, "")
+        await self._writer.run(mark, "", frees=True)
 
     @reads
     def left_over(self, database: Database, after: str, limit: int) -> Sequence[FileRecord]:

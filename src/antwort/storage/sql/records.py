@@ -14,7 +14,7 @@ from antwort.errors import NotFoundError
 from antwort.storage.base import Kept, Page, Records
 from antwort.storage.sql.database import Database, ReadRunner, Row, WriteRunner, snapshot
 from antwort.storage.sql.rows import KEPT, encoded, kept_of, kept_row
-from antwort.storage.sql.transactions import Transactions, reads, writes, writes_once
+from antwort.storage.sql.transactions import Transactions, deletes, reads, writes, writes_once
 from antwort.types import JSON
 
 _POSITION_KEPT = 86_400
@@ -86,7 +86,7 @@ class SqlRecords(Transactions, Records):
     async def delete(self, tenant: str, kind: str, id: str) -> bool:
         return await self._delete(tenant, id, kind, int(time.time()))
 
-    @writes
+    @deletes
     def _delete(self, database: Database, tenant: str, name: str, kind: str, now: int) -> bool:
         deleted = database.execute(_DELETE, (now, self._owner, kind, tenant, name)).rowcount > 0
         forget_deleted(database, now)

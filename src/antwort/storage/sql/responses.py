@@ -35,7 +35,7 @@ from antwort.storage.sql.rows import (
     record_of,
     record_row,
 )
-from antwort.storage.sql.transactions import Transactions, reads, to_its_end, writes
+from antwort.storage.sql.transactions import Transactions, deletes, reads, to_its_end, writes
 from antwort.types import JSON
 
 _INSERT_RESPONSE = f"INSERT INTO responses ({RECORD}) VALUES ({', '.join('?' * 19)})"  # noqa: S608
@@ -261,7 +261,7 @@ class ResponseStore(Transactions):
             database.execute(_NOTE, (encoded(record.extra), response_id, tenant, record.epoch))
         return record
 
-    @writes
+    @deletes
     def delete(self, database: Database, tenant: str, response_id: str) -> bool:
         """Delete a response with its journal and events; False if there was none.
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from antwort.storage.base import ACTIVE, OldResponse
 from antwort.storage.sql.database import Database, Row
 from antwort.storage.sql.records import forget_deleted
-from antwort.storage.sql.transactions import Transactions, reads, writes
+from antwort.storage.sql.transactions import Transactions, deletes, reads
 
 _WALK = """
     SELECT number, tenant, id, created_at, status, background FROM responses WHERE number > ? AND parent_id IS NULL
@@ -73,7 +73,7 @@ class Retention(Transactions):
         """Count the events of a response."""
         return int(database.execute(_COUNT_EVENTS, (response_id, tenant)).fetchone()[0])
 
-    @writes
+    @deletes
     def drop_events(self, database: Database, tenant: str, response_id: str, most: int) -> int:
         """Delete the first events of a response, `most` at most; return how many."""
         return database.execute(_DROP_EVENTS, {"id": response_id, "tenant": tenant, "most": most}).rowcount
@@ -88,7 +88,7 @@ class Retention(Transactions):
         """
         return database.execute(_UNUSED, (before, after[0], *after, limit)).fetchall()
 
-    @writes
+    @deletes
     def delete_unused(self, database: Database, tenant: str, conversation_id: str, before: int) -> bool:
         """Delete a conversation with its items; False if it is gone, was used since the moment, or is being used.
 
@@ -98,7 +98,7 @@ class Retention(Transactions):
 
     async def forget_deleted(self, now: int) -> int:
         """Delete for good some of what providers deleted over a day ago; return how many."""
-        return await self._writer.run(lambda database: forget_deleted(database, now), "")
+        return await self._writer.run(lambda database: forget_deleted(database, now), "", frees=True)
 
     @reads
     def usage(self, database: Database, tenant: str) -> int:

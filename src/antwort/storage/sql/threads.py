@@ -21,10 +21,11 @@ Q = TypeVar("Q")
 class DatabaseJob(Generic[T]):
     """A transaction, and the future of whoever waits for it."""
 
-    __slots__ = ("error", "future", "transaction", "value")
+    __slots__ = ("error", "frees", "future", "transaction", "value")
 
-    def __init__(self, transaction: Transaction[T]) -> None:
+    def __init__(self, transaction: Transaction[T], *, frees: bool = False) -> None:
         self.transaction = transaction
+        self.frees = frees
         self.future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
         self.value: Any = None
         self.error: Exception | None = None

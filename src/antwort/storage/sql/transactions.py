@@ -1,7 +1,7 @@
 """From a method with statements to one that can be awaited: each is one transaction, on a thread that has a connection.
 
-A method marked with `reads` or `writes` takes the connection as its first argument, `database`. Its callers leave that
-out and await it.
+A method marked with `reads`, `writes` or `deletes` takes the connection as its first argument, `database`. Its callers
+leave that out and await it.
 """
 
 import asyncio
@@ -39,7 +39,7 @@ def reads(method: Callable[Concatenate[S, Database, P], T]) -> Callable[Concaten
 
 
 def writes(
-    method: Callable[Concatenate[S, Database, str, str, P], T], *, repeatable: bool = True
+    method: Callable[Concatenate[S, Database, str, str, P], T], *, repeatable: bool = True, frees: bool = False
 ) -> Callable[Concatenate[S, str, str, P], Coroutine[Any, Any, T]]:
     """Make a method that writes a transaction. Its first arguments are the tenant and the id of what it writes.
 
@@ -52,7 +52,10 @@ def writes(
     async def transaction(self: S, tenant: str, name: str, /, *args: P.args, **options: P.kwargs) -> T:
         return await to_its_end(
             self._writer.run(
-                lambda database: method(self, database, tenant, name, *args, **options), name, repeatable=repeatable
+                lambda database: method(self, database, tenant, name, *args, **options),
+                name,
+                repeatable=repeatable,
+                frees=frees,
             )
         )
 
@@ -81,3 +84,10 @@ def writes_once(
 ) -> Callable[Concatenate[S, str, str, P], Coroutine[Any, Any, T]]:
     """Do as `writes`, but for a method that must not be called again when nobody knows whether it was stored."""
     return writes(method, repeatable=False)
+
+
+def deletes(
+    method: Callable[Concatenate[S, Database, str, str, P], T],
+) -> Callable[Concatenate[S, str, str, P], Coroutine[Any, Any, T]]:
+    """Do as `writes`, for a method that deletes: it works on a full disk, too."""
+    return writes(method, frees=True)

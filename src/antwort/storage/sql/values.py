@@ -13,7 +13,7 @@ from antwort.errors import ConflictError, NotFoundError
 from antwort.run_services import Place, ValueKind, Variable, VariableScope
 from antwort.storage.sql.database import LOCK, Database
 from antwort.storage.sql.responses import check_epoch
-from antwort.storage.sql.transactions import Transactions, reads, writes
+from antwort.storage.sql.transactions import Transactions, deletes, reads, writes
 
 CHUNK = 256 * 1024
 """Bytes of a row. All chunks of a blob but its last have as many."""
@@ -228,12 +228,12 @@ class SqlValues(Transactions):
             return None
         return _insert(database, new, source.blob_id, source.size)
 
-    @writes
+    @deletes
     def discard(self, database: Database, tenant: str, blob_id: str) -> None:
         """Delete a blob that nothing refers to."""
         database.execute(_DROP_BLOB, (blob_id, tenant))
 
-    @writes
+    @deletes
     def delete(self, database: Database, tenant: str, variable_id: str, *, all_versions: bool, now: int) -> bool:
         """Delete a version, or all of its key in its scope, and values that nothing refers to any more."""
         row = database.execute(_GET, (variable_id, tenant, now)).fetchone()
@@ -246,7 +246,7 @@ class SqlValues(Transactions):
         _delete(database, tenant, found)
         return True
 
-    @writes
+    @deletes
     def delete_key(self, database: Database, tenant: str, scope_id: str, place: Place, key: str) -> int:
         """Delete all versions of a key in a scope; return how many."""
         _check_fence(database, place)
@@ -264,7 +264,7 @@ class SqlValues(Transactions):
         """Tell whether there is a conversation."""
         return database.execute(_IS_CONVERSATION, (conversation_id, tenant)).fetchone() is not None
 
-    @writes
+    @deletes
     def drop_run(self, database: Database, tenant: str, run_id: str, most: int) -> int:
         """Delete some of what was made in a run for itself; return how many."""
         found = database.execute(_OF_RUN, (tenant, run_id, most)).fetchall()
@@ -288,7 +288,7 @@ class SqlValues(Transactions):
         """Return id and tenant of blobs, begun before a moment, that nothing refers to."""
         return database.execute(_LEFT_OVER_BLOBS, (after, before, limit)).fetchall()
 
-    @writes
+    @deletes
     def forget(self, database: Database, tenant: str, _name: str, versions: Sequence[tuple[str, str]]) -> int:
         """Delete versions, given by their ids and blobs."""
         return _delete(database, tenant, versions)

@@ -10,6 +10,7 @@ from typing import Literal
 
 from antwort.errors import ConfigError
 from antwort.storage.sql.database import FEW, Row, insert_together
+from antwort.storage.sqlite.reserve import is_full
 
 Synchronous = Literal["normal", "full"]
 
@@ -25,6 +26,15 @@ def primary_code(error: sqlite3.Error) -> int | None:
     """Return SQLite's result code without the details in its upper bits; None for an error of the driver itself."""
     code = getattr(error, "sqlite_errorcode", None)
     return None if code is None else code & 0xFF
+
+
+def found_disk_full(error: BaseException | None) -> bool:
+    """Tell whether something failed because there is no room on the disk."""
+    if isinstance(error, sqlite3.Error):
+        # Where the log is shared, the memory for its index is part of the disk, too.
+        code = getattr(error, "sqlite_errorcode", None)
+        return primary_code(error) == sqlite3.SQLITE_FULL or code == sqlite3.SQLITE_IOERR_SHMSIZE
+    return is_full(error)
 
 
 @contextmanager

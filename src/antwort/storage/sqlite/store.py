@@ -1,5 +1,6 @@
 """The store on SQLite: one thread that writes with group commit, a few that read, no SQL toolkit in between."""
 
+from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Self
@@ -13,12 +14,16 @@ from antwort.storage.sql.store import Store, read_a_little
 from antwort.storage.sql.transactions import reads
 from antwort.storage.sqlite.connection import (
     BUSY_SECONDS,
+    SqliteDatabase,
     Synchronous,
     config_errors,
     create_file,
+    found_disk_full,
     open_reader,
     open_writer,
 )
+from antwort.storage.sqlite.reserve import DiskReserve
+from antwort.storage.sqlite.room import empty_log
 from antwort.storage.sqlite.threads import SqliteReaders, SqliteWriter
 from antwort.storage.sqlite.upgrade import prepare
 
@@ -43,21 +48,32 @@ class SqliteStore(Store):
         *,
         synchronous: Synchronous = "normal",
         busy_timeout: float = BUSY_SECONDS,
+        reserve: int = 0,
         migrations: Migrations = MIGRATIONS,
     ) -> Self:
-        """Open a database, new or old; raise ConfigError if it cannot be used. This blocks for some milliseconds."""
-        with config_errors(path), ExitStack() as opened:
-            create_file(path)
+        """Open a database, new or old; raise ConfigError if it cannot be used. This blocks for some milliseconds.
+
+        `reserve` is how many bytes of the disk are kept for deletions, if it is full. They help here, too.
+        """
+
+        def connections() -> tuple[SqliteDatabase, Sequence[SqliteDatabase]]:
             prepare(path, migrations=migrations)
-            writer = open_writer(path, synchronous, busy_timeout)
-            opened.callback(writer.close)
-            readers = []
-            for _ in range(READERS):
-                readers.append(open_reader(path, busy_timeout))
-                opened.callback(readers[-1].close)
-            opened.pop_all()
+            return _connections(path, synchronous, busy_timeout)
+
+        room = DiskReserve(path, reserve)
+        with config_errors(path):
+            create_file(path)
+            try:
+                writer, readers = connections()
+            except Exception as error:
+                if not found_disk_full(error.__cause__ or error):
+                    raise
+                with room.lent():
+                    writer, readers = connections()
+                    empty_log(writer)
+        room.make()
         # The readers are closed first: the last connection to close writes the log into the file, which they cannot.
-        return cls(SqliteWriter(writer), SqliteReaders(readers), path)
+        return cls(SqliteWriter(writer, room), SqliteReaders(readers), path)
 
     @override
     @reads
@@ -68,3 +84,18 @@ class SqliteStore(Store):
         except OSError as error:
             raise StoreUnavailableError("The database cannot be used now: its file is gone.") from error
         read_a_little(database)
+
+
+def _connections(
+    path: Path, synchronous: Synchronous, busy_timeout: float
+) -> tuple[SqliteDatabase, Sequence[SqliteDatabase]]:
+    """Open the connection that writes, and those that read."""
+    with ExitStack() as opened:
+        writer = open_writer(path, synchronous, busy_timeout)
+        opened.callback(writer.close)
+        readers = []
+        for _ in range(READERS):
+            readers.append(open_reader(path, busy_timeout))
+            opened.callback(readers[-1].close)
+        opened.pop_all()
+    return writer, readers

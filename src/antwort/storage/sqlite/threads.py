@@ -5,16 +5,18 @@ import copy
 import logging
 import sqlite3
 from collections.abc import Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from typing import Any, TypeVar
 
 from typing_extensions import override
 
 from antwort.errors import ConflictError
-from antwort.storage.base import StoreUnavailableError
+from antwort.storage.base import StoreFullError, StoreUnavailableError
 from antwort.storage.sql.database import Insert, Transaction, insert_all
 from antwort.storage.sql.threads import DatabaseJob, Threads, hand_back
-from antwort.storage.sqlite.connection import SqliteDatabase, primary_code
+from antwort.storage.sqlite.connection import SqliteDatabase, found_disk_full, primary_code
+from antwort.storage.sqlite.reserve import DiskReserve
+from antwort.storage.sqlite.room import empty_log, give_back, sparing
 
 logger = logging.getLogger(__name__)
 
@@ -23,11 +25,12 @@ T = TypeVar("T")
 LARGEST_GROUP = 256
 """Jobs that share a commit at most."""
 
+_FULL = "the disk is full"
 _UNAVAILABLE = {
     sqlite3.SQLITE_BUSY: "another process holds it",
     sqlite3.SQLITE_CANTOPEN: "it cannot be opened",
     sqlite3.SQLITE_CORRUPT: "it is damaged",
-    sqlite3.SQLITE_FULL: "the disk is full",
+    sqlite3.SQLITE_FULL: _FULL,
     sqlite3.SQLITE_IOERR: "the disk does not answer",
     sqlite3.SQLITE_LOCKED: "another process holds it",
     sqlite3.SQLITE_NOMEM: "there is no memory left",
@@ -41,10 +44,18 @@ _UNAVAILABLE = {
 class _SqliteThreads(Threads[SqliteDatabase, list[DatabaseJob[Any]]]):
     """Threads that own connections to SQLite. What is queued is a group of jobs, so that a thread takes all of it."""
 
-    def run(self, transaction: Transaction[T], _key: str = "", /, *, repeatable: bool = True) -> asyncio.Future[T]:  # noqa: ARG002
+    def run(
+        self,
+        transaction: Transaction[T],
+        _key: str = "",
+        /,
+        *,
+        repeatable: bool = True,  # noqa: ARG002
+        frees: bool = False,
+    ) -> asyncio.Future[T]:
         """Queue a transaction; the future has its result, once that is safe. All are done in the order they came in."""
         self._check_open()
-        job = DatabaseJob(transaction)
+        job = DatabaseJob(transaction, frees=frees)
         self._enter(job)
         return job.future
 
@@ -81,9 +92,14 @@ class SqliteWriter(_SqliteThreads):
 
     What is to be written while the event loop comes round twice is queued together, and what is queued while a commit
     runs shares the next one. A job that fails is undone alone.
+
+    When the disk is full, jobs that free room are done in that of the reserve, and what they free goes back.
     """
 
-    def __init__(self, database: SqliteDatabase) -> None:
+    def __init__(self, database: SqliteDatabase, reserve: DiskReserve | None = None) -> None:
+        self._reserve = reserve
+        self._short = False
+        """A write has found the disk full, and nothing has been given back since."""
         self._gathered: list[DatabaseJob[Any]] = []
         self._gathering: asyncio.AbstractEventLoop | None = None
         """The loop that will queue what is gathered."""
@@ -123,9 +139,31 @@ class SqliteWriter(_SqliteThreads):
         done = 0
         while done < len(jobs):
             count = _commit(connection, jobs[done : done + LARGEST_GROUP])
+            self._look_after_room(connection, jobs[done : done + count])
             hand_back(jobs[done : done + count])  # the others may take long: each commit waits for who holds the file
             done += count
         return group is not None
+
+    def _look_after_room(self, database: SqliteDatabase, jobs: Sequence[DatabaseJob[Any]]) -> None:
+        """Do jobs again that met a full disk, with as much room as there can be, and give back what others free."""
+        if any(isinstance(job.error, StoreFullError) for job in jobs):
+            self._short = True
+            empty_log(database)  # what the log holds has its place in the file for the most part
+            _do_again(database, jobs)
+        if not self._short or not any(job.frees for job in jobs):
+            return
+        with nullcontext() if self._reserve is None else self._reserve.lent(), sparing(database):
+            _do_again(database, [job for job in jobs if job.frees])
+            give_back(database)
+        self._short = self._reserve is not None and not self._reserve.make()
+
+
+def _do_again(database: SqliteDatabase, jobs: Sequence[DatabaseJob[Any]]) -> None:
+    """Do those again that met a full disk."""
+    for job in jobs:
+        if isinstance(job.error, StoreFullError):
+            job.error = None
+            _commit(database, [job])
 
 
 def _commit(database: SqliteDatabase, jobs: Sequence[DatabaseJob[Any]]) -> int:
@@ -167,12 +205,17 @@ def _roll_back(database: SqliteDatabase) -> None:
         database.execute("ROLLBACK")
 
 
+def _reason(error: sqlite3.Error) -> str | None:
+    return _FULL if found_disk_full(error) else _UNAVAILABLE.get(primary_code(error) or 0)
+
+
 def _report(error: Exception) -> Exception:
     """Log what concerns the operator of an error, and return what the caller shall see."""
     if isinstance(error, sqlite3.IntegrityError):
         return ConflictError("This is stored already.")
-    reason = _UNAVAILABLE.get(primary_code(error) or 0) if isinstance(error, sqlite3.Error) else None
+    reason = _reason(error) if isinstance(error, sqlite3.Error) else None
     if reason is None:
         return error
     logger.error("the database cannot be used: %s (%s)", reason, error)
-    return StoreUnavailableError(f"The database cannot be used now: {reason}.")
+    kind = StoreFullError if reason == _FULL else StoreUnavailableError
+    return kind(f"The database cannot be used now: {reason}.")

@@ -42,6 +42,8 @@ def upgrade(path: Path, *, migrations: Migrations = MIGRATIONS) -> None:
 def _create(database: sqlite3.Connection, path: Path, migrations: Migrations) -> str:
     """Create the tables in an empty database and return the revision there is then."""
     script = (migrations.folder / "schema.sql").read_text(encoding="utf-8")
+    if database.execute("PRAGMA page_count").fetchone() == (0,):
+        database.execute("PRAGMA auto_vacuum = INCREMENTAL")  # a file can shrink only if it was made so
     database.execute("BEGIN IMMEDIATE")  # whoever creates them at the same time waits, and finds them
     try:
         revision = _revision(database, path)

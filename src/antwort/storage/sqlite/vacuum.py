@@ -16,6 +16,7 @@ def vacuum(path: Path) -> tuple[int, int]:
     with config_errors(path), closing(connect(path)) as database:
         before = _size(database)
         try:
+            database.execute("PRAGMA auto_vacuum = INCREMENTAL")  # from now on the file can shrink on a full disk
             database.execute("VACUUM")
             # The new file is in the log still; what readers hold of it follows at a later checkpoint.
             database.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
