@@ -114,6 +114,7 @@ def test_the_defaults_are_those_the_documentation_promises() -> None:
             "max_takeovers": 3,
             "outage_patience": 3600.0,
             "max_broken_answers": 5,
+            "max_answer_length": 4_000_000,
             "default_model": None,
             "heartbeat": 15.0,
             "show_calls": False,

@@ -185,7 +185,8 @@ async def test_live_readers_and_those_who_come_back_at_any_point_see_the_same_by
 async def test_a_reader_who_does_not_read_does_not_slow_the_run(tmp_path: Path) -> None:
     pieces = ["x" * 4096] * 2000
     # Without signs of life: the two are compared, and how many there are depends on the machine.
-    quiet = Config.model_validate({"data_dir": tmp_path, "providers": {}, "engine": {"heartbeat": 3600}})
+    engine = {"heartbeat": 3600, "max_answer_length": 10_000_000}
+    quiet = Config.model_validate({"data_dir": tmp_path, "providers": {}, "engine": engine})
     with (
         ScriptedBackend([turn(pieces)]) as model,
         running(Antwort(quiet, backend=model)) as server,

@@ -167,6 +167,10 @@ class EngineConfig(Settings):
         default=3600.0,
         description="Time a background response waits for a model server that is away, before it fails.",
     )
+    max_answer_length: PositiveInt = Field(
+        default=4_000_000,
+        description="Characters that a model may write in one turn. What is longer is cut off there, as `incomplete`.",
+    )
     max_broken_answers: PositiveInt = Field(
         default=5,
         description="Answers in a row that a model server may break off before a background response fails.",

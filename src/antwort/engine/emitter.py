@@ -1,5 +1,6 @@
 """From the pieces of a model turn to items and events: life cycles, indexes, sequence numbers."""
 
+import sys
 import time
 from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
 from types import MappingProxyType
@@ -9,6 +10,7 @@ import msgspec
 from msgspec import UNSET
 
 from antwort.backends.base import UNFINISHED, WholeTurn
+from antwort.backends.pieces import Pieces
 from antwort.context import Sources
 from antwort.engine.events import REASONING_TEXT, SILENT, Events, EventSink, replay_item, tell_commands
 from antwort.engine.history import model_items
@@ -58,6 +60,10 @@ class CallIds(msgspec.Struct, eq=False):
         return new_id("call")
 
 
+class AnswerTooLongError(Exception):
+    """A turn has said more than it may; what it has said until then is there."""
+
+
 W = TypeVar("W", bound=Writer)
 
 
@@ -66,7 +72,7 @@ class ModelCall(msgspec.Struct, eq=False):
 
     call_id: str = ""
     name: str = ""
-    pieces: list[str] = []
+    pieces: Pieces = msgspec.field(default_factory=Pieces)
     """The arguments."""
     is_client: bool = False
     tool: ClientTool | None = None
@@ -77,7 +83,7 @@ class ModelCall(msgspec.Struct, eq=False):
     @property
     def arguments(self) -> str:
         """The arguments as JSON text."""
-        return "".join(self.pieces)
+        return self.pieces.text()
 
 
 class Manner(msgspec.Struct, frozen=True, eq=False):
@@ -99,6 +105,8 @@ class Manner(msgspec.Struct, frozen=True, eq=False):
     """Thoughts are given as their own summary."""
     thoughts: str = REASONING_TEXT
     """What the events of thoughts are called."""
+    longest_answer: int = sys.maxsize
+    """Characters that one turn may say."""
 
 
 class Emitter:
@@ -125,6 +133,8 @@ class Emitter:
         self._positions = list(positions)
         self._open: Writer | None = None
         self._calls: dict[int, ModelCall] = {}
+        self._room = manner.longest_answer
+        """Characters that the turn may still say; below 0 it is too long."""
         self._before = len(response.output)
         self.turn_usage: Usage | None = None
         self.finish_reason: str | None = None
@@ -153,6 +163,7 @@ class Emitter:
     def begin_turn(self) -> None:
         """Forget the turn before."""
         self._calls = {}
+        self._room = self._manner.longest_answer
         self._before = len(self.response.output)
         self.turn_usage = None
         self.finish_reason = None
@@ -160,7 +171,9 @@ class Emitter:
 
     def whole_turn(self, turn: WholeTurn) -> None:
         """Take a turn that came as a whole: if nobody is told of its pieces, it is not taken apart."""
-        if self.events.enabled or turn.reason in CUT_SHORT:  # how an item was cut off is known when the turn ends
+        size = len(turn.text or "") + sum(len(call.arguments) for call in turn.calls)
+        # How an item was cut off is known when the turn ends.
+        if self.events.enabled or turn.reason in CUT_SHORT or size > self._room:
             turn.feed(self)
             return
         if turn.text:
@@ -170,11 +183,17 @@ class Emitter:
             if call.name in self.client_functions:
                 self.tool_call(index, call_id=call.id, name=call.name, arguments=call.arguments)
             else:
-                self._calls[index] = ModelCall(self._manner.call_ids.unique(call.id), call.name, [call.arguments])
+                made = self._calls[index] = ModelCall(self._manner.call_ids.unique(call.id), call.name)
+                made.pieces.add(call.arguments)
         self.turn_usage, self.finish_reason = turn.usage, turn.reason
 
     def text(self, delta: str, logprobs: list[JSON] | None = None) -> None:
         """Take a piece of the answer."""
+        self._room -= len(delta)
+        if self._room < 0:
+            delta, logprobs = self._fitting(delta), None
+            if not delta:
+                return
         writer = self._open
         if type(writer) is not TextWriter:
             if not delta:
@@ -184,6 +203,12 @@ class Emitter:
 
     def text_burst(self, deltas: Sequence[str]) -> None:
         """Take pieces of the answer that came together: the hot path of a stream."""
+        self._room -= sum(map(len, deltas))
+        if self._room < 0:
+            fitting = self._fitting("".join(deltas))
+            if not fitting:
+                return
+            deltas = [fitting]
         writer = self._open
         if type(writer) is not TextWriter:
             writer = self._switch(TextWriter)
@@ -191,6 +216,9 @@ class Emitter:
 
     def reasoning(self, delta: str) -> None:
         """Take a piece of the model's thoughts."""
+        self._room -= len(delta)
+        if self._room < 0 and not (delta := self._fitting(delta)):
+            return
         writer = self._open
         if type(writer) is not ReasoningWriter or writer.opaque is not None:
             if not delta:
@@ -203,6 +231,9 @@ class Emitter:
 
     def summary(self, delta: str) -> None:
         """Take a piece of a summary of the model's thoughts."""
+        self._room -= len(delta)
+        if self._room < 0:
+            delta = self._fitting(delta)
         if delta:
             self._reasoning().add_summary(delta)
 
@@ -215,6 +246,9 @@ class Emitter:
 
     def refusal(self, delta: str) -> None:
         """Take a piece of a refusal."""
+        self._room -= len(delta)
+        if self._room < 0 and not (delta := self._fitting(delta)):
+            return
         writer = self._open
         if type(writer) is not RefusalWriter:
             if not delta:
@@ -239,8 +273,11 @@ class Emitter:
                 tool = call.tool = self._manner.client_tools.get(name)
                 if (tool is None or tool.is_function) and not self._manner.whole_calls:
                     self._open_call(call)
+        self._room -= len(arguments)
+        if self._room < 0:
+            arguments = self._fitting(arguments)
         if arguments:
-            call.pieces.append(arguments)
+            call.pieces.add(arguments)
             if call.item is not None:
                 self.events.delta("response.function_call_arguments.delta", call.middle, arguments, b"}")
 
@@ -249,16 +286,19 @@ class Emitter:
         self.turn_usage = usage
 
     def finish(self, reason: str) -> None:
-        """Take why the model stopped."""
-        self.finish_reason = reason
+        """Take why the model stopped; if what it has said was too long, that is why."""
+        self.finish_reason = "length" if self._room < 0 else reason
 
     def flush(self) -> Coroutine[Any, Any, None]:
-        """Send what has come together."""
+        """Send what has come together; raise an AnswerTooLongError if the turn has said more than it may."""
+        if self._room < 0:
+            raise AnswerTooLongError
         return self._flush()
 
     def end_turn(self, *, cut: bool = False) -> list[ModelCall]:
         """Close what is open and return the calls in order. `cut`: it was cut off, whatever the model server says."""
         cut = cut or self.finish_reason in CUT_SHORT
+        self._room = self._manner.longest_answer
         if self._open is not None:
             self.close_open("incomplete" if cut else "completed")
         if not self._calls:
@@ -384,6 +424,10 @@ class Emitter:
         item = self.response.output[self._positions[index]]
         if isinstance(item, dict):
             self.events.emit(f"response.{item_type}.{phase}", output_index=index, item_id=item["id"])
+
+    def _fitting(self, said: str) -> str:
+        """Return as much of what was said, and counted, as there was room for."""
+        return said[: max(0, len(said) + self._room)]
 
     def _reasoning(self) -> ReasoningWriter:
         writer = self._open

@@ -92,6 +92,7 @@ class Engine(EngineParts, frozen=True):
             settings.parallel_calls,
             settings.thoughts_as_summary,
             REASONING_NAMES[settings.reasoning_events],
+            settings.max_answer_length,
             planner,
             check_url,
         )

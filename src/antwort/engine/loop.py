@@ -21,7 +21,7 @@ from antwort.engine.compaction import Compactor, compactable
 from antwort.engine.continuing import brought_by, check_answers
 from antwort.engine.dispatch import Dispatch
 from antwort.engine.earlier import Earlier
-from antwort.engine.emitter import CUT_SHORT, CallIds, Emitter, Manner, ModelCall
+from antwort.engine.emitter import CUT_SHORT, AnswerTooLongError, CallIds, Emitter, Manner, ModelCall
 from antwort.engine.ending import Ending
 from antwort.engine.events import EventSink
 from antwort.engine.history import model_items, settled
@@ -78,6 +78,7 @@ class Loop:
             whole_calls=response.background,
             as_summary=parts.thoughts_as_summary and wants_summary(plan.create),
             thoughts=parts.thoughts,
+            longest_answer=parts.longest_answer,
         )
         emitter = self.emitter = Emitter(response, sink, manner, earlier.sequence, earlier.positions)
         emitter.client_functions = plan.choice.permitted(plan.toolset.clients)
@@ -280,6 +281,14 @@ class Loop:
         try:
             turn = self._model.run(self._request(), self._coalescer or emitter)
             await (turn if self._coalescer is None else self._coalescer.take(turn))
+        except AnswerTooLongError:
+            emitter.finish("length")
+            limit = self._parts.longest_answer
+            logger.warning(
+                "response %s: an answer was cut off after %d characters (engine.max_answer_length)",
+                self.response.id,
+                limit,
+            )
         except BaseException as error:
             self.broke_off = emitter.has_spoken or isinstance(error, BrokenOffError | StalledError)
             self._parts.metrics.count_failed_turn(time.perf_counter() - started, error)

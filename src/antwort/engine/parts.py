@@ -30,3 +30,5 @@ class EngineParts(msgspec.Struct, frozen=True):
     """Whether thoughts are given as their own summary to whoever asks for one."""
     thoughts: str
     """What the events of thoughts are called."""
+    longest_answer: int
+    """Characters that a model may say in one turn."""

@@ -1,6 +1,6 @@
 """Writers: each writes one item that arrives in pieces, with its parts and deltas.
 
-Pieces are joined only at the end, so that cost stays linear.
+Pieces are joined at the end, so that cost stays linear.
 """
 
 import re
@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 from typing_extensions import override
 
+from antwort.backends.pieces import Pieces
 from antwort.context import Source
 from antwort.engine.events import Events
 from antwort.types import JSON
@@ -46,7 +47,7 @@ class Writer:
 
     def __init__(self, output: Output) -> None:
         self.output = output
-        self.pieces: list[str] = []
+        self.pieces = Pieces()
 
     def close(self, status: ItemStatus) -> None:
         """End the item with what has arrived."""
@@ -73,7 +74,7 @@ class Writer:
 
     def add(self, delta: str) -> None:
         """Take a piece."""
-        self.pieces.append(delta)
+        self.pieces.add(delta)
         if self.output.events.enabled:
             self.output.events.delta(self.kind, self.middle, delta, self.tail)
 
@@ -96,7 +97,7 @@ class TextWriter(Writer):
 
     @override
     def add(self, delta: str, logprobs: list[JSON] | None = None) -> None:
-        self.pieces.append(delta)
+        self.pieces.add(delta)
         events = self.output.events
         if logprobs:
             self.part.logprobs += logprobs
@@ -109,14 +110,14 @@ class TextWriter(Writer):
 
     def add_all(self, deltas: Sequence[str]) -> None:
         """Take pieces that came together."""
-        self.pieces += deltas
+        self.pieces.add_all(deltas)
         if self.output.events.enabled:
             self.output.events.deltas("response.output_text.delta", self.middle, deltas, self.tail)
 
     @override
     def close(self, status: ItemStatus) -> None:
         events, part = self.output.events, self.part
-        part.text = "".join(self.pieces)
+        part.text = self.pieces.text()
         part.annotations = self.output.cite(part.text)
         self.message.status = status
         if events.enabled:
@@ -139,7 +140,7 @@ class RefusalWriter(Writer):
 
     @override
     def close(self, status: ItemStatus) -> None:
-        self.part.refusal = "".join(self.pieces)
+        self.part.refusal = self.pieces.text()
         if self.output.events.enabled:
             self.output.events.emit("response.refusal.done", **self.at, refusal=self.part.refusal)
         self.message.status = status
@@ -153,7 +154,7 @@ class ReasoningWriter(Writer):
         super().__init__(output)
         self.part: ReasoningText | None = None
         self.opaque: str | None = None
-        self._summary: list[str] = []
+        self._summary = Pieces()
         self._summarising = False
         self.reasoning = Reasoning(id=new_id("rs"), content=[])
         self.item_id = self.reasoning.id
@@ -173,18 +174,18 @@ class ReasoningWriter(Writer):
         if not self._summarising:
             self._summarising = True
             self._tell_summary("part.added", part=SummaryText())
-        self._summary.append(delta)
+        self._summary.add(delta)
         self._tell_summary("text.delta", delta=delta)
 
     def add_as_summary(self, delta: str) -> None:
         """Take a piece of the thoughts that clients read as a summary."""
-        self.pieces.append(delta)
+        self.pieces.add(delta)
         self.add_summary(delta)
 
     @override
     def close(self, status: ItemStatus) -> None:
         self._end_summary()
-        text = "".join(self.pieces)
+        text = self.pieces.text()
         if self.part is not None:
             self.part.text = text
             if self.output.events.enabled:
@@ -201,11 +202,11 @@ class ReasoningWriter(Writer):
         if not self._summarising:
             return
         self._summarising = False
-        part = SummaryText("".join(self._summary))
+        part = SummaryText(self._summary.text())
         self._tell_summary("text.done", text=part.text)
         self._tell_summary("part.done", part=part)
         self.reasoning.summary = [*self.reasoning.summary, part]
-        self._summary = []
+        self._summary = Pieces()
 
     def _tell_summary(self, step: str, **fields: Any) -> None:
         if not self.output.events.enabled:

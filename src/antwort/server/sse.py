@@ -1,4 +1,4 @@
-"""Server-sent events: one frame is never split, frames that come together leave together."""
+"""Server-sent events: frames that come together leave together, in one piece unless they are very large."""
 
 import asyncio
 import contextlib
@@ -26,6 +26,8 @@ HEADERS = [
 ]
 _START: Message = {"type": "http.response.start", "status": 200, BODY_FOLLOWS: True}
 _REMEMBERED = 256
+LARGE = 128 * 1024
+"""Bytes that are written at once."""
 GRACE = 1.0
 """Seconds before a stream says that it lives, although nothing has come: until then an error can have a status."""
 
@@ -54,6 +56,9 @@ class EventStream:
     def __init__(self, send: Send) -> None:
         self._send = send
         self._frames: list[bytes] = []
+        self._size = 0
+        self._slicing = False
+        """Whether a frame is half written: nothing may come between."""
         self._now = asyncio.get_running_loop().time
         self.started = False
         self._beating = False
@@ -62,14 +67,15 @@ class EventStream:
     def put(self, kind: str, data: bytes) -> None:
         """Take an event."""
         self._frames += (_heads[kind], data, b"\n\n")
+        self._size += len(data)
 
     def flush(self) -> Coroutine[Any, Any, None]:
         """Write what was taken; wait while the client does not read."""
         if not self._frames:
             return _nothing()
-        body = b"".join(self._frames)
-        self._frames = []
-        return self._write(body)
+        frames, size = self._frames, self._size
+        self._frames, self._size = [], 0
+        return self._write(b"".join(frames)) if size <= LARGE else self._write_sliced(frames)
 
     async def open(self) -> None:
         """Write the headers, before there is anything to say."""
@@ -78,7 +84,9 @@ class EventStream:
 
     def is_due(self, silence: float) -> bool:
         """Tell whether a sign of life is due; while the last one waits for a client that does not read, none is."""
-        return not self._beating and self._now() - self.last >= (silence if self.started else GRACE)
+        return (
+            not self._beating and not self._slicing and self._now() - self.last >= (silence if self.started else GRACE)
+        )
 
     async def beat(self) -> None:
         """Give a sign of life."""
@@ -90,14 +98,29 @@ class EventStream:
 
     async def end(self) -> None:
         """Write what is left and the end mark."""
+        if self._size > LARGE:
+            await self.flush()
         self._frames.append(DONE)
         body = b"".join(self._frames)
-        self._frames = []
+        self._frames, self._size = [], 0
         await self._write(body, more=False)
 
     async def break_off(self) -> None:
         """End without the end mark: there is more to come, but not here."""
         await self._write(b"", more=False)
+
+    async def _write_sliced(self, frames: list[bytes]) -> None:
+        """Write much, piece by piece: it is not copied as a whole, and others have their turn in between."""
+        self._slicing = True
+        try:
+            frames.reverse()
+            while frames:
+                frame = frames.pop()
+                for start in range(0, len(frame), LARGE):
+                    await self._write(frame[start : start + LARGE])
+                    await asyncio.sleep(0)
+        finally:
+            self._slicing = False
 
     async def _write(self, body: bytes, *, more: bool = True) -> None:
         self.last = self._now()

@@ -11,6 +11,7 @@ from antwort.backends.chat.chunk import CallDelta, FunctionDelta
 from antwort.backends.errors import BROKEN
 from antwort.backends.items import check_object
 from antwort.backends.limits import AnswerLimits
+from antwort.backends.pieces import Pieces
 from antwort.errors import BadGatewayError
 
 MAX_LOOKS = 32
@@ -23,18 +24,18 @@ class _PiecedCall(Struct, eq=False):
     index: int
     id: str | None
     name: str | None = None
-    arguments: list[str] = []
+    arguments: Pieces = msgspec.field(default_factory=Pieces)
     looks: int = MAX_LOOKS
 
     def is_whole(self) -> bool:
         """Tell whether the arguments are a JSON object already."""
         self.looks -= 1
-        return self.looks >= 0 and any(self.arguments) and self.is_complete()
+        return self.looks >= 0 and bool(self.arguments) and self.is_complete()
 
     def is_complete(self) -> bool:
         """Tell the same at the end, however often it was looked at before; no arguments are complete, too."""
         try:
-            check_object("".join(self.arguments) or "{}")
+            check_object(self.arguments.text() or "{}")
         except (msgspec.MsgspecError, UnicodeError):
             return False
         return True
@@ -78,7 +79,7 @@ class Calls:
                 raise BadGatewayError(
                     f"The backend '{self._limits.backend}' sent a function call without a name.", code=BROKEN
                 )
-            if not any(call.arguments):
+            if not call.arguments:
                 self._sink.tool_call(call.index, arguments="{}")
 
     def _feed(self, index: int | None, call_id: str | None, name: str | None, arguments: str, named: set[int]) -> None:
@@ -93,14 +94,14 @@ class Calls:
         if name is not None:
             named.add(call.index)
         if arguments:
-            call.arguments.append(arguments)
+            call.arguments.add(arguments)
         if call.name is not None:
             if arguments:
                 self._sink.tool_call(call.index, arguments=arguments)
         elif name is not None:
             call.name = name
             # What came before the name was held back.
-            self._sink.tool_call(call.index, call_id=call.id or call_id, name=name, arguments="".join(call.arguments))
+            self._sink.tool_call(call.index, call_id=call.id or call_id, name=name, arguments=call.arguments.text())
 
     def _find(self, index: int | None, call_id: str | None) -> _PiecedCall | None:
         key = call_id if index is None else index
