@@ -631,12 +631,18 @@ class Idle:
         self.address = address
         self.late = 0
         self.transport = self
+        self.near, self.far = socket.socketpair()
 
     def too_late(self) -> None:
         self.late += 1
 
     def find_stall(self, now: float, elapsed: float) -> str | None:
         return None
+
+    def get_extra_info(self, name: str) -> socket.socket:
+        """Return the socket: one to which nothing was sent."""
+        assert name == "socket"
+        return self.near
 
     def abort(self) -> None:
         self.late = -1
@@ -647,12 +653,15 @@ def test_the_log_has_one_line_for_many_connections(caplog: pytest.LogCaptureFixt
     connections = Connections(ConnectionsConfig(), set(), most=10, clock=lambda: now[0])
     for moment in range(3):
         idle: list[Any] = [Idle(f"10.0.0.{number}") for number in range(100)]
-        assert all(connections.admit(connection) for connection in idle)
+        for connection in idle:
+            connections.admit(connection)
         now[0] += 15
         connections.sweep()
         assert [connection.late for connection in idle] == [1] * 100
         for connection in idle:
             connections.forget(connection)
+            connection.near.close()
+            connection.far.close()
         now[0] -= 12 if moment == 0 else 0
     assert connections.idle == 0
     lines = [line for line in caplog.messages if "head_timeout" in line]
@@ -670,7 +679,7 @@ def test_the_log_tells_that_no_file_handle_is_left(
     for _ in range(5):
         connections.sweep()
     (line,) = told(caplog, threading.get_ident())
-    assert "no file handle can be opened, so connections are refused: Too many open files" in line
+    assert "no file handle can be opened, so connections have to wait: Too many open files" in line
 
 
 # --- HTTP/1.0 --------------------------------------------------------------------------------------------------------

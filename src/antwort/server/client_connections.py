@@ -1,11 +1,14 @@
 """All connections of clients: which of them wait for what, since when, and which have to go."""
 
 import asyncio
+import enum
 import logging
 import os
+import select
 import time
 from collections import Counter
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
+from itertools import islice
 from typing import Protocol
 
 from antwort.config import ConnectionsConfig
@@ -13,12 +16,26 @@ from antwort.config import ConnectionsConfig
 logger = logging.getLogger(__name__)
 GRACE = 1.0
 """Seconds in which a connection may be one too many: many can be opened before the first of them is read from."""
+LEAVING = 64
+"""Connections that may be leaving, when all others are in use, before more of them are taken to be refused."""
+_LOOKED_AT = 32
+"""Idle connections that are looked at to find one that can go."""
 QUIET = 10.0
 """Seconds between two lines of the log about the same thing."""
 NO_ROOM = "refused %d connections: as many as may be open are in use (server.connections.max_open)"
 MADE_ROOM = "closed %d idle connections to make room for others (server.connections.max_open)"
 NO_REQUEST = "closed %d connections that had not sent a request in time (server.connections.head_timeout)"
 TOO_MANY_IDLE = "closed %d idle connections of addresses with too many (server.connections.max_idle_per_address)"
+
+
+class Room(enum.Enum):
+    """Whether another connection can be taken."""
+
+    FREE = "free"
+    NONE = "none"
+    """All are in use: it is taken to be told so."""
+    LATER = "later"
+    """Nobody knows yet: some have only come, and are in use or idle in a moment."""
 
 
 class ClientConnection(Protocol):
@@ -63,6 +80,7 @@ class Connections:
         self._leaving: dict[ClientConnection, float] = {}
         self._busy: dict[ClientConnection, None] = {}
         self._notices: dict[str, _Notice] = {}
+        self._wanting_room: list[Callable[[], None]] = []
         self._swept = clock()
 
     def __len__(self) -> int:
@@ -74,15 +92,49 @@ class Connections:
         """The number of connections without a request under way."""
         return len(self._waiting) + len(self._resting)
 
+    # --- room --------------------------------------------------------------------------------------------------------
+
+    def room(self, coming: int) -> Room:
+        """Tell whether another connection can be taken, at the cost of an idle one if there are too many.
+
+        `coming` are those that were taken and are not here yet.
+        """
+        if not self.is_full(coming):
+            return Room.FREE
+        leaving = len(self._leaving)
+        if leaving + coming >= min(LEAVING, max(4, self._most // 4)):  # each has a file handle, too
+            return Room.LATER
+        if self._make_room():
+            return Room.FREE
+        return Room.LATER if self._waiting or coming else Room.NONE
+
+    def is_full(self, coming: int) -> bool:
+        """Tell whether as many connections are open as may be, but for those that are leaving."""
+        return len(self._everyone) - len(self._leaving) + coming >= self._most
+
+    def on_room(self, listener: Callable[[], None]) -> None:
+        """Have somebody told whenever there may be room again: when a connection has gone, and about each second."""
+        self._wanting_room.append(listener)
+
+    def note_gone(self, connection: ClientConnection) -> None:
+        """Take note that a connection is closed."""
+        self.forget(connection)
+        self._tell_of_room()
+
+    def note_no_handle(self, error: OSError) -> None:
+        """Take note that a connection could not be taken; it waits."""
+        text = f"no file handle can be opened, so connections have to wait: {error.strerror}; raise 'ulimit -n'"
+        self._notices.setdefault(text, _Notice()).count += 1
+
+    def _tell_of_room(self) -> None:
+        for listener in self._wanting_room:
+            listener()
+
     # --- what connections tell ---------------------------------------------------------------------------------------
 
-    def admit(self, connection: ClientConnection) -> bool:
-        """Take a new connection, at the cost of an idle one if there are too many; False if there is no room."""
-        if len(self._everyone) > self._most and not self._make_room():
-            self.notice(NO_ROOM, connection)
-            return False
+    def admit(self, connection: ClientConnection) -> None:
+        """Take note of a new connection."""
         self._waiting[connection] = self.clock()
-        return True
 
     def note_head(self, connection: ClientConnection) -> None:
         """Take note that the head of a request has begun, and is not complete."""
@@ -117,18 +169,18 @@ class Connections:
         """End whatever takes too long or is one too many. To be called about once a second."""
         now = self.clock()
         elapsed, self._swept = now - self._swept, now
-        for connection in _older(self._waiting, now - self.limits.head_timeout):
+        for connection in _without_unread(_older(self._waiting, now - self.limits.head_timeout)):
             self.notice(NO_REQUEST, connection)
             connection.too_late()
-        for connection in _older(self._resting, now - self.limits.idle_timeout):
-            self.let_go(connection, self.limits.write_timeout)  # it closes when the client has read the last answer
-            connection.transport.close()
+        for connection in _without_unread(_older(self._resting, now - self.limits.idle_timeout)):
+            self._close(connection)
         for connection in [c for c, until in self._leaving.items() if until <= now]:
             connection.transport.abort()
         for connection in list(self._busy):
             self._look_at(connection, now, elapsed)
         self._disperse(now)
         self._look_for_handles()
+        self._tell_of_room()
         self.tell(quiet=QUIET)
 
     def _look_at(self, connection: ClientConnection, now: float, elapsed: float) -> None:
@@ -152,29 +204,31 @@ class Connections:
         for address, count in Counter(connection.address for connection, _ in idle).items():
             if count <= most:
                 continue
-            old = [c for c, since in idle if c.address == address and since <= now - GRACE]
+            old = _without_unread(c for c, since in idle if c.address == address and since <= now - GRACE)
             for connection in old[: count - most]:
                 self.notice(TOO_MANY_IDLE, connection)
-                self.forget(connection)
-                connection.transport.abort()
+                self._close(connection)
 
     def _make_room(self) -> bool:
-        """Close the connection that is idle for the longest time; False if all are in use."""
-        for kind in (self._waiting, self._resting):
-            for connection in kind:
+        """Close the connection that is idle for the longest time; False if all are in use, or may be in a moment."""
+        for idle in (_older(self._waiting, self.clock() - GRACE), self._resting):
+            for connection in _without_unread(islice(idle, _LOOKED_AT))[:1]:
                 self.notice(MADE_ROOM, connection)
-                self.forget(connection)
-                connection.transport.abort()
+                self._close(connection)
                 return True
         return False
 
+    def _close(self, connection: ClientConnection) -> None:
+        """Close an idle connection, when its client has read the last answer."""
+        self.let_go(connection, self.limits.write_timeout)
+        connection.transport.close()
+
     def _look_for_handles(self) -> None:
-        """Tell if there are no file handles left: an event loop that cannot accept connections may not say so."""
+        """Tell if there are no file handles left: whoever else needs one may not say so."""
         try:
             os.close(os.open(os.devnull, os.O_RDONLY))
         except OSError as error:
-            text = f"no file handle can be opened, so connections are refused: {error.strerror}; raise 'ulimit -n'"
-            self._notices.setdefault(text, _Notice()).count += 1
+            self.note_no_handle(error)
 
     def tell(self, *, quiet: float = 0.0) -> None:
         """Write to the log what has happened, but not what was written there in the last `quiet` seconds."""
@@ -204,6 +258,23 @@ class _Notice:
             message = text % self.count if "%d" in text else text
             logger.warning("%s%s", message, f"; the last from {self.address}" if self.address else "")
             self.count, self.told = 0, now
+
+
+def _without_unread(connections: Iterable[ClientConnection]) -> list[ClientConnection]:
+    """Return those connections from which nothing has come that is not read yet.
+
+    While the server is busy a request may wait longer than an idle connection is kept: it came in time.
+    """
+    found = {}
+    poll = select.poll()
+    for connection in connections:
+        handle = connection.transport.get_extra_info("socket").fileno()
+        if handle >= 0:
+            found[handle] = connection
+            poll.register(handle, select.POLLIN)
+    for handle, _ in poll.poll(0) if found else ():
+        del found[handle]
+    return list(found.values())
 
 
 def _older(kind: dict[ClientConnection, float], than: float) -> list[ClientConnection]:

@@ -20,6 +20,7 @@ from antwort.errors import (
     UnknownCodingError,
 )
 from antwort.lazy_imports import imported_on_use
+from antwort.server.client_connections import NO_ROOM
 from antwort.server.common_state import CommonState
 from antwort.server.exchange import STATUS_LINES, Exchange
 from antwort.server.flow_control import HIGH_WATER_LIMIT, FlowControl
@@ -75,6 +76,7 @@ class HttpProtocol(asyncio.Protocol):
         "_in_body",
         "_in_head",
         "_inside",
+        "_is_refused",
         "_last",
         "_least",
         "_limits",
@@ -97,9 +99,11 @@ class HttpProtocol(asyncio.Protocol):
     _server: tuple[str, int] | None
     _client: tuple[str, int] | None
 
-    def __init__(self, state: CommonState) -> None:
+    def __init__(self, state: CommonState, is_refused: bool = False) -> None:
+        """Take whether the connection is one too many."""
         limits = state.settings.connections
         self._state = state
+        self._is_refused = is_refused
         self._connections = state.watch
         self._limits = limits
         self._max_body = int(state.settings.max_body_bytes)
@@ -138,17 +142,18 @@ class HttpProtocol(asyncio.Protocol):
         self._context = contextvars.copy_context()
         self._server, self._client = ends_of(transport)
         self.address = self._client[0] if self._client else ""
-        if not self._connections.admit(self):
-            self._deaf = True
+        if self._is_refused:
             message = "The server has as many connections as it takes (server.connections.max_open). Try again."
             again = {"retry-after": "1"}
-            self._write(ServiceUnavailableError(message, code="too_many_connections", headers=again))
-            transport.close()
+            self._connections.notice(NO_ROOM, self)
+            self._answer_last(ServiceUnavailableError(message, code="too_many_connections", headers=again))
+        else:
+            self._connections.admit(self)
 
     @override
     def connection_lost(self, exc: Exception | None) -> None:
         self._state.connections.discard(self)
-        self._connections.forget(self)
+        self._connections.note_gone(self)
         self._deaf = True
         self._flow.resume_writing()
         del self._parser  # each has the other, and would keep it
@@ -451,6 +456,10 @@ class HttpProtocol(asyncio.Protocol):
                 self._deaf = True
                 self.transport.abort()
                 return
+        self._answer_last(error)
+
+    def _answer_last(self, error: APIError) -> None:
+        """Answer in place of the app, and take nothing more."""
         self._deaf = True
         self._write(error)
         # A client that is still sending would lose the answer if the connection were closed at once.

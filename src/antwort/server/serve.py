@@ -12,6 +12,7 @@ from starlette.types import ASGIApp
 
 from antwort.config import ServerConfig
 from antwort.errors import ConfigError
+from antwort.server.acceptor import Acceptor
 from antwort.server.common_state import CommonState, OpenConnection
 from antwort.server.http_protocol import HttpProtocol
 
@@ -112,11 +113,10 @@ class Server:
     async def serve(self, sockets: Sequence[socket.socket]) -> None:
         """Listen until told to stop, and until what is running has ended or was cut off; close the sockets."""
         state = self._state
-        loop = asyncio.get_running_loop()
         state.note_time()
-        servers = [
-            await loop.create_server(partial(HttpProtocol, state), sock=sock, backlog=_BACKLOG) for sock in sockets
-        ]
+        acceptors = [Acceptor(sock, partial(HttpProtocol, state), state.watch) for sock in sockets]
+        for acceptor in acceptors:
+            acceptor.resume()
         self._on_ready()
         while not self.stopping:
             state.note_time()
@@ -126,9 +126,8 @@ class Server:
                     await self._stop.wait()
         self._on_stop()
         state.watch.tell()
-        for server, sock in zip(servers, sockets, strict=True):
-            server.close()
-            sock.close()
+        for acceptor in acceptors:
+            await acceptor.close()
         # Not for the last connection, as `wait_closed` does since 3.12: a client that does not read never leaves.
         await self._wait_for_requests()
 
