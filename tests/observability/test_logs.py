@@ -11,6 +11,7 @@ from typing_extensions import override
 
 from antwort.errors import ConfigError
 from antwort.observability import Redactor, bind_log_context, configure_logging, log_context, reset_logging
+from antwort.observability.logs import ConsoleFormatter, JSONFormatter
 
 log = logging.getLogger("antwort.test")
 
@@ -265,3 +266,31 @@ def test_an_unknown_level_or_format_is_refused_with_the_choices() -> None:
         configure_logging("warn", "json")
     with pytest.raises(ConfigError, match=r"unknown log format 'xml' \(one of: auto, console, json\)"):
         configure_logging("info", "xml")  # type: ignore[arg-type]
+
+
+def test_a_very_long_exception_is_written_in_part() -> None:
+    """To write all of it would hold up the event loop; so nobody asks for its whole text."""
+    long = "word " * 1_000_000
+
+    class AskedError(ValueError):
+        @override
+        def __str__(self) -> str:
+            raise AssertionError("its text is asked for")
+
+    def failed() -> None:
+        try:
+            raise KeyError(long)
+        except KeyError as error:
+            raise AskedError(long) from error
+
+    try:
+        failed()
+    except AskedError as error:
+        record = logging.LogRecord("a", logging.ERROR, "", 0, "failed", (), (type(error), error, error.__traceback__))
+    for formatter in (JSONFormatter(), ConsoleFormatter()):
+        line = formatter.format(record)
+        assert len(line) < 20_000
+        assert "AskedError: word" in line
+        assert "KeyError: word" in line
+        assert "in failed" in line
+        assert "is left out" in line

@@ -16,6 +16,7 @@ from antwort.callables import HandlerKind
 from antwort.concurrency.contained_tasks import ContainedTask, TimeLimit, call_contained, end_tasks
 from antwort.concurrency.slots import Slots
 from antwort.concurrency.threads import WorkerThreads
+from antwort.concurrency.turns import Turns
 from antwort.context import Context, Progress
 from antwort.errors import FunctionDeniedError, FunctionError, FunctionTimeoutError, FunctionUnavailableError
 from antwort.functions.audit import FunctionAudit
@@ -40,8 +41,6 @@ logger = logging.getLogger(__name__)
 _SYNC, _STREAM = HandlerKind.SYNC, HandlerKind.STREAM
 _COLLECTED = 8
 """How many times the output limit a generator may yield before it is stopped."""
-_SLICE = 0.005
-"""Seconds a generator may yield one piece after the other before somebody else gets to run."""
 
 
 class Execution:
@@ -447,13 +446,10 @@ async def _drain(generator: AsyncGenerator[Any, None], ctx: Context, limit: int)
     """
     pieces: list[Any] = []
     collected = 0
-    clock = asyncio.get_running_loop().time
-    slice_end = clock() + _SLICE
+    turns = Turns()
     async with contextlib.aclosing(generator):
         async for piece in generator:
-            if clock() > slice_end:
-                await asyncio.sleep(0)
-                slice_end = clock() + _SLICE
+            await turns.give()
             if isinstance(piece, Progress):
                 ctx.emit(piece)
                 continue

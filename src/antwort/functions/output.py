@@ -9,13 +9,15 @@ import dataclasses
 import itertools
 import time
 from collections import deque
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator
 from typing import Any
 
 from pydantic_core import PydanticSerializationError, to_json
+from typing_extensions import override
 
 from antwort.errors import FunctionError
 from antwort.observability import Redactor
+from antwort.web.answers import check_numbers
 
 NOTHING = "(no output)"
 _READ = 8
@@ -27,6 +29,8 @@ _SMALL = 1000
 """How many values are written at once."""
 _SMALL_TEXT = 50_000
 """How many characters are."""
+_LOOKED_AT = 2000
+"""How many values a route may answer with before it is taken for a large answer."""
 _DEPTH = 200
 _SCALARS = frozenset({int, float, bool, type(None)})
 _SIZED = (list, tuple, set, frozenset, deque)
@@ -95,7 +99,8 @@ def as_text(value: Any, limit: int | None = None, stop: Stop | None = None) -> s
 class _CappedWriter:
     """Collects text, of which it keeps head and tail if there is a limit."""
 
-    def __init__(self, limit: int | None, stop: Stop | None) -> None:
+    def __init__(self, limit: int | None, stop: Stop | None, json: Callable[[Any], str] | None = None) -> None:
+        self._json = json or _json
         self._on_a_thread = stop is not None
         self._stop = stop or Stop()
         self._readable = _READ * (limit or _UNLIMITED)
@@ -121,12 +126,12 @@ class _CappedWriter:
         if self._stop.asked:
             raise StoppedError
         if _is_small(value):
-            self._add(_json(value))
+            self._add(self._json(value))
         elif isinstance(value, str):
             value = str.__str__(value)
             self._add('"')
             for start in range(0, len(value), _SMALL_TEXT):
-                self._add(_json(value[start : start + _SMALL_TEXT])[1:-1])
+                self._add(self._json(value[start : start + _SMALL_TEXT])[1:-1])
             self._add('"')
         elif isinstance(value, dict):
             self._write_members(value.items(), depth, sized=type(value) is dict)
@@ -141,7 +146,7 @@ class _CappedWriter:
         elif isinstance(value, Iterator):
             self._write_elements(value, depth, sized=False)
         else:
-            self._add(_json(value))
+            self._add(self._json(value))
 
     def _write_members(self, members: Iterable[tuple[Any, Any]], depth: int, *, sized: bool) -> None:
         self._add("{")
@@ -149,7 +154,7 @@ class _CappedWriter:
             if not sized and self._length > self._readable:
                 self._add(f"{',' if n else ''}{_UNREAD}:null")
                 break
-            self._add(f"{',' if n else ''}{_json({key: 0})[1:-2]}")
+            self._add(f"{',' if n else ''}{self._json({key: 0})[1:-2]}")
             self.write(value, depth + 1)
         self._add("}")
 
@@ -163,7 +168,7 @@ class _CappedWriter:
             if self._on_a_thread:
                 time.sleep(0)  # others, the event loop before all, are let in at once
             if _are_small(batch):
-                self._add(f"{'' if first else ','}{_json(batch)[1:-1]}")
+                self._add(f"{'' if first else ','}{self._json(batch)[1:-1]}")
             else:
                 for n, element in enumerate(batch):
                     self._add("" if first and n == 0 else ",")
@@ -201,6 +206,72 @@ class _CappedWriter:
         self._kept += len(text)
         while self._kept - len(self._pieces[0]) > limit:
             self._kept -= len(self._pieces.popleft())
+
+
+LARGEST_ANSWER = 64 * 1024**2
+"""Characters of JSON that a route may answer with."""
+
+
+def answer_text(value: Any, stop: Stop, largest: int = LARGEST_ANSWER) -> str:
+    """Write what a route answers as JSON, on a thread; ValueError if JSON cannot express it, or it has no end."""
+    writer = _AnswerWriter(largest, stop)
+    writer.write(value, 0)
+    return writer.text()
+
+
+class _AnswerWriter(_CappedWriter):
+    """Collects all of a text, up to where it is too long."""
+
+    def __init__(self, largest: int, stop: Stop) -> None:
+        super().__init__(None, stop, _strict_json)
+        self._largest = self._readable = largest
+
+    @override
+    def _add(self, text: str) -> None:
+        super()._add(text)
+        if self._length > self._largest:
+            raise ValueError(
+                f"the answer has more than {self._largest:,} characters of JSON; send less of it, or a stream"
+            )
+
+
+def may_take_long(value: Any) -> bool:
+    """Tell whether to write a value as JSON may take long: it is large, or nobody knows because it is an iterator."""
+    if isinstance(value, Iterator):
+        return True
+    left = _LOOKED_AT
+    waiting = deque([value])
+    while waiting:
+        one = waiting.pop()
+        if isinstance(one, Iterator):
+            return True
+        if isinstance(one, str | bytes | bytearray):
+            left -= len(one) * _LOOKED_AT // _SMALL_TEXT
+        else:
+            parts = _parts_of(one)
+            left -= len(parts)
+            if left >= 0:
+                waiting.extend(parts)
+        if left < 0:
+            return True
+    return False
+
+
+def _parts_of(value: Any) -> Collection[Any]:
+    """Return the values that a value is made of."""
+    if isinstance(value, dict):
+        return value.values()
+    if isinstance(value, _SIZED):
+        return value
+    fields = getattr(value, "__dict__", None)
+    return fields.values() if isinstance(fields, dict) else ()
+
+
+def _strict_json(value: Any) -> str:
+    body = to_json(value)
+    if b"NaN" in body or b"Infinity" in body:  # a number that JSON does not have, or only the word
+        check_numbers(body)
+    return body.decode()
 
 
 def _has_own_form(value: Any) -> bool:

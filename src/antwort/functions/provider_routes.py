@@ -1,21 +1,28 @@
 """Serving the routes of providers: guarded, measured, isolated."""
 
 import asyncio
+import logging
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator
+from functools import partial
+from typing import Any
 
 from msgspec import Struct
-from starlette.requests import Request
-from starlette.responses import Response
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response, StreamingResponse
 from starlette.types import Message, Receive, Scope, Send
 
 from antwort.concurrency.threads import WorkerThreads
+from antwort.concurrency.turns import Turns
 from antwort.errors import PermissionDeniedError
 from antwort.functions.metrics import FunctionMetrics
+from antwort.functions.output import Stop, answer_text, may_take_long
 from antwort.http_client import HttpClient
 from antwort.web.answers import as_api_error, error_response, json_response
-from antwort.web.asgi_scope import DENIED, REQUEST_ID, ROUTE, authenticated, authorize, method_label
+from antwort.web.asgi_scope import DENIED, EXCHANGE, REQUEST_ID, ROUTE, authenticated, authorize, method_label
 from antwort.web.routes import Match, Route, RouteTable, no_route
+
+logger = logging.getLogger(__name__)
 
 
 class _Mounted(Struct, frozen=True):
@@ -90,17 +97,28 @@ class ProviderRoutes:
         started = time.perf_counter()
         status = 500
 
+        turns, exchange = Turns(), scope.get(EXCHANGE)
+
         async def observed(message: Message) -> None:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
+            elif exchange is not None and exchange.disconnected:
+                raise ClientDisconnect
             await send(message)
+            await turns.give()  # a stream that never waits for anything, before a client that reads quickly
 
         scope[ROUTE] = mounted.path
         scope["path_params"] = found.parameters
         try:
             response = await self._respond(mounted, scope, receive)
-            await response(scope, receive, observed)
+            try:
+                await response(scope, receive, observed)
+            except ClientDisconnect:
+                logger.debug("a client of %s left before it had all of its answer", mounted.route)
+            finally:
+                if isinstance(response, StreamingResponse):
+                    await _close(response.body_iterator)  # it may hold something that it gives back at its end
         finally:
             elapsed = time.perf_counter() - started
             self._metrics.request(mounted.provider, mounted.method, mounted.path, status, elapsed)
@@ -113,6 +131,8 @@ class ProviderRoutes:
             authorize(context, mounted.route.scope or mounted.provider)
             threads = self._threads(mounted.provider)  # its own: those that are stuck are stuck for nobody else
             result = await mounted.route.call(context.reaching(self._http), Request(scope, receive), threads)
+            if may_take_long(result) and not isinstance(result, Response):
+                result = await _written(result, mounted.route.status, threads)
             return json_response(result, mounted.route.status)
         except BaseException as error:
             if isinstance(error, asyncio.CancelledError | KeyboardInterrupt) and task is not None and task.cancelling():
@@ -121,3 +141,20 @@ class ProviderRoutes:
                 scope[DENIED] = error
             where = f"route {mounted.route} of provider '{mounted.provider}'"
             return error_response(as_api_error(error, where, scope.get(REQUEST_ID)))
+
+
+async def _close(stream: object) -> None:
+    """Let a stream come to its end whose client has left."""
+    if isinstance(stream, AsyncGenerator):
+        await stream.aclose()
+
+
+async def _written(result: Any, status: int, threads: WorkerThreads) -> Response:
+    """Write a large answer as JSON, on a thread: that of an iterator is its provider's, since it may do anything."""
+    stop = Stop()
+    write = partial(answer_text, result, stop)
+    try:
+        text = await (threads.run(write) if isinstance(result, Iterator) else asyncio.to_thread(write))
+    finally:
+        stop.asked = True
+    return Response(text.encode(), status, media_type="application/json")

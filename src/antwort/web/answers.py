@@ -30,11 +30,16 @@ def json_response(value: Any, status: int = 200) -> Response:
         return Response(_encode(value), status, media_type="application/json")
     body = to_json(value)
     if b"NaN" in body or b"Infinity" in body:  # a number that JSON does not have, or only the word
-        try:
-            msgspec.json.decode(body)
-        except msgspec.DecodeError:
-            raise ValueError("the answer has a NaN or an infinite number in it, which JSON cannot express") from None
+        check_numbers(body)
     return Response(body, status, media_type="application/json")
+
+
+def check_numbers(body: bytes) -> None:
+    """Raise ValueError if there is a number that JSON does not have in what was written as JSON."""
+    try:
+        msgspec.json.decode(body)
+    except msgspec.DecodeError:
+        raise ValueError("the answer has a NaN or an infinite number in it, which JSON cannot express") from None
 
 
 def error_response(error: APIError) -> Response:
