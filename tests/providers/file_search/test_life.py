@@ -11,7 +11,7 @@ from openai import APIStatusError, BadRequestError
 from tests.http.sdk import Served
 from tests.providers.file_search.stage import Clock, collections, on_loop, settings_for, staged, write
 from tests.support.embeddings import EmbeddingServer
-from tests.support.qdrant import QdrantServer
+from tests.support.qdrant import OwnQdrant, QdrantServer
 from typing_extensions import override
 
 from antwort.providers.file_search import FileSearch
@@ -19,7 +19,6 @@ from antwort.providers.file_search.errors import VectorStoreUnavailable
 from antwort.providers.file_search.reconcile import Reconciler
 from antwort.providers.file_search.vector_stores import KIND, StoreState, VectorStoreRecord
 from antwort.providers.file_search.vectors.base import Chunk
-from antwort.providers.file_search.vectors.qdrant.backend import Qdrant
 from antwort.types import JSON
 
 WEEK: Any = {"anchor": "last_active_at", "days": 7}
@@ -135,7 +134,7 @@ def test_housekeeping_does_not_mistake_a_deletion_for_a_loss(
     assert "was lost" not in caplog.text
 
 
-class Stubborn(Qdrant):
+class Stubborn(OwnQdrant):
     """The real thing, but some collections cannot be removed; or the server dies when the first one is to be."""
 
     dies: QdrantServer | None = None
@@ -226,7 +225,7 @@ def test_a_list_between_two_cursors_has_what_is_behind_those_being_deleted(
     assert [one.id for one in before.data] == [ids[0], ids[3]]
 
 
-class Gated(Qdrant):
+class Gated(OwnQdrant):
     """The real thing, but a write waits at a gate: whatever is to happen meanwhile can happen."""
 
     closed = True

@@ -36,7 +36,7 @@ def refused(folder: Path, settings: str) -> str:
             "'qdrant' is set, but vectors are kept in the data folder; add 'vector_backend: qdrant'",
         ),
         (
-            "qdrant: {grpc: true}",
+            "qdrant: {on_disk: true}",
             "'qdrant' is set, but vectors are kept in the data folder; add 'vector_backend: qdrant'",
         ),
         (
@@ -59,7 +59,7 @@ def test_settings_of_what_is_not_used_are_refused(tmp_path: Path, settings: str,
         {"qdrant": None},
         {"qdrant": {}},
         {"vector_backend": "embedded", "qdrant": {"url": "http://qdrant:6333"}},
-        {"vector_db": "pgvector", "pgvector": {"url": "postgresql://db/x"}, "qdrant": {"grpc": True}},
+        {"vector_db": "pgvector", "pgvector": {"url": "postgresql://db/x"}, "qdrant": {"on_disk": True}},
         {"embedding_model": None, "embedding_batch": 8},
         {"embedding_endpoint": "http://embeddings", "embedding_model": "a", "embedding_api_key": "b"},
     ],

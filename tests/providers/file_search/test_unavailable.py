@@ -19,14 +19,13 @@ from tests.providers.file_search.stage import (
     write,
 )
 from tests.support.embeddings import EmbeddingServer, Reply
-from tests.support.qdrant import QdrantServer
+from tests.support.qdrant import OwnQdrant, QdrantServer
 from typing_extensions import override
 
 from antwort import Context
 from antwort.providers.file_search import FileSearch
 from antwort.providers.file_search.errors import VectorStoreUnavailable
 from antwort.providers.file_search.vectors.base import Count
-from antwort.providers.file_search.vectors.qdrant.backend import Qdrant
 from antwort.testing import call, turn
 from antwort.types import JSON
 
@@ -34,7 +33,7 @@ ADVICE = "Go on without file search."
 """What is of use to a model only."""
 
 
-class Uncounted(Qdrant):
+class Uncounted(OwnQdrant):
     """The real thing, but nothing can be counted while it is told so."""
 
     broken = True
@@ -82,7 +81,7 @@ def test_an_update_that_is_refused_changes_nothing(
     assert (changed.name, changed.file_counts.total, changed.usage_bytes) == ("new", 1, 9)
 
 
-class Waiting(Qdrant):
+class Waiting(OwnQdrant):
     """The real thing, but of the counts that are asked for at the same time the last fails, and the others wait."""
 
     def __init__(self, *args: Any, together: int) -> None:

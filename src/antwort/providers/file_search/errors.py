@@ -26,7 +26,10 @@ class EmbeddingUnavailable(Unavailable):
 
 
 class VectorStoreUnavailable(Unavailable):
-    """The vector database cannot be reached, or did not answer in time."""
+    """The vector database cannot be reached, did not answer in time, or not as it should."""
+
+    away = False
+    """Nobody answers: it is not this request that it cannot do."""
 
 
 class NoCollection(FunctionError):  # noqa: N818

@@ -26,8 +26,6 @@ class QdrantSettings(Settings):
         description="Address of its REST API; without a port, 6333 is meant, with https too.",
     )
     api_key: SecretStr | None = Field(default=None, description="The key it wants.")
-    grpc: bool = Field(default=False, description="Search and write over gRPC instead of REST.")
-    grpc_port: PositiveInt = Field(default=6334, description="Its gRPC port, on the host of `url`.")
     timeout: Duration = Field(default=10.0, description="Time that one request may take.")
     shards: PositiveInt | None = Field(
         default=None, description="Shards of a new collection; Qdrant's own if not given."

@@ -26,7 +26,7 @@ async def test_each_backend_is_made_by_its_name(name: str, tmp_path: Path) -> No
     await backend.close()
 
 
-@pytest.mark.parametrize(("name", "extra"), [("embedded", "files"), ("qdrant", "qdrant"), ("pgvector", "postgres")])
+@pytest.mark.parametrize(("name", "extra"), [("embedded", "files"), ("pgvector", "postgres")])
 def test_a_missing_package_is_named_with_its_cure(
     name: str, extra: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -6,7 +6,7 @@ from uuid import UUID
 import pytest
 from qdrant_client import AsyncQdrantClient, models
 from tests.providers.file_search.vectors.conformance import STORE, TENANT, ids, near
-from tests.support.qdrant import QdrantServer
+from tests.support.qdrant import OwnQdrant, QdrantServer
 
 from antwort.providers.file_search.settings import QdrantSettings
 from antwort.providers.file_search.vectors.base import Comparison, Query
@@ -15,19 +15,17 @@ from antwort.providers.file_search.vectors.qdrant.backend import Qdrant
 WRITTEN = [47, 47.0, 2.5, 1702754332.6375275, 1904729410800015, 2**60 + 1, -0.1]
 
 
-@pytest.fixture(params=[False, True], ids=["rest", "grpc"])
-async def backend(qdrant_server: QdrantServer, request: pytest.FixtureRequest) -> AsyncIterator[Qdrant]:
+@pytest.fixture
+async def backend(qdrant_server: QdrantServer) -> AsyncIterator[Qdrant]:
     """A backend with a collection that a pipeline has filled."""
     settings = QdrantSettings(
         url=qdrant_server.url,
-        grpc=request.param,
-        grpc_port=qdrant_server.grpc_port,
         indexed_attributes={"indexed": "float"},
     )
-    backend = Qdrant(settings)
+    backend = OwnQdrant(settings)
     await backend.delete_collection(STORE)
     await backend.create_collection(STORE, 4)
-    client = AsyncQdrantClient(url=qdrant_server.url, prefer_grpc=request.param, grpc_port=qdrant_server.grpc_port)
+    client = AsyncQdrantClient(url=qdrant_server.url)
     points = [
         models.PointStruct(
             id=str(UUID(int=place)),

@@ -1,4 +1,4 @@
-"""The Qdrant backend on a real server, over REST and over gRPC."""
+"""The Qdrant backend on a real server."""
 
 import contextlib
 import http.server
@@ -13,7 +13,6 @@ from uuid import UUID
 import pytest
 from qdrant_client import AsyncQdrantClient, models
 from tests.providers.file_search.vectors.conformance import (
-    FULL,
     STORE,
     TENANT,
     VectorBackendContract,
@@ -21,7 +20,7 @@ from tests.providers.file_search.vectors.conformance import (
     ids,
     near,
 )
-from tests.support.qdrant import QdrantServer
+from tests.support.qdrant import OwnQdrant, QdrantServer
 from typing_extensions import override
 
 from antwort.provider import ConfigError, SecretStr
@@ -45,8 +44,7 @@ async def client(qdrant: QdrantServer) -> AsyncIterator[AsyncQdrantClient]:
     await client.close()
 
 
-class TestQdrantOverRest(VectorBackendContract):
-    grpc = False
+class TestQdrant(VectorBackendContract):
     server: QdrantServer
 
     @pytest.fixture
@@ -54,7 +52,7 @@ class TestQdrantOverRest(VectorBackendContract):
         self, qdrant_server: QdrantServer, client: AsyncQdrantClient
     ) -> AsyncIterator[VectorStoreBackend]:
         self.server = qdrant_server
-        backend = Qdrant(QdrantSettings(url=qdrant_server.url, grpc=self.grpc, grpc_port=qdrant_server.grpc_port))
+        backend = OwnQdrant(QdrantSettings(url=qdrant_server.url))
         yield backend
         await backend.close()
 
@@ -67,13 +65,9 @@ class TestQdrantOverRest(VectorBackendContract):
         self.server.start()
 
 
-class TestQdrantOverGrpc(TestQdrantOverRest):
-    grpc = True
-
-
 @pytest.fixture
 async def backend(qdrant_server: QdrantServer, client: AsyncQdrantClient) -> AsyncIterator[Qdrant]:
-    backend = Qdrant(
+    backend = OwnQdrant(
         QdrantSettings(
             url=qdrant_server.url, shards=2, on_disk=True, indexed_attributes={"year": "float", "a.b": "keyword"}
         )
@@ -176,11 +170,8 @@ async def test_what_a_pipeline_wrote_otherwise_is_found_without_it(backend: Qdra
     assert found == {0: ("tea", "", 2, {"kept": "yes"}), 1: ("tea", "", 0, {}), 2: ("", "", 0, {})}
 
 
-@pytest.mark.parametrize("grpc", [False, True])
-async def test_limits_of_the_server_are_told_as_such(
-    qdrant_server: QdrantServer, client: AsyncQdrantClient, grpc: bool
-) -> None:
-    backend = Qdrant(QdrantSettings(url=qdrant_server.url, grpc=grpc, grpc_port=qdrant_server.grpc_port))
+async def test_limits_of_the_server_are_told_as_such(qdrant_server: QdrantServer, client: AsyncQdrantClient) -> None:
+    backend = OwnQdrant(QdrantSettings(url=qdrant_server.url))
     await backend.create_collection(STORE, 4)
     few = models.StrictModeConfig(enabled=True, max_query_limit=3, write_rate_limit=1)
     await client.update_collection(STORE, strict_mode_config=few)
@@ -238,14 +229,14 @@ def answering(status: int, headers: dict[str, str], body: bytes) -> Iterator[str
         (400, {}, b"Bad request", r"refuses this with status 400; the log says why\. Its operator"),
         (200, {}, b"<html>a portal</html>", "failed"),
         (200, {}, b"\xff\xfe\x00", "failed"),
-        (200, {}, b"[]", "cannot be reached"),
+        (200, {}, b"[]", "failed"),
         (200, {}, b'{"title": "qdrant", "version": "1.16.3"}', "failed"),
         (502, {}, b"<html>", "failed with status 502"),
     ],
 )
 async def test_any_answer_is_an_error_of_ours(status: int, headers: dict[str, str], body: bytes, message: str) -> None:
     with answering(status, headers, body) as url:
-        backend = Qdrant(QdrantSettings(url=url))
+        backend = OwnQdrant(QdrantSettings(url=url))
         server = re.escape(url.removeprefix("http://"))
         unhealthy = ConfigError if message == "refuses the key" else VectorStoreUnavailable
         for call, kind in ((backend.collections(), VectorStoreUnavailable), (backend.health(), unhealthy)):
@@ -269,7 +260,7 @@ async def test_any_answer_is_an_error_of_ours(status: int, headers: dict[str, st
 async def test_a_server_that_is_too_old_is_refused(version: str, problem: type[Exception], message: str) -> None:
     """One that is not is asked on, and what it says to that is none of Qdrant's answers."""
     with answering(200, {}, json.dumps({"title": "qdrant", "version": version}).encode()) as url:
-        backend = Qdrant(QdrantSettings(url=url))
+        backend = OwnQdrant(QdrantSettings(url=url))
         with pytest.raises(problem, match=message):
             await backend.health()
         await backend.close()
@@ -285,14 +276,13 @@ def guarded() -> Iterator[QdrantServer]:
         server.remove()
 
 
-@pytest.mark.parametrize("grpc", [False, True])
 async def test_a_key_is_sent_and_a_wrong_one_never_shown(
-    guarded: QdrantServer, grpc: bool, caplog: pytest.LogCaptureFixture
+    guarded: QdrantServer, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)
     for key in ("the-right-key", "a-wrong-key", None):
         secret = SecretStr(key) if key else None
-        backend = Qdrant(QdrantSettings(url=guarded.url, api_key=secret, grpc=grpc, grpc_port=guarded.grpc_port))
+        backend = OwnQdrant(QdrantSettings(url=guarded.url, api_key=secret))
         if key == "the-right-key":
             await backend.health()
             await backend.create_collection(STORE, 4)
@@ -308,17 +298,16 @@ async def test_a_key_is_sent_and_a_wrong_one_never_shown(
     assert "a-wrong-key" not in caplog.text
 
 
-@pytest.mark.parametrize("grpc", [False, True])
 async def test_the_operator_is_told_the_host_and_the_port_and_the_log_the_setting(
-    grpc: bool, caplog: pytest.LogCaptureFixture
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
-    backend = Qdrant(QdrantSettings(url="http://127.0.0.1:9/secret-path", grpc=grpc, grpc_port=7))
-    server = f"127.0.0.1:{7 if grpc else 9}"
+    backend = OwnQdrant(QdrantSettings(url="http://127.0.0.1:9/secret-path"))
+    server = "127.0.0.1:9"
     with pytest.raises(VectorStoreUnavailable, match=r"^The vector database cannot be reached\.$") as failed:
         await backend.health()
     assert failed.value.for_operator == f"The vector database at {server} cannot be reached."
     await backend.close()
-    [line] = [record.getMessage() for record in caplog.records if record.name.endswith("qdrant.errors")]
+    [line] = [record.getMessage() for record in caplog.records if record.name.endswith("qdrant.rest")]
     assert line.startswith(f"vector database at {server}: ")
     assert line.endswith("; check 'qdrant.url' and 'qdrant.timeout'")
     assert "status" not in line
@@ -327,18 +316,17 @@ async def test_the_operator_is_told_the_host_and_the_port_and_the_log_the_settin
 
 @pytest.mark.parametrize(("url", "server"), [("http://[::1]", "[::1]:6333"), ("https://127.0.0.1:9/", "127.0.0.1:9")])
 async def test_a_server_is_named_as_it_is_asked(url: str, server: str) -> None:
-    backend = Qdrant(QdrantSettings(url=url))
+    backend = OwnQdrant(QdrantSettings(url=url))
     with pytest.raises(VectorStoreUnavailable) as failed:
         await backend.health()
     assert f" {server} " in failed.value.for_operator
     await backend.close()
 
 
-@pytest.mark.parametrize("grpc", [False, True] if FULL else [False])
 async def test_long_texts_are_written_in_requests_that_the_server_takes(
-    qdrant_server: QdrantServer, client: AsyncQdrantClient, grpc: bool
+    qdrant_server: QdrantServer, client: AsyncQdrantClient
 ) -> None:
-    backend = Qdrant(QdrantSettings(url=qdrant_server.url, grpc=grpc, grpc_port=qdrant_server.grpc_port, timeout=60))
+    backend = OwnQdrant(QdrantSettings(url=qdrant_server.url, timeout=60))
     await backend.create_collection(STORE, 4)
     text = "ж" * 66_000  # sent twice for each chunk, together more than the 32 MiB that the server takes
     await backend.upsert(STORE, [chunk(number, text) for number in range(128)])
@@ -350,7 +338,7 @@ async def test_long_texts_are_written_in_requests_that_the_server_takes(
 async def test_long_vectors_are_written_in_requests_that_the_server_takes(
     qdrant_server: QdrantServer, client: AsyncQdrantClient
 ) -> None:
-    backend = Qdrant(QdrantSettings(url=qdrant_server.url, timeout=60))
+    backend = OwnQdrant(QdrantSettings(url=qdrant_server.url, timeout=60))
     await backend.create_collection(STORE, 20_000)
     await backend.upsert(STORE, [chunk(number, vector=[1 / 3] * 20_000) for number in range(100)])
     assert (await backend.count(STORE, tenant=TENANT)).chunks == 100

@@ -7,7 +7,7 @@ from antwort.provider import ConfigError, Services
 from antwort.providers.file_search.settings import FileSearchSettings
 from antwort.providers.file_search.vectors.base import VectorStoreBackend
 
-_EXTRAS = {"qdrant": "qdrant", "embedded": "files", "pgvector": "postgres"}
+_EXTRAS = {"embedded": "files", "pgvector": "postgres"}
 """The extra of our package that has what a backend needs."""
 
 
@@ -16,7 +16,7 @@ def make_backend(settings: FileSearchSettings, services: Services) -> VectorStor
     backend: VectorStoreBackend
     module = _imported(settings.vector_backend)
     if settings.vector_backend == "qdrant":
-        backend = module.Qdrant(settings.qdrant)
+        backend = module.Qdrant(settings.qdrant, services.http)
     elif settings.vector_backend == "pgvector":
         backend = module.Pgvector(settings.pgvector)
     else:
