@@ -3,6 +3,7 @@
 import asyncio
 import os
 import threading
+import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
 
@@ -15,7 +16,7 @@ from tests.support.postgres import PostgresServer
 from antwort.storage import ConversationRecord, ResponseRecord
 from antwort.storage.base import StoreUnavailableError
 from antwort.storage.postgres import PostgresStore
-from antwort.storage.postgres.connection import PostgresConnection, TimeLimits
+from antwort.storage.postgres.connection import PostgresConnection, TimeLimits, connect
 
 COUNT = 2000 if os.environ.get("ANTWORT_TEST_FULL") else 200
 
@@ -113,6 +114,51 @@ async def test_a_server_that_stands_still_is_given_up_and_used_again_when_it_goe
         own_server.thaw()
     assert await store.get(TENANT, "resp_1") == record("resp_1")
     await store.close()
+
+
+async def test_a_server_that_stands_still_is_found_out_though_statements_may_take_an_hour(
+    own_server: PostgresServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However many wait: what one has found out the others know, so that few ask."""
+    limits = TimeLimits(statement=3600, answer=3600, quiet=0.3, connect=2)
+    url = own_server.create()
+    store = await asyncio.to_thread(PostgresStore.open, url, pool_size=2, reconnect=4, limits=limits)
+    await store.create(record("resp_1"))
+    await asyncio.gather(*(store.get(TENANT, "resp_1") for _ in range(8)))
+    asked: list[float] = []
+
+    def counted(*arguments: Any) -> PostgresConnection:
+        asked.append(time.monotonic())
+        return connect(*arguments)
+
+    monkeypatch.setattr("antwort.storage.postgres.session.connect", counted)
+    own_server.freeze()
+    try:
+        attempts = [store.create(record(f"lost_{n}")) for n in range(40)]
+        attempts += [store.append(TENANT, "resp_1", 0, [entry("msg_1")], start=0)]
+        async with asyncio.timeout(60):
+            ends = await asyncio.gather(
+                *attempts, *(store.get(TENANT, "resp_1") for _ in range(40)), return_exceptions=True
+            )
+    finally:
+        own_server.thaw()
+    assert {(type(end), str(end)) for end in ends} == {
+        (StoreUnavailableError, "The database cannot be used now: it cannot be reached.")
+    }
+    assert 0 < len(asked) <= 12
+    assert await store.get(TENANT, "resp_1") == record("resp_1")
+    await store.close()
+
+
+async def test_a_statement_that_takes_long_is_not_taken_for_a_server_that_stands_still(
+    store: PostgresStore, ready_url: str
+) -> None:
+    patient = await asyncio.to_thread(
+        PostgresStore.open, ready_url, reconnect=4, limits=TimeLimits(quiet=0.2, connect=2)
+    )
+    sleeping = patient._reader.run(lambda database: database.execute("SELECT pg_sleep(1.5), 7").fetchone())
+    assert (await sleeping)[1] == 7
+    await patient.close()
 
 
 # --- in doubt --------------------------------------------------------------------------------------------------------

@@ -1,9 +1,9 @@
 """Connecting to PostgreSQL: the address, its settings, and what can be wrong with it, told without the password."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 import psycopg
@@ -20,6 +20,10 @@ OLDEST = 130000
 """The first version of the server that will do."""
 
 
+SHORTEST = 2
+"""Seconds that the driver waits for a connection, if it has to wait: it knows no less."""
+
+
 @dataclass(frozen=True, slots=True)
 class TimeLimits:
     """How long things may take, in seconds."""
@@ -29,6 +33,12 @@ class TimeLimits:
     statement: float = 30.0
     answer: float = 40.0
     """A server that has not said a word for so long is taken for lost."""
+    quiet: float = 5.0
+    """After so long without a word it is asked for a sign of life, on another connection."""
+
+    def within(self, patience: float) -> "TimeLimits":
+        """Return limits with which one that stands still is found out while somebody waits so long for it."""
+        return replace(self, connect=min(self.connect, patience / 2), quiet=min(self.quiet, patience / 2))
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,43 +80,48 @@ def _sound(options: dict[str, Any]) -> bool:
 
 
 class PostgresConnection(psycopg.Connection[Row]):
-    """A connection on which nothing is waited for for ever, not even if the server stands still."""
+    """A connection on which nothing is waited for for ever, and not for long if the server stands still."""
 
     patience: float | None = None
+    quiet: float = 0.0
+    is_alive: Callable[[], bool] | None = None
+    """Asks the server for a sign of life: a statement may take long, and says nothing meanwhile."""
 
     @override
     def wait(self, gen: PQGen[T], *args: Any, **options: Any) -> T:
         if self.patience is None:
             return super().wait(gen, *args, **options)
         try:
-            return super().wait(_limited(gen, time.monotonic() + self.patience), *args, **options)
+            return super().wait(self._limited(gen, time.monotonic() + self.patience), *args, **options)
         except TimeoutError as error:
             self.close()
             raise psycopg.OperationalError("the server does not answer") from error
 
-
-def _limited(gen: PQGen[T], deadline: float) -> PQGen[T]:
-    """Pass everything on, until it is too late. The driver looks in several times a second if nothing happens."""
-    try:
-        state = next(gen)
-        while True:
-            ready = yield state
-            if not ready and time.monotonic() > deadline:
-                raise TimeoutError
-            state = gen.send(ready)
-    except StopIteration as end:
-        result: T = end.value
-        return result
+    def _limited(self, gen: PQGen[T], deadline: float) -> PQGen[T]:
+        """Pass everything on, until it is too late. The driver looks in several times a second if nothing happens."""
+        doubtful = time.monotonic() + self.quiet
+        try:
+            state = next(gen)
+            while True:
+                ready = yield state
+                if not ready and time.monotonic() > min(deadline, doubtful):
+                    if time.monotonic() > deadline or (self.is_alive is not None and not self.is_alive()):
+                        raise TimeoutError
+                    doubtful = time.monotonic() + self.quiet
+                state = gen.send(ready)
+        except StopIteration as end:
+            result: T = end.value
+            return result
 
 
 def connect(address: PostgresAddress, limits: TimeLimits | None = None) -> PostgresConnection:
     """Connect. Transactions begin and end where the caller says so; without limits statements take their time."""
     options: dict[str, Any] = {"application_name": "antwort", "connect_timeout": 10, **address.options}
     if limits is not None:
-        options["connect_timeout"] = max(2, round(limits.connect))  # libpq knows no less than two
+        options["connect_timeout"] = max(SHORTEST, round(limits.connect))
     connection = PostgresConnection.connect(**{**options, "client_encoding": "utf8"}, autocommit=True)
     if limits is not None:
-        connection.patience = limits.answer
+        connection.patience, connection.quiet = limits.answer, limits.quiet
         connection.cursor_factory = psycopg.RawCursor
         with _closed_on_error(connection):
             connection.execute(

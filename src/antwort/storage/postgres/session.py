@@ -9,18 +9,20 @@ because they are stored already, which tells just that.
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import psycopg
 
-from antwort.storage.postgres.connection import PostgresAddress, PostgresConnection, TimeLimits, connect
+from antwort.storage.postgres.connection import SHORTEST, PostgresAddress, PostgresConnection, TimeLimits, connect
 from antwort.storage.postgres.dialect import PostgresDatabase
 from antwort.storage.postgres.failures import is_passing, report, report_unavailable
 from antwort.storage.sql.database import Transaction
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.02, 1.0
 """Seconds between two attempts; each pause is twice the last one."""
+_LITTLE = 0.4
+"""The part of the time for a connection with which nobody tries to make one, if that was in vain a moment ago."""
 _READ_ONLY = "25006"
 _IDLE = psycopg.pq.TransactionStatus.IDLE
 
@@ -43,14 +45,23 @@ class Work:
 class Outage:
     """What the threads of a pool know of a server that is away, so that not each of them has to find out."""
 
-    patience: float
-    """Seconds that somebody waits for it."""
     last: float = field(default=-1e9)
     """When somebody tried in vain to connect."""
+    silent: float = field(default=-1e9)
+    """When somebody did so without a word from it: it stands still."""
+
+    cause: psycopg.OperationalError | None = None
+    """What somebody was told then."""
 
     def known(self) -> bool:
         """Tell whether it was away a moment ago."""
         return time.monotonic() - self.last < LONGEST_PAUSE
+
+    def note(self, error: psycopg.OperationalError) -> None:
+        """Take note that somebody tried in vain to connect."""
+        self.last, self.cause = time.monotonic(), error
+        if isinstance(error, psycopg.errors.ConnectionTimeout):
+            self.silent = self.last
 
 
 class _LostError(Exception):
@@ -79,6 +90,8 @@ class Session:
         self._limits = limits
         self._outage = outage
         self._connection = connection
+        if connection is not None:
+            connection.is_alive = self._is_alive
 
     def close(self) -> None:
         """Let go of the connection."""
@@ -89,17 +102,17 @@ class Session:
     def do(self, work: Work) -> Any:
         """Do something and return what it returns, once that is safe; raise what the caller shall see."""
         doubt: _LostError | None = None
-        deadline = work.deadline
+        deadline = work.deadline  # a write whose end is not known fails then, too: nobody waits longer to know
         pause, attempts = FIRST_PAUSE, 0
         while True:
             attempts += 1
             try:
-                value = self._attempt(work, urgent=time.monotonic() > deadline and attempts > 1)
+                value = self._attempt(work)
             except _LostError as lost:
                 if lost.in_doubt and not work.repeatable:
                     raise report_unavailable("whether this was stored is not known", lost.cause) from lost.cause
                 if lost.in_doubt and doubt is None:
-                    doubt, deadline = lost, time.monotonic() + self._outage.patience
+                    doubt = lost
                 if time.monotonic() > deadline and (attempts > 1 or self._outage.known()):
                     raise report_unavailable(lost.reason, lost.cause) from lost.cause
             except psycopg.IntegrityError as error:
@@ -114,9 +127,9 @@ class Session:
             time.sleep(pause)
             pause = min(2 * pause, LONGEST_PAUSE)
 
-    def _attempt(self, work: Work, *, urgent: bool) -> Any:
+    def _attempt(self, work: Work) -> Any:
         """Do it once, and leave a connection that can be used, or none."""
-        connection = self._connect(urgent=urgent)
+        connection = self._connect(work.deadline - time.monotonic())
         try:
             if work.writes:
                 return self._commit(connection, work)
@@ -149,16 +162,32 @@ class Session:
             self.close()
             raise _LostError(error, in_doubt=True, value=value) from error
 
-    def _connect(self, *, urgent: bool) -> PostgresConnection:
+    def _connect(self, patience: float) -> PostgresConnection:
         if self._connection is None or self._connection.closed:
-            if urgent and self._outage.known():
-                raise _LostError(None)
+            # A connection in vain might take longer than the time there is.
+            if patience < min(SHORTEST, _LITTLE * self._limits.connect) and self._outage.known():
+                raise _LostError(self._outage.cause)
             try:
-                self._connection = connect(self._address, self._limits)
+                self._connection = connect(
+                    self._address, replace(self._limits, connect=min(self._limits.connect, patience))
+                )
             except psycopg.OperationalError as error:
-                self._outage.last = time.monotonic()
+                self._outage.note(error)
                 raise _LostError(error) from error
+            self._connection.is_alive = self._is_alive
         return self._connection
+
+    def _is_alive(self) -> bool:
+        """Tell whether the server gives a sign of life, be it that it refuses us."""
+        if time.monotonic() - self._outage.silent < LONGEST_PAUSE:  # somebody else has just asked
+            return False
+        try:
+            connect(self._address, self._limits).close()
+        except psycopg.OperationalError as error:
+            if isinstance(error, psycopg.errors.ConnectionTimeout):
+                self._outage.note(error)
+                return False
+        return True
 
     def _clean_up(self, connection: PostgresConnection) -> None:
         """End a transaction that failed."""

@@ -77,7 +77,7 @@ class PostgresStore(Store):
         migrations: Migrations = MIGRATIONS,
     ) -> Self:
         """Open a database; raise ConfigError if it cannot be used. This blocks."""
-        address, outage = PostgresAddress.of(url), Outage(patience=reconnect)
+        address, outage, limits = PostgresAddress.of(url), Outage(), limits.within(reconnect)
         with config_errors(address):
             prepare(url, migrations=migrations)
             first = connect(address, limits)
