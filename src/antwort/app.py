@@ -16,6 +16,8 @@ import antwort
 from antwort.auth import Logins, RateLimiter, build_authenticator
 from antwort.backends import ModelBackend, ModelRoute, ModelRouter, build_router
 from antwort.backends.demo import DEMO_MODEL, DemoBackend
+from antwort.concurrency.large_work import LargeWork
+from antwort.concurrency.queues import Queues
 from antwort.config import BackendConfig, Config, LoadedConfig, ProviderConfig, mask_urls, secret_values
 from antwort.context import ANONYMOUS_TENANT, Context
 from antwort.engine.engine import Engine
@@ -30,6 +32,7 @@ from antwort.functions.registry import Factory
 from antwort.functions.spec import Offer
 from antwort.ingestion.parser import DocumentParser, ParsingLimits
 from antwort.observability import AuditLog, LoopWatchdog, Metrics, MetricsPage, Redactor, tracer
+from antwort.observability.queue_metrics import measure_queues
 from antwort.outbound import Outbound
 from antwort.run_services import RunServices, Values
 from antwort.runs.limits import TenantLimits
@@ -83,7 +86,9 @@ class Antwort:
         self._peers = peers or Peers()
         self.metrics = Metrics(antwort.__version__)
         self.state = ServerState()
-        self.router, self.state.model, self.model_description = choose_models(self.config, backend)
+        self.queues = Queues(most_waiting=self.config.limits.per_tenant.max_waiting)
+        measure_queues(self.metrics, self.queues)
+        self.router, self.state.model, self.model_description = choose_models(self.config, backend, self.queues)
         count_connections(self.metrics, self.router)
         self.outbound = Outbound(self.config.outbound)
         self.sandbox = Sandbox()
@@ -101,6 +106,7 @@ class Antwort:
         secrets = [*secret_values(self.config), *(s for p in made for s in secret_values(getattr(p, "settings", None)))]
         self.redactor = Redactor(secrets)
         self.chain = build_authenticator(self.config)
+        self.queues.several = self.chain.has_several_tenants
         self._tracer = tracer(self.config.observability.tracing, self.redactor)
         self._audit = AuditLog(self.config.observability.audit_file, redactor=self.redactor)
         self._watchdog = LoopWatchdog(self.metrics, self.config.observability.loop_warning)
@@ -144,6 +150,7 @@ class Antwort:
             start_timeout=functions.start_timeout,
             close_timeout=functions.close_timeout,
             http=self.outbound,
+            queues=self.queues,
         )
 
     def _configured_providers(
@@ -240,7 +247,6 @@ class Antwort:
             sealer = await asyncio.to_thread(self._sealer)
             given = partial(self._services, values=self.values, questions=questions, signer=sealer, files=self.files)
             await self.registry.start(lambda name: given(name, kept, limits))
-            parser = DocumentParser(self.sandbox, ParsingLimits(seconds=_READING))
             self.engine = Engine.build(
                 executors=[self.registry, *self._executors],
                 models=self.router,
@@ -253,9 +259,9 @@ class Antwort:
                 tracer=self._tracer,
                 sealer=sealer,
                 check_url=self.outbound.check,
-                input_files=partial(InputFiles, self.files, self.outbound, self.outbound.check, parser),
+                input_files=self._new_input_files,
             )
-            self.runs = LocalRuns(self.engine, limits, self._peers, questions)
+            self.runs = LocalRuns(self.engine, limits, self._peers, questions, self.queues)
             self.services = RunServices(self.values, self.runs.agents)
             self.registry.bind(self.services)
             parts = self._parts()
@@ -324,7 +330,18 @@ class Antwort:
         if limits is not None and limits.counts_bytes:
             records = LimitedRecords(records, limits.check_room)
         place = storage.folder / provider
-        return Services(self.outbound, records, place, values, questions, self.sandbox, signer, files, self.command)
+        return Services(
+            self.outbound,
+            records,
+            place,
+            values,
+            questions,
+            self.sandbox,
+            signer,
+            files,
+            self.command,
+            self.queues,
+        )
 
     def _new_values(self, store: Store, limits: TenantLimits) -> StoredValues:
         settings = self.config.limits.per_tenant
@@ -337,6 +354,11 @@ class Antwort:
         room = limits.check_room if limits.counts_bytes else None
         bounds = FileLimits(settings.max_file_bytes, settings.max_files_bytes)
         return StoredFiles(storage.store.files, open_blobs(storage.bucket, storage.blobs), bounds, check_room=room)
+
+    def _new_input_files(self, large_work: LargeWork) -> InputFiles:
+        parser = DocumentParser(self.sandbox, ParsingLimits(seconds=_READING))
+        check, queue = self.outbound.check, self.queues.named("documents")
+        return InputFiles(self.files, self.outbound, check, parser, large_work, queue=queue)
 
     def _sealer(self) -> Sealer:
         settings = self.config.encryption
@@ -470,7 +492,9 @@ def enabled_providers(config: Config, catalogue: Catalogue, *, demo: bool = Fals
     return {name: provider for name, provider in chosen.items() if provider.enabled}
 
 
-def choose_models(config: Config, backend: str | ModelBackend | None) -> tuple[ModelRouter, str, str]:
+def choose_models(
+    config: Config, backend: str | ModelBackend | None, queues: Queues | None = None
+) -> tuple[ModelRouter, str, str]:
     """Return who answers, what everybody may be told about it, and what the operator may: with the addresses.
 
     It is the backend given, those of the configuration, or the demo model.
@@ -484,7 +508,7 @@ def choose_models(config: Config, backend: str | ModelBackend | None) -> tuple[M
         described = f"the built-in demo model ({DEMO_MODEL}); connect a real one with --backend URL"
         return ModelRouter([ModelRoute(DemoBackend(), any_model=True)]), described, described
     described = ", ".join(f"{name} ({mask_urls(entry.url)})" for name, entry in config.backends.items())
-    return build_router(config), ", ".join(config.backends), described
+    return build_router(config, queues), ", ".join(config.backends), described
 
 
 def count_connections(metrics: Metrics, router: ModelRouter) -> None:

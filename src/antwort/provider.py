@@ -11,7 +11,9 @@ from starlette.responses import Response
 
 from antwort.agents import AgentInfo, AgentResult, AgentTask, SubAgents
 from antwort.concurrency.large_work import LargeWork
+from antwort.concurrency.queues import Queue, QueueFullError, Queues
 from antwort.concurrency.single_flight import SingleFlight
+from antwort.concurrency.slots import Slots
 from antwort.config import AgentConfig, Duration, Settings
 from antwort.context import Agent, Context, Principal, Progress, Source
 from antwort.errors import (
@@ -173,6 +175,9 @@ __all__ = [
     "Provider",
     "Question",
     "Questions",
+    "Queue",
+    "QueueFullError",
+    "Queues",
     "RateLimitError",
     "Records",
     "Request",
@@ -189,6 +194,7 @@ __all__ = [
     "Settings",
     "Signer",
     "SingleFlight",
+    "Slots",
     "Source",
     "SubAgents",
     "SuspendedError",

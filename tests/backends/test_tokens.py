@@ -79,12 +79,12 @@ async def test_a_server_without_a_tokenizer_is_left_alone_for_a_while(server: Mo
     clock = Clock()
     transport = Transport("local", BackendConfig(url=server.url))
     tokens = ChatTokens(TokenEndpoint("local", transport, clock))
-    assert [await tokens.count(BODY) for _ in range(3)] == [None, None, None]
+    assert [await tokens.count(BODY, "acme") for _ in range(3)] == [None, None, None]
     assert len(server.exchanges) == len(answers)
     clock.now += MISSING_REST
     server.scripts.clear()
     server.scripts.append(reply({"count": 3}))
-    found = await tokens.count(BODY)
+    found = await tokens.count(BODY, "acme")
     await transport.close()
     assert found == 3 or len(answers) > 1
 
@@ -109,11 +109,11 @@ async def test_a_server_that_cannot_be_asked_is_asked_later(
     transport = Transport("local", BackendConfig(url=server.url, api_key=SecretStr("secret")))
     tokens = ChatTokens(TokenEndpoint("local", transport, clock))
     with caplog.at_level(logging.DEBUG):
-        assert [await tokens.count(BODY) for _ in range(2)] == [None, None]
+        assert [await tokens.count(BODY, "acme") for _ in range(2)] == [None, None]
     assert [record.levelname for record in caplog.records if "count tokens" in record.message] == ["WARNING"]
     assert "secret" not in caplog.text
     clock.now += FAILED_REST
-    assert await tokens.count(BODY) == 3
+    assert await tokens.count(BODY, "acme") == 3
     await transport.close()
 
 

@@ -71,6 +71,7 @@ def test_the_defaults_are_those_the_documentation_promises() -> None:
                 "requests_per_minute": None,
                 "burst": None,
                 "max_runs": None,
+                "max_waiting": 1000,
                 "max_stored_bytes": None,
                 "max_variable_bytes": 10 * 1024**3,
                 "max_value_bytes": 100 * 1024**2,

@@ -11,7 +11,9 @@ from tests.runs.embedded import TENANT, Embedded, embedded, text_of
 from tests.runs.processes import ServerProcess
 from tests.runs.steady_model import steady_model
 
+from antwort.concurrency.queues import Queues
 from antwort.functions import FunctionSpec
+from antwort.runs.takeovers import Takeover, TakeoverQueue
 from antwort.testing import Gate, call, lint_response, lint_stream, matching, turn
 
 FULL = "ANTWORT_TEST_FULL" in os.environ
@@ -221,3 +223,22 @@ async def test_a_run_that_waits_for_its_turn_alone_can_be_cancelled(tmp_path: Pa
         gate.open()
         assert (await app.result(ids["one"]))[0]["status"] == "completed"
         assert (await app.result(ids["three"]))[0]["status"] == "completed"
+
+
+async def test_runs_that_are_taken_up_take_turns_between_tenants() -> None:
+    queue = TakeoverQueue(2, Queues(several=True).named("recovery", bounded=False))
+    entered: list[str] = []
+
+    async def take_up(tenant: str, number: int) -> None:
+        ticket = queue.ticket(Takeover(tenant, f"resp_{tenant}_{number}", epoch=2, before=0))
+        await ticket.enter()
+        entered.append(tenant)
+        await asyncio.sleep(0)
+        ticket.leave()
+
+    tasks = [asyncio.create_task(take_up("a", number)) for number in range(2000)]
+    tasks += [asyncio.create_task(take_up("b", number)) for number in range(3)]
+    async with asyncio.timeout(PATIENCE):
+        await asyncio.gather(*tasks)
+    assert len(entered) == 2003, "however many there are, all have their turn"
+    assert max(index for index, tenant in enumerate(entered) if tenant == "b") < 10

@@ -33,8 +33,10 @@ class Authenticator(Protocol):
 class Chain:
     """Authenticators asked in order: the first principal wins, the first rejection ends it."""
 
-    def __init__(self, authenticators: Sequence[Authenticator]) -> None:
+    def __init__(self, authenticators: Sequence[Authenticator], *, has_several_tenants: bool = False) -> None:
         self.authenticators = tuple(authenticators)
+        self.has_several_tenants = has_several_tenants
+        """Whether callers of more than one tenant are to be expected."""
         first = self.authenticators[0] if self.authenticators else None
         self.anyone = first.principal if isinstance(first, Anonymous) else None
         """Who calls, whatever the credentials, if the first authenticator takes all."""

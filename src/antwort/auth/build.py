@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from antwort.auth.base import Anonymous, Authenticator, Chain
+from antwort.auth.base import Anonymous, Chain
 from antwort.auth.keyfile import ApiKey, KeyFile, hash_key
 from antwort.auth.keys import ApiKeyAuthenticator
 from antwort.config import ApiKeyConfig, Config
@@ -35,10 +35,10 @@ def build_authenticator(config: Config) -> Chain:
             where="auth.mode",
         )
     static = [_record(entry) for entry in config.auth.api_keys]
-    chain: list[Authenticator] = [ApiKeyAuthenticator(static, keys_file(config))]
-    if config.auth.jwt is not None:
-        chain.append(jwt.JwtAuthenticator(config.auth.jwt))
-    return Chain(chain)
+    keys = ApiKeyAuthenticator(static, keys_file(config))
+    if config.auth.jwt is None:
+        return Chain([keys], has_several_tenants=keys.has_several_tenants)
+    return Chain([keys, jwt.JwtAuthenticator(config.auth.jwt)], has_several_tenants=True)
 
 
 def is_anonymous(config: Config) -> bool:

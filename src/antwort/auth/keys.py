@@ -85,6 +85,11 @@ class ApiKeyAuthenticator:
             raise AuthenticationError("The API key has expired. Ask the operator for a new one.")
         return record.principal()
 
+    @property
+    def has_several_tenants(self) -> bool:
+        """Tell whether the keys are those of more than one tenant."""
+        return len({record.tenant for record in self._index.by_hash.values()}) > 1
+
     def describe(self) -> str:
         """Name it to the operator, with the number of keys."""
         return f"API keys ({len(self._index.by_hash)})"

@@ -9,6 +9,7 @@ from antwort.backends.breaker import CircuitBreaker
 from antwort.backends.parameters import taken_parameters
 from antwort.backends.resilience import Fallback, Guarded, Retries
 from antwort.backends.router import ModelRoute, ModelRouter
+from antwort.concurrency.queues import Queue, Queues
 from antwort.config import BackendConfig, Config
 from antwort.errors import ConfigError, did_you_mean
 from antwort.lazy_imports import imported_on_use
@@ -24,15 +25,16 @@ else:  # the demo model needs none of them
     text_calls = imported_on_use("antwort.backends.text_calls.backend")
 
 
-def build_router(config: Config) -> ModelRouter:
+def build_router(config: Config, queues: Queues | None = None) -> ModelRouter:
     """Build all backends of the configuration, behind one router."""
-    routes = build_routes(config.backends)
+    routes = build_routes(config.backends, queues)
     return ModelRouter(routes, default_model=config.engine.default_model)
 
 
-def build_routes(configs: Mapping[str, BackendConfig]) -> list[ModelRoute]:
+def build_routes(configs: Mapping[str, BackendConfig], queues: Queues | None = None) -> list[ModelRoute]:
     """Build backends, each with retries, a breaker of its own and its fallback, in the order of the configuration."""
-    servers = {name: _server(name, config) for name, config in configs.items()}
+    queues = queues or Queues()
+    servers = {name: _server(name, config, queues.named(f"backend {name}")) for name, config in configs.items()}
     guarded = {name: _guarded(server, configs[name]) for name, server in servers.items()}
     return [
         ModelRoute(
@@ -54,9 +56,9 @@ def _files_read(config: BackendConfig) -> FileReading:
     return "pdf" if config.pdf else "text"
 
 
-def _server(name: str, config: BackendConfig) -> "RemoteBackend":
+def _server(name: str, config: BackendConfig, queue: Queue) -> "RemoteBackend":
     kind = responses.ResponsesBackend if config.api == "responses" else chat.ChatBackend
-    return kind(name, config)
+    return kind(name, config, queue)
 
 
 def _guarded(server: "RemoteBackend", config: BackendConfig) -> ModelBackend:

@@ -21,6 +21,7 @@ from antwort.backends.sse import EventSplitter
 from antwort.backends.transport import Reply, Timeouts, Transport
 from antwort.concurrency.deadline import Deadline
 from antwort.concurrency.large_work import LargeWork, is_large
+from antwort.concurrency.queues import Queue
 from antwort.config import BackendConfig
 from antwort.errors import APIError, BadGatewayError, BadRequestError, GatewayTimeoutError
 from antwort.http1.client import Parts
@@ -82,11 +83,11 @@ class RemoteBackend(ABC):
     What a subclass adds is what the server speaks: where a turn is asked for, how, and how its answer is read.
     """
 
-    def __init__(self, name: str, config: BackendConfig, path: str) -> None:
+    def __init__(self, name: str, config: BackendConfig, path: str, queue: Queue | None = None) -> None:
         self.name = name
         self._path = path
         self.limits = AnswerLimits.of(name, config)
-        self.transport = Transport(name, config)
+        self.transport = Transport(name, config, queue)
         self._patient = replace(self.transport.timeouts, first_byte=None)
         # Connections of their own, for a list and a sign of life: those of the pool may all be waiting for a server
         # that hangs.
@@ -200,7 +201,7 @@ class RemoteBackend(ABC):
         else:
             body = encode_parts(self.body(request) if fields is None else fields(request))
         times = None if request.stream else self._patient
-        reply = await self.transport.post(self._path, body, request.headers, times)
+        reply = await self.transport.post(self._path, body, request.headers, times, request.tenant)
         del body  # the answer may take long, and this may be much
         try:
             if reply.status != 200:

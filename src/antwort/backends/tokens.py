@@ -162,13 +162,14 @@ class TokenEndpoint:
         self._clock = clock
         self._rests_until = float("-inf")
 
-    async def ask(self, path: str, body: JSON) -> JSON | None:
+    async def ask(self, path: str, body: JSON, tenant: str) -> JSON | None:
         """Return the JSON object a server answers with; None if it gives none."""
         if self._clock() < self._rests_until:
             return None
         connect = min(PATIENCE, self._transport.timeouts.connect)
         try:
-            reply = await self._transport.post(path, encode_body(body), timeouts=Timeouts(connect, PATIENCE, PATIENCE))
+            times = Timeouts(connect, PATIENCE, PATIENCE)
+            reply = await self._transport.post(path, encode_body(body), timeouts=times, tenant=tenant)
             try:
                 content = await reply.read(self._transport.limits.event_bytes)
                 self._transport.limits.check_values(content)

@@ -18,6 +18,8 @@ from antwort import __version__
 from antwort.backends.errors import BROKEN, BUSY, DISCONNECTED, TIMEOUT, UNREACHABLE, StalledError
 from antwort.backends.limits import AnswerLimits
 from antwort.backends.sent_secrets import sent_secrets
+from antwort.concurrency.queues import Queue, QueueFullError
+from antwort.concurrency.slots import Slots
 from antwort.config import BackendConfig
 from antwort.errors import APIError, BadGatewayError, ConfigError, GatewayTimeoutError, ServiceUnavailableError
 from antwort.http1.client import (
@@ -125,7 +127,7 @@ class Reply(Struct, eq=False):
             self._exchange.abort()
 
 
-_FAILURES = (TimeoutError, OSError, BusyError, ProtocolError, TooLongError)
+_FAILURES = (TimeoutError, OSError, BusyError, QueueFullError, ProtocolError, TooLongError)
 _QUIET = 60.0
 """Seconds between two lines in the log about connections that are all in use."""
 
@@ -137,7 +139,7 @@ class Transport:
     is sent nowhere but to the configured place. No cookies are kept.
     """
 
-    def __init__(self, name: str, config: BackendConfig) -> None:
+    def __init__(self, name: str, config: BackendConfig, queue: Queue | None = None) -> None:
         self.name = name
         self.limits = AnswerLimits.of(name, config)
         self.timeouts = Timeouts.of(config)
@@ -164,6 +166,7 @@ class Transport:
             limit=config.max_connections,
             patience=config.connection_wait,
             max_head=self.limits.header_bytes,
+            slots=Slots(config.max_connections, queue),
             proxy=proxy,
         )
         self._told_busy = float("-inf")
@@ -174,9 +177,10 @@ class Transport:
         body: bytes | Parts,
         headers: Mapping[str, str] = NO_HEADERS,
         timeouts: Timeouts | None = None,
+        tenant: str = "",
     ) -> Coroutine[Any, Any, Reply]:
         """Send a JSON body, as a whole or in parts, and return the answer as soon as its head is there."""
-        return self._send("POST", path, body, {**_JSON, **headers} if headers else _JSON, timeouts)
+        return self._send("POST", path, body, {**_JSON, **headers} if headers else _JSON, timeouts, tenant=tenant)
 
     def get(
         self, path: str, headers: Mapping[str, str] = NO_HEADERS, timeouts: Timeouts | None = None
@@ -199,12 +203,19 @@ class Transport:
         await self._client.close()
 
     async def _send(
-        self, method: str, path: str, body: bytes | Parts, headers: Mapping[str, str], timeouts: Timeouts | None
+        self,
+        method: str,
+        path: str,
+        body: bytes | Parts,
+        headers: Mapping[str, str],
+        timeouts: Timeouts | None,
+        *,
+        tenant: str = "",
     ) -> Reply:
         times = timeouts or self.timeouts
         message = self._message(method, path, body, headers)
         try:
-            exchange = await self._client.exchange(message, times.connect, times.first_byte)
+            exchange = await self._client.exchange(message, times.connect, times.first_byte, tenant)
         except _FAILURES as error:
             raise self._failure_before(error, times) from error
         return Reply(exchange.status, exchange.headers, exchange, self, times)
@@ -297,6 +308,8 @@ def _failure(limits: AnswerLimits, error: Exception) -> APIError:
             code=BUSY,
             headers={"retry-after": "1"},
         )
+    if isinstance(error, QueueFullError):
+        return ServiceUnavailableError(str(error), code=BUSY, headers={"retry-after": "1"})
     if isinstance(error, TooLongError):
         return limits.excess(f"a head of more than {limits.header_bytes:,} bytes", "max_header_bytes")
     reason = _unreachable(error)

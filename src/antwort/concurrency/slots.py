@@ -1,69 +1,165 @@
-"""Bounded concurrency that does not depend on one event loop."""
+"""Bounded concurrency that does not depend on one event loop, with turns between tenants."""
 
 import asyncio
+import contextlib
+import time
 from collections import deque
+from collections.abc import AsyncIterator, Iterable
 
 from antwort.concurrency.deadline import Deadline
+from antwort.concurrency.queues import Queue, QueueFullError, Queues
+
+_LEFT = 4
+"""One in so many slots, and at least one, is left for others by a tenant that is not alone."""
 
 
 class Slots:
-    """A number of slots, handed out in the order of asking.
+    """A number of slots, handed out in turns between tenants, and to one tenant in the order of asking.
+
+    The next slot is for the tenant that has the fewest, and among equals for the one whose turn was longest ago. As
+    soon as there are several tenants none has all slots: a quarter, at least one, is left for others. Order alone would
+    let them wait as long as what runs takes, and that is up to whoever has started it.
 
     Unlike `asyncio.Semaphore` it is not bound to the first loop that had to wait, so a registry can serve one
     `asyncio.run` after another.
     """
 
-    def __init__(self, limit: int) -> None:
+    def __init__(self, limit: int, queue: Queue | None = None) -> None:
         self._limit = limit
+        self._share = limit if limit == 1 else limit - max(1, limit // _LEFT)
         self._free = limit
-        self._waiting: deque[asyncio.Future[None]] = deque()
+        self._held: dict[str, int] = {}
+        self._waiting: dict[str, deque[asyncio.Future[None]]] = {}
+        """By tenant, in the order of their turns: whoever got a slot goes to the end."""
+        self._returned: deque[str] = deque()
+        """Slots that threads have given back and nobody has counted yet."""
+        self.queue = queue or Queues().named("")
+        self._queues = self.queue.queues
+        self.queue.add(self)
 
     @property
     def taken(self) -> int:
         """How many are in use."""
-        return self._limit - self._free
+        return self._limit - self._free - len(self._returned)
 
     @property
     def waiting(self) -> int:
         """How many wait for one."""
-        return len(self._waiting)
+        return sum(map(len, list(self._waiting.values())))  # a thread may ask
 
-    def take(self) -> bool:
-        """Take a slot, if there is one that is free."""
-        if self._free > 0:
+    def held(self, tenant: str) -> int:
+        """Return how many a tenant has."""
+        return self._held.get(tenant, 0)
+
+    def take(self, tenant: str = "") -> bool:
+        """Take a slot for a tenant, if there is one for it."""
+        if self._returned:
+            self._count_returned()
+        queues = self._queues
+        if tenant != queues.only:
+            queues.note(tenant)
+        held = self._held[tenant] if tenant in self._held else 0  # noqa: SIM401 - several times as fast
+        if self._free > 0 and held < (self._share if queues.several else self._limit):
             self._free -= 1
+            self._held[tenant] = held + 1
             return True
         return False
 
-    async def acquire(self, seconds: float | None = None) -> None:
-        """Take a slot, waiting for one if need be; TimeoutError if none was free in so many seconds."""
-        if self.take():
+    async def acquire(self, tenant: str = "", seconds: float | None = None) -> None:
+        """Take a slot, waiting for one if need be; TimeoutError if there was none in so many seconds.
+
+        QueueFullError if too many of the tenant wait already.
+        """
+        if self.take(tenant):
             return
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.append(waiter)
+        waiting = self._waiting.setdefault(tenant, deque())
+        most = self.queue.most_waiting
+        if most is not None and len(waiting) >= most:
+            raise QueueFullError(self.queue.name, most)
+        waiting.append(waiter)
+        self._count_returned()  # by a thread that did not see yet that somebody waits
+        began = time.monotonic()
         with Deadline(seconds):
             try:
                 await waiter
             except asyncio.CancelledError:
                 if waiter.done() and not waiter.cancelled():
-                    self.release()  # the slot was handed over in the moment of leaving
-                elif waiter in self._waiting:
-                    self._waiting.remove(waiter)
+                    self.release(tenant)  # the slot was handed over in the moment of leaving
+                else:
+                    self._leave(tenant, waiter)
                 raise
+            finally:
+                self.queue.observe(time.monotonic() - began)
 
-    def release(self) -> None:
-        """Give a slot back, from any thread; the first one waiting gets it."""
-        while self._waiting:
-            waiter = self._waiting.popleft()
+    @contextlib.asynccontextmanager
+    async def taken_by(self, tenant: str) -> AsyncIterator[None]:
+        """Have a slot for a while."""
+        await self.acquire(tenant)
+        try:
+            yield
+        finally:
+            self.release(tenant)
+
+    def release(self, tenant: str = "") -> None:
+        """Give a slot back, from any thread; the first of the tenant whose turn it is gets it."""
+        if asyncio._get_running_loop() is None:
+            self._return_from_thread(tenant)
+            return
+        self._free += 1
+        left = self._held[tenant] - 1
+        if left:
+            self._held[tenant] = left
+        else:
+            del self._held[tenant]
+        if self._waiting:
+            self._hand_out()
+
+    def first_of(self, waiting: Iterable[str]) -> str | None:
+        """Return which of the tenants that wait, in the order of their turns, gets a slot; None if none does now."""
+        found: str | None = None
+        if self._free > 0:
+            fewest = self._share if self._queues.several else self._limit
+            for tenant in waiting:  # no more have any than there are slots, so this ends soon
+                held = self._held.get(tenant, 0)
+                if held < fewest:
+                    found, fewest = tenant, held
+                    if not held:
+                        break
+        return found
+
+    def _leave(self, tenant: str, waiter: asyncio.Future[None]) -> None:
+        waiting = self._waiting.get(tenant)
+        if waiting is not None and waiter in waiting:
+            waiting.remove(waiter)
+            if not waiting:
+                del self._waiting[tenant]
+
+    def _hand_out(self) -> None:
+        while (tenant := self.first_of(self._waiting)) is not None:
+            waiting = self._waiting.pop(tenant)
+            waiter = waiting.popleft()
+            if waiting:
+                self._waiting[tenant] = waiting  # at the end: it was its turn
             loop = waiter.get_loop()
             # A loop that was closed while somebody waited will never take the slot.
-            if not waiter.done() and not loop.is_closed():
-                loop.call_soon_threadsafe(self._grant, waiter)
-                return
-        self._free += 1
+            if not waiter.done() and not loop.is_closed() and self.take(tenant):
+                loop.call_soon_threadsafe(self._grant, tenant, waiter)
 
-    def _grant(self, waiter: asyncio.Future[None]) -> None:
+    def _grant(self, tenant: str, waiter: asyncio.Future[None]) -> None:
         if waiter.done():
-            self.release()
+            self.release(tenant)
         else:
             waiter.set_result(None)
+
+    def _return_from_thread(self, tenant: str) -> None:
+        """Leave a slot to whoever wants one next, and tell those who wait: only loops count and hand out."""
+        self._returned.append(tenant)
+        waiting = list(self._waiting.values())
+        for loop in {waiter.get_loop() for some in waiting for waiter in list(some)}:
+            with contextlib.suppress(RuntimeError):  # it was closed meanwhile
+                loop.call_soon_threadsafe(self._count_returned)
+
+    def _count_returned(self) -> None:
+        while self._returned:
+            self.release(self._returned.popleft())

@@ -7,16 +7,18 @@ from collections.abc import Callable
 from queue import SimpleQueue
 from typing import Any
 
+from antwort.concurrency.queues import Queue
 from antwort.concurrency.slots import Slots
 
 
 class Job:
     """A call on a thread. Await `result`; `done` tells whether the thread has left it."""
 
-    __slots__ = ("call", "done", "given_up", "on_end", "result")
+    __slots__ = ("call", "done", "given_up", "on_end", "result", "tenant")
 
-    def __init__(self, call: Callable[[], Any]) -> None:
+    def __init__(self, call: Callable[[], Any], tenant: str) -> None:
         self.call = call
+        self.tenant = tenant
         self.result: asyncio.Future[tuple[Any, BaseException | None]] = asyncio.get_running_loop().create_future()
         self.done = False
         self.given_up = False
@@ -38,27 +40,27 @@ class WorkerThreads:
     then the pool has one thread more for a while. Whoever gives calls up sees to it that there are not too many.
     """
 
-    def __init__(self, limit: int) -> None:
-        self._slots = Slots(limit)
+    def __init__(self, limit: int, queue: Queue | None = None) -> None:
+        self._slots = Slots(limit, queue)
         self._idle: list[_Worker] = []
         self._closed = False
 
-    async def submit(self, call: Callable[[], Any]) -> Job:
-        """Wait for a free thread and hand it a call."""
-        await self._slots.acquire()
+    async def submit(self, call: Callable[[], Any], tenant: str = "") -> Job:
+        """Wait for a free thread and hand it a call; tenants take turns."""
+        await self._slots.acquire(tenant)
         self._closed = False
-        job = Job(call)
+        job = Job(call, tenant)
         try:
             worker = self._idle.pop() if self._idle else _Worker(self)
         except BaseException:  # the system has no more threads
-            self._slots.release()
+            self._slots.release(tenant)
             raise
         worker.submit(job)
         return job
 
-    async def run(self, call: Callable[[], Any]) -> Any:
+    async def run(self, call: Callable[[], Any], tenant: str = "") -> Any:
         """Return what a call returns on a thread. Whoever is cancelled leaves at once; the thread cannot be stopped."""
-        value, error = await (await self.submit(call)).result
+        value, error = await (await self.submit(call, tenant)).result
         if error is not None:
             raise error
         return value
@@ -67,7 +69,7 @@ class WorkerThreads:
         """Give the slot of a job that does not end to somebody else."""
         if not job.done and not job.given_up:
             job.given_up = True
-            self._slots.release()
+            self._slots.release(job.tenant)
 
     def take_back(self, worker: "_Worker", job: Job, value: Any, error: BaseException | None) -> None:
         """Take a worker back; called on the loop that submitted the job."""
@@ -85,7 +87,7 @@ class WorkerThreads:
 
     def _leave(self, job: Job) -> None:
         if not job.given_up:
-            self._slots.release()
+            self._slots.release(job.tenant)
         job.end()
 
     def close(self) -> None:

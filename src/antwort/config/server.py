@@ -268,6 +268,10 @@ class TenantLimitsConfig(RateConfig):
         default=None,
         description="Responses that are being made at the same time, in the background too; no limit if not given.",
     )
+    max_waiting: PositiveInt = Field(
+        default=1000,
+        description="Requests, calls and files that may wait in one queue; further ones are refused.",
+    )
     max_stored_bytes: ByteSize | None = Field(
         default=None,
         gt=0,

@@ -4,7 +4,6 @@ What a model server reads by itself is left to it. The rest is read once, when t
 response goes on, and can be continued, though the file is deleted meanwhile.
 """
 
-import asyncio
 import base64
 import hashlib
 from collections import OrderedDict
@@ -17,9 +16,11 @@ from msgspec.structs import replace
 from antwort.backends.base import FileReading
 from antwort.backends.chat.request import decoded_file, is_text_file
 from antwort.concurrency.large_work import LargeWork
+from antwort.concurrency.queues import Queue, QueueFullError
+from antwort.concurrency.slots import Slots
 from antwort.context import Context
 from antwort.engine.links import CheckUrl
-from antwort.errors import BadRequestError, FunctionError, NotFoundError
+from antwort.errors import BadRequestError, FunctionError, NotFoundError, RateLimitError
 from antwort.files.base import Files
 from antwort.http_client import HttpClient
 from antwort.ingestion.document import UnreadableError
@@ -44,14 +45,21 @@ class InputFiles:
     """Reads the files that requests name."""
 
     def __init__(
-        self, files: Files, http: HttpClient, check_url: CheckUrl, parser: DocumentParser, large_work: LargeWork
+        self,
+        files: Files,
+        http: HttpClient,
+        check_url: CheckUrl,
+        parser: DocumentParser,
+        large_work: LargeWork,
+        *,
+        queue: Queue,
     ) -> None:
         self._files = files
         self._http = http
         self._check_url = check_url
         self._parser = parser
         self._large_work = large_work
-        self._slots = asyncio.Semaphore(_AT_ONCE)
+        self._slots = Slots(_AT_ONCE, queue)
         self._texts = _RecentTexts()
 
     async def resolved(
@@ -97,13 +105,19 @@ class InputFiles:
         """Return the bytes of `file_data`."""
         return await self._large_work.run(decoded_file, data, name)
 
-    async def text_url(self, raw: bytes, name: str, where: str) -> str:
+    async def text_url(self, tenant: str, raw: bytes, name: str, where: str) -> str:
         """Return the text of a document, as a data URL."""
         key = (await self._large_work.run(_fingerprint, raw), name)  # the name may say what it is
         found = self._texts.get(key)
         if found is None:
-            async with self._slots:
+            try:
+                await self._slots.acquire(tenant)
+            except QueueFullError as error:
+                raise RateLimitError(str(error), retry_after=1, code="queue_full") from None
+            try:
                 found = await self._read(raw, name, where)
+            finally:
+                self._slots.release(tenant)
             self._texts.keep(key, found)
         return found
 
@@ -207,7 +221,7 @@ class _Request:
         if not self._is_read(raw):
             if field != "file_url":
                 self._count(f"{where}.{field}")
-            url = await self._source.text_url(raw, name, f"{where}.{field}")
+            url = await self._source.text_url(self._ctx.tenant, raw, name, f"{where}.{field}")
             self._text_room -= len(url)  # a small file may have a text that is ten thousand times as long
             if self._text_room < 0:
                 raise _too_large(f"{where}.{field}", "texts of the ")

@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from antwort.callables import HandlerKind
 from antwort.concurrency.contained_tasks import ContainedTask, TimeLimit, call_contained, end_tasks
+from antwort.concurrency.queues import Queues
 from antwort.concurrency.slots import Slots
 from antwort.concurrency.threads import WorkerThreads
 from antwort.concurrency.turns import Turns
@@ -55,6 +56,7 @@ class Execution:
         redactor: Redactor,
         defaults: Defaults,
         http: HttpClient | None,
+        queues: Queues,
     ) -> None:
         self._metrics = metrics
         self._audit = audit
@@ -64,12 +66,17 @@ class Execution:
         self._threads: dict[str, WorkerThreads] = {}
         self._left: set[asyncio.Task[None]] = set()
         self._http = http
+        self._queues = queues
         self.services: RunServices | None = None
         """What an app that runs offers to functions."""
 
     def threads(self, provider: str) -> WorkerThreads:
         """Return the worker threads of a provider, which its functions and routes share."""
-        return self._threads.setdefault(provider, WorkerThreads(self._defaults.threads))
+        found = self._threads.get(provider)
+        if found is None:
+            queue = self._queues.named(f"threads of {provider}")
+            found = self._threads[provider] = WorkerThreads(self._defaults.threads, queue)
+        return found
 
     def entry(self, spec: FunctionSpec, provider: FunctionProvider) -> RegisteredFunction:
         """Prepare a function for execution."""
@@ -80,7 +87,7 @@ class Execution:
         return RegisteredFunction(
             spec,
             provider,
-            Slots(limit) if limit is not None else None,
+            Slots(limit, self._queues.named(f"function {name}")) if limit is not None else None,
             self.threads(owner),
             HangingCalls(name, owner, self._metrics.hanging),
             self._metrics.recorder(owner, name),
@@ -231,14 +238,14 @@ class Execution:
         """Wait for a slot, call the handler, and write what it returns; all of it in the call's own task."""
         slot = None
         if entry.slots is not None:
-            await entry.slots.acquire()
-            slot = _Held(entry.slots.release)
+            await entry.slots.acquire(ctx.tenant)
+            slot = _Held(partial(entry.slots.release, ctx.tenant))
         try:
             if slot is not None and not entry.in_service:  # disabled while the call was waiting
                 raise _unavailable(entry)
             if entry.spec.kind is _SYNC:
                 work = partial(self._work, entry, arguments, ctx)
-                value, text = await self._on_thread(entry, slot, deadline, work)
+                value, text = await self._on_thread(entry, ctx, slot, deadline, work)
                 return await self._write(entry, value, ctx, deadline, slot=slot, text=text)
             value = await self._begin(entry, arguments, ctx)
             result = self._short_result(entry, value, ctx)
@@ -267,7 +274,12 @@ class Execution:
         return value, None if written else as_text(value, self._longest(entry, ctx), stop)
 
     async def _on_thread(
-        self, entry: RegisteredFunction, slot: "_Held | None", deadline: float | None, work: Callable[[Stop], T]
+        self,
+        entry: RegisteredFunction,
+        ctx: Context,
+        slot: "_Held | None",
+        deadline: float | None,
+        work: Callable[[Stop], T],
     ) -> T:
         """Run something on a thread of the provider.
 
@@ -275,7 +287,7 @@ class Execution:
         among the threads is somebody else's once its time is over.
         """
         stop = Stop()
-        job = await entry.threads.submit(lambda: work(stop))
+        job = await entry.threads.submit(lambda: work(stop), ctx.tenant)
         try:
             value, error = await job.result
         finally:
@@ -319,7 +331,7 @@ class Execution:
         if text is None:
             text = short_text(value, longest)
         if text is None:  # it may be large, or lazy: that must not hold up the event loop
-            text = await self._on_thread(entry, slot, deadline, partial(as_text, value, longest))
+            text = await self._on_thread(entry, ctx, slot, deadline, partial(as_text, value, longest))
         result = ToolResult(text, value=value)
         return await self._fitted(entry, result, ctx) if spills else result
 

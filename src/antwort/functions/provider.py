@@ -25,6 +25,8 @@ from msgspec.structs import replace
 from prometheus_client.registry import Collector
 from typing_extensions import TypeVar, Unpack, override
 
+from antwort.concurrency.queues import Queues
+from antwort.concurrency.slots import Slots
 from antwort.config import AgentConfig, LoadedConfig, Settings, validate_settings
 from antwort.context import Context
 from antwort.errors import APIError, ConfigError, DefinitionError, FunctionError
@@ -71,6 +73,8 @@ class Services(Struct, frozen=True):
     command: Callable[..., list[str]] | None = None
     """Returns how this program is started once more, with the same configuration and the words of another command:
     for providers that start processes which work apart. None if nobody knows."""
+    queues: Queues = field(default_factory=Queues)
+    """The queues of the app, in which tenants take turns."""
 
     @property
     def folder(self) -> Path:
@@ -306,6 +310,11 @@ class Provider(Generic[S]):
         if self._services is None:
             raise DefinitionError(f"provider '{self.name}' has no services: it was not started by an app")
         return self._services
+
+    def slots(self, limit: int, queue: str | None = None) -> Slots:
+        """Return so many slots, which tenants take turns at; those who wait are counted under the provider's name."""
+        queues = Queues() if self._services is None else self._services.queues
+        return Slots(limit, queues.named(queue or self.name))
 
     @final
     def attach(self, services: Services) -> None:

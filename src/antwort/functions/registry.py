@@ -12,6 +12,7 @@ from typing import Any, Self, cast, overload
 from typing_extensions import TypeVar, Unpack, override
 
 from antwort.concurrency.contained_tasks import SpawnedTasks
+from antwort.concurrency.queues import Queues
 from antwort.config import ApprovalPolicy
 from antwort.context import ANONYMOUS_TENANT, Context
 from antwort.errors import DefinitionError, UnknownFunctionError, did_you_mean
@@ -85,6 +86,7 @@ class FunctionRegistry(ToolExecutor):
         start_timeout: float | None = 120.0,
         close_timeout: float | None = 15.0,
         http: HttpClient | None = None,
+        queues: Queues | None = None,
     ) -> None:
         self.metrics = metrics if metrics is not None else Metrics("library")
         self._redactor = redactor or Redactor()
@@ -96,6 +98,7 @@ class FunctionRegistry(ToolExecutor):
             redactor=self._redactor,
             defaults=Defaults(timeout, max_output, concurrency, threads, grace, max_hanging, spill, max_referenced),
             http=http,
+            queues=queues or Queues(),
         )
         self._patience = Patience(start_timeout, close_timeout, grace)
         self._watch = SlowWatch()

@@ -113,6 +113,8 @@ class Connection(asyncio.Protocol):
         self._parser = httptools.HttpResponseParser(self)
         self.idle_since = 0.0
         """When it was last kept; 0 for one that is new."""
+        self.tenant: str | None = None
+        """For whom it is in use; None if it is not."""
         self._body: list[bytes] = []
         self._size = 0
         self._paused = False
@@ -371,7 +373,9 @@ class Connection(asyncio.Protocol):
             self.transport.abort()
             if self.error is not None:
                 self.error = ClosedError("ended")  # one that was raised has the frames that have us
-        self._client.slots.release()
+        tenant, self.tenant = self.tenant, None
+        if tenant is not None:
+            self._client.slots.release(tenant)
 
     def news(self) -> asyncio.Future[None]:
         """Return what is done when something has happened; no coroutine, as one would cost as much again."""
@@ -432,18 +436,21 @@ class Http1Client:
         self.idle: list[Connection] = []
         """Connections that are kept for the next exchange."""
 
-    async def exchange(self, request: bytes | Parts, connect_timeout: float, silence: float | None) -> Connection:
+    async def exchange(
+        self, request: bytes | Parts, connect_timeout: float, silence: float | None, tenant: str = ""
+    ) -> Connection:
         """Send a request, head and body, and return the answer as soon as its head is there.
 
         A kept connection that the server closed in the very moment is replaced once; nothing was answered on it. If all
         connections are in use for longer than the patience, that is a BusyError.
         """
-        if not self.slots.take():
-            await wait_for_slot(self.slots, self._patience)
+        if not self.slots.take(tenant):
+            await wait_for_slot(self.slots, self._patience, tenant)
         connection: Connection | None = None
         try:
             while True:
                 connection = self._kept() or await self._connect(connect_timeout)
+                connection.tenant = tenant
                 connection.begin(silence)
                 try:
                     if isinstance(request, bytes) and len(request) <= SLICE:
@@ -462,7 +469,7 @@ class Http1Client:
             if connection is not None:
                 connection.abort()
             else:
-                self.slots.release()
+                self.slots.release(tenant)
             raise
 
     def _kept(self) -> Connection | None:
@@ -511,10 +518,10 @@ class Http1Client:
             self.idle.pop().transport.close()
 
 
-async def wait_for_slot(slots: Slots, patience: float | None) -> None:
+async def wait_for_slot(slots: Slots, patience: float | None, tenant: str) -> None:
     """Take the slot of a connection when one is free; BusyError if none was for longer than the patience."""
     try:
-        await slots.acquire(patience)
+        await slots.acquire(tenant, patience)
     except TimeoutError:
         raise BusyError from None
 

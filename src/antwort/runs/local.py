@@ -14,6 +14,7 @@ from typing import TypeVar
 
 import msgspec
 
+from antwort.concurrency.queues import Queues
 from antwort.engine.earlier import Earlier
 from antwort.engine.engine import Engine, not_found
 from antwort.engine.events import Events
@@ -76,6 +77,7 @@ class LocalRuns:
         limits: TenantLimits | None = None,
         peers: Peers | None = None,
         questions: RunQuestions | None = None,
+        queues: Queues | None = None,
     ) -> None:
         self.engine = engine
         self._peers = peers or Peers()
@@ -87,7 +89,9 @@ class LocalRuns:
         self._peers.hear(_READER, self._readers.come_elsewhere)
         self._peers.hear(_READER_LEFT, self._readers.leave_elsewhere)
         self._closing = False
-        self._queue = TakeoverQueue(engine.settings.parallel_recoveries)
+        # What was accepted before is not refused now, however much it is.
+        recovery = (queues or Queues()).named("recovery", bounded=False)
+        self._queue = TakeoverQueue(engine.settings.parallel_recoveries, recovery)
         self.agents = AgentRuns(engine)
         self.questions = questions or RunQuestions(engine.store.questions)
         self.questions.go_on = self.go_on

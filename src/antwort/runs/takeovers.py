@@ -4,6 +4,7 @@ import asyncio
 
 from msgspec import Struct
 
+from antwort.concurrency.queues import Queue
 from antwort.concurrency.slots import Slots
 from antwort.storage.base import ResponseRecord
 
@@ -27,15 +28,15 @@ class Takeover(Struct, frozen=True):
 
 
 class TakeoverQueue:
-    """Lets runs go on a few at a time, in the order of asking.
+    """Lets runs go on a few at a time, in turns between tenants, and of one tenant in the order of asking.
 
     One that was taken up before and got no further may be what ended the process. It goes on alone, when no other that
     was taken up is left that has not got further: if it ends the process again, it is the only one to be counted, and
     the others are done before it.
     """
 
-    def __init__(self, limit: int) -> None:
-        self._slots = Slots(limit)
+    def __init__(self, limit: int, queue: Queue | None = None) -> None:
+        self._slots = Slots(limit, queue)
         self._alone = asyncio.Lock()
         self._others = 0
         self._no_others = asyncio.Event()
@@ -43,14 +44,14 @@ class TakeoverQueue:
 
     def ticket(self, takeover: Takeover) -> "Ticket":
         """Return a run's ticket, which it enters and leaves; those with a run that is not suspect count at once."""
-        ticket = Ticket(self, suspect=takeover.before > 0)
+        ticket = Ticket(self, takeover.tenant, suspect=takeover.before > 0)
         ticket.expect()
         return ticket
 
-    async def enter(self, *, suspect: bool) -> None:
+    async def enter(self, tenant: str, *, suspect: bool) -> None:
         """Wait for a turn."""
         if not suspect:
-            await self._slots.acquire()
+            await self._slots.acquire(tenant)
             return
         await self._alone.acquire()
         try:
@@ -59,12 +60,12 @@ class TakeoverQueue:
             self._alone.release()
             raise
 
-    def leave(self, *, suspect: bool) -> None:
+    def leave(self, tenant: str, *, suspect: bool) -> None:
         """Give the turn to the next."""
         if suspect:
             self._alone.release()
         else:
-            self._slots.release()
+            self._slots.release(tenant)
 
     def count(self, change: int) -> None:
         """Count the runs that are not suspect and have not got further yet."""
@@ -78,8 +79,9 @@ class TakeoverQueue:
 class Ticket:
     """The turn of one run in the queue. It is given away when the run got further, waits for something, or is over."""
 
-    def __init__(self, queue: TakeoverQueue, *, suspect: bool) -> None:
+    def __init__(self, queue: TakeoverQueue, tenant: str, *, suspect: bool) -> None:
         self._queue = queue
+        self._tenant = tenant
         self._suspect = suspect
         self._expected = self._entered = False
 
@@ -92,14 +94,14 @@ class Ticket:
     async def enter(self) -> None:
         """Wait for the turn."""
         self.expect()
-        await self._queue.enter(suspect=self._suspect)
+        await self._queue.enter(self._tenant, suspect=self._suspect)
         self._entered = True
 
     def leave(self) -> None:
         """Give the turn away, if the run has it."""
         if self._entered:
             self._entered = False
-            self._queue.leave(suspect=self._suspect)
+            self._queue.leave(self._tenant, suspect=self._suspect)
         if self._expected:
             self._expected = False
             self._queue.count(-1)

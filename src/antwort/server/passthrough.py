@@ -21,7 +21,7 @@ from antwort.server.description import examples
 from antwort.server.forwarded import Fields, read_forwarded
 from antwort.server.sse import while_connected
 from antwort.types import JSON
-from antwort.web.asgi_scope import named_headers
+from antwort.web.asgi_scope import authenticated, named_headers
 from antwort.web.bodies import read_body, require_json
 from antwort.web.routes import AsgiRoute
 from antwort.wire.requests import ChatRequest, CompletionRequest, EmbeddingsRequest
@@ -129,7 +129,8 @@ class Passthrough:
         try:
             require_json(named_headers(scope))
             body = await read_body(receive)
-            await while_connected(scope, receive, self._pass(path, body, watched), self._stragglers)
+            passing = self._pass(path, body, watched, authenticated(scope).tenant)
+            await while_connected(scope, receive, passing, self._stragglers)
         except ClientDisconnect:
             return
         except Exception as error:
@@ -138,7 +139,7 @@ class Passthrough:
         finally:
             self._requests.labels(f"/v1{path}", str(status)).inc()
 
-    async def _pass(self, path: str, body: bytes | bytearray, send: Send) -> None:
+    async def _pass(self, path: str, body: bytes | bytearray, send: Send, tenant: str) -> None:
         read = await self._large_work.run_if(len(body) >= LARGE, read_forwarded, body, self._max_values)
         fields = read.fields
         asked = _model(fields)
@@ -156,7 +157,7 @@ class Passthrough:
         limit = asyncio.timeout(None if streams else self._deadline)
         try:
             async with limit:
-                reply = await transport.post(path, sent, headers, times)
+                reply = await transport.post(path, sent, headers, times, tenant)
                 try:
                     if not streams and _kind(reply) == EVENTS:
                         limit.reschedule(None)  # a stream unasked for: from here on, its pauses are limited

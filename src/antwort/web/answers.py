@@ -11,7 +11,8 @@ from starlette.requests import ClientDisconnect
 from starlette.responses import JSONResponse, Response
 from starlette.types import Message, Scope, Send
 
-from antwort.errors import APIError, BadRequestError, InternalServerError
+from antwort.concurrency.queues import QueueFullError
+from antwort.errors import APIError, BadRequestError, InternalServerError, RateLimitError
 from antwort.web.asgi_scope import EXCHANGE, WHOLE_BODY
 
 logger = logging.getLogger(__name__)
@@ -51,6 +52,8 @@ def as_api_error(error: BaseException, where: str, request_id: str | None = None
     """Turn whatever a handler raised into what the client may see; the rest goes to the log."""
     if isinstance(error, APIError):
         return error
+    if isinstance(error, QueueFullError):
+        return RateLimitError(str(error), retry_after=1, code="queue_full")
     if isinstance(error, HTTPException):  # Starlette's own, which authors may know better than ours
         return _from_http(error)
     if isinstance(error, ClientDisconnect):

@@ -219,7 +219,8 @@ class Route(msgspec.Struct, frozen=True, eq=False, dict=True, repr_omit_defaults
         body = None if self._model is None else await read_model(request, self._model)
         arguments = {name: source(ctx, request, body) for name, source in self._sources.items()}
         if threads is not None and handler_kind(self.handler) is HandlerKind.SYNC:  # others must not wait for it
-            result = await threads.run(functools.partial(self.handler, **arguments))
+            tenant = "" if ctx is None else ctx.tenant
+            result = await threads.run(functools.partial(self.handler, **arguments), tenant)
         else:
             result = self.handler(**arguments)
         return await result if inspect.isawaitable(result) else result

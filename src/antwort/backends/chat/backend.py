@@ -10,6 +10,7 @@ from antwort.backends.remote import RemoteBackend
 from antwort.backends.tokens import TokenEndpoint
 from antwort.backends.transport import Transport
 from antwort.concurrency.large_work import is_large
+from antwort.concurrency.queues import Queue
 from antwort.config import BackendConfig
 from antwort.types import JSON
 
@@ -17,8 +18,8 @@ from antwort.types import JSON
 class ChatBackend(RemoteBackend):
     """One server that speaks Chat Completions."""
 
-    def __init__(self, name: str, config: BackendConfig) -> None:
-        super().__init__(name, config, "/chat/completions")
+    def __init__(self, name: str, config: BackendConfig, queue: Queue | None = None) -> None:
+        super().__init__(name, config, "/chat/completions", queue)
         self._dialect = ChatDialect.of(config, self.transport)
         self._extra = config.extra_body
         # Tokenizers are no part of the API and stand beside it.
@@ -43,7 +44,8 @@ class ChatBackend(RemoteBackend):
 
     @override
     async def count_tokens(self, request: ModelRequest) -> int | None:
-        return await self._tokens.count(await self.large_work.run_if(is_large(request.items), self.body, request))
+        body = await self.large_work.run_if(is_large(request.items), self.body, request)
+        return await self._tokens.count(body, request.tenant)
 
     @override
     async def close(self) -> None:
@@ -68,27 +70,28 @@ class ChatTokens:
         self._endpoint = endpoint
         self._by_text = False
 
-    async def count(self, body: JSON) -> int | None:
+    async def count(self, body: JSON, tenant: str) -> int | None:
         """Return the tokens of what a request gives to read; None if the server does not count."""
         prompt = {name: body[name] for name in _PROMPT if name in body}
         if not self._by_text:
             asked = {"model": body.get("model"), **prompt, "add_generation_prompt": True}
-            answer = await self._endpoint.ask("/tokenize", asked)
+            answer = await self._endpoint.ask("/tokenize", asked, tenant)
             if answer is None:
                 return None
             if isinstance(count := answer.get("count"), int):
                 return count
             self._by_text = isinstance(answer.get("tokens"), list)
-        return await self._count_text(prompt) if self._by_text else self._unknown()
+        return await self._count_text(prompt, tenant) if self._by_text else self._unknown()
 
-    async def _count_text(self, prompt: JSON) -> int | None:
-        answer = await self._endpoint.ask("/apply-template", prompt)
+    async def _count_text(self, prompt: JSON, tenant: str) -> int | None:
+        answer = await self._endpoint.ask("/apply-template", prompt, tenant)
         if answer is None:
             return None
         text = answer.get("prompt")
         if not isinstance(text, str):
             return self._unknown()
-        answer = await self._endpoint.ask("/tokenize", {"content": text, "add_special": True, "parse_special": True})
+        asked = {"content": text, "add_special": True, "parse_special": True}
+        answer = await self._endpoint.ask("/tokenize", asked, tenant)
         if answer is None:
             return None
         tokens = answer.get("tokens")

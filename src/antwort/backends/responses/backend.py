@@ -10,6 +10,7 @@ from antwort.backends.responses.answer import ResponsesAnswer
 from antwort.backends.responses.request import SEALED_THOUGHTS, count_body, responses_body
 from antwort.backends.tokens import TokenEndpoint
 from antwort.concurrency.large_work import is_large
+from antwort.concurrency.queues import Queue
 from antwort.config import BackendConfig
 from antwort.errors import BadRequestError
 from antwort.types import JSON
@@ -20,8 +21,8 @@ logger = logging.getLogger(__name__)
 class ResponsesBackend(RemoteBackend):
     """One server that speaks the Responses API. It is asked to store nothing: what is kept, we keep."""
 
-    def __init__(self, name: str, config: BackendConfig) -> None:
-        super().__init__(name, config, "/responses")
+    def __init__(self, name: str, config: BackendConfig, queue: Queue | None = None) -> None:
+        super().__init__(name, config, "/responses", queue)
         self._extra = config.extra_body
         self._tokens = TokenEndpoint(name, self.transport)
         self._unsealed: set[str] = set()
@@ -54,7 +55,7 @@ class ResponsesBackend(RemoteBackend):
     @override
     async def count_tokens(self, request: ModelRequest) -> int | None:
         body = await self.large_work.run_if(is_large(request.items), count_body, request)
-        answer = await self._tokens.ask("/responses/input_tokens", body)
+        answer = await self._tokens.ask("/responses/input_tokens", body, request.tenant)
         if answer is None:
             return None
         count = answer.get("input_tokens")

@@ -79,7 +79,7 @@ class CodeInterpreter(ContainerRoutes):
             idle=own.idle,
             most=own.max_sessions,
             max_wait=own.max_wait,
-            concurrency=own.concurrency,
+            slots=self.slots(own.concurrency),
         )
         sweeping = [
             asyncio.create_task(self.containers.sweep_regularly()),

@@ -5,7 +5,7 @@ import contextlib
 import time
 from collections.abc import Awaitable, Callable
 
-from antwort.provider import FunctionError
+from antwort.provider import FunctionError, Slots
 from antwort.providers.code_interpreter.containers import Container
 from antwort.providers.code_interpreter.session import Outcome, Session
 
@@ -37,12 +37,12 @@ class _Place:
 class Sessions:
     """Executes code in the session of a container."""
 
-    def __init__(self, start: Start, *, idle: float, most: int, max_wait: float, concurrency: int) -> None:
+    def __init__(self, start: Start, *, idle: float, most: int, max_wait: float, slots: Slots) -> None:
         self._start = start
         self._idle = idle
         self._most = most
         self._max_wait = max_wait
-        self._slots = asyncio.Semaphore(concurrency)
+        self._slots = slots
         self._changed = asyncio.Event()
         self._places: dict[tuple[str, str], _Place] = {}
 
@@ -58,7 +58,7 @@ class Sessions:
                 try:
                     if is_new := not place.has_session_of(container):
                         await self._take(place)
-                    async with self._slots:  # nobody who waits for anything else has one
+                    async with self._slots.taken_by(place.tenant):  # nobody who waits for anything else has one
                         if not place.has_session_of(container):
                             await self._begin(place, container)
                         assert place.session is not None  # noqa: S101 - it was just begun

@@ -6,7 +6,7 @@ import importlib
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Any
 
-from antwort.provider import FunctionError
+from antwort.provider import FunctionError, Slots
 from antwort.providers.programs.settings import ProgramsSettings
 
 if TYPE_CHECKING:
@@ -16,6 +16,7 @@ _MONTY = "pydantic_monty"
 _GRACE = 2.0
 _PATIENCE = 60.0
 """Seconds that a program waits for a process."""
+_BUSY = "Too many programs run at the moment. Try again later."
 _CHECKOUTS = 1000
 """Sessions after which a process is replaced."""
 
@@ -69,6 +70,8 @@ class Interpreter:
 
     def __init__(self, settings: ProgramsSettings) -> None:
         self._settings = settings
+        self.slots = Slots(settings.processes)
+        """Programs of all tenants wait for a process here, in turns, and not in the pool, which knows no tenants."""
         self._pool: AsyncMonty | None = None
         self._fresh = b""
         """A session in which nothing has happened yet, but for the prelude."""
@@ -81,17 +84,27 @@ class Interpreter:
             await pool.__aexit__(None, None, None)
 
     @contextlib.asynccontextmanager
-    async def session(self) -> "AsyncIterator[AsyncMontySession]":
+    async def session(self, tenant: str) -> "AsyncIterator[AsyncMontySession]":
         """Lend a session into which a state is to be loaded; a FunctionError if all processes are busy for long."""
-        pool = await self._started()
+        pool, slots = await self._started(), self.slots
         try:
-            session = await pool.checkout(limits=self._limits).__aenter__()
+            await slots.acquire(tenant, _PATIENCE)
         except TimeoutError as error:
-            raise FunctionError("Too many programs run at the moment. Try again later.") from error
+            raise FunctionError(_BUSY) from error
         try:
-            yield session
+            session = await self._checked_out(pool)
+            try:
+                yield session
+            finally:
+                await session.__aexit__(None, None, None)
         finally:
-            await session.__aexit__(None, None, None)
+            slots.release(tenant)
+
+    async def _checked_out(self, pool: "AsyncMonty") -> "AsyncMontySession":
+        try:
+            return await pool.checkout(limits=self._limits).__aenter__()
+        except TimeoutError as error:
+            raise FunctionError(_BUSY) from error
 
     async def fresh(self) -> bytes:
         """Return the state of a session in which nothing has happened yet."""

@@ -281,7 +281,7 @@ class Program:
 
     async def _open(self) -> "AsyncMontySession":
         if self._session is None:
-            self._session = await self._closing.enter_async_context(self._interpreter.session())
+            self._session = await self._closing.enter_async_context(self._interpreter.session(self._ctx.tenant))
         return self._session
 
     async def _release(self) -> None:

@@ -61,6 +61,7 @@ class Programs(Provider[ProgramsSettings]):
     @override
     async def lifespan(self) -> AsyncIterator[None]:
         """End the processes of the interpreter, if there are any, at the end."""
+        self._interpreter.slots = self.slots(self.settings.processes)
         try:
             yield
         finally:

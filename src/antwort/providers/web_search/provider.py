@@ -147,7 +147,7 @@ class WebSearch(Provider[WebSearchSettings]):
 
     @override
     async def lifespan(self) -> AsyncIterator[None]:
-        self._slots = asyncio.Semaphore(self.settings.concurrency)
+        self._slots = self.slots(self.settings.concurrency)
         yield
 
     @override
@@ -184,7 +184,7 @@ class WebSearch(Provider[WebSearchSettings]):
         backend, limit = self.settings.backend, self.settings.timeout
         started, status = time.perf_counter(), "error"
         try:
-            async with asyncio.timeout(limit), self._slots:
+            async with asyncio.timeout(limit), self._slots.taken_by(ctx.tenant):
                 said = await self._search(ctx, query, options)
             status = "success"
         except TimeoutError:

@@ -66,7 +66,7 @@ class Workspace(WorkspaceRoutes):
         await self._sandbox.prepare()
         place = await asyncio.to_thread(lambda: self.services.folder)
         self.folders = Folders(place, self._sandbox, keep=own.keep, most=own.max_workspaces)
-        self._slots = asyncio.Semaphore(own.concurrency)
+        self._slots = self.slots(own.concurrency)
         sweeping = asyncio.create_task(self.folders.sweep_regularly())
         try:
             yield
@@ -106,7 +106,7 @@ class Workspace(WorkspaceRoutes):
         check_command(command)
         limits = self.settings.limits(None if timeout_ms is None else timeout_ms / 1000, asked_memory(ctx))
         async with self._folder(ctx) as used:
-            async with self._slots:
+            async with self._slots.taken_by(ctx.tenant):
                 done = await self._sandbox.run(
                     ["bash", "-c", command], used.folder, limits=limits, network=self.settings.network
                 )
