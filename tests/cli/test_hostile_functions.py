@@ -156,6 +156,26 @@ def test_a_provider_that_hangs_at_its_close_does_not_keep_the_server_from_stoppi
         ),
         ("def __init__(self, settings=None):\n        raise SystemExit(0)", "cannot be loaded: SystemExit: 0"),
         (
+            "def __init__(self, settings=None):\n        raise type('Odd', (BaseException,), {})('no luck')",
+            "cannot be loaded: Odd: no luck",
+        ),
+        (
+            "def __init__(self, settings=None):\n        raise __import__('asyncio').CancelledError",
+            "cannot be loaded: CancelledError",
+        ),
+        (
+            "def tools(self):\n        raise type('Odd', (BaseException,), {})('no luck')",
+            "cannot be registered: it wanted to end the process (Odd: no luck)",
+        ),
+        (
+            "calls = Counter(full_name='antwort_http_requests_total', documentation='Calls.')",
+            "its metric 'antwort_http_requests_total' is one of the server's own; rename it",
+        ),
+        (
+            "calls = Counter(full_name='antwort_builtin_tool_executions_total', documentation='Calls.')",
+            "provider 'odd': the metric 'antwort_builtin_tool_executions' exists already",
+        ),
+        (
             "async def lifespan(self):\n        await __import__('asyncio').Event().wait()\n        yield",
             "did not start within 0.1 seconds",
         ),

@@ -5,6 +5,8 @@ import logging
 import re
 import subprocess
 import sys
+import warnings
+from pathlib import Path
 
 import pytest
 from typing_extensions import override
@@ -294,3 +296,43 @@ def test_a_very_long_exception_is_written_in_part() -> None:
         assert "KeyError: word" in line
         assert "in failed" in line
         assert "is left out" in line
+
+
+def test_what_other_libraries_warn_of_is_in_the_log_as_all_else(lines: io.StringIO) -> None:
+    logging.getLogger("psycopg.pool").warning("error connecting in %r", "pool-1")
+    logging.getLogger("psycopg").info("not this")
+    logging.getLogger("asyncio").error("a task")
+    warnings.showwarning("old", DeprecationWarning, "file.py", 3)
+    reset_logging()
+    assert [(line["level"], line["logger"]) for line in parsed(lines)] == [
+        ("warning", "psycopg.pool"),
+        ("error", "asyncio"),
+        ("warning", "py.warnings"),
+    ]
+    assert parsed(lines)[0]["message"] == "error connecting in 'pool-1'"
+    assert "DeprecationWarning: old" in str(parsed(lines)[2]["message"])
+
+
+def test_a_database_that_is_away_writes_json_and_nothing_else(tmp_path: Path) -> None:
+    program = """
+import asyncio
+from antwort.observability import configure_logging
+from psycopg_pool import AsyncConnectionPool
+
+async def main():
+    pool = AsyncConnectionPool("host=127.0.0.1 port=1 connect_timeout=2", min_size=1, open=False, reconnect_timeout=0.1)
+    await pool.open()
+    try:
+        await pool.wait(timeout=3)
+    except Exception:
+        pass
+    await pool.close()
+
+configure_logging("info", "json")
+asyncio.run(main())
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, check=True, timeout=60
+    )
+    found = [json.loads(line) for line in done.stderr.splitlines()]
+    assert {line["logger"] for line in found} == {"psycopg.pool"}

@@ -1,3 +1,4 @@
+import asyncio
 import logging
 from collections.abc import Iterator
 from typing import Any
@@ -30,7 +31,7 @@ class Temperature(Collector):
 
     def __init__(self, name: str = "weather_temperature") -> None:
         self.name = name
-        self.failure: Exception | None = None
+        self.failure: BaseException | None = None
         self.value: object = 21.5
 
     @override
@@ -169,12 +170,19 @@ def test_own_metrics_can_be_unregistered_too(metrics: Metrics) -> None:
     metrics.counter("antwort_calls_total", "Calls.")
 
 
+class Odd(BaseException):
+    """No error, to Python."""
+
+
 @pytest.mark.parametrize("accept", [None, OPENMETRICS])
-def test_a_failing_collector_is_left_out_and_the_rest_stands(metrics: Metrics, accept: str | None) -> None:
+@pytest.mark.parametrize("failure", [RuntimeError("sensor gone"), SystemExit(3), asyncio.CancelledError(), Odd()])
+def test_a_failing_collector_is_left_out_and_the_rest_stands(
+    metrics: Metrics, accept: str | None, failure: BaseException
+) -> None:
     collector = Temperature()
     metrics.register(collector)
     metrics.gauge("antwort_later", "Registered after it.").set(7)
-    collector.failure = RuntimeError("sensor gone")
+    collector.failure = failure
     text = page(metrics, accept)
     assert "weather_temperature" not in text
     assert "antwort_later 7.0" in text

@@ -15,11 +15,20 @@ import pytest
 from prometheus_client import CollectorRegistry
 from prometheus_client import Counter as PrometheusCounter
 from prometheus_client.registry import Collector
-from pydantic import SecretStr
+from pydantic import ByteSize, SecretStr
 from typing_extensions import override
 
 from antwort import Antwort, Context, FunctionProvider, FunctionRegistry, FunctionSpec, ToolResult
-from antwort.config import ApiKeyConfig, AuthConfig, Config, LimitsConfig, ProviderConfig, RateConfig, load_config
+from antwort.config import (
+    ApiKeyConfig,
+    AuthConfig,
+    Config,
+    LimitsConfig,
+    ProviderConfig,
+    RateConfig,
+    ServerConfig,
+    load_config,
+)
 from antwort.errors import ConfigError, DefinitionError
 from antwort.functions import Catalogue, ToolCall, ToolExecutor
 from antwort.provider import Counter, Provider, function, route
@@ -179,20 +188,26 @@ def test_us2_2_calls_of_a_provider_endpoint_are_counted_by_provider_method_path_
 
 def test_us2_2_refused_calls_of_a_provider_endpoint_are_counted_too() -> None:
     limits = LimitsConfig(per_key=RateConfig(requests_per_minute=1))
-    with running(Antwort(Config(auth=KEYS, limits=limits), providers=[Stores()])) as server:
+    server_config = ServerConfig(max_body_bytes=ByteSize(1000))
+    with running(Antwort(Config(auth=KEYS, limits=limits, server=server_config), providers=[Stores()])) as server:
         url = f"{server.url}/v1/test_stores/s1"
         asked = [
             httpx.get(url),
             httpx.put(url, headers=ONE),
             httpx.request("PROPFIND", url),
             httpx.get(url, headers=ONE),
+            httpx.post(f"{url}/search", headers=TWO, content=b"x" * 2000),
         ]
         page = httpx.get(f"{server.url}/metrics").text
-    assert [answer.status_code for answer in asked] == [401, 405, 401, 429]
-    where = 'path="/v1/test_stores/{store_id}",provider="stores"'
-    for method, status in (("GET", 401), ("PUT", 405), ("OTHER", 401), ("GET", 429)):
-        labels = f'method="{method}",{where},status="{status}"'
-        assert sample(page, f"antwort_builtin_api_requests_total{{{labels}}}") == 1
+    assert [answer.status_code for answer in asked] == [401, 405, 401, 429, 413]
+    one, search = "/v1/test_stores/{store_id}", "/v1/test_stores/{store_id}/search"
+    calls = [("GET", one, 401), ("PUT", one, 405), ("OTHER", one, 401), ("GET", one, 429), ("POST", search, 413)]
+    for method, path, status in calls:
+        labels = f'method="{method}",path="{path}",provider="stores"'
+        assert sample(page, f'antwort_builtin_api_requests_total{{{labels},status="{status}"}}') == 1
+        durations = [other for other in calls if other[:2] == (method, path)]
+        assert sample(page, f"antwort_builtin_api_duration_seconds_count{{{labels}}}") == len(durations)
+    assert 'antwort_http_requests_total{method="POST",path="/v1/test_stores/{store_id}/search",status="413"} 1' in page
 
 
 def test_us2_3_a_provider_endpoint_receives_the_callers_tenant() -> None:

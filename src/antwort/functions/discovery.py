@@ -152,7 +152,9 @@ class Catalogue:
                 raise
             prefix = "" if error.message.startswith(f"providers.{name}.") else f"providers.{name}: "
             raise ConfigError(f"{prefix}{error.message}", where=where) from error
-        except (Exception, SystemExit) as error:
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:
             cause = described(error, Redactor(secret_values(config)))
             raise ConfigError(f"providers.{name}: {found.origin} cannot be loaded: {cause}", where=where) from error
         if not isinstance(provider, FunctionProvider):

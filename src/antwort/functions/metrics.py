@@ -72,12 +72,8 @@ class FunctionMetrics:
         """Return what counts the executions of one function."""
         return Recorder(self._executions, self._durations, provider, function)
 
-    def count_refusal(self, provider: str, method: str, path: str, status: int) -> None:
-        """Count a request to a provider route that was refused before it got there."""
-        self._requests.labels(provider, method, path, str(status)).inc()
-
     def request(self, provider: str, method: str, path: str, status: int, seconds: float) -> None:
-        """Count one request to a provider route."""
+        """Count one request to a provider route, also if it was refused before it got there."""
         self._requests.labels(provider, method, path, str(status)).inc()
         self._request_durations.labels(provider, method, path).observe(seconds)
 

@@ -76,13 +76,14 @@ class ProviderRoutes:
         found = self._find(method, path)
         return found is not None and found.route.route.streams_body
 
-    def count_refusal(self, method: str, path: str, status: int) -> None:
+    def count_refusal(self, method: str, path: str, status: int, seconds: float) -> None:
         """Count a request that was refused before it got here; one for a path of somebody else is not ours to count."""
         found = self._find(method, path)
         for other in self.allowed(path) if found is None else ():
             found = found or self._find(other, path)
         if found is not None:
-            self._metrics.count_refusal(found.route.provider, method_label(method), found.route.path, status)
+            mounted = found.route
+            self._metrics.request(mounted.provider, method_label(method), mounted.path, status, seconds)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one HTTP request."""

@@ -92,9 +92,12 @@ def ask_provider(
     with watch.warn_if_slow(f"provider '{provider.name}': to ask it for its functions and routes"):
         try:
             return tuple(provider.tools()), tuple(provider.routes()), tuple(provider.collectors())
-        except SystemExit as error:
+        except (Exception, KeyboardInterrupt):
+            raise
+        except BaseException as error:
             raise DefinitionError(
-                f"provider '{provider.name}' cannot be registered: it wanted to end the process (SystemExit: {error})"
+                f"provider '{provider.name}' cannot be registered: it wanted to end the process "
+                f"({described(error, Redactor())})"
             ) from error
 
 
@@ -102,7 +105,10 @@ def collect(registration: Registration, metrics: Metrics) -> None:
     """Show a provider's collectors at /metrics: all of them or, on a clash of names, none."""
     with contextlib.ExitStack() as undo:
         for collector in registration.collectors:
-            metrics.register(collector)
+            try:
+                metrics.register(collector, registration.name)
+            except DefinitionError as error:
+                raise DefinitionError(f"provider '{registration.name}': {error.message}") from error
             undo.callback(metrics.unregister, collector)
         undo.pop_all()
 

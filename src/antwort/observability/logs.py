@@ -333,6 +333,7 @@ def configure_logging(
 ) -> None:
     """Send the logs of antwort, uvicorn and asyncio to a stream, standard error if none is given.
 
+    So go warnings and errors that other libraries log, and Python's own warnings, which would be plain lines else.
     Each line has the number of the worker, if the process is one of several. `auto` is `console` on a terminal and
     `json` elsewhere. A second call replaces the first. This changes the process's logging, so it is for programs, not
     for libraries.
@@ -353,6 +354,8 @@ def configure_logging(
         logger.addHandler(handler)
         logger.setLevel(level.upper())
         logger.propagate = False
+    logging.getLogger().addHandler(handler)
+    logging.captureWarnings(True)
 
 
 def reset_logging() -> None:
@@ -363,3 +366,7 @@ def reset_logging() -> None:
             logger.removeHandler(handler)
             logger.setLevel(logging.NOTSET)
             logger.propagate = True
+    others = logging.getLogger()
+    for handler in [handler for handler in others.handlers if isinstance(handler, _Handler)]:
+        others.removeHandler(handler)
+        logging.captureWarnings(False)

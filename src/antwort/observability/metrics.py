@@ -47,14 +47,14 @@ class Metrics:
         try:
             return Counter(name, documentation, labelnames, registry=self.registry)
         except ValueError as error:
-            raise _definition_error(name, error) from error
+            raise self._definition_error(name, error) from error
 
     def gauge(self, name: str, documentation: str, labelnames: Iterable[str] = ()) -> Gauge:
         """Create a gauge."""
         try:
             return Gauge(name, documentation, labelnames, registry=self.registry)
         except ValueError as error:
-            raise _definition_error(name, error) from error
+            raise self._definition_error(name, error) from error
 
     def histogram(
         self,
@@ -68,7 +68,7 @@ class Metrics:
         try:
             return Histogram(name, documentation, labelnames, registry=self.registry, buckets=buckets)
         except ValueError as error:
-            raise _definition_error(name, error) from error
+            raise self._definition_error(name, error) from error
 
     def quick_counter(self, name: str, documentation: str, labelnames: Sequence[str]) -> QuickCounter:
         """Create a counter for the hot path, to be used on one event loop."""
@@ -89,21 +89,21 @@ class Metrics:
         try:
             self.registry.register(collector)
         except ValueError as error:
-            raise _definition_error(name, error) from error
+            raise self._definition_error(name, error) from error
         return collector
 
-    def register(self, collector: Collector) -> None:
-        """Add a collector written elsewhere.
+    def register(self, collector: Collector, owner: str | None = None) -> None:
+        """Add a collector written elsewhere, by the provider that owns it if one does.
 
         Its metric names are read from `describe()` or, without one, from a first `collect()`.
         """
         if id(collector) in self._guards:
             raise DefinitionError(f"the collector {_name_of(collector)} is registered already; register it once")
-        guard = _Guard(collector)
+        guard = _Guard(collector, owner)
         try:
             self.registry.register(guard)
         except ValueError as error:
-            raise _definition_error(None, error) from error
+            raise self._definition_error(None, error) from error
         self._guards[id(collector)] = guard
 
     def unregister(self, collector: Collector) -> None:
@@ -113,6 +113,25 @@ class Metrics:
             self.registry.unregister(guard or collector)
         except KeyError:
             raise LookupError(f"the collector {_name_of(collector)} is not registered") from None
+
+    def _definition_error(self, name: str | None, error: ValueError) -> DefinitionError:
+        """Name the metric and the cure. `name` is None for a collector, whose names only the error knows."""
+        duplicates: Collection[str] = getattr(error, "duplicates", ())
+        if duplicates or "Duplicated timeseries" in str(error):
+            # Before 0.26 only the text of the error has the names.
+            taken = name or min(duplicates or re.findall(r"'([^']+)'", str(error)), key=len, default=str(error))
+            owner = None if name is None else self._owner(name.removesuffix("_total"))
+            if owner is not None:
+                return DefinitionError(f"providers.{owner}: its metric '{taken}' is one of the server's own; rename it")
+            return DefinitionError(f"the metric '{taken}' exists already; {_CURE}")
+        return DefinitionError(f"the metric '{name}' cannot be created: {error}")
+
+    def _owner(self, name: str) -> str | None:
+        """Return who has registered a metric that clashes with a name."""
+        for guard in self._guards.values():
+            if guard.owner and any(one.name.startswith(name) or name.startswith(one.name) for one in guard.describe()):
+                return guard.owner
+        return None
 
     def families(self) -> list[Metric]:
         """Return all metrics as they are now."""
@@ -167,9 +186,10 @@ class Families(Collector):
 class _Guard(Collector):
     """A foreign collector that yields nothing when it fails, and says so once until that changes."""
 
-    def __init__(self, inner: Collector) -> None:
+    def __init__(self, inner: Collector, owner: str | None) -> None:
         self._inner = inner
-        self._failure: type[Exception] | None = None
+        self.owner = owner
+        self._failure: type[BaseException] | None = None
 
     def describe(self) -> Iterable[Metric]:
         """Return the families it will produce, for the check of names."""
@@ -184,7 +204,9 @@ class _Guard(Collector):
             for accept in ("text/plain", "application/openmetrics-text"):
                 encode, _ = choose_encoder(accept)
                 encode(Families(families))
-        except Exception as error:
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # it may want to end the process, which is not its business
             if type(error) is not self._failure:
                 self._failure = type(error)
                 logger.warning("collector %s failed and is left out of /metrics", _name_of(self._inner), exc_info=True)
@@ -198,13 +220,3 @@ class _Guard(Collector):
 def _name_of(collector: Collector) -> str:
     kind = type(collector)
     return f"{kind.__module__}.{kind.__qualname__}"
-
-
-def _definition_error(name: str | None, error: ValueError) -> DefinitionError:
-    """Name the metric and the cure. `name` is None for a collector, whose names only the error knows."""
-    duplicates: Collection[str] = getattr(error, "duplicates", ())
-    if duplicates or "Duplicated timeseries" in str(error):
-        # Before 0.26 only the text of the error has the names.
-        taken = name or min(duplicates or re.findall(r"'([^']+)'", str(error)), key=len, default=str(error))
-        return DefinitionError(f"the metric '{taken}' exists already; {_CURE}")
-    return DefinitionError(f"the metric '{name}' cannot be created: {error}")

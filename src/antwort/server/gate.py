@@ -97,7 +97,8 @@ class RequestGate:
                 stopping = ServiceUnavailableError("The server is stopping. Try again.")
                 await error_response(stopping)(scope, receive, send)
             except Exception as error:
-                refusal = self._refusal(error, scope)  # an APIError here would keep this frame, and the request in it
+                # An APIError here would keep this frame, and the request in it.
+                refusal = self._refusal(error, scope, started)
                 if answer.status:
                     raise  # the answer cannot be taken back; the server closes the connection
                 await refusal(scope, receive, send)
@@ -108,8 +109,13 @@ class RequestGate:
                     self._record_refusal(scope)
                 self._observation.record(scope, answer.status, time.perf_counter() - started)
 
-    def _refusal(self, error: Exception, scope: Scope) -> Response:
+    def _refusal(self, error: Exception, scope: Scope, started: float) -> Response:
         """Return what a request is answered with that has failed."""
+        if ROUTE not in scope and isinstance(error, APIError):  # it got nowhere, so nobody else has counted it
+            elapsed = time.perf_counter() - started
+            pattern = self._router.count_refusal(scope["method"], scope["path"], error.status, elapsed)
+            if pattern is not None:
+                scope[ROUTE] = pattern
         if isinstance(error, UnsentAnswerError):
             scope[_ANSWER].status = 0
         if isinstance(error, PermissionDeniedError):
@@ -132,7 +138,7 @@ class RequestGate:
         try:
             return await self._guards.logins.authenticate(Headers(raw=scope["headers"]), client[0] if client else "")
         except (AuthenticationError, RateLimitError) as error:
-            self._turn_away(scope, error)
+            scope[DENIED] = error
             raise
 
     def _admit(self, scope: Scope, principal: Principal) -> None:
@@ -140,19 +146,12 @@ class RequestGate:
         try:
             limits = self._guards.limiter.check(principal)
         except RateLimitError as error:
-            self._turn_away(scope, error)
+            scope[DENIED] = error
             raise
         if limits:
             scope[_ANSWER].headers += [(name.encode(), value.encode()) for name, value in limits.items()]
         bind_tenant(principal.tenant)
         scope[CONTEXT] = Context.of(principal, request_id=scope[REQUEST_ID])
-
-    def _turn_away(self, scope: Scope, error: APIError) -> None:
-        """Take note that a caller is refused, and where, so that metrics show it."""
-        scope[DENIED] = error
-        pattern = self._router.count_refusal(scope["method"], scope["path"], error.status)
-        if pattern is not None:
-            scope[ROUTE] = pattern
 
     def _record_refusal(self, scope: Scope) -> None:
         """Tell the audit log of a request that was refused, once."""

@@ -45,11 +45,11 @@ class Router:
         found = self._table.find(method, path)
         return self._providers.pattern(method, path) if found is None else found.route.path
 
-    def count_refusal(self, method: str, path: str, status: int) -> str | None:
+    def count_refusal(self, method: str, path: str, status: int, seconds: float) -> str | None:
         """Count a request that is not let in where it would have gone, and return that route's pattern, if any."""
         pattern = self.pattern(method, path)
         if self._table.find(method, path) is None:
-            self._providers.count_refusal(method, path, status)
+            self._providers.count_refusal(method, path, status, seconds)
         return pattern
 
     def _hint(self, path: str) -> str:
@@ -66,9 +66,7 @@ class Router:
         if found is None:
             allowed = [*self._table.allowed(path), *self._providers.allowed(path)]
             if allowed and method not in allowed and not (method == "HEAD" and "GET" in allowed):
-                error = no_route(method, path, allowed)
-                self._providers.count_refusal(method, path, error.status)
-                raise error
+                raise no_route(method, path, allowed)
             if not allowed:
                 raise self._absent.no_path(path) or no_route(method, path, (), self._hint(path))
             return self._providers(scope, receive, send)
