@@ -16,6 +16,7 @@ import antwort
 from antwort.auth import Logins, RateLimiter, build_authenticator
 from antwort.backends import ModelBackend, ModelRoute, ModelRouter, build_router
 from antwort.backends.demo import DEMO_MODEL, DemoBackend
+from antwort.concurrency.closing import Closing
 from antwort.concurrency.large_work import LargeWork
 from antwort.concurrency.queues import Queues
 from antwort.config import BackendConfig, Config, LoadedConfig, ProviderConfig, mask_urls, secret_values
@@ -58,6 +59,8 @@ from antwort.workers.peers import Peers
 
 logger = logging.getLogger(__name__)
 
+CLOSING = 8.0
+"""Seconds in which all is closed but the providers, which have a limit of their own."""
 _READING = 30.0
 """Seconds that reading a document of a request may take."""
 
@@ -406,25 +409,30 @@ class Antwort:
                 self._websockets.send_away()
 
     async def close(self) -> None:
-        """Stop taking requests and give everything back."""
+        """Stop taking requests and give everything back.
+
+        Providers have `functions.close_timeout`, all else together a few seconds more; what does not end is left
+        behind. Whoever is cancelled meanwhile is in a hurry, and closes the rest in a moment.
+        """
         started = self.state.phase == "running"
         self.state.phase = "stopping"
+        closing = Closing(CLOSING)
         if started:
-            for sweeper in self._sweepers:
-                await sweeper.close()
-            await self.runs.close()
-        await self.registry.close()
+            await closing.close("the sweeps", _all(sweeper.close() for sweeper in self._sweepers))
+            await closing.close("background responses", self.runs.close())
+        await closing.close("providers", self.registry.close(), own_limit=True)
         for executor in self._executors:
-            await executor.close()
-        await self.outbound.close()
-        await self.router.close()
-        await self.chain.close()
+            await closing.close("functions of others", executor.close())
+        await closing.close("connections to others", self.outbound.close())
+        await closing.close("connections to model servers", self.router.close())
+        await closing.close("authentication", self.chain.close())
         if started:
-            await self._opened.aclose()
+            await closing.close("the store", self._opened.aclose())
         self._refusals.close()
         self._audit.close()
         self._tracer.close()
         self._watchdog.close()
+        closing.end()
 
     async def run(
         self, text: str | list[dict[str, Any]], *, tenant: str = ANONYMOUS_TENANT, **options: Any
@@ -474,6 +482,11 @@ class Antwort:
         await receive()  # lifespan.shutdown
         await self.close()
         await send({"type": "lifespan.shutdown.complete"})
+
+
+async def _all(works: Iterable[Awaitable[object]]) -> None:
+    """Do several things at the same time, all of them to their end."""
+    await asyncio.gather(*works)
 
 
 def enabled_providers(config: Config, catalogue: Catalogue, *, demo: bool = False) -> dict[str, ProviderConfig]:

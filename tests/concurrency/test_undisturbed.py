@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from antwort.concurrency.undisturbed import undisturbed
+from antwort.concurrency.undisturbed import failure_of, in_any_case, undisturbed
 
 
 async def test_what_comes_of_the_work_is_returned() -> None:
@@ -39,4 +39,43 @@ async def test_whoever_is_cancelled_waits_for_the_end_however_often(error: Excep
     go_on.set()
     with pytest.raises(asyncio.CancelledError) as raised:
         await waiting
-    assert (ends, raised.value.__cause__) == (["over"], error)
+    assert (ends, failure_of(raised.value)) == (["over"], error)
+
+
+async def test_what_is_left_to_do_replaces_no_other_failure(caplog: pytest.LogCaptureFixture) -> None:
+    async def fail() -> None:
+        raise ValueError("no room")
+
+    async def work() -> None:
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            await in_any_case(fail(), "it stays behind")
+            raise
+
+    working = asyncio.create_task(work())
+    await asyncio.sleep(0)
+    working.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await working
+    assert [record.getMessage() for record in caplog.records] == ["it stays behind: no room"]
+
+
+async def test_whoever_is_cancelled_while_something_is_left_to_do_is_cancelled_then() -> None:
+    go_on = asyncio.Event()
+
+    async def work() -> None:
+        try:
+            raise ValueError("no")
+        except ValueError:
+            await in_any_case(go_on.wait(), "it stays behind")
+            raise
+
+    working = asyncio.create_task(work())
+    await asyncio.sleep(0)
+    working.cancel()
+    await asyncio.sleep(0)
+    assert not working.done()
+    go_on.set()
+    with pytest.raises(asyncio.CancelledError):
+        await working

@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections import Counter
@@ -142,16 +143,16 @@ class ServerProcess:
         self.ask_to_stop()
         return self.exit_code()
 
-    def ask_to_stop(self) -> None:
+    def ask_to_stop(self, number: int = signal.SIGTERM) -> None:
         """Send it the signal."""
         assert self._process is not None
-        self._process.terminate()
+        self._process.send_signal(number)
 
-    def exit_code(self) -> int:
+    def exit_code(self, patience: float = 60.0) -> int:
         """Wait for its end."""
+        assert self._process is not None
+        code = self._process.wait(patience)
         process, self._process = self._process, None
-        assert process is not None
-        code = process.wait(60)
         if process.stdout is not None:
             process.stdout.close()
         return code

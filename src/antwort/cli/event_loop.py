@@ -1,4 +1,4 @@
-"""The event loop of a server: it goes on when a plug-in wants to end it, and the process ends when it is stuck.
+"""The event loop of a server: it goes on when a plug-in wants to end it, and the process ends when it should.
 
 Other commands end when a signal comes, and still close what they have opened.
 """
@@ -12,9 +12,10 @@ import signal
 import socket
 import sys
 import threading
+import time
 from collections.abc import Callable, Coroutine, Iterator
 from types import FrameType
-from typing import Any, Literal, TypeAlias, TypeVar
+from typing import Any, Literal, NoReturn, TypeAlias, TypeVar
 
 from antwort.cli.output import CommandFailure, Misuse
 from antwort.concurrency.contained_tasks import name_of_current
@@ -22,15 +23,23 @@ from antwort.config import Config
 
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
-Phase: TypeAlias = Literal["starting", "serving", "closing", "over"]
+Phase: TypeAlias = Literal["starting", "serving", "closing", "over", "gone"]
 _STEP = 0.05
 """Seconds between two looks at a loop that has a limit."""
 _LENIENCE = 2.0
 """Seconds that a loop may be late in any case: on a machine under load it only looks stuck."""
+STOPPING = 15.0
+"""Seconds in which a server stops, beside those that requests and providers have."""
+_HURRIED = 10.0
+"""Seconds in which it stops when it is told once more while it closes."""
+_LONGEST_STEP = 1.0
+"""Seconds that count at most of the time between two looks: a process that was suspended is not late."""
 _LAST_WORD = 1.0
 """Seconds that the last line may take: whoever is stuck may hold the lock of the log."""
 _LEAVING = 30
 """Seconds in which a command that has got a signal ends, whatever blocks it."""
+_NAMED = 5
+"""How many tasks the last line names."""
 _ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _PROVIDER = "provider "
 """How the name of a task begins in which a provider starts and closes."""
@@ -125,11 +134,18 @@ def _is_signal(error: BaseException) -> bool:
     return isinstance(error, KeyboardInterrupt) and signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
+def stop_limit(config: Config) -> float | None:
+    """Return the seconds within which a server that was told to stop is gone; None if providers may take for ever."""
+    close = config.functions.close_timeout
+    return None if close is None else max(1.0, config.server.shutdown_timeout) + close + STOPPING
+
+
 class StuckLoop:
-    """Ends the process when code that blocks the loop keeps it from starting in time, or from stopping.
+    """Ends the process when it does not start or stop in time, whatever the reason: the loop may be blocked.
 
     A thread asks the loop whether it still turns: while it starts, while it closes, and when a signal has come. While
-    it serves, the thread is asleep. Whatever only waits, as it should, never meets this: it has limits of its own.
+    it serves, the thread is asleep. Whatever only waits, as it should, has limits of its own; for those that forget
+    theirs, all of the stop has one.
     """
 
     def __init__(self, config: Config, loop: asyncio.AbstractEventLoop) -> None:
@@ -137,16 +153,23 @@ class StuckLoop:
         self._start, self._close = functions.start_timeout, functions.close_timeout
         self._grace = max(functions.grace, _LENIENCE)
         self._shutdown = config.server.shutdown_timeout
+        self._stopping = stop_limit(config)
         self._loop = loop
         self._phase: Phase = "starting"
         self._signals = 0
+        self._last_look = 0.0
+        self._left: float | None = None
+        """Seconds until the process has to be gone."""
         self._inlet, self._outlet = socket.socketpair()
         self._inlet.setblocking(False)
         self._forward = -1
         threading.Thread(target=self._watch, name="antwort-stuck-loop", daemon=True).start()
 
     def enter(self, phase: Phase) -> None:
-        """Take note of how far the process is. After `over`, signals are the loop's own business again."""
+        """Take note of how far the process is. After `over`, signals are the loop's own business again.
+
+        When the loop is closed the process is `gone`, as far as this can see to it.
+        """
         if phase == "over" and self._forward >= 0:
             signal.set_wakeup_fd(self._forward)
         self._phase = phase
@@ -158,42 +181,65 @@ class StuckLoop:
 
         A loop that is entered again may hear them itself again: then this is to be called again.
         """
-        if self._phase != "over":
+        if self._phase not in {"over", "gone"}:
             previous = signal.set_wakeup_fd(self._inlet.fileno())
             self._forward = self._forward if previous == self._inlet.fileno() else previous
 
     def _watch(self) -> None:
         with self._inlet, self._outlet:
-            while self._phase != "over":
+            while self._phase != "gone":
                 self._hear(None if self._phase == "serving" and not self._signals else _STEP)
-                if not self._ask():
-                    return
+                if self._phase != "over":
+                    self._ask()
+                elif self._left is None or self._left > self._grace:
+                    self._set_left(self._grace)
 
     def _hear(self, seconds: float | None) -> None:
-        """Wait for a signal or a new phase."""
-        if not select.select([self._outlet], [], [], seconds)[0]:
+        """Wait for a signal or a new phase, and look at the time."""
+        ready = select.select([self._outlet], [], [], seconds)[0]
+        self._look_at_the_time()
+        if not ready:
             return
         numbers = self._outlet.recv(64).replace(b"\0", b"")
-        self._signals += sum(number in _ENDING for number in numbers)
+        if told := sum(number in _ENDING for number in numbers):
+            if not self._signals:
+                self._set_left(self._stopping)
+            elif self._phase == "closing":
+                self._set_left(_HURRIED if self._left is None else min(self._left, _HURRIED))
+            self._signals += told
         if numbers and self._forward >= 0:
             with contextlib.suppress(OSError):  # the loop is closed, or has more of them than it can take
                 os.write(self._forward, numbers)
 
-    def _ask(self) -> bool:
-        """Wait until the loop turns; tell whether there still is one."""
+    def _set_left(self, seconds: float | None) -> None:
+        self._left, self._last_look = seconds, time.monotonic()
+
+    def _look_at_the_time(self) -> None:
+        """End the process if its time is over."""
+        if self._left is None or self._phase == "gone":
+            return
+        now = time.monotonic()
+        self._left -= min(now - self._last_look, _LONGEST_STEP)
+        self._last_look = now
+        if self._left <= 0:
+            names = sorted(task.get_name() for task in asyncio.all_tasks(self._loop) if not task.done())
+            whom = f"; it waits for {', '.join(names[:_NAMED])}" if names else ""
+            self._end(1, lambda: _log(f"it did not stop in time{whom}"))
+
+    def _ask(self) -> None:
+        """Wait until the loop turns."""
         answered = threading.Event()
         try:
             self._loop.call_soon_threadsafe(answered.set)
-        except RuntimeError:
-            return False
+        except RuntimeError:  # it is closed
+            return
         waited = 0.0  # counted, not measured: a process that was suspended is not stuck
-        while not answered.wait(_STEP) and self._phase != "over":
+        while not answered.wait(_STEP) and self._phase not in {"over", "gone"}:
             self._hear(0)
             waited += _STEP
             limit = self._limit()
             if limit is not None and waited >= limit:
-                self._end(waited)
-        return True
+                self._end_stuck(waited)
 
     def _limit(self) -> float | None:
         """Return how long the loop may be stuck, as things are."""
@@ -205,24 +251,27 @@ class StuckLoop:
             return None
         return self._close + self._grace + (self._shutdown if self._phase == "serving" else 0.0)
 
-    def _end(self, waited: float) -> None:
+    def _end_stuck(self, waited: float) -> None:
         frame = sys._current_frames().get(threading.main_thread().ident or 0)
         name = name_of_current(self._loop, frame) or "the event loop"
-        code, last_word = 1, threading.Thread(target=_log, args=(name, waited), daemon=True)
         if self._phase == "starting" and not self._signals:
             thing = f"providers.{name.removeprefix(_PROVIDER)}" if name.startswith(_PROVIDER) else name
             refusal = Misuse(
                 f"{thing} did not start within {self._start:g} seconds, and blocks the event loop; "
                 "functions.start_timeout is the limit"
             )
-            code, last_word = refusal.exit_code, threading.Thread(target=_show, args=(refusal,), daemon=True)
-        last_word.start()
-        last_word.join(_LAST_WORD)
+            self._end(refusal.exit_code, lambda: _show(refusal))
+        self._end(1, lambda: _log(f"{name} has blocked the event loop for {waited:.1f} seconds"))
+
+    def _end(self, code: int, last_word: Callable[[], None]) -> NoReturn:
+        saying = threading.Thread(target=last_word, daemon=True)
+        saying.start()
+        saying.join(_LAST_WORD)
         os._exit(code)
 
 
-def _log(name: str, waited: float) -> None:
-    logger.error("the process ends at once: %s has blocked the event loop for %.1f seconds", name, waited)
+def _log(why: str) -> None:
+    logger.error("the process ends at once: %s", why)
     sys.stdout.flush()
     logging.shutdown()
 

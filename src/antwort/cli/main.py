@@ -12,6 +12,7 @@ import click
 from typing_extensions import override
 
 import antwort
+from antwort.cli.certain_end import end_for_certain
 from antwort.cli.groups import Lazy, LazyGroup
 from antwort.cli.output import failure_of, misuse_of
 
@@ -90,4 +91,11 @@ def main() -> None:
     if isinstance(sys.stdout, io.TextIOWrapper):
         # A terminal that cannot show a character is no reason to fail.
         sys.stdout.reconfigure(errors="backslashreplace")
-    root.main(prog_name="antwort")
+    code: object = 1
+    try:
+        root.main(prog_name="antwort")
+    except SystemExit as leaving:
+        code = leaving.code
+        raise
+    finally:
+        end_for_certain(code if isinstance(code, int) else int(code is not None))

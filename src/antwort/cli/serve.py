@@ -1,6 +1,7 @@
 """`antwort serve`."""
 
 import asyncio
+import contextlib
 import gc
 import logging
 import os
@@ -19,7 +20,7 @@ from antwort.cli.banner import banner, tell_backends
 from antwort.cli.event_loop import StuckLoop, run_contained
 from antwort.cli.model import ModelChoice, backend_option, choose_model, probe_option
 from antwort.cli.options import configured, log_options, setting
-from antwort.concurrency.contained_tasks import end_tasks
+from antwort.concurrency.contained_tasks import end_tasks, left_behind
 from antwort.config import LoadedConfig
 from antwort.errors import ConfigError
 from antwort.observability import configure_logging
@@ -93,14 +94,18 @@ def _run(app: Antwort, sock: socket.socket, on_ready: Callable[[], None], worker
     logs, number = app.config.observability, None if worker is None else worker.peers.number
     # Now the secrets of providers are known.
     configure_logging(logs.log_level, logs.log_format, redactor=app.redactor, worker=number)
-    with asyncio.Runner(loop_factory=_fastest_loop()) as runner:
-        loop = runner.get_loop()
-        if worker is not None:  # without the process that has the workers, nobody would stop them
-            loop.add_reader(worker.lifeline, _stop_orphan, loop, worker.lifeline)
-        stuck = StuckLoop(app.config, loop)
-        app.command = partial(_command, app.loaded)
-        first = number in {None, 0}  # of several processes one tells
-        run_contained(loop, _serve(app, sock, stuck, on_ready, first=first), entered_again=stuck.listen)
+    stuck: StuckLoop | None = None
+    try:
+        with asyncio.Runner(loop_factory=_fastest_loop()) as runner:
+            loop = runner.get_loop()
+            if worker is not None:  # without the process that has the workers, nobody would stop them
+                loop.add_reader(worker.lifeline, _stop_orphan, loop, worker.lifeline)
+            stuck = StuckLoop(app.config, loop)
+            app.command = partial(_command, app.loaded)
+            run_contained(loop, _serve(app, sock, stuck, on_ready, number), entered_again=stuck.listen)
+    finally:
+        if stuck is not None:
+            stuck.enter("gone")
 
 
 def _command(loaded: LoadedConfig, *words: str) -> list[str]:
@@ -145,23 +150,32 @@ def _fastest_loop() -> Callable[[], asyncio.AbstractEventLoop] | None:
 
 
 async def _serve(
-    app: Antwort, sock: socket.socket, stuck: StuckLoop, on_ready: Callable[[], None], *, first: bool
+    app: Antwort, sock: socket.socket, stuck: StuckLoop, on_ready: Callable[[], None], worker: int | None
 ) -> None:
-    """Start, serve until a signal comes, and close. A signal while starting ends the start."""
+    """Start, serve until a signal comes, and close. A signal while starting ends the start; `worker` is its number.
+
+    Each further signal ends what is waited for. A worker hears it as an interrupt from the process that has the
+    workers: whoever ends all processes of a service sends it a first signal that comes twice.
+    """
     loop = asyncio.get_running_loop()
     telling: list[asyncio.Task[None]] = []
+    closing: list[asyncio.Task[None]] = []
 
     def listening() -> None:
         on_ready()
-        if first:  # a model server that takes its time does not keep the start waiting
+        if worker in {None, 0}:  # a model server that takes its time does not keep the start waiting
             telling.append(loop.create_task(tell_backends(app, click.echo)))
 
     server = Server(app.connect, app.config.server, on_ready=listening, on_stop=app.stopping)
     starting = asyncio.ensure_future(app.start())
 
     def stop(number: int) -> None:
-        server.stop(hurry=number == signal.SIGINT)
+        hurry = worker is None or number == signal.SIGINT
+        server.stop(hurry=hurry)
         starting.cancel()
+        if hurry:
+            for task in closing:
+                task.cancel()
 
     for number in stopping_signals():
         loop.add_signal_handler(number, stop, number)
@@ -181,13 +195,13 @@ async def _serve(
     try:
         await server.serve([sock])
     finally:
-        # From here on Ctrl-C interrupts: it is the way out if a provider does not come to its end.
-        loop.remove_signal_handler(signal.SIGINT)
         stuck.enter("closing")
         await end_tasks(telling, app.config.functions.grace)
-        await app.close()
+        closing.append(loop.create_task(app.close(), name="closing"))
+        with contextlib.suppress(asyncio.CancelledError):  # somebody was in a hurry
+            await closing[0]
         await _end_the_rest(app.config.functions.grace)
-        await _leave_threads(app.config.functions.grace)
+        await _leave_the_rest(app.config.functions.grace)
         stuck.enter("over")
 
 
@@ -197,12 +211,18 @@ async def _end_the_rest(grace: float) -> None:
         logger.warning("%s does not end; it is left behind", name)
 
 
-async def _leave_threads(grace: float) -> None:
-    """End the process if threads of `asyncio.to_thread` do not end: it would wait for them, and all else is closed."""
-    ending = asyncio.ensure_future(asyncio.get_running_loop().shutdown_default_executor())
+async def _leave_the_rest(grace: float) -> None:
+    """End the process if tasks, or threads of `asyncio.to_thread`, do not end: all else is closed.
+
+    It would wait for such threads. The coroutine of such a task is told to end when nobody has it any more, and may go
+    on for ever then.
+    """
+    loop = asyncio.get_running_loop()
+    ending = asyncio.ensure_future(loop.shutdown_default_executor())
     await asyncio.wait({ending}, timeout=grace)
-    if not ending.done():
-        logger.warning("functions or providers have left threads behind that do not end; the process ends without them")
+    left = left_behind(loop) + ([] if ending.done() else ["threads of functions or providers"])
+    if left:
+        logger.warning("the process ends without what does not end: %s", ", ".join(left))
         logging.shutdown()
         sys.stdout.flush()
         os._exit(0)

@@ -6,6 +6,7 @@ its own all of that stays its own affair.
 
 import asyncio
 import types
+import weakref
 from asyncio.tasks import _unregister_task
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable
 from contextvars import Context, ContextVar, copy_context
@@ -16,6 +17,10 @@ from typing_extensions import override
 T = TypeVar("T")
 _OWNER: ContextVar[str | None] = ContextVar("antwort_task_owner", default=None)
 """The name of the contained task in which code runs, also in the tasks that it starts."""
+_LEFT_BEHIND: weakref.WeakSet[asyncio.Task[Any]] = weakref.WeakSet()
+"""Tasks that asyncio does not know any more, of all loops, as it knows all others."""
+_FIRST_SHARE = 0.75
+"""The part of the time in which a task is to end after it was cancelled once."""
 
 
 class ExitRefusedError(RuntimeError):
@@ -210,18 +215,31 @@ class _Clock:
 async def end_tasks(tasks: Iterable[asyncio.Task[Any]], grace: float) -> list[str]:
     """Cancel tasks and wait a little for them; those that go on are given up, and their names returned.
 
-    A loop that is closed waits for all of its tasks. Those given up it does not know any more: they end with it.
+    They are cancelled twice: the first time may have met something that made another failure of it. A loop that is
+    closed waits for all of its tasks. Those given up it does not know any more: they end with it, or with the process,
+    which `left_behind` is for.
     """
-    tasks = {task for task in tasks if not task.done()}
-    if not tasks:
-        return []
-    for task in tasks:
-        task.cancel()
-    _, stubborn = await asyncio.wait(tasks, timeout=grace)
+    stubborn = {task for task in tasks if not task.done()}
+    for share in (_FIRST_SHARE, 1 - _FIRST_SHARE):
+        if not stubborn:
+            return []
+        for task in stubborn:
+            task.cancel()
+        _, stubborn = await asyncio.wait(stubborn, timeout=grace * share)
     for task in stubborn:
         _unregister_task(task)
+        _LEFT_BEHIND.add(task)
         task._log_destroy_pending = False  # type: ignore[attr-defined]
     return sorted(task.get_name() for task in stubborn)
+
+
+def left_behind(loop: asyncio.AbstractEventLoop) -> list[str]:
+    """Return the names of the tasks of a loop that were given up and have not ended.
+
+    Whoever closes the loop, or lets go of it, may never come back: their coroutines are told to end then, and those
+    that do not want to go on for ever.
+    """
+    return sorted(task.get_name() for task in _LEFT_BEHIND if task.get_loop() is loop and not task.done())
 
 
 class SpawnedTasks:

@@ -1,25 +1,53 @@
-"""What is done to its end although whoever waits for it is cancelled: else something would stay behind."""
+"""What is done to its end although whoever waits for it is cancelled: else something would stay behind.
+
+A cancellation is never replaced by another exception. Whoever asked for it would wait for an end that does not come:
+the exception would be taken for a failure, after which one tries again.
+"""
 
 import asyncio
-from collections.abc import Coroutine
-from typing import Any, TypeVar
+import logging
+from collections.abc import Awaitable
+from typing import TypeVar
 
 T = TypeVar("T")
+logger = logging.getLogger(__name__)
 
 
-async def undisturbed(work: Coroutine[Any, Any, T]) -> T:
+async def undisturbed(work: Awaitable[T]) -> T:
     """Wait until some work has ended, however often one is cancelled meanwhile; that is raised afterwards.
 
-    It is for what gives something back, and takes a limited time. Whoever closes may be cancelled twice: by whom it
-    works for, and by those who want to end all.
+    It is for what stores something, or gives it back, and takes a limited time. Whoever closes may be cancelled twice:
+    by whom it works for, and by those who want to end all. `failure_of` tells whoever is cancelled what came of it.
     """
-    task = asyncio.ensure_future(work)
-    is_cancelled = False
-    while not task.done():
-        try:
-            await asyncio.wait([task])
-        except asyncio.CancelledError:
-            is_cancelled = True
-    if is_cancelled:
-        raise asyncio.CancelledError from None if task.cancelled() else task.exception()
-    return task.result()
+    future = asyncio.ensure_future(work)
+    try:
+        return await asyncio.shield(future)
+    except asyncio.CancelledError as cancelled:
+        while not future.done():
+            try:
+                await asyncio.wait({future})
+            except asyncio.CancelledError:
+                continue
+        if future.cancelled():
+            raise
+        raise cancelled from future.exception()
+
+
+def failure_of(cancelled: asyncio.CancelledError) -> BaseException | None:
+    """Return why the work failed for whose end somebody has waited who was cancelled; None if it did not fail."""
+    return cancelled.__cause__
+
+
+async def in_any_case(work: Awaitable[object], what: str) -> None:
+    """Do what is left to do when something has failed or was cancelled, since that is what is to be raised.
+
+    If the work fails as well, this is logged, with `what` it was. Only a cancellation is raised.
+    """
+    try:
+        await undisturbed(work)
+    except asyncio.CancelledError as cancelled:
+        if (failure := failure_of(cancelled)) is not None:
+            logger.warning("%s: %s", what, failure)
+        raise
+    except Exception as failure:  # noqa: BLE001 - it is logged, and another one is about to be raised
+        logger.warning("%s: %s", what, failure)

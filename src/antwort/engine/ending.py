@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from antwort.concurrency.undisturbed import failure_of
 from antwort.engine.call_state import interrupt_calls
 from antwort.engine.emitter import Emitter
 from antwort.engine.journal import Journal
@@ -78,8 +79,9 @@ class Ending(msgspec.Struct, frozen=True, eq=False):
         if self._journal.is_read:
             try:
                 await self._journal.finish(response)
-            except asyncio.CancelledError:  # it comes when the end is stored
-                self._tell_end(status)
+            except asyncio.CancelledError as cancelled:
+                if failure_of(cancelled) is None:  # the end is stored
+                    self._tell_end(status)
                 raise
         self._tell_end(status)
         if response.background or status == "failed":  # else whoever ends the stream sends it with the end mark

@@ -6,6 +6,7 @@ from typing import Any, Protocol
 
 import msgspec
 
+from antwort.concurrency.undisturbed import failure_of
 from antwort.context import Fence
 from antwort.storage.base import JournalEntry, Question, ResponseRecord, StoredEvent
 from antwort.storage.sql.conversations import ConversationStore
@@ -119,8 +120,9 @@ class Journal(msgspec.Struct, eq=False):
             return
         try:
             await store.create(self.record, self.entries, events=events, said=self._said)
-        except asyncio.CancelledError:  # it comes when all is stored
-            self._note_created()
+        except asyncio.CancelledError as cancelled:
+            if failure_of(cancelled) is None:
+                self._note_created()
             raise
         self._note_created()
 
@@ -169,10 +171,11 @@ class Journal(msgspec.Struct, eq=False):
                 await store.update(record, entries=entries, start=start, events=events, said=said, questions=asked)
             else:
                 await store.append(record.tenant, record.id, record.epoch, entries, start=start)
-        except Exception:
-            self._changed = self._changed or changed
-            self._said, self._asked = said or self._said, asked or self._asked
-            self._saved = min(self._saved, start)
+        except (Exception, asyncio.CancelledError) as error:
+            if not isinstance(error, asyncio.CancelledError) or failure_of(error) is not None:
+                self._changed = self._changed or changed
+                self._said, self._asked = said or self._said, asked or self._asked
+                self._saved = min(self._saved, start)
             raise
 
 

@@ -13,6 +13,7 @@ from antwort.backends.errors import BrokenOffError, StalledError, may_pass, wort
 from antwort.backends.passages import Window
 from antwort.budget import Budget, RunLimits
 from antwort.concurrency.deadline import Deadline
+from antwort.concurrency.undisturbed import in_any_case
 from antwort.engine import telemetry
 from antwort.engine.admission import Admission
 from antwort.engine.call_state import questions_of
@@ -125,6 +126,8 @@ class Loop:
         except asyncio.CancelledError:
             if self.response.status in ACTIVE:  # its end is not being stored yet
                 await self._cancel()
+            if self._budget.closing:
+                await in_any_case(self._close_run(), f"agents of response {self.response.id} stay unfinished")
             raise
         except FencedError:
             logger.info("response %s was taken over by somebody else", self.response.id)
@@ -141,9 +144,14 @@ class Loop:
             logger.exception("response %s failed", self.response.id)
             await self._fail(APIError("The server had an error while making the response."))
         finally:
-            if self._budget.closing and self.plan.parent is None:
-                await self._budget.close("broken_off" if self.response.status in ACTIVE else "over")
+            if self._budget.closing:
+                await self._close_run()
         return self.response
+
+    async def _close_run(self) -> None:
+        """Do what is to be done when nobody works on the response of a root agent any more."""
+        if self._budget.closing and self.plan.parent is None:
+            await self._budget.close("broken_off" if self.response.status in ACTIVE else "over")
 
     async def _run_traced(self) -> None:
         with telemetry.open_agent_span(self._parts.tracer, self.plan) as span:
@@ -504,7 +512,10 @@ class Loop:
             end = self._fail(self.farewell())
         else:
             end = self._ending().cancel(self._usage())
-        await asyncio.shield(asyncio.ensure_future(end))
+        try:
+            await asyncio.shield(asyncio.ensure_future(end))  # whoever is in a hurry may cancel once more
+        except Exception as error:  # noqa: BLE001 - what is raised is that it was cancelled
+            logger.warning("response %s was cut off, and that cannot be stored: %s", self.response.id, error)
 
 
 def _unheard() -> None:

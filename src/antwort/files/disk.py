@@ -8,9 +8,9 @@ from typing import BinaryIO, ParamSpec, TypeVar
 
 from typing_extensions import override
 
+from antwort.concurrency.undisturbed import undisturbed
 from antwort.errors import NotFoundError, ServiceUnavailableError
 from antwort.files.base import Blobs
-from antwort.storage.sql.transactions import to_its_end
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -128,6 +128,6 @@ def _unfinished(path: Path) -> Path:
 async def _on_disk(step: Callable[P, T], *args: P.args, **options: P.kwargs) -> T:
     """Do something on another thread; whoever is cancelled waits for its end, so that nothing comes after it."""
     try:
-        return await to_its_end(asyncio.to_thread(step, *args, **options))
+        return await undisturbed(asyncio.to_thread(step, *args, **options))
     except OSError as error:
         raise ServiceUnavailableError(f"The disk that has the files fails: {error.strerror}.") from error

@@ -16,10 +16,10 @@ from obstore.exceptions import BaseError, PermissionDeniedError, Unauthenticated
 from obstore.store import S3Store
 from typing_extensions import override
 
+from antwort.concurrency.undisturbed import undisturbed
 from antwort.config import S3Config
 from antwort.errors import ConfigError, NotFoundError, ServiceUnavailableError
 from antwort.files.base import Blobs
-from antwort.storage.sql.transactions import to_its_end
 
 if TYPE_CHECKING:  # what it is at run time nobody can import
     from obstore.store import S3Config as StoreConfig
@@ -66,7 +66,7 @@ class S3Blobs(Blobs):
             if len(begun) > _PART:
                 await self._write_in_parts(name, bytes(begun), coming)
                 return
-        await to_its_end(self._send(name, bytes(begun)))
+        await undisturbed(self._send(name, bytes(begun)))
 
     @override
     async def read(self, name: str, offset: int, length: int) -> AsyncIterator[bytes]:
@@ -80,7 +80,7 @@ class S3Blobs(Blobs):
     @override
     async def delete(self, name: str) -> None:
         with contextlib.suppress(NotFoundError), _own_errors():
-            await to_its_end(obstore.delete_async(self._store, name))
+            await undisturbed(obstore.delete_async(self._store, name))
 
     @override
     async def close(self) -> None:
@@ -97,10 +97,10 @@ class S3Blobs(Blobs):
         except BaseException:
             relay.break_off()
             with contextlib.suppress(Exception):  # what broke it off is what is raised
-                await to_its_end(sending)
+                await undisturbed(sending)
             raise
         relay.end()
-        await to_its_end(sending)
+        await undisturbed(sending)
 
     async def _send(self, name: str, content: "bytes | _Relay") -> None:
         try:

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import logging
+import math
 from collections.abc import Callable
 
 from msgspec import Struct
@@ -26,6 +27,12 @@ class Patience(Struct, frozen=True):
     """Seconds that one may take to close."""
     grace: float = 1.0
     """Seconds that it has to end after it was cancelled."""
+
+    def left(self, waited: float) -> float | None:
+        """Return the seconds that one has to close that has waited for others: a moment at least."""
+        if self.close is None:
+            return None if waited < math.inf else self.grace
+        return max(min(self.close, self.grace), self.close - waited)
 
 
 class Lifetime:
@@ -80,9 +87,12 @@ class Lifetime:
             cause = described(error, self._redactor)
             raise ConfigError(f"providers.{name} could not be started: {cause}") from error
 
-    async def close(self) -> None:
-        """Close the provider. What goes wrong is logged; nothing is raised but the caller's own cancellation."""
-        name, limit = self._provider.name, self._patience.close
+    async def close(self, waited: float = 0.0) -> None:
+        """Close the provider. What goes wrong is logged; nothing is raised but the caller's own cancellation.
+
+        Seconds that it has waited for others to close are taken from its time.
+        """
+        name, limit = self._provider.name, self._patience.left(waited)
         life = self._life
         if life is None or life.done:
             life = ContainedTask(self._provider.close, f"provider {name}")
@@ -96,7 +106,7 @@ class Lifetime:
             raise
         if not closed:
             logger.error(
-                "provider '%s' did not close within %g seconds; functions.close_timeout is the limit", name, limit
+                "provider '%s' did not close within %.3g seconds; functions.close_timeout is the limit", name, limit
             )
             await self._end(life)
         elif life.error is not None:

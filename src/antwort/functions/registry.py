@@ -4,6 +4,7 @@ import asyncio
 import builtins
 import inspect
 import logging
+import math
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from dataclasses import replace
 from types import TracebackType
@@ -13,6 +14,7 @@ from typing_extensions import TypeVar, Unpack, override
 
 from antwort.concurrency.contained_tasks import SpawnedTasks
 from antwort.concurrency.queues import Queues
+from antwort.concurrency.undisturbed import undisturbed
 from antwort.config import ApprovalPolicy
 from antwort.context import ANONYMOUS_TENANT, Context
 from antwort.errors import DefinitionError, UnknownFunctionError, did_you_mean
@@ -55,6 +57,8 @@ F = TypeVar("F", bound=Callable[..., Any])
 Factory = Callable[[Mapping[str, Any]], FunctionProvider]
 
 _SHOWN_NAMES = 30
+_IN_TURN = 1.0
+"""Seconds that a provider waits for the close of the one before it."""
 API = "antwort"
 """The owner of the API's own routes, in messages."""
 
@@ -408,19 +412,36 @@ class FunctionRegistry(ToolExecutor):
 
     @override
     async def close(self) -> None:
-        """Close every provider, the last registered first. One that fails is logged; the others are still closed."""
-        for registration in reversed(self._registrations.values()):
-            if registration.closed:
-                continue
-            registration.started, registration.closed = False, True
-            lifetime, registration.lifetime = registration.lifetime or self._lifetime(registration), None
-            await lifetime.close()
-            if isinstance(registration.provider, Provider) and registration.provider.needs_start:
-                registration.lose()
+        """Close every provider, the last registered first. One that fails is logged; the others are still closed.
+
+        The next does not wait long for one that takes its time: together they have as long as each of them has. If
+        the caller is cancelled, those that close are, too, and the others have a moment.
+        """
+        loop, begun = asyncio.get_running_loop(), set()
+        started, left = loop.time(), [one for one in self._registrations.values() if not one.closed]
+        try:
+            while left:
+                begun.add(task := loop.create_task(self._close(left.pop(), loop.time() - started)))
+                await asyncio.wait({task}, timeout=_IN_TURN)
+            if begun:
+                await asyncio.wait(begun)
+        except asyncio.CancelledError:
+            for task in begun:
+                task.cancel()
+            hurried = (self._close(one, math.inf) for one in reversed(left))
+            await undisturbed(asyncio.gather(*begun, *hurried, return_exceptions=True))
+            raise
         await self._execution.close()
-        loop, self._loop = self._loop, None
-        if loop is not None and loop is asyncio.get_running_loop():
-            SpawnedTasks.release(loop)
+        contained, self._loop = self._loop, None
+        if contained is not None and contained is loop:
+            SpawnedTasks.release(contained)
+
+    async def _close(self, registration: Registration, waited: float) -> None:
+        registration.started, registration.closed = False, True
+        lifetime, registration.lifetime = registration.lifetime or self._lifetime(registration), None
+        await lifetime.close(waited)
+        if isinstance(registration.provider, Provider) and registration.provider.needs_start:
+            registration.lose()
 
     async def __aenter__(self) -> Self:
         await self.start()

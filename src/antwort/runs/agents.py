@@ -11,6 +11,7 @@ import msgspec
 
 from antwort.agents import AgentInfo, AgentResult, AgentTask, SubAgents
 from antwort.budget import Budget, Pause
+from antwort.concurrency.contained_tasks import end_tasks
 from antwort.context import Context
 from antwort.engine.earlier import Earlier
 from antwort.engine.ending import as_told
@@ -24,6 +25,7 @@ from antwort.runs.agent_info import agent_id_of, last_of_each, live_info, result
 from antwort.runs.family import Family, unknown_agent
 from antwort.runs.many_agents import in_turn, reporter
 from antwort.runs.outage import ModelOutage, patiently, pauses
+from antwort.runs.questions import PARTING
 from antwort.runs.recovery import load_answers
 from antwort.storage.base import ACTIVE, FencedError, ResponseRecord, StoreUnavailableError
 from antwort.suspension import SuspendedError, Suspension
@@ -292,11 +294,11 @@ class AgentRuns:
         """End what agents do whose run is over; a run that is to be parked waits until they are done."""
         family = self._families.pop(root_id, None)
         tasks = [] if family is None else [task for task in family.tasks.values() if not task.done()]
-        if pause != "parked":
-            for task in tasks:
-                task.cancel()
-        if tasks:
-            await asyncio.wait(tasks)
+        if pause == "parked":
+            if tasks:
+                await asyncio.wait(tasks)
+        elif left := await end_tasks(tasks, PARTING):
+            logger.error("agents that do not stop are left behind: %s", ", ".join(left))
         if pause == "over":
             await self.cancel_tree(tenant, root_id)
             if background:  # else somebody may still answer it, with another response

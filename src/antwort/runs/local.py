@@ -14,6 +14,7 @@ from typing import TypeVar
 
 import msgspec
 
+from antwort.concurrency.contained_tasks import end_tasks
 from antwort.concurrency.queues import Queues
 from antwort.engine.earlier import Earlier
 from antwort.engine.engine import Engine, not_found
@@ -26,7 +27,7 @@ from antwort.runs.agents import AgentRuns
 from antwort.runs.limits import TenantLimits
 from antwort.runs.log import RunLog
 from antwort.runs.outage import ModelOutage, patiently, pauses
-from antwort.runs.questions import RunQuestions
+from antwort.runs.questions import PARTING, RunQuestions
 from antwort.runs.readers import Readers
 from antwort.runs.recovery import StoredRun
 from antwort.runs.takeovers import TAKEOVERS, Takeover, TakeoverQueue, Ticket, takeovers_of
@@ -49,8 +50,6 @@ LOOK = 0.5
 """Seconds between two looks at a run that somebody else executes; mostly that one tells when there is something new."""
 _NEWS, _TAKEN, _READER, _READER_LEFT = "news", "taken", "reader", "reader left"
 """What workers tell each other about a run: it has new events, it was taken over, somebody reads it, or no longer."""
-PARTING = 5.0
-"""Seconds to wait for a run that was cancelled to leave its function. It writes nothing any more in any case."""
 
 
 def _call_all(calls: Iterable[Callable[[], None]]) -> None:
@@ -255,11 +254,8 @@ class LocalRuns:
     async def close(self) -> None:
         """Stop all runs where they are. They are unfinished in the store, and go on at the next start."""
         self.send_away()
-        tasks = list(self._tasks.values())
-        for task in tasks:
-            task.cancel()
-        if tasks:
-            await asyncio.wait(tasks)
+        if left := await end_tasks(self._tasks.values(), PARTING):
+            logger.error("background responses that do not stop are left behind: %s", ", ".join(left))
         await self.questions.close()
         await self._uncount()
 
@@ -283,7 +279,7 @@ class LocalRuns:
     def _start(
         self, response_id: str, work: Callable[[], Awaitable[None]], finished: Callable[[], None] | None = None
     ) -> None:
-        task = asyncio.get_running_loop().create_task(_contain(response_id, work))
+        task = asyncio.get_running_loop().create_task(_contain(response_id, work), name=response_id)
         self._tasks[response_id] = task
 
         def ended(_: "asyncio.Task[None]") -> None:

@@ -1,10 +1,10 @@
 """The event log of a run: readers see only what would survive a crash."""
 
 import asyncio
-import contextlib
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
+from antwort.concurrency.undisturbed import failure_of, undisturbed
 from antwort.storage.base import ResponseRecord, StoredEvent
 from antwort.storage.sql.responses import ResponseStore
 
@@ -41,17 +41,13 @@ class RunLog:
         """
         async with self._writing:
             events = tuple(self._pending)
-            writing = asyncio.ensure_future(write(events))
             try:
-                await asyncio.shield(writing)
-            except asyncio.CancelledError:
-                while not writing.done():  # whoever is in a hurry may cancel once more
-                    with contextlib.suppress(asyncio.CancelledError):
-                        await asyncio.wait({writing})
-                raise
-            finally:
-                if writing.done() and not writing.cancelled() and writing.exception() is None:
+                await undisturbed(write(events))
+            except asyncio.CancelledError as cancelled:
+                if failure_of(cancelled) is None:
                     del self._pending[: len(events)]
+                raise
+            del self._pending[: len(events)]
 
     async def flush(self) -> None:
         """Store what is pending, then wake the readers."""

@@ -5,6 +5,7 @@ import logging
 import time
 from collections.abc import Callable, Sequence
 
+from antwort.concurrency.contained_tasks import end_tasks
 from antwort.engine.answers import checked_answer
 from antwort.errors import APIError
 from antwort.storage.base import Page, Question, StoreUnavailableError
@@ -13,6 +14,8 @@ from antwort.types import JSON
 
 logger = logging.getLogger(__name__)
 
+PARTING = 5.0
+"""Seconds to wait for a run that was cancelled to leave its function. It writes nothing any more in any case."""
 CLOCK = 2.0
 """Seconds between two looks for questions whose time is over."""
 GoOn = Callable[[str, str], None]
@@ -29,14 +32,14 @@ class RunQuestions:
 
     def start(self) -> None:
         """Begin to look for questions whose time is over."""
-        self._clock = asyncio.get_running_loop().create_task(self._expire(), name="questions")
+        self._clock = asyncio.get_running_loop().create_task(self._expire(), name="the clock of questions")
 
     async def close(self) -> None:
         """Stop looking."""
         clock, self._clock = self._clock, None
         if clock is not None:
-            clock.cancel()
-            await asyncio.wait({clock})
+            for name in await end_tasks([clock], PARTING):
+                logger.warning("%s does not end; it is left behind", name)
 
     async def get(self, tenant: str, question_id: str) -> Question:
         """Return a question of the tenant; a NotFoundError if there is none."""

@@ -11,7 +11,7 @@ from msgspec import Struct
 from typing_extensions import override
 
 from antwort.concurrency.child_processes import ChildProcess
-from antwort.concurrency.undisturbed import undisturbed
+from antwort.concurrency.undisturbed import in_any_case
 from antwort.errors import ConfigError, FunctionUnavailableError
 from antwort.sandbox.bubblewrap import (
     ENVIRONMENT,
@@ -139,7 +139,7 @@ class Sandbox:
         try:
             arranged = await asyncio.shield(arranging)
         except asyncio.CancelledError:
-            await undisturbed(_undo(arranging))
+            await in_any_case(_undo(arranging), "what a sandbox was to have stays behind")
             raise
         except OSError as error:
             raise _failure(str(error.strerror)) from error
@@ -157,7 +157,7 @@ class Sandbox:
                 memory_is_counted=arranged.memory_is_counted,
             )
         except BaseException as error:
-            await undisturbed(asyncio.to_thread(arranged.undo))
+            await in_any_case(asyncio.to_thread(arranged.undo), "what a sandbox was to have stays behind")
             if isinstance(error, OSError | ValueError):  # what is too long for a command line, or none
                 raise _failure(str(getattr(error, "strerror", error))) from error
             raise

@@ -138,7 +138,7 @@ class Server:
         end = loop.time() + max(1.0, self._settings.shutdown_timeout)
         if state.tasks:
             logger.info(
-                "stopping; requests that are still running: %d (a second Ctrl-C cuts them off)", len(state.tasks)
+                "stopping; requests that are still running: %d (a second signal cuts them off)", len(state.tasks)
             )
         told: set[OpenConnection] = set()
         while True:  # uvicorn's WebSockets leave without a word

@@ -9,7 +9,7 @@ from pathlib import Path
 from msgspec import Struct
 from typing_extensions import override
 
-from antwort.concurrency.undisturbed import undisturbed
+from antwort.concurrency.undisturbed import in_any_case
 from antwort.config import Config, S3Config
 from antwort.storage.base import Records
 from antwort.storage.forwarding import ForwardingRecords
@@ -87,7 +87,7 @@ async def _opened(opening: Callable[[], Store]) -> Store:
     try:
         return await asyncio.shield(task)
     except asyncio.CancelledError:
-        await undisturbed(_close(task))
+        await in_any_case(_close(task), "a store that nobody wants any more was not closed")
         raise
 
 

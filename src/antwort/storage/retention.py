@@ -12,6 +12,7 @@ from typing import TypeVar
 
 from typing_extensions import override
 
+from antwort.concurrency.contained_tasks import end_tasks
 from antwort.config import KeepConfig
 from antwort.errors import ConflictError
 from antwort.observability import Metrics
@@ -31,6 +32,8 @@ EVENTS = 500
 """Events that one transaction deletes at most."""
 PAUSE = 0.05
 """Seconds of the server's own requests between two groups."""
+_PARTING = 5.0
+"""Seconds that a sweep has to end after it was cancelled: what it writes is written to its end."""
 ABANDONED = 86_400
 """Seconds after which a response in the foreground that never ended is one that a crash has left."""
 UNCLAIMED = 3600
@@ -192,14 +195,13 @@ class RegularSweep(ABC):
 
     def start(self) -> None:
         """Begin."""
-        self._task = asyncio.get_running_loop().create_task(self._run())
+        self._task = asyncio.get_running_loop().create_task(self._run(), name=f"the sweep of {self.what}")
 
     async def close(self) -> None:
         """Stop; what is not deleted yet is deleted after the next start."""
         if self._task is not None:
-            self._task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._task
+            for name in await end_tasks([self._task], _PARTING):
+                logger.warning("%s does not end; it is left behind", name)
 
     async def _run(self) -> None:
         while True:

@@ -12,6 +12,7 @@ import pytest
 from msgspec.structs import replace
 from tests.storage.samples import TENANT, entry, event, on_writer, record
 
+from antwort.concurrency.undisturbed import failure_of
 from antwort.errors import ConflictError
 from antwort.storage import FencedError, ResponseRecord, SqliteStore
 from antwort.storage.base import StoreUnavailableError
@@ -266,3 +267,35 @@ async def test_a_value_that_is_no_json_is_refused_before_anything_is_queued(stor
     with pytest.raises(TypeError):
         await store.create(record("resp_1", extra={"what": object()}))
     assert await store.get(TENANT, "resp_1") is None
+
+
+@pytest.mark.parametrize("exists", [True, False])
+async def test_whoever_is_cancelled_while_a_write_fails_is_cancelled_and_can_tell_that_it_failed(
+    path: Path, exists: bool
+) -> None:
+    store = SqliteStore.open(path, busy_timeout=0.1)
+    if exists:
+        await store.create(record(), [entry("a")])
+    with closing(sqlite3.connect(path, isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        write = (
+            store.append(TENANT, "resp_1", 0, [entry("b")], start=1) if exists else store.create(record(), [entry("a")])
+        )
+        writing = asyncio.ensure_future(write)
+        await queued()
+        writing.cancel()
+        with pytest.raises(asyncio.CancelledError) as raised:
+            await writing
+    assert isinstance(failure_of(raised.value), StoreUnavailableError)
+    await store.close()
+
+
+async def test_a_database_that_is_stuck_does_not_keep_its_store_from_being_closed(
+    store: SqliteStore, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("antwort.storage.sql.threads._PARTING", 0.01)
+    async with writer_held(store):
+        await store.close()
+    assert [record.getMessage() for record in caplog.records] == [
+        "the database does not answer; its connections are left behind"
+    ]

@@ -6,6 +6,7 @@ Every statement names the tenant. The drivers compile a text once and keep it, a
 import time
 from collections.abc import Callable, Sequence
 
+from antwort.concurrency.undisturbed import undisturbed
 from antwort.errors import NotFoundError
 from antwort.storage.base import (
     ACTIVE,
@@ -35,7 +36,7 @@ from antwort.storage.sql.rows import (
     record_of,
     record_row,
 )
-from antwort.storage.sql.transactions import Transactions, deletes, reads, to_its_end, writes
+from antwort.storage.sql.transactions import Transactions, deletes, reads, writes
 from antwort.types import JSON
 
 _INSERT_RESPONSE = f"INSERT INTO responses ({RECORD}) VALUES ({', '.join('?' * 19)})"  # noqa: S608
@@ -152,7 +153,7 @@ class ResponseStore(Transactions):
         if said_rows := _said_rows(record, said):
             await self._create(record.tenant, record.id, inserts, said=said_rows)
         else:
-            await to_its_end(self._writer.insert(inserts, record.id))
+            await undisturbed(self._writer.insert(inserts, record.id))
 
     @writes
     def _create(

@@ -4,7 +4,9 @@ A job whose caller has given up (its task was cancelled) is done all the same, s
 """
 
 import asyncio
+import logging
 import threading
+import time
 from collections.abc import Sequence
 from contextlib import suppress
 from queue import SimpleQueue
@@ -12,6 +14,11 @@ from typing import Any, Generic, TypeVar
 
 from antwort.errors import ServiceUnavailableError
 from antwort.storage.sql.database import Transaction
+
+logger = logging.getLogger(__name__)
+
+_PARTING = 5.0
+"""Seconds that a database has to do what is queued when it is closed."""
 
 T = TypeVar("T")
 C = TypeVar("C")
@@ -49,7 +56,11 @@ class Threads(Generic[C, Q]):
             raise ServiceUnavailableError("The database is closed: the server is stopping.")
 
     async def close(self) -> None:
-        """Do what is queued, then end the threads and close the connections."""
+        """Do what is queued, then end the threads and close the connections.
+
+        A database that does not answer is waited for only so long: what is queued then is nobody's any more, for
+        whoever waits for a write was cancelled, and told so, before.
+        """
         if not self._closed:
             self._closed = True
             for _ in self._threads:
@@ -57,8 +68,11 @@ class Threads(Generic[C, Q]):
         await asyncio.to_thread(self._join)
 
     def _join(self) -> None:
+        end = time.monotonic() + _PARTING
         for thread in self._threads:
-            thread.join()
+            thread.join(max(0.0, end - time.monotonic()))
+        if any(thread.is_alive() for thread in self._threads):
+            logger.warning("the database does not answer; its connections are left behind")
 
     def _main(self, connection: C) -> None:
         try:

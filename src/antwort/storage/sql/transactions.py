@@ -4,12 +4,11 @@ A method marked with `reads`, `writes` or `deletes` takes the connection as its 
 leave that out and await it.
 """
 
-import asyncio
-import contextlib
 import functools
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
+from antwort.concurrency.undisturbed import undisturbed
 from antwort.storage.sql.database import Database, ReadRunner, WriteRunner
 
 P = ParamSpec("P")
@@ -45,12 +44,12 @@ def writes(
 
     What is written under one id is written in the order of the calls. The method may be called again when nobody knows
     whether its transaction was stored: then it changes nothing, or is a conflict. Whoever is cancelled meanwhile waits
-    for its end, as `to_its_end` tells.
+    for its end, undisturbed, and is cancelled then, also if it failed.
     """
 
     @functools.wraps(method)
     async def transaction(self: S, tenant: str, name: str, /, *args: P.args, **options: P.kwargs) -> T:
-        return await to_its_end(
+        return await undisturbed(
             self._writer.run(
                 lambda database: method(self, database, tenant, name, *args, **options),
                 name,
@@ -60,23 +59,6 @@ def writes(
         )
 
     return transaction
-
-
-async def to_its_end(write: Awaitable[T]) -> T:
-    """Return what a write comes to. A caller who is cancelled is so when it is stored; if it fails, that is raised.
-
-    So a caller knows what is stored in either case, and does not store the same again.
-    """
-    future = asyncio.ensure_future(write)
-    try:
-        return await asyncio.shield(future)
-    except asyncio.CancelledError:
-        while not future.done():  # whoever is in a hurry may cancel once more
-            with contextlib.suppress(asyncio.CancelledError):
-                await asyncio.wait({future})
-        if not future.cancelled():
-            future.result()
-        raise
 
 
 def writes_once(
