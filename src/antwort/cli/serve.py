@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from antwort.app import Antwort
 from antwort.auth import allowed_hosts, check_bind
 from antwort.cli.banner import banner, tell_backends
-from antwort.cli.event_loop import StuckLoop, run_contained
+from antwort.cli.event_loop import StuckLoop, run_contained, stop_limit
 from antwort.cli.model import ModelChoice, backend_option, choose_model, probe_option
 from antwort.cli.options import configured, log_options, setting
 from antwort.concurrency.contained_tasks import end_tasks, left_behind
@@ -30,6 +30,8 @@ from antwort.storage.claims import claimed
 from antwort.workers.supervisor import Supervisor, Worker, stopping_signals
 
 logger = logging.getLogger(__name__)
+_SPARE = 5.0
+"""Seconds that a worker has to end by itself when its time to stop is over."""
 
 
 @click.command()
@@ -66,7 +68,9 @@ def serve(loaded: LoadedConfig, *, no_probe: bool) -> None:
     if not sys.platform.startswith("linux"):
         raise ConfigError("server.workers: more than one need Linux, which spreads connections over them")
     listeners = bind_many(config.server.host, config.server.port, config.server.workers)
-    worker = Supervisor(listeners, click.echo).run()
+    limit = stop_limit(config)
+    stopping = None if limit is None else limit + _SPARE  # workers know of it themselves
+    worker = Supervisor(listeners, click.echo, patience=config.server.worker_timeout, stopping=stopping).run()
     if isinstance(worker, int):
         raise click.exceptions.Exit(worker)
     _serve_as(choice, worker)

@@ -117,6 +117,9 @@ class ServerConfig(Settings):
     workers: PositiveInt = Field(
         default=1, description="Processes that answer, each on a processor of its own; more than one need PostgreSQL."
     )
+    worker_timeout: Duration | None = Field(
+        default=30.0, description="Time without a sign of life after which a worker is replaced; null for never."
+    )
     max_body_bytes: ByteSize = Field(
         default=ByteSize(32 * 1024**2), gt=0, description="Largest request body taken, such as 32MiB."
     )

@@ -1,10 +1,14 @@
-"""The process that has the workers: it starts them, starts again who died, and passes signals on. It serves nobody.
+"""The process that has the workers: it starts them, replaces those that died or hang, and passes signals on.
 
 Workers are forked, so that what is imported is imported once and shared. Each has a listening socket of its own on the
 same port, over which the kernel spreads the connections evenly. All sockets stay open here as long as the server is to
 run: what arrives for a worker that has died waits for its successor, where it would be reset otherwise.
+
+A worker that serves gives signs of life, from its event loop. One that gives none is stopped, or its loop is blocked:
+nobody but the system can end it, and its successor goes on with what it was doing.
 """
 
+import asyncio
 import contextlib
 import gc
 import logging
@@ -28,6 +32,10 @@ _LONG = 30.0
 """Seconds after which a worker has lived long: its end has nothing to do with its start."""
 _MOST_FAILURES = 5
 """How often in a row a worker may fail to start while no other serves."""
+_SIGNS = 4
+"""Signs of life that a worker gives in the time after which it is replaced."""
+_LATE = 1.0
+"""Seconds that this process may be late itself; if it is later it was suspended, and perhaps the workers with it."""
 _AS_TOLD = frozenset({0, -signal.SIGTERM, -signal.SIGINT, 128 + signal.SIGINT})
 """How a worker ends that was told to before it could hear it."""
 
@@ -50,11 +58,24 @@ class Worker(Struct, frozen=True):
     lifeline: int
     """A handle that can be read from when that process has ended."""
     _ready: int
+    _pulse: int
+    _every: float | None
+    """Seconds between two signs of life, if there are to be any."""
 
     def tell_ready(self, banner: str) -> None:
-        """Tell that requests are taken, and what there is to say about the server."""
+        """Tell that requests are taken, and what there is to say about the server; give signs of life from now on.
+
+        They are given by the running loop, as long as it turns.
+        """
         with contextlib.suppress(OSError), os.fdopen(self._ready, "w", encoding="utf-8") as pipe:
             pipe.write(banner)
+        if self._every is not None:
+            self._live(asyncio.get_running_loop(), self._every)
+
+    def _live(self, loop: asyncio.AbstractEventLoop, every: float) -> None:
+        with contextlib.suppress(OSError):  # nobody reads them any more, or for a while
+            os.write(self._pulse, b"\0")
+        loop.call_later(every, self._live, loop, every)
 
 
 class _Post(Struct):
@@ -65,20 +86,41 @@ class _Post(Struct):
     pid: int | None = None
     pipe: int | None = None
     """From where its banner is read, as long as it is not ready."""
+    pulse: int | None = None
+    """From where its signs of life are read."""
+    seen: float = 0.0
+    """When it gave the last one."""
     banner: bytes = b""
     ready: bool = False
     since: float = 0.0
     due: float | None = None
     """When to start it again."""
+    killed: bool = False
+    """Whether it was killed, and is about to end."""
     failures: int = 0
     """How many of its processes in a row did not live long."""
 
 
 class Supervisor:
-    """Has a worker for each listening socket, until a signal comes. `announce` gets the banner once all are ready."""
+    """Has a worker for each listening socket, until a signal comes. `announce` gets the banner once all are ready.
 
-    def __init__(self, listeners: Sequence[socket.socket], announce: Callable[[str], None]) -> None:
+    A worker that gives no sign of life for `patience` seconds is replaced; one that was told to stop and did not within
+    `stopping` seconds is killed. Without either number, nobody waits for it.
+    """
+
+    def __init__(
+        self,
+        listeners: Sequence[socket.socket],
+        announce: Callable[[str], None],
+        *,
+        patience: float | None = None,
+        stopping: float | None = None,
+    ) -> None:
         self._announce = announce
+        self._patience = patience
+        self._stopping = stopping
+        self._kill_at: float | None = None
+        """When workers are killed that were told to stop."""
         self._posts = [_Post(number, listener) for number, listener in enumerate(listeners)]
         self._mailboxes = [Mailbox() for _ in listeners]
         self._signals: list[int] = []
@@ -118,6 +160,8 @@ class Supervisor:
     def _start(self, post: _Post, lifeline: int) -> Worker | None:
         """Start a process; return what it needs in the new one."""
         reader, writer = os.pipe()
+        pulse, beating = os.pipe()
+        os.set_blocking(beating, False)
         sys.stdout.flush()
         sys.stderr.flush()
         signal.pthread_sigmask(signal.SIG_BLOCK, _heard())
@@ -125,8 +169,8 @@ class Supervisor:
             pid = os.fork()
         except OSError as error:  # there are as many processes as there may be, or too little memory
             signal.pthread_sigmask(signal.SIG_UNBLOCK, _heard())
-            os.close(reader)
-            os.close(writer)
+            for handle in (reader, writer, pulse, beating):
+                os.close(handle)
             self._start_again(post, f"could not be started: {error.strerror}")
             return None
         if pid == 0:
@@ -134,37 +178,99 @@ class Supervisor:
             _hear_nothing()
             signal.pthread_sigmask(signal.SIG_UNBLOCK, _heard())
             os.close(reader)
+            os.close(pulse)
             for other in self._posts:
                 if other is not post:
                     other.listener.close()
-                if other.pipe is not None:
-                    os.close(other.pipe)
-            return Worker(Peers(post.number, self._mailboxes), post.listener, lifeline, writer)
+                for inherited in (other.pipe, other.pulse):
+                    if inherited is not None:
+                        os.close(inherited)
+            every = None if self._patience is None else self._patience / _SIGNS
+            peers = Peers(post.number, self._mailboxes)
+            return Worker(peers, post.listener, lifeline, writer, beating, every)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, _heard())
         os.close(writer)
+        os.close(beating)
         post.pid, post.pipe, post.banner, post.ready = pid, reader, b"", False
+        post.pulse = pulse
         post.since, post.due = time.monotonic(), None
         return None
 
     def _wait(self, inlet: int) -> None:
         """Wait until something happens, and see to it."""
         pipes = {post.pipe: post for post in self._posts if post.pipe is not None}
-        dues = [post.due for post in self._posts if post.due is not None]
-        seconds = max(0.0, min(dues) - time.monotonic()) if dues and not self._signals else None
-        readable, _, _ = select.select([inlet, *pipes], [], [], seconds)
+        pulses = {post.pulse: post for post in self._posts if post.pulse is not None}
+        began = time.monotonic()
+        seconds = self._seconds(began)
+        readable, _, _ = select.select([inlet, *pipes, *pulses], [], [], seconds)
+        if seconds is not None and (late := time.monotonic() - began - seconds) > _LATE:
+            self._wait_longer(late)
         for handle in readable:
             if handle == inlet:
                 self._hear(os.read(inlet, 4096))
+            elif handle in pulses:
+                if pulses[handle].pulse == handle:
+                    self._feel(pulses[handle], handle)
             elif pipes[handle].pipe == handle:  # else its worker has just been found to be over
                 self._read(pipes[handle], handle)
+        self._kill_late()
+
+    def _seconds(self, now: float) -> float | None:
+        """Return the seconds until there is something to do; None if there is nothing."""
+        if self._signals:
+            dues = [] if self._kill_at is None else [self._kill_at]
+        else:
+            dues = [post.due for post in self._posts if post.due is not None]
+        if self._patience is not None and any(post.ready for post in self._posts):
+            dues.append(now + self._patience / _SIGNS)  # one who looks rarely does not notice that it was suspended
+        return max(0.0, min(dues) - now) if dues else None
+
+    def _wait_longer(self, late: float) -> None:
+        """Take no time into account in which this process was suspended: others may have been as well."""
+        now = time.monotonic()
+        for post in self._posts:
+            post.seen = now
+        if self._kill_at is not None:
+            self._kill_at += late
+
+    def _feel(self, post: _Post, handle: int) -> None:
+        """Take note of a sign of life; the end of them is that of the worker, which is told otherwise, too."""
+        if os.read(handle, 4096):
+            post.seen = time.monotonic()
+        else:
+            os.close(handle)
+            post.pulse = None
+
+    def _kill_late(self) -> None:
+        """Kill workers that hang, or do not stop in time; what becomes of them is told when they have ended."""
+        now = time.monotonic()
+        for post in self._posts:
+            if post.pid is None or post.killed:
+                continue
+            if self._signals:
+                if self._kill_at is not None and now >= self._kill_at:
+                    self._kill(post, f"has not stopped within {self._stopping:g} s")
+            elif self._patience is not None and post.ready and now >= post.seen + self._patience:
+                self._kill(post, f"gives no sign of life for {self._patience:g} s")
+
+    def _kill(self, post: _Post, why: str) -> None:
+        logger.error("worker %d, process %d, %s; it is killed", post.number, post.pid, why)
+        post.killed = True
+        os.kill(post.pid or 0, signal.SIGKILL)
 
     def _hear(self, signals: bytes) -> None:
         for number in signals:
             if number == signal.SIGCHLD:
                 continue
-            self._signals.append(number)
-            self._pass_on(signal.SIGTERM if number == signal.SIGHUP else number)
+            self._tell(number)
         self._reap()
+
+    def _tell(self, number: int) -> None:
+        """Tell all workers to stop; a further signal is passed on as an interrupt."""
+        if self._stopping is not None and not self._signals:
+            self._kill_at = time.monotonic() + self._stopping
+        self._pass_on(signal.SIGINT if self._signals else signal.SIGTERM if number == signal.SIGHUP else number)
+        self._signals.append(number)
 
     def _pass_on(self, number: int) -> None:
         """Send all workers a signal; a server that is to stop takes no connections any more."""
@@ -182,7 +288,7 @@ class Supervisor:
             return
         os.close(handle)
         post.pipe = None
-        post.ready = bool(post.banner)
+        post.ready, post.seen = bool(post.banner), time.monotonic()
         if post.ready and not self._announced:
             for other in self._posts:
                 if other.pid is None and other.due is None:
@@ -200,9 +306,12 @@ class Supervisor:
                     self._bury(post, os.waitstatus_to_exitcode(status))
 
     def _bury(self, post: _Post, code: int) -> None:
-        pid, post.pid = post.pid, None
+        pid, post.pid, post.killed = post.pid, None, False
         if post.pipe is not None:
             self._drain(post)
+        if post.pulse is not None:
+            os.close(post.pulse)
+            post.pulse = None
         was_ready, post.ready = post.ready, False
         if self._signals:
             if was_ready or code not in _AS_TOLD:
@@ -236,8 +345,7 @@ class Supervisor:
     def _give_up(self, code: int, why: str) -> None:
         """End all: the worker has said why on standard error, unless it was killed."""
         self._code = code if code > 0 else 1
-        self._signals.append(signal.SIGTERM)
-        self._pass_on(signal.SIGTERM)
+        self._tell(signal.SIGTERM)
         if code <= 0 or self._announced:
             logger.error("the server ends: %s", why)
 
