@@ -285,10 +285,10 @@ def test_a_very_long_exception_is_written_in_part() -> None:
         except KeyError as error:
             raise AskedError(long) from error
 
-    try:
+    with pytest.raises(AskedError) as caught:
         failed()
-    except AskedError as error:
-        record = logging.LogRecord("a", logging.ERROR, "", 0, "failed", (), (type(error), error, error.__traceback__))
+    error = caught.value
+    record = logging.LogRecord("a", logging.ERROR, "", 0, "failed", (), (AskedError, error, error.__traceback__))
     for formatter in (JSONFormatter(), ConsoleFormatter()):
         line = formatter.format(record)
         assert len(line) < 20_000

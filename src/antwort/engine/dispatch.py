@@ -8,6 +8,7 @@ from itertools import count
 import msgspec
 from msgspec.structs import replace
 
+from antwort.concurrency.letting_go import is_many, let_go
 from antwort.context import Source, Sources
 from antwort.engine.answers import Answer
 from antwort.engine.approvals import ApprovedCall, ResumedCall, approval_body, approval_request, provider_of
@@ -201,6 +202,10 @@ class Dispatch(CallServices, frozen=True, eq=False, dict=True):
         finally:
             if progress is not None:
                 progress.close()
+        if is_many(result.value):  # its text is what counts here
+            held = [result.value]
+            result = replace(result, value=None)
+            await let_go(held)
         if result.suspension is None:
             nested.close()
         self.progress()
