@@ -1,7 +1,10 @@
 """`/openapi.json` is valid, whole and true: every endpoint with parameters, bodies, answers, errors and examples."""
 
 import re
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any, Literal
 
 import httpx
@@ -12,6 +15,8 @@ from schemathesis.specs.openapi.definitions import OPENAPI_31_VALIDATOR
 from antwort import Antwort
 from antwort.config import Config
 from antwort.provider import Annotated, BaseModel, ConflictError, Field, Provider, route
+from antwort.server.description import openapi as description
+from antwort.server.description import schemas
 from antwort.server.description.openapi import OWN, openapi
 from antwort.testing import running
 from antwort.types import JSON
@@ -230,3 +235,38 @@ def test_of_two_operations_with_one_name_the_second_is_named_after_its_path() ->
     handler = Talks().find
     found = openapi([("talks", [Route("GET", "/a", handler), Route("GET", "/b", handler)])], public=())
     assert [operation["operationId"] for _, operation in operations(found)] == ["talks_find", "get_b"]
+
+
+class Late(Provider):
+    """A provider that comes and goes."""
+
+    @route("GET", "/v1/late")
+    async def late(self) -> str:
+        """Be there."""
+        return "late"
+
+
+def test_it_is_made_once_for_all_and_not_on_the_event_loop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = []
+
+    build = schemas.build_schemas
+
+    def counted(uses: Any) -> Any:
+        made.append(threading.get_ident())
+        return build(uses)
+
+    monkeypatch.setattr(description, "build_schemas", counted)
+    with (
+        running(Antwort(Config(data_dir=tmp_path), providers=[Late()])) as server,
+        ThreadPoolExecutor(8) as pool,
+    ):
+        url = f"{server.url}/openapi.json"
+        pages = {answer.content for answer in pool.map(httpx.get, [url] * 24)}
+        assert len(made) == 1
+        assert len(pages) == 1
+        server.loop.call_soon_threadsafe(server.app.registry.disable, "late")
+        while b"/v1/late" in httpx.get(url).content:
+            pass
+        assert len(made) == 2
+        [loop] = [thread.ident for thread in threading.enumerate() if thread.name == "antwort-testing"]
+    assert loop not in made

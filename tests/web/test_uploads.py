@@ -52,6 +52,14 @@ async def test_what_is_no_form_is_refused() -> None:
             await open_upload(request([FORM], kind), "file")
 
 
+async def test_a_boundary_that_is_too_long_is_refused() -> None:
+    long = "b" * 257
+    with pytest.raises(BadRequestError, match="The form cannot be read"):
+        await open_upload(
+            request([FORM.replace(b"--b", f"--{long}".encode())], f"multipart/form-data; boundary={long}"), "file"
+        )
+
+
 async def test_forms_of_web_pages_need_credentials_in_a_header() -> None:
     with pytest.raises(UnsupportedMediaTypeError, match="Authorization"):
         await open_upload(request([FORM], origin="https://evil.example"), "file")

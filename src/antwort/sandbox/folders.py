@@ -20,7 +20,8 @@ from antwort.sandbox.trees import delete_tree
 logger = logging.getLogger(__name__)
 
 _TRASH = ".trash-"
-_LONGEST_PAUSE = 3600.0
+_LONGEST_PAUSE = 30.0
+"""Seconds between two sweeps: what has expired is gone within a minute, and there may be much of it."""
 
 
 class FolderInUse:
@@ -123,7 +124,12 @@ class TenantFolders:
                     logger.info("deleted %d %ss that were not used for long", count, self.what)
             except OSError:
                 logger.exception("old %ss cannot be deleted", self.what)
-            await asyncio.sleep(min(self._keep / 4, _LONGEST_PAUSE))
+            await asyncio.sleep(self.pause)
+
+    @property
+    def pause(self) -> float:
+        """Seconds between two sweeps."""
+        return min(self._keep / 4, _LONGEST_PAUSE)
 
     def _is_expired(self, mark: Path) -> bool:
         """Tell whether nobody has used a folder for too long."""

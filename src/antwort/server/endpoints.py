@@ -1,8 +1,10 @@
 """The endpoints of the server itself."""
 
+import asyncio
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
+import msgspec
 from msgspec import Meta, Struct
 from starlette.requests import Request
 from starlette.responses import Response
@@ -10,6 +12,7 @@ from starlette.responses import Response
 import antwort
 from antwort.backends import ModelRouter
 from antwort.backends.findings import State
+from antwort.concurrency.single_flight import SingleFlight
 from antwort.config import ServerConfig
 from antwort.functions import FunctionRegistry
 from antwort.lazy_imports import imported_on_use
@@ -133,6 +136,9 @@ class ServerEndpoints:
         self._readiness = readiness
         self._models = models
         self._api = api
+        self._described: tuple[list[tuple[str, Sequence[Route]]], bytes] | None = None
+        """The description of the API, and the routes of providers that are in it."""
+        self._describing = SingleFlight(self._describe)
 
     @property
     def public(self) -> frozenset[str]:
@@ -157,7 +163,7 @@ class ServerEndpoints:
                 media_type="text/plain",
                 examples=examples.METRICS,
             ),
-            Route("GET", "/openapi.json", self.openapi, examples=examples.OPENAPI),
+            Route("GET", "/openapi.json", self.openapi, returns=dict[str, Any], examples=examples.OPENAPI),
             Route("GET", "/v1/functions", self.list_functions, scope=FUNCTIONS_CALL, examples=examples.FUNCTIONS),
             Route("GET", "/v1/providers", self.list_providers, scope=ADMIN, examples=examples.PROVIDERS),
             *self._api,
@@ -185,11 +191,22 @@ class ServerEndpoints:
         body, content_type = await self._metrics.render(request.headers.get("accept"))
         return Response(body, headers={"content-type": content_type})
 
-    async def openapi(self) -> dict[str, Any]:
+    async def openapi(self) -> Response:
         """Describe every endpoint, those of providers included, as OpenAPI 3.1."""
-        groups: list[tuple[str, Sequence[Route | AsgiRoute]]] = [(openapi.OWN, self.routes())]
-        groups += [(r.name, r.routes) for r in self._registry.registrations() if r.enabled]
-        return openapi.openapi(groups, public=self.public)
+        if self._described is None or self._described[0] != self._provided():
+            await self._describing.outcome()
+        assert self._described is not None  # noqa: S101 - it was just made
+        return Response(self._described[1], media_type="application/json")
+
+    def _provided(self) -> list[tuple[str, Sequence[Route]]]:
+        """Return the routes of the providers in service."""
+        return [(known.name, known.routes) for known in self._registry.registrations() if known.enabled]
+
+    async def _describe(self) -> None:
+        """Make the description, on a thread: there is much of it. It is the same for everybody, and kept."""
+        provided = self._provided()
+        groups: list[tuple[str, Sequence[Route | AsgiRoute]]] = [(openapi.OWN, self.routes()), *provided]
+        self._described = provided, await asyncio.to_thread(_written_description, groups, self.public)
 
     async def list_functions(self) -> FunctionList:
         """List the functions in service."""
@@ -220,3 +237,7 @@ class ServerEndpoints:
             for registration in self._registry.registrations()
         ]
         return ProviderList(data=data)
+
+
+def _written_description(groups: Sequence[tuple[str, Sequence[Route | AsgiRoute]]], public: frozenset[str]) -> bytes:
+    return msgspec.json.encode(openapi.openapi(groups, public=public))

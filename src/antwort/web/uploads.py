@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Mapping
 from urllib.parse import unquote_to_bytes
 
 from msgspec import Struct
-from python_multipart.exceptions import MultipartParseError
+from python_multipart.exceptions import FormParserError
 from python_multipart.multipart import MultipartParser, parse_options_header
 from starlette.requests import Request
 
@@ -90,24 +90,27 @@ class _Form:
         self.filename: str | None = None
         self.content: deque[bytes] = deque()
         self.is_whole = False
-        self._parser = MultipartParser(
-            boundary,
-            {
-                "on_part_begin": self._begin,
-                "on_header_field": self._header_name,
-                "on_header_value": self._header_value,
-                "on_header_end": self._header_end,
-                "on_headers_finished": self._headers_end,
-                "on_part_data": self._data,
-                "on_part_end": self._end,
-            },
-        )
+        try:
+            self._parser = MultipartParser(
+                boundary,
+                {
+                    "on_part_begin": self._begin,
+                    "on_header_field": self._header_name,
+                    "on_header_value": self._header_value,
+                    "on_header_end": self._header_end,
+                    "on_headers_finished": self._headers_end,
+                    "on_part_data": self._data,
+                    "on_part_end": self._end,
+                },
+            )
+        except FormParserError as error:  # such as a boundary that is too long
+            raise BadRequestError(f"The form cannot be read: {error}") from error
 
     def read(self, piece: bytes) -> None:
         """Take a piece."""
         try:
             self._parser.write(piece)
-        except MultipartParseError as error:
+        except FormParserError as error:
             raise BadRequestError(f"The form cannot be read: {error}") from error
 
     def _begin(self) -> None:

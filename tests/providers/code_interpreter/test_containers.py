@@ -450,5 +450,6 @@ def test_containers_that_nobody_uses_expire(tmp_path: Path) -> None:
     os.utime(path, (0, path.stat().st_mtime - 120))
     assert [one.id for one in containers.all("t")] == [kept.id]
     assert containers.sweep() == 1
+    assert containers.pause <= 30  # so it is gone within a minute
     assert not late.folder.exists()
     assert kept.folder.exists()
