@@ -283,9 +283,11 @@ class Antwort:
                     sweeper.start()
         except BaseException:
             self._watchdog.close()
-            await self.registry.close()
-            await opened.aclose()
+            closing = Closing(CLOSING)
+            await closing.close("providers", self.registry.close(), own_limit=True)
+            await closing.close("the store", opened.aclose())
             self._started = False
+            closing.end(failed=True)
             raise
         self._opened = opened
         if recovered:

@@ -41,6 +41,7 @@ async def test_one_that_hangs_or_fails_keeps_none_of_the_others_from_being_close
     await closing.close("c", hang_on(released))
     await closing.close("d", fail())
     await closing.close("e", close("e"))
+    closing.end(failed=True)  # what has failed before is what is to be raised
     with pytest.raises(ValueError, match="no"):
         closing.end()
     assert closed == ["a", "e"]

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Literal, Self, TypeAlias
 
 from antwort.concurrency.pipes import ReadingEnd, reader_of, writer_of
-from antwort.concurrency.undisturbed import undisturbed
+from antwort.concurrency.undisturbed import in_any_case
 
 Stream: TypeAlias = Literal["stdin", "stdout", "stderr"]
 ALL_STREAMS: tuple[Stream, ...] = ("stdin", "stdout", "stderr")
@@ -89,7 +89,7 @@ class ChildProcess:
         try:
             return await asyncio.shield(starting)
         except asyncio.CancelledError:
-            await undisturbed(_end_started(starting))
+            await in_any_case(_end_started(starting), "a program that nobody wants any more goes on")
             raise
 
     @property

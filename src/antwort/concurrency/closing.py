@@ -56,9 +56,9 @@ class Closing:
         elif task.cancelled() and self._cancelled is None:
             logger.warning("%s could not be closed in time", what)
 
-    def end(self) -> None:
-        """Raise what is to be raised, when all are closed."""
+    def end(self, *, failed: bool = False) -> None:
+        """Raise what is to be raised, when all are closed; after a failure this is no other one."""
         if self._cancelled is not None:
             raise self._cancelled
-        if self._failure is not None:
+        if self._failure is not None and not failed:
             raise self._failure
