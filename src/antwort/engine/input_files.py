@@ -14,8 +14,8 @@ from urllib.parse import unquote, urlsplit
 from msgspec.structs import replace
 
 from antwort.backends.base import FileReading
-from antwort.backends.chat.request import decoded_file, is_text_file
-from antwort.concurrency.large_work import LargeWork
+from antwort.backends.chat.request import begins_as_text, decoded_file, is_text_file
+from antwort.concurrency.large_work import MUCH, LargeWork
 from antwort.concurrency.queues import Queue, QueueFullError
 from antwort.concurrency.slots import Slots
 from antwort.context import Context
@@ -30,7 +30,9 @@ from antwort.types import JSON
 
 FILES_READ = "files:read"
 MOST_BYTES = 50 * 1024**2
-"""Of all files that one request names, and of the texts of those that are turned into text."""
+"""Of all files that one request names."""
+MOST_TEXT = 8 * 1024**2
+"""Bytes of all texts of files that one request gives a model: more than one reads, and each step with them is short."""
 MOST_DOCUMENTS = 20
 """Files of one request that are fetched from somewhere, or whose text is taken out: each may take a while."""
 _AT_ONCE = 2
@@ -130,6 +132,12 @@ class InputFiles:
             ) from None
         return await self.data_url("text/plain;charset=utf-8", document.text.encode(errors="replace"))
 
+    async def is_text(self, raw: bytes) -> bool:
+        """Tell whether a file is a text as it is; of one that is too long for that, whether it begins like one."""
+        if len(raw) > MOST_TEXT:
+            return begins_as_text(raw)
+        return await self._large_work.run_if(len(raw) >= MUCH, is_text_file, raw)
+
     async def data_url(self, media_type: str, raw: bytes) -> str:
         """Return bytes as a data URL."""
         return await self._large_work.run(_data_url, media_type, raw)
@@ -169,7 +177,7 @@ class _Request:
         self._ctx = ctx
         self._reading = reading
         self._room = MOST_BYTES
-        self._text_room = MOST_BYTES
+        self._text_room = MOST_TEXT
         self._documents = 0
 
     async def entry(self, entry: JournalEntry, where: str) -> JournalEntry:
@@ -218,24 +226,30 @@ class _Request:
         else:
             return part
         kept = {key: value for key, value in part.items() if key != "file_url"}
-        if not self._is_read(raw):
+        if not await self._is_read(raw):
             if field != "file_url":
                 self._count(f"{where}.{field}")
             url = await self._source.text_url(self._ctx.tenant, raw, name, f"{where}.{field}")
-            self._text_room -= len(url)  # a small file may have a text that is ten thousand times as long
-            if self._text_room < 0:
-                raise _too_large(f"{where}.{field}", "texts of the ")
+            # A small file may have a text that is ten thousand times as long.
+            self._count_text(len(url) * 3 // 4, f"{where}.{field}")
             return {**kept, "filename": name, "file_data": url}
+        if self._reading != "any" and not raw.startswith(_PDF):
+            self._count_text(len(raw), f"{where}.{field}")
         if given:
             return part
         media_type = "application/pdf" if raw.startswith(_PDF) else "application/octet-stream"
         return {**kept, "filename": name, "file_data": await self._source.data_url(media_type, raw)}
 
-    def _is_read(self, raw: bytes) -> bool:
+    async def _is_read(self, raw: bytes) -> bool:
         """Tell whether the model server, or its backend here, reads a file."""
         if self._reading == "any":
             return True
-        return self._reading == "pdf" if raw.startswith(_PDF) else is_text_file(raw)
+        return self._reading == "pdf" if raw.startswith(_PDF) else await self._source.is_text(raw)
+
+    def _count_text(self, size: int, where: str) -> None:
+        self._text_room -= size
+        if self._text_room < 0:
+            raise _too_large(where, "texts of the ", MOST_TEXT)
 
     def _count(self, where: str) -> None:
         self._documents += 1
@@ -279,7 +293,7 @@ def _data_url(media_type: str, raw: bytes) -> str:
     return f"data:{media_type};base64,{base64.b64encode(raw).decode()}"
 
 
-def _too_large(where: str, whose: str = "") -> BadRequestError:
+def _too_large(where: str, whose: str = "", most: int | None = None) -> BadRequestError:
     return BadRequestError(
-        f"The {whose}files of a request have {MOST_BYTES:,} bytes at most.", param=where, code="file_too_large"
+        f"The {whose}files of a request have {most or MOST_BYTES:,} bytes at most.", param=where, code="file_too_large"
     )

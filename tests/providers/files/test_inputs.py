@@ -12,6 +12,7 @@ from tests.providers.files.stage import KEYS, TENANTS, keep
 from tests.support.site import Reply, Site
 
 from antwort.engine import input_files
+from antwort.engine.input_files import MOST_TEXT
 from antwort.foreign_text import attached
 from antwort.ingestion.document import Document
 from antwort.ingestion.parser import DocumentParser
@@ -111,10 +112,26 @@ def test_what_cannot_be_read_names_its_part(tmp_path: Path, monkeypatch: pytest.
             asking(stage, file(file_data=data_url(DOCX)), file(file_data=data_url(DOCX)))
         assert (refused.value.code, refused.value.param) == ("too_many_files", "input[0].content[2].file_data")
         monkeypatch.undo()
-        monkeypatch.setattr(input_files, "MOST_BYTES", 100)  # room for one text
+        monkeypatch.setattr(input_files, "MOST_TEXT", 80)  # room for one text
         with pytest.raises(BadRequestError, match="texts of the files") as refused:
             asking(stage, file(file_data=data_url(DOCX)), file(file_data=data_url(DOCX)))
         assert (refused.value.code, refused.value.param) == ("file_too_large", "input[0].content[2].file_data")
+
+
+def test_a_text_that_is_longer_than_any_model_reads_is_refused_however_it_comes(tmp_path: Path) -> None:
+    """To write, store and send one of 40 MB took so many long steps that others waited for a second and more."""
+    line = b"value," * (MOST_TEXT // 6 + 1)
+    with served(tmp_path, ["Fine."], over_http=True, section=ENABLED) as stage:
+        for part, field in (
+            (file(file_id=keep(stage, line, "one-line.csv").id), "file_id"),
+            (file(file_data=data_url(line), filename="one-line.csv"), "file_data"),
+        ):
+            with pytest.raises(
+                BadRequestError, match="texts of the files of a request have 8,388,608 bytes"
+            ) as refused:
+                asking(stage, part)
+            assert (refused.value.code, refused.value.param) == ("file_too_large", f"input[0].content[1].{field}")
+        asking(stage, file(file_id=keep(stage, line[:MOST_TEXT], "one-line.csv").id))
 
 
 def test_files_of_others_are_not_there_and_reading_needs_its_scope(tmp_path: Path) -> None:

@@ -280,6 +280,9 @@ def _thoughts(item: JSON) -> str:
 Content = str | list[JSON]
 
 _PLAIN = ("input_text", "output_text", "text")
+_LOOK = 64 * 1024
+_LONGEST_CHARACTER = 4
+_BLANKS = " \n\r\t\f\v"
 _FILE_HINT = "send its content as `file_data`"
 _UTF16 = (b"\xff\xfe", b"\xfe\xff")
 
@@ -373,8 +376,10 @@ def decoded_file(data: str, name: str) -> bytes:
     head, comma, body = data.partition(",") if data.startswith("data:") else ("", "", data)
     if comma and not head.endswith(";base64"):
         return unquote_to_bytes(body)
+    if any(blank in body for blank in _BLANKS):  # as hardly ever, and to look for them takes as long as the rest
+        body = "".join(body.split())
     try:
-        return base64.b64decode("".join(body.split()), validate=True)
+        return base64.b64decode(body, validate=True)
     except (binascii.Error, ValueError):
         raise _refused(f"The `file_data` of '{name}' is not base64.") from None
 
@@ -392,6 +397,13 @@ def file_text(raw: bytes, name: str) -> str:
 def is_text_file(raw: bytes) -> bool:
     """Tell whether `file_text` can read a file."""
     return _text_in(raw) is not None
+
+
+def begins_as_text(raw: bytes) -> bool:
+    """Tell whether a file begins like one that `file_text` can read, at a look."""
+    head = raw[:_LOOK]
+    # The last character may be cut in two.
+    return any(_text_in(head[: len(head) - cut]) is not None for cut in range(_LONGEST_CHARACTER))
 
 
 def _text_in(raw: bytes) -> str | None:
