@@ -288,3 +288,19 @@ async def test_a_slot_that_a_thread_gives_back_reaches_whoever_waits() -> None:
     await asyncio.to_thread(slots.release, "b")
     assert slots.taken == 0
     assert slots.take("a")
+
+
+async def test_slots_can_become_more_and_fewer_while_some_are_in_use() -> None:
+    slots = shared(0)
+    got: list[str] = []
+    tasks = await waiting(slots, "a", got, 5)
+    slots.resize(4)
+    await settle()
+    assert (slots.taken, slots.waiting) == (3, 2)
+    slots.resize(2)
+    slots.release("a")
+    await settle()
+    assert (slots.taken, slots.waiting) == (2, 2), "there are as many as there may be"
+    slots.resize(8)
+    await asyncio.gather(*tasks)
+    assert slots.held("a") == 4

@@ -25,9 +25,7 @@ class Slots:
     """
 
     def __init__(self, limit: int, queue: Queue | None = None) -> None:
-        self._limit = limit
-        self._share = limit if limit == 1 else limit - max(1, limit // _LEFT)
-        self._free = limit
+        self._limit = self._share = self._free = 0
         self._held: dict[str, int] = {}
         self._waiting: dict[str, deque[asyncio.Future[None]]] = {}
         """By tenant, in the order of their turns: whoever got a slot goes to the end."""
@@ -36,6 +34,15 @@ class Slots:
         self.queue = queue or Queues().named("")
         self._queues = self.queue.queues
         self.queue.add(self)
+        self.resize(limit)
+
+    def resize(self, limit: int) -> None:
+        """Have another number of slots from now on; whoever has one keeps it."""
+        self._free += limit - self._limit
+        self._limit = limit
+        self._share = limit if limit <= 1 else limit - max(1, limit // _LEFT)
+        if self._waiting:
+            self._hand_out()
 
     @property
     def taken(self) -> int:

@@ -23,6 +23,7 @@ from antwort.provider import (
     Histogram,
     Hosted,
     NotFoundError,
+    ParsingLimits,
     ToolResult,
     Workplace,
     WorksApart,
@@ -37,7 +38,7 @@ from antwort.providers.file_search.ingestion.desk import IngestionDesk
 from antwort.providers.file_search.ingestion.queue import IngestionQueue
 from antwort.providers.file_search.ingestion.reception import Reception
 from antwort.providers.file_search.ingestion.store_files import ChunkPlace, StoreFiles
-from antwort.providers.file_search.ingestion.worker import IngestionWorker
+from antwort.providers.file_search.ingestion.worker import IngestionLimits, IngestionWorker
 from antwort.providers.file_search.neighbours import with_neighbours_joined
 from antwort.providers.file_search.reconcile import Reconciler
 from antwort.providers.file_search.reranking import Reranker
@@ -173,7 +174,8 @@ class FileSearch(StoreFileRoutes, WorksApart):
                 most=self.settings.max_stores,
                 now=self._now,
             )
-            self._searcher = Searcher(self._backend, self._embedding, self.embedding_duration.time)
+            slots = self.slots(self._embedding.at_once, "embedding")
+            self._searcher = Searcher(self._backend, self._embedding, self.embedding_duration.time, slots)
             self._reranker = self._make_reranker()
             housekeeping = asyncio.create_task(
                 Reconciler(self._stores, self._backend).run(self.settings.reconcile), name="file search housekeeping"
@@ -189,7 +191,9 @@ class FileSearch(StoreFileRoutes, WorksApart):
         desk = self._desk = IngestionDesk(
             files,
             StoreFiles(records),
-            IngestionQueue(records, self._now),
+            IngestionQueue(
+                records, self._now, self.services.queues.named("ingestion"), most=self.settings.max_waiting_files
+            ),
             self._stores,
             self._backend,
             on_end=self._count_file,
@@ -243,8 +247,10 @@ class FileSearch(StoreFileRoutes, WorksApart):
         """Read and embed files for the server that has this configuration."""
         embedding = self._given[1] or await make_embedding(self.settings, place.http)
         try:
-            parser = DocumentParser(place.sandbox)
-            await IngestionWorker(place.folder / DOOR, embedding, parser, idle=idle).run()
+            own = self.settings
+            parser = DocumentParser(place.sandbox, ParsingLimits(seconds=own.max_parsing_time))
+            limits = IngestionLimits(own.files_at_once, own.max_chunks, own.max_ingestion_time)
+            await IngestionWorker(place.folder / DOOR, embedding, parser, limits, idle=idle).run()
         finally:
             await embedding.close()
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 
-from antwort.provider import FunctionError
+from antwort.provider import FunctionError, Slots
 from antwort.providers.file_search.embedding.base import EmbeddingClient
 from antwort.providers.file_search.errors import EmbeddingUnavailable, FileSearchError, NoCollection, WrongDimensions
 from antwort.providers.file_search.ingestion.store_files import ChunkPlace
@@ -105,7 +105,9 @@ class Searcher:
         backend: VectorStoreBackend,
         embedding: EmbeddingClient,
         embedding_timer: Callable[[], AbstractContextManager[object]],
+        slots: Slots | None = None,
     ) -> None:
+        self._slots = slots or Slots(embedding.at_once)
         self._backend = backend
         self._embedding = embedding
         self._embedding_timer = embedding_timer
@@ -121,7 +123,7 @@ class Searcher:
             return findings
         vectors: list[list[float]] | None = None
         try:
-            vectors = await self._embed(wish.queries, embed_within)
+            vectors = await self._embed(stores[0].tenant, wish.queries, embed_within)
         except EmbeddingUnavailable as error:
             logger.warning("file search: %s Keywords are searched for instead.", error)
             findings.by_keywords = True
@@ -144,11 +146,11 @@ class Searcher:
         findings.found = best.ranked()
         return findings
 
-    async def _embed(self, queries: Sequence[str], within: float) -> list[list[float]]:
+    async def _embed(self, tenant: str, queries: Sequence[str], within: float) -> list[list[float]]:
         """Return the vectors of queries; EmbeddingUnavailable if they are not there within so many seconds."""
         try:
             with self._embedding_timer():
-                async with asyncio.timeout(within):
+                async with asyncio.timeout(within), self._slots.taken_by(tenant):
                     return await self._embedding.embed(queries)
         except TimeoutError:
             raise EmbeddingUnavailable(

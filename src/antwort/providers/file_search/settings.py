@@ -155,6 +155,23 @@ class FileSearchSettings(Settings):
         "`antwort ingest watch` does that.",
     )
 
+    files_at_once: int = Field(
+        default=3,
+        ge=1,
+        le=64,
+        description="Files that one of these processes works on at once.",
+    )
+    max_waiting_files: PositiveInt = Field(
+        default=10_000, description="Files of a tenant that wait to be made searchable; further ones are refused (429)."
+    )
+    max_chunks: PositiveInt = Field(
+        default=10_000, description="Chunks of one file; one that has more cannot be made searchable."
+    )
+    max_parsing_time: Duration = Field(default=120.0, gt=0, description="Time that reading one file may take.")
+    max_ingestion_time: Duration = Field(
+        default=7200.0, gt=0, description="Time that making one file searchable may take, waiting for others included."
+    )
+
     @model_validator(mode="after")
     def _uses_what_is_set(self) -> Self:
         """Refuse settings of a server that is never asked: whoever wrote them thinks that it is.

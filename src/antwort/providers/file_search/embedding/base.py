@@ -7,6 +7,9 @@ from typing import Protocol
 class EmbeddingClient(Protocol):
     """Embeds text with one model: the one that the documents were embedded with."""
 
+    at_once: int = 8
+    """How many searches have their queries embedded at the same time; others wait for their turn."""
+
     async def embed(self, texts: Sequence[str]) -> list[list[float]]:
         """Return a vector for each text, in order, all of the same length; raise EmbeddingUnavailable otherwise.
 

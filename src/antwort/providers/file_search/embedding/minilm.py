@@ -134,6 +134,7 @@ class MiniLM(EmbeddingClient):
             raise ConfigError(f"the embedded model needs the package {missing[0]}: {_HINT}")
         self._files = _MODEL.find(), _TOKENIZER.find()
         self._threads = threads or max(1, min(_MOST_THREADS, (os.cpu_count() or 1) // 2))
+        self.at_once = self._threads
         self._pool = ThreadPoolExecutor(self._threads, thread_name_prefix="antwort-embedding")
         self._loading = SingleFlight(self._load)  # a search that gives up does not throw away what is loaded so far
         self._model: LoadedModel | None = None

@@ -47,11 +47,14 @@ _FETCHED = 200
 class Work:
     """A job in the hands of a worker, with what the server needs for it."""
 
-    def __init__(self, lent: LentJob, store: VectorStoreRecord, file: StoreFile) -> None:
+    def __init__(
+        self, lent: LentJob, store: VectorStoreRecord, file: StoreFile, *, several_tenants: bool = False
+    ) -> None:
         self.lent = lent
         self.store = store
         self.file = file
         self.started = time.monotonic()
+        self.several_tenants = several_tenants
         self.written = 0
         self.usage_bytes = 0
         value = file.value
@@ -70,6 +73,7 @@ class Work:
             chunking.size,
             chunking.overlap,
             self.store.dimensions,
+            self.several_tenants,
         )
 
 
@@ -118,6 +122,7 @@ class IngestionDesk:
         value = StoreFileValue(file.id, file.filename, file.sha256, dict(attributes), chunking)
         async with self._locked(store.id, file.id):
             await self.queue.check_stays(store.tenant, store.id, file.id)
+            await self.queue.check_room(store.tenant)
             before = await self.store_files.get(store.tenant, store.id, file.id)
             if before is not None and before.value.indexed is not None:
                 value = msgspec.structs.replace(value, indexed=before.value.indexed)
@@ -186,29 +191,39 @@ class IngestionDesk:
     async def claim(self, wait: float) -> Work | None:
         """Lend a job. One whose file or store is gone is dropped; one that was tried too often has failed."""
         while (lent := await self.queue.claim(wait)) is not None:
-            file = await self.store_files.get(lent.tenant, lent.store_id, lent.file_id)
+            work = None
             try:
-                store = await self._stores.get(lent.tenant, lent.store_id)
-            except NotFoundError:
-                await self.store_files.forget_store(lent.tenant, lent.store_id)
-                continue
-            except FunctionError:  # its vectors are elsewhere: another server has to do it
-                await self.queue.release(lent, _ELSEWHERE, is_attempt=False)
-                continue
-            if file is None:
-                await self._remove(store, lent.file_id, partial(self.queue.is_current, lent))
-                continue
-            if not await self._is_kept(lent):  # it was deleted in the moment in which it was attached
-                await self.detach(store, lent.file_id)
-                continue
-            work = Work(lent, store, file)
-            if lent.value.attempts > MOST_ATTEMPTS:
-                await self.fail(work, "server_error", f"It was given up after {MOST_ATTEMPTS} attempts.")
-                continue
-            if self._stores.is_expired(store):
-                await self.fail(work, "server_error", "The vector store has expired.")
-                continue
+                work = await self._work_for(lent)
+            finally:
+                if work is None:
+                    self.queue.give_back(lent)
+            if work is not None:
+                return work
+        return None
+
+    async def _work_for(self, lent: LentJob) -> Work | None:
+        """Return what is to be done for a job; None if it was dropped, or has failed."""
+        file = await self.store_files.get(lent.tenant, lent.store_id, lent.file_id)
+        try:
+            store = await self._stores.get(lent.tenant, lent.store_id)
+        except NotFoundError:
+            await self.store_files.forget_store(lent.tenant, lent.store_id)
+            return None
+        except FunctionError:  # its vectors are elsewhere: another server has to do it
+            await self.queue.release(lent, _ELSEWHERE, is_attempt=False)
+            return None
+        if file is None:
+            await self._remove(store, lent.file_id, partial(self.queue.is_current, lent))
+            return None
+        if not await self._is_kept(lent):  # it was deleted in the moment in which it was attached
+            await self.detach(store, lent.file_id)
+            return None
+        work = Work(lent, store, file, several_tenants=self.queue.slots.queue.queues.several)
+        given_up = f"It was given up after {MOST_ATTEMPTS} attempts." if lent.value.attempts > MOST_ATTEMPTS else ""
+        reason = given_up or ("The vector store has expired." if self._stores.is_expired(store) else "")
+        if not reason:
             return work
+        await self.fail(work, "server_error", reason)
         return None
 
     async def read(self, work: Work, offset: int) -> bytes:

@@ -79,7 +79,7 @@ class Write(Struct, tag="write", frozen=True):
 
 
 class Renew(Struct, tag="renew", frozen=True):
-    """Say that the work goes on."""
+    """Say that the work goes on, and ask whether it is still wanted."""
 
 
 class Complete(Struct, tag="complete", frozen=True):
@@ -118,6 +118,8 @@ class Job(Struct, frozen=True):
     size: int
     overlap: int
     dimensions: int
+    several_tenants: bool = False
+    """Whether tenants share the worker."""
 
 
 class Answer(Struct, frozen=True):

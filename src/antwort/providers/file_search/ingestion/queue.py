@@ -2,13 +2,15 @@
 
 import asyncio
 import contextlib
-from collections.abc import Callable
+import math
+import time
+from collections.abc import Callable, Container, Iterator
 from typing import Literal
 
 import msgspec
 from msgspec import Struct
 
-from antwort.provider import ConflictError, Kept, Records
+from antwort.provider import ConflictError, Kept, Queue, RateLimitError, Records, Slots
 from antwort.providers.file_search.ingestion.store_files import JOB, record_id
 
 LEASE = 60.0
@@ -16,7 +18,8 @@ LEASE = 60.0
 MOST_ATTEMPTS = 5
 _LOOK = 2.0
 """Seconds between looks for jobs that other processes of the server have added."""
-_PAGE = 50
+_RENEWED = 15.0
+"""Seconds after which the lease of a job is renewed in the database."""
 
 
 class JobValue(Struct):
@@ -26,6 +29,14 @@ class JobValue(Struct):
     until: float = 0.0
     """Until when nobody else may have it."""
     attempts: int = 0
+
+
+class _Waiting(Struct, frozen=True):
+    """A job that nobody has."""
+
+    until: float
+    """When it may be lent."""
+    since: float
 
 
 class LostError(Exception):
@@ -56,15 +67,43 @@ class LentJob:
 
 
 class IngestionQueue:
-    """Lends jobs, oldest first, to whoever asks. Several processes may do so on one database.
+    """Lends jobs to whoever asks, in turns between tenants, and of one tenant the oldest first.
+
+    One tenant of several leaves hands of the workers to others, as in every queue. What waits is kept in memory, as it
+    would be too much to be looked through for each; several processes may lend from one database.
 
     Versions of records fence: whoever has lost a job cannot change it any more.
     """
 
-    def __init__(self, records: Records, now: Callable[[], float]) -> None:
+    def __init__(self, records: Records, now: Callable[[], float], queue: Queue | None = None, *, most: int) -> None:
         self._records = records
         self._now = now
+        self._most = most
         self._added = asyncio.Event()
+        self.slots = Slots(0, queue)
+        """One for each hand of a worker; whose file is next, they tell."""
+        self.slots.queue.add(self)
+        self._known: dict[str, dict[str, _Waiting]] = {}
+        """Jobs that nobody has, by tenant, in the order of their turns, and by record."""
+        self._position = 0
+        """As far as the records were looked through."""
+        self._looked = -math.inf
+        self._taking = asyncio.Lock()
+
+    @property
+    def waiting(self) -> int:
+        """How many jobs nobody has, as far as is known here."""
+        return sum(map(len, list(self._known.values())))
+
+    async def check_room(self, tenant: str) -> None:
+        """Raise RateLimitError if a tenant has as many jobs as it may."""
+        if await self._records.count(tenant, JOB) >= self._most:
+            raise RateLimitError(
+                f"{self._most:,} files of this tenant wait to be made searchable, which is the limit "
+                "(max_waiting_files of file search). Try again when some of them are done.",
+                retry_after=10,
+                code="queue_full",
+            )
 
     async def add(self, tenant: str, store_id: str, file_id: str) -> None:
         """Add a job for a file; ConflictError if the file is just being detached.
@@ -72,6 +111,7 @@ class IngestionQueue:
         One that is there begins anew: whoever works on it has lost it.
         """
         await self._put(tenant, store_id, file_id, JobValue(), over_deletion=False)
+        self._note(tenant, record_id(store_id, file_id), 0.0)
         self._added.set()
 
     async def mark_deletion(self, tenant: str, store_id: str, file_id: str) -> None:
@@ -110,13 +150,23 @@ class IngestionQueue:
                     await self._added.wait()
 
     async def renew(self, job: LentJob) -> None:
-        """Lend a job for longer; LostError if it is somebody else's."""
+        """Lend a job for longer, if it is time for that; LostError if it is somebody else's."""
+        if job.value.until - self._now() > LEASE - _RENEWED:
+            await self.check(job)
+            return
         await self._change(job, msgspec.structs.replace(job.value, until=self._now() + LEASE))
 
     async def release(self, job: LentJob, seconds: float = 0.0, *, is_attempt: bool = True) -> None:
         """Take a job back, to be lent again after some seconds."""
         attempts = job.value.attempts - (not is_attempt)
-        await self._change(job, JobValue(until=self._now() + seconds, attempts=attempts))
+        until = self._now() + seconds
+        await self._change(job, JobValue(until=until, attempts=attempts))
+        self._note(job.tenant, job.kept.id, until)
+        self._added.set()
+
+    def give_back(self, job: LentJob) -> None:
+        """Take note that a worker has its hand free again."""
+        self.slots.release(job.tenant)
         self._added.set()
 
     async def is_current(self, job: LentJob) -> bool:
@@ -139,21 +189,72 @@ class IngestionQueue:
                 if value.state == "waiting" and value.until > self._now():
                     kept.value = msgspec.to_builtins(JobValue(attempts=value.attempts))
                     await self._records.update(kept)
+        self._position = 0
         self._added.set()
 
     async def _take(self) -> LentJob | None:
-        after = 0
-        while found := await self._records.scan(JOB, after=after, limit=_PAGE):
-            for position, kept in found:
-                after = position
-                value = msgspec.convert(kept.value, JobValue)
-                if value.state != "waiting" or value.until > self._now():
-                    continue
-                lent = JobValue(until=self._now() + LEASE, attempts=value.attempts + 1)
-                kept.value = msgspec.to_builtins(lent)
-                if await self._records.update(kept):
-                    return LentJob(kept, lent)
+        """Lend the job of the tenant whose turn it is."""
+        async with self._taking:
+            await self._look()
+            passed: set[str] = set()
+            while (tenant := self.slots.first_of(self._ready(passed))) is not None:
+                job = await self._take_of(tenant)
+                if job is not None:
+                    return job
+                passed.add(tenant)
         return None
+
+    def _ready(self, passed: Container[str]) -> Iterator[str]:
+        """Give the tenants that have a job to lend, in the order of their turns."""
+        now = self._now()
+        for tenant, jobs in self._known.items():
+            if tenant not in passed and any(job.until <= now for job in jobs.values()):
+                yield tenant
+
+    async def _take_of(self, tenant: str) -> LentJob | None:
+        now, jobs = self._now(), self._known[tenant]
+        for name in [name for name, job in jobs.items() if job.until <= now]:
+            waiting = jobs.pop(name, None)
+            kept = await self._records.get(tenant, JOB, name)
+            value = None if kept is None else msgspec.convert(kept.value, JobValue)
+            if waiting is None or kept is None or value is None or value.state != "waiting":
+                continue
+            if value.until > now:
+                jobs[name] = _Waiting(value.until, waiting.since)
+                continue
+            lent = JobValue(until=now + LEASE, attempts=value.attempts + 1)
+            kept.value = msgspec.to_builtins(lent)
+            if not self.slots.take(tenant):  # a worker has left meanwhile
+                jobs[name] = waiting
+                return None
+            is_lent = False
+            try:
+                is_lent = await self._records.update(kept)
+            finally:
+                if not is_lent:
+                    self.slots.release(tenant)
+            if is_lent:
+                self._known[tenant] = self._known.pop(tenant)  # at the end: it was its turn
+                self.slots.queue.observe(time.monotonic() - waiting.since)
+                return LentJob(kept, lent)
+        if not jobs:
+            self._known.pop(tenant, None)
+        return None
+
+    async def _look(self) -> None:
+        """Find what was added since the last look; now and then all, since others may have changed what is known."""
+        if time.monotonic() - self._looked > LEASE:
+            self._looked, self._position = time.monotonic(), 0
+        while found := await self._records.scan(JOB, after=self._position):
+            for position, kept in found:
+                self._position = position
+                if kept.value["state"] == "waiting":
+                    self._note(kept.tenant, kept.id, kept.value["until"])
+
+    def _note(self, tenant: str, name: str, until: float) -> None:
+        jobs = self._known.setdefault(tenant, {})
+        before = jobs.get(name)
+        jobs[name] = _Waiting(until, time.monotonic() if before is None else before.since)
 
     async def _change(self, job: LentJob, value: JobValue) -> None:
         kept = msgspec.structs.replace(job.kept, value=msgspec.to_builtins(value))

@@ -5,6 +5,7 @@ import contextlib
 import hmac
 import logging
 import secrets
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -34,8 +35,13 @@ class Reception:
         self._server: asyncio.Server | None = None
         self._door: Door | None = None
         self._visits: set[asyncio.Task[None]] = set()
-        self.inside = 0
-        """Workers that are connected."""
+        self._hands: Counter[int] = Counter()
+        """How many connections each worker has: as many files as it reads at once."""
+
+    @property
+    def inside(self) -> int:
+        """How many workers are connected."""
+        return len(self._hands)
 
     async def open(self) -> None:
         """Listen, and write down where; nothing happens if another process of the server does, or this one already."""
@@ -69,16 +75,22 @@ class Reception:
                     await send(writer, Answer(error="That is not the secret of this server."))
                     return
                 await send(writer, Answer())
-                self.inside += 1
+                self._count(hello.pid, 1)
                 try:
                     await _Visit(self._desk).serve(reader, writer)
                 finally:
-                    self.inside -= 1
+                    self._count(hello.pid, -1)
         except asyncio.CancelledError:
             pass  # the server stops
         finally:
             self._visits.discard(visit)
             writer.close()
+
+    def _count(self, worker: int, change: int) -> None:
+        self._hands[worker] += change
+        if not self._hands[worker]:
+            del self._hands[worker]
+        self._desk.queue.slots.resize(self._hands.total())
 
 
 async def _is_answered(file: Path) -> bool:
@@ -105,14 +117,21 @@ class _Visit:
                 request = _REQUEST.decode(await receive(reader))
                 await send(writer, await self._answered(request))
         finally:
-            if self._work is not None:
-                await asyncio.shield(self._desk.drop(self._work))
+            if (work := self._put_down()) is not None:
+                await asyncio.shield(self._desk.drop(work))
+
+    def _put_down(self) -> Work | None:
+        """Have no work any more; return what it was."""
+        work, self._work = self._work, None
+        if work is not None:
+            self._desk.queue.give_back(work.lent)
+        return work
 
     async def _answered(self, request: messages.Request) -> Answer:
         try:
             return Answer(await self._answer(request))
         except LostError:
-            self._work = None
+            self._put_down()
             return Answer(lost=True)
         except (FunctionError, APIError) as error:
             return Answer(error=str(error))
@@ -123,6 +142,7 @@ class _Visit:
     async def _answer(self, request: messages.Request) -> Any:
         desk = self._desk
         if isinstance(request, messages.Claim):
+            self._put_down()
             self._work = await desk.claim(request.wait)
             return None if self._work is None else self._work.job
         if self._work is None:
@@ -137,11 +157,11 @@ class _Visit:
                 await desk.queue.renew(work.lent)
             case messages.Complete(places, headings):
                 await desk.complete(work, places, headings)
-                self._work = None
+                self._put_down()
             case messages.Fail(code, message):
                 await desk.fail(work, code, message)
-                self._work = None
+                self._put_down()
             case messages.Release(message, seconds):
                 await desk.release(work, message, seconds)
-                self._work = None
+                self._put_down()
         return None
