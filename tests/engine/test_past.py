@@ -18,12 +18,14 @@ from antwort.backends.passages import Window, unmade
 from antwort.backends.remote import encode_body, in_pieces
 from antwort.backends.responses.request import responses_body
 from antwort.concurrency.large_work import LargeWork
-from antwort.engine.history import read_window
-from antwort.engine.past import History, PastResponses, past_window
+from antwort.engine.history import model_items, read_window
+from antwort.engine.past import History, Past, past_window
+from antwort.engine.resent_calls import with_resent_calls
 from antwort.engine.window import Seals
 from antwort.errors import BadRequestError
 from antwort.sealing import Sealer
-from antwort.storage.base import JournalEntry, ResponseRecord
+from antwort.storage.base import ConversationRecord, JournalEntry, ResponseRecord
+from antwort.storage.sql.rows import entry_of
 from antwort.storage.sqlite import SqliteStore
 from antwort.types import JSON
 
@@ -147,7 +149,7 @@ def read(window: Any, *parts: Any) -> list[JSON] | str:
 async def test_what_a_model_reads_is_the_same_as_if_it_was_made_anew(
     store: SqliteStore, seed: int, most_bytes: int
 ) -> None:
-    talk, past = Talk(seed), PastResponses(store, LargeWork(), most_bytes)
+    talk, past = Talk(seed), Past(store, LargeWork(), most_bytes)
     heads: dict[str, dict[str, list[JournalEntry]]] = {tenant: {} for tenant in TENANTS}
     passed = 0
     for _ in range(150):
@@ -189,8 +191,94 @@ async def test_what_a_model_reads_is_the_same_as_if_it_was_made_anew(
     assert passed > 5
 
 
+@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("most_bytes", [100_000_000, 5_000])
+async def test_what_a_model_reads_of_a_conversation_is_the_same_as_if_it_was_made_anew(
+    store: SqliteStore, tmp_path: Path, seed: int, most_bytes: int
+) -> None:
+    """Of two workers, each of which adds to conversations, and deletes items of them, that the other one has kept."""
+    second = SqliteStore.open(tmp_path / "past.db")
+    talk = Talk(seed)
+    workers = [(each, Past(each, LargeWork(), most_bytes)) for each in (store, second)]
+    names = [(tenant, f"conv_{tenant}_{number}") for tenant in TENANTS for number in range(2)]
+    for tenant, name in names:
+        await store.conversations.create(ConversationRecord(name, tenant, 0))
+    passed = 0
+    for _ in range(150):
+        (worker, past), place = talk.random.choice(workers), talk.random.randrange(len(names))
+        tenant, name = names[place]
+        seals = Seals(SEALER, tenant, "small")
+        anew = await worker.conversations.history(tenant, name) or []
+        kept = await past.conversation(tenant, name)
+        assert kept is not None
+        assert kept == anew
+        assert kept.is_read == (with_resent_calls(anew, lambda _: ()) is anew)
+        entries = talk.input(unanswered(anew[-1:]))
+        expected = read(read_window, anew, entries, seals, True)
+        window = read(partial(past_window, prune=True), kept, entries, seals)
+        assert window == expected
+        passed += isinstance(window, Window)
+        if not isinstance(window, str) and not isinstance(expected, str):
+            request, plain = (a_request(items=items) for items in (window, expected))
+            assert bodies(request, DIALECTS[0]) == bodies(plain, DIALECTS[0])
+        await worker.conversations.add(tenant, name, [*entries, *talk.said(seals)])
+        if anew and talk.random.random() < 0.05:
+            assert await worker.conversations.remove(tenant, name, talk.random.choice(anew).item["id"])
+        if isinstance(expected, str):  # nobody goes on with this one
+            names[place] = tenant, f"conv_{tenant}_{talk.new()}"
+            await worker.conversations.create(ConversationRecord(names[place][1], tenant, 0))
+    assert passed > 2
+    await second.close()
+
+
+async def test_items_of_a_conversation_that_are_kept_are_not_read_again(
+    store: SqliteStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    past, made = Past(store, LargeWork()), []
+
+    def noted(row: Any) -> JournalEntry:
+        made.append(row)
+        return entry_of(row)
+
+    monkeypatch.setattr("antwort.storage.sql.conversations.entry_of", noted)
+    entries = [JournalEntry("input", {"id": f"msg_{n}", "type": "message", "role": "user"}) for n in range(300)]
+    await store.conversations.create(ConversationRecord("conv_1", "acme", 0), entries)
+    for read_anew in (300, 0, 0):
+        assert len(await past.conversation("acme", "conv_1") or ()) == 300
+        assert len(made) == read_anew
+        made.clear()
+    more = JournalEntry("input", {"id": "msg_more", "type": "message", "role": "user"})
+    await store.conversations.add("acme", "conv_1", [more])
+    made.clear()
+    assert len(await past.conversation("acme", "conv_1") or ()) == 301
+    assert len(made) == 1
+    assert await past.conversation("umbrella", "conv_1") is None
+    await store.conversations.delete("acme", "conv_1")
+    assert await past.conversation("acme", "conv_1") is None
+    assert (len(past._kept), past._size) == (0, 0)
+
+
+async def test_a_conversation_with_a_call_that_nobody_answers_is_not_gone_through_again_and_again(
+    store: SqliteStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    items: list[JSON] = [{"id": f"msg_{n}", "type": "message", "role": "user"} for n in range(1000)]
+    items.insert(0, {"id": "fc_1", "type": "function_call", "call_id": "call_1", "name": "ask", "arguments": "{}"})
+    await store.conversations.create(
+        ConversationRecord("conv_1", "acme", 0), [JournalEntry("input", item) for item in items]
+    )
+    looked_at: list[int] = []
+
+    def noted(entries: Sequence[JournalEntry]) -> list[JSON]:
+        looked_at.append(len(entries))
+        return model_items(entries)
+
+    monkeypatch.setattr("antwort.engine.past.model_items", noted)
+    assert len(await Past(store, LargeWork()).conversation("acme", "conv_1") or ()) == 1001
+    assert sum(looked_at) < 3 * 1001
+
+
 async def test_nobody_is_given_what_another_tenant_has_said(store: SqliteStore) -> None:
-    past = PastResponses(store, LargeWork())
+    past = Past(store, LargeWork())
     entries = [JournalEntry("input", {"id": "msg_1", "type": "message", "role": "user", "content": "Hi."})]
     await store.create(ResponseRecord("resp_1", "acme", 0, "completed", "m", {}, {}), entries)
     assert await past.history("acme", "resp_1") == entries
@@ -199,7 +287,7 @@ async def test_nobody_is_given_what_another_tenant_has_said(store: SqliteStore) 
 
 
 async def test_what_is_deleted_is_not_read_any_more(store: SqliteStore) -> None:
-    past = PastResponses(store, LargeWork())
+    past = Past(store, LargeWork())
     previous = None
     for number in range(4):
         item = {"id": f"msg_{number}", "type": "message", "role": "user", "content": str(number)}
@@ -215,7 +303,7 @@ async def test_what_is_deleted_is_not_read_any_more(store: SqliteStore) -> None:
 
 
 async def test_no_more_is_kept_than_there_is_room_for(store: SqliteStore) -> None:
-    past = PastResponses(store, LargeWork(), most_bytes=1000)
+    past = Past(store, LargeWork(), most_bytes=1000)
     for number in range(20):
         item = {"id": f"msg_{number}", "type": "message", "role": "user", "content": "x" * 300}
         await store.create(
@@ -235,7 +323,7 @@ async def test_a_long_chain_is_not_gone_through_on_the_event_loop(
         record = ResponseRecord(f"resp_{number}", "acme", 0, "completed", "m", {}, {}, previous_response_id=previous)
         await store.create(record, [JournalEntry("input", item)])
         previous = record.id
-    past, take = PastResponses(store, LargeWork()), History._take
+    past, take = Past(store, LargeWork()), History._take
     threads: list[int] = []
 
     def noted(self: History, *parts: Any) -> None:

@@ -31,7 +31,7 @@ async def store(kinds: list[str], request: pytest.FixtureRequest, tmp_path: Path
     if "postgresql" in kinds:
         url = request.getfixturevalue("shared_database")
         server: PostgresServer = request.getfixturevalue("postgres_server")
-        server.execute("TRUNCATE stored_files", url)
+        server.execute("TRUNCATE stored_files, file_usage", url)
     store = open_store(Config(storage=StorageConfig(url=url, pool_size=2)))
     yield store
     await store.close()

@@ -29,7 +29,8 @@ def ready_url(postgres_server: PostgresServer, storage_database: str) -> str:
     """A PostgreSQL database that has the tables, with nothing in them. It is the same one for all tests."""
     postgres_server.leave(storage_database)
     postgres_server.execute(
-        "TRUNCATE responses, conversations, records, blobs RESTART IDENTITY CASCADE", storage_database
+        "TRUNCATE responses, conversations, records, blobs, stored_files, file_usage RESTART IDENTITY CASCADE",
+        storage_database,
     )
     return storage_database
 

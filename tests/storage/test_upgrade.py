@@ -90,7 +90,7 @@ def test_a_new_database_has_the_tables_that_the_migrations_lead_to(tmp_path: Pat
 def test_a_database_of_the_first_revision_is_upgraded_whatever_it_has(
     tmp_path: Path, path: Path, url: str, there: tuple[str, ...]
 ) -> None:
-    shutil.copytree(MIGRATIONS.folder, tmp_path / "first", ignore=shutil.ignore_patterns("__pycache__", "r0002*"))
+    shutil.copytree(MIGRATIONS.folder, tmp_path / "first", ignore=shutil.ignore_patterns("__pycache__", "r000[2-9]*"))
     create_file(path)
     migrate(connect(path), tmp_path / "first")
     metadata.create_all(create_engine(url, poolclass=NullPool), [metadata.tables[name] for name in there])

@@ -1,11 +1,12 @@
 """What came before a response: read once, kept as long as there is room, and extended by what every response adds.
 
 A response that is over does not change, but it can be deleted, by another process too. So the store is asked each time
-which responses come before one, and what is kept of them is only used if they are the same.
+which responses come before one, and what is kept of them is only used if they are the same. A conversation is asked for
+what came after what is kept of it; it says, too, if something of that was deleted.
 """
 
 from collections import OrderedDict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
@@ -13,10 +14,12 @@ from antwort.backends.passages import Passage, Window, opens, stand_alone
 from antwort.concurrency.large_work import MANY, LargeWork
 from antwort.engine.history import check_calls, input_items, model_items, read_window
 from antwort.engine.links import item_links
-from antwort.engine.window import Seals, is_sealed
+from antwort.engine.resent_calls import is_resent
+from antwort.engine.window import Seals, is_sealed, pruned
 from antwort.errors import BadRequestError
 from antwort.storage.base import ACTIVE, JournalEntry
-from antwort.storage.sql.responses import ResponseStore
+from antwort.storage.sql.conversations import EMPTY, ConversationState
+from antwort.storage.sql.store import Store
 from antwort.types import JSON
 
 MOST_BYTES = 8 * 1024**2
@@ -41,28 +44,46 @@ class History(list[JournalEntry]):
         self.latest: list[JournalEntry] = []
         self.size = 0
         """Bytes of JSON."""
+        self.state = EMPTY
+        """How far the items of a conversation are in it, if they are those of one."""
+        self.is_read = True
+        """Whether none of them is an item of a call of ours that a client has given to a conversation."""
+        self._open = 0
+        """So many entries the latest had when they were last found to be open: it is tried again with twice as many."""
 
     def extended(self, ids: Sequence[str], journals: Mapping[str, Sequence[JournalEntry]]) -> "History":
         """Return a history with more responses at its end, and the journals of those that have one."""
+        return self._with([*self.ids, *ids], [journals.get(response_id, ()) for response_id in ids])
+
+    def with_items(self, conversation_id: str, entries: Sequence[JournalEntry], state: ConversationState) -> "History":
+        """Return a history with more items of a conversation at its end."""
+        made = self._with([conversation_id], _by_openings(entries))
+        made.is_read = self.is_read and not any(map(is_resent, entries))
+        made.state = state
+        return made
+
+    def _with(self, ids: list[str], groups: Iterable[Sequence[JournalEntry]]) -> "History":
         made = History()
         made += self
-        made.ids, made.links, made.noting = [*self.ids, *ids], [*self.links], [*self.noting]
-        made.latest, made.size = [*self.latest], self.size
+        made.ids, made.links, made.noting = ids, [*self.links], [*self.noting]
+        made.latest, made.size, made._open = [*self.latest], self.size, self._open
         closed: list[JSON] = []
-        for response_id in ids:
-            made._take(journals.get(response_id, ()), closed)
+        for group in groups:
+            made._take(group, closed)
         made.passage = self.passage.extended(closed) if closed else self.passage
         return made
 
     def _take(self, entries: Sequence[JournalEntry], closed: list[JSON]) -> None:
-        """Take the entries of a response. What was the latest is closed, if nothing can belong to it any more."""
+        """Take some entries. What was the latest is closed, if nothing can belong to it any more."""
         if not entries:
             return
-        if self.latest and entries[0].call is None and opens(entries[0].item):
+        if len(self.latest) > self._open and entries[0].call is None and opens(entries[0].item):
             items = model_items(self.latest)
             if stand_alone(items) and not any(map(is_sealed, items)):
                 closed += items
-                self.latest = []
+                self.latest, self._open = [], 0
+            else:
+                self._open = 2 * len(self.latest)
         self += entries
         self.latest += entries
         self.links += (url for entry in entries for _, url in item_links(entry.item, ""))
@@ -70,15 +91,32 @@ class History(list[JournalEntry]):
         self.size += len(msgspec.json.encode(entries))
 
 
+def _by_openings(entries: Sequence[JournalEntry]) -> Iterator[Sequence[JournalEntry]]:
+    """Yield entries in groups that begin with a message which is not the model's."""
+    start = 0
+    for position, entry in enumerate(entries):
+        if position > start and entry.call is None and opens(entry.item):
+            yield entries[start:position]
+            start = position
+    yield entries[start:]
+
+
 def past_window(
-    history: Sequence[JournalEntry], entries: Iterable[JournalEntry], seals: Seals, pending: Collection[str] = ()
+    history: Sequence[JournalEntry],
+    entries: Iterable[JournalEntry],
+    seals: Seals,
+    pending: Collection[str] = (),
+    *,
+    prune: bool = False,
 ) -> list[JSON]:
     """Return what `read_window` does, as a window with a passage if it can be."""
     if isinstance(history, History) and history.passage.items:
-        rest = [*model_items(history.latest), *input_items(entries)]
-        if not any(map(is_sealed, rest)) and _fit(rest, pending):
+        latest = model_items(history.latest)
+        rest = [*latest, *input_items(entries)]
+        is_whole = not prune or len(pruned(latest)) == len(latest)
+        if is_whole and not any(map(is_sealed, rest)) and _fit(rest, pending):
             return Window(history.passage, rest)
-    return read_window(history, entries, seals, False, pending)
+    return read_window(history, entries, seals, prune, pending)
 
 
 def _fit(items: Sequence[JSON], pending: Collection[str]) -> bool:
@@ -90,15 +128,15 @@ def _fit(items: Sequence[JSON], pending: Collection[str]) -> bool:
     return True
 
 
-class PastResponses:
+class Past:
     """Reads what came before a response, and keeps what was asked for last."""
 
-    def __init__(self, store: ResponseStore, large_work: LargeWork, most_bytes: int = MOST_BYTES) -> None:
+    def __init__(self, store: Store, large_work: LargeWork, most_bytes: int = MOST_BYTES) -> None:
         self._store = store
         self._large_work = large_work
         self._most_bytes = most_bytes
         self._kept: OrderedDict[tuple[str, str], History] = OrderedDict()
-        """By tenant and the id of the last response."""
+        """By tenant and the id of the last response, or of the conversation."""
         self._size = 0
 
     async def history(self, tenant: str, response_id: str, *, of_run: bool = False) -> History:
@@ -128,6 +166,21 @@ class PastResponses:
         self._keep(tenant, history)
         return history
 
+    async def conversation(self, tenant: str, conversation_id: str) -> History | None:
+        """Return the items of a conversation; None if it is not there. It counts as a use of the conversation."""
+        kept = self._kept.get((tenant, conversation_id)) or History()
+        later = await self._store.conversations.since(tenant, conversation_id, kept.state)
+        if later is None:
+            self._drop(tenant, [conversation_id])
+            return None
+        history = kept if later.after == kept.state else History()
+        if later.entries or not history.ids:
+            history = await self._large_work.run_if(
+                len(later.entries) >= MANY, history.with_items, conversation_id, later.entries, later.reached
+            )
+        self._keep(tenant, history)
+        return history
+
     def _find(self, tenant: str, ids: Sequence[str]) -> History:
         """Return what is kept of responses, if they are still the same: of all of them, or of all but the last."""
         for count in (len(ids), len(ids) - 1):
@@ -138,11 +191,14 @@ class PastResponses:
 
     def _keep(self, tenant: str, history: History) -> None:
         """Keep a history in the place of the one that it extends, and drop what there is no room for."""
-        for name in history.ids[-2:]:
-            replaced = self._kept.pop((tenant, name), None)
-            self._size -= 0 if replaced is None else replaced.size
+        self._drop(tenant, history.ids[-2:])
         self._kept[tenant, history.ids[-1]] = history
         self._size += history.size
         while self._size > self._most_bytes:
             _, dropped = self._kept.popitem(last=False)
             self._size -= dropped.size
+
+    def _drop(self, tenant: str, names: Iterable[str]) -> None:
+        for name in names:
+            dropped = self._kept.pop((tenant, name), None)
+            self._size -= 0 if dropped is None else dropped.size

@@ -38,7 +38,7 @@ from antwort.engine.parameters import (
     read_include,
     run_limits,
 )
-from antwort.engine.past import History, PastResponses, past_window
+from antwort.engine.past import History, Past, past_window
 from antwort.engine.plan import AS_USUAL, ChildWork, Plan, Shown, child_request
 from antwort.engine.prepared_tools import prepared_tools
 from antwort.engine.repeated_input import check_repeated_ids, without_repeated_calls
@@ -94,7 +94,7 @@ class Planner:
         self._sealer = sealer
         self._large_work = large_work
         self._check_url = check_url
-        self._past = PastResponses(store, large_work)
+        self._past = Past(store, large_work)
         self._limits = run_limits(settings.run)
         self._root_agent = Agent("root", can_spawn=self._limits.depth > 0)
         self._prices = {name: Price(price.input, price.output) for name, price in settings.prices.items()}
@@ -185,7 +185,7 @@ class Planner:
         Of responses that are continued these are known since they were made: only conversations are given items.
         """
         showing = partial(self._toolsets.showing, toolset=plan.toolset, ctx=plan.ctx)
-        if plan.conversation is not None:
+        if plan.conversation is not None and not (isinstance(history, History) and history.is_read):
             history = with_resent_calls(history, showing)
         return with_resent_calls(entries, showing), history
 
@@ -254,7 +254,7 @@ class Planner:
         if record.previous_response_id is not None:  # of the record: a response that was deleted meanwhile is left out
             history = await self._past.history(record.tenant, record.previous_response_id, of_run=True)
         elif plan.conversation is not None:  # one that was deleted meanwhile is left out too
-            history = await self._store.conversations.history(record.tenant, plan.conversation) or []
+            history = await self._past.conversation(record.tenant, plan.conversation) or []
         if parent is None:
             plan = _in_chain(plan, history)
             continued = await load_continued(self._store, record.tenant, record.id, history)
@@ -393,7 +393,7 @@ class Planner:
             return []
         for scope in (CONVERSATIONS_READ, CONVERSATIONS_WRITE):
             ctx.require(scope, param="conversation", purpose="to continue a conversation")
-        found = await self._store.conversations.history(ctx.tenant, plan.conversation)
+        found = await self._past.conversation(ctx.tenant, plan.conversation)
         if found is None:
             raise conversation_not_found(plan.conversation)
         return found
@@ -455,15 +455,12 @@ def _noting(history: Sequence[JournalEntry]) -> Sequence[JournalEntry]:
 
 def _count(history: Sequence[JournalEntry]) -> int:
     """Return how many entries have to be looked at one by one."""
-    return 0 if isinstance(history, History) else len(history)
+    return 0 if isinstance(history, History) and history.passage.items else len(history)
 
 
 def _window(history: Sequence[JournalEntry], entries: Sequence[JournalEntry], seals: Seals, plan: Plan) -> list[JSON]:
     """Return what the model reads; what is read of a conversation may lack calls that were deleted."""
-    pending = plan.pending
-    if plan.conversation is not None:
-        return read_window(history, entries, seals, True, pending)
-    return past_window(history, entries, seals, pending)
+    return past_window(history, entries, seals, plan.pending, prune=plan.conversation is not None)
 
 
 def conversation_not_found(conversation_id: str) -> NotFoundError:

@@ -65,11 +65,16 @@ def with_resent_calls(entries: list[JournalEntry], showing: Showing) -> list[Jou
 
     BadRequestError if one waits for calls of its own that the entries answer: items alone cannot go on with it.
     """
-    if all(entry.call is not None or entry.item["type"] in _SAID for entry in entries):
+    if not any(map(is_resent, entries)):
         return entries
     reading = _Reading(entries, cache(showing))
     reading.read_nested()
     return [reading.read(position, entry) for position, entry in enumerate(entries)]
+
+
+def is_resent(entry: JournalEntry) -> bool:
+    """Tell whether an entry may be an item of a call of ours."""
+    return entry.call is None and entry.item["type"] not in _SAID
 
 
 class _Reading:

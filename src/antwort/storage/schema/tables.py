@@ -131,6 +131,8 @@ conversations = Table(
     Column("metadata", Text, nullable=False),
     # When something was added to it or changed: that long ago it is old.
     Column("used_at", BigInteger, nullable=False),
+    # How many of its items were deleted: whoever remembers items knows by it that all of them are still there.
+    Column("removed", Integer, nullable=False, server_default=text("0")),
     Index("ix_conversations_used", "used_at", "id"),
 )
 
@@ -277,8 +279,16 @@ stored_files = Table(
     Column("status", Text, nullable=False),
     Index("ix_stored_files_list", "tenant", "part_of", "id"),
     Index("ix_stored_files_purpose", "tenant", "part_of", "purpose", "id"),
-    # With all that is needed to add up what a tenant has.
+    # With all that is needed to add up the parts of something.
     Index("ix_stored_files_size", "tenant", "part_of", "bytes"),
     Index("ix_stored_files_expires", "expires_at", sqlite_where=_EXPIRES, postgresql_where=_EXPIRES),
     Index("ix_stored_files_not_there", "id", sqlite_where=_NOT_THERE, postgresql_where=_NOT_THERE),
+)
+
+file_usage = Table(
+    "file_usage",
+    metadata,
+    # Kept with every change: to add up all files takes the longer the more there are.
+    Column("tenant", Text, primary_key=True),
+    Column("bytes", BigInteger, nullable=False),
 )

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from antwort.errors import BadRequestError, NotFoundError
 from antwort.storage.base import ConversationRecord, JournalEntry, Page
@@ -40,9 +41,10 @@ _TAKEN = {
     for size in _AT_ONCE
 }
 _HISTORY = f"""
-    SELECT used_at, {ENTRY} FROM conversations LEFT JOIN conversation_items
-        ON conversation_items.conversation_id = conversations.id
+    SELECT used_at, removed, number, {ENTRY} FROM conversations LEFT JOIN conversation_items
+        ON conversation_items.conversation_id = conversations.id AND number > ?
     WHERE conversations.id = ? AND conversations.tenant = ? ORDER BY number"""  # noqa: S608
+_COUNT_REMOVED = "UPDATE conversations SET removed = removed + 1 WHERE id = ? AND tenant = ?"
 _POSITION = "SELECT number FROM conversation_items WHERE conversation_id = ? AND tenant = ? AND item_id = ?"
 _FIRST, _LAST = 0, 2**63 - 1
 _ASCENDING = f"""
@@ -57,6 +59,24 @@ _REMOVE = "DELETE FROM conversation_items WHERE conversation_id = ? AND tenant =
 _FIND_ITEM = f"""
     SELECT {ENTRY} FROM conversation_items WHERE tenant = ? AND item_id = ?
     ORDER BY direction DESC, number DESC LIMIT 1"""  # noqa: S608
+
+
+class ConversationState(NamedTuple):
+    """How far the items of a conversation are known: how many were deleted, and the number of the last one."""
+
+    removed: int
+    last: int
+
+
+EMPTY = ConversationState(0, 0)
+
+
+class LaterItems(NamedTuple):
+    """Items of a conversation that came after some state, and the state with them."""
+
+    entries: list[JournalEntry]
+    after: ConversationState
+    reached: ConversationState
 
 
 class ConversationStore(Transactions):
@@ -114,25 +134,37 @@ class ConversationStore(Transactions):
 
     async def history(self, tenant: str, conversation_id: str) -> list[JournalEntry] | None:
         """Return all items in order, None if there is no such conversation. It counts as a use of the conversation."""
-        found = await self._read_history(tenant, conversation_id)
+        found = await self.since(tenant, conversation_id)
+        return None if found is None else found.entries
+
+    async def since(self, tenant: str, conversation_id: str, state: ConversationState = EMPTY) -> LaterItems | None:
+        """Return the items that came after a state; all of them if some before it were deleted.
+
+        None if there is no such conversation. It counts as a use of the conversation.
+        """
+        found = await self._since(tenant, conversation_id, state)
         if found is None:
             return None
-        entries, used_just_now = found
+        later, used_just_now = found
         # Whoever goes on with it adds to it only at the end: until then it must not be too old.
-        return entries if used_just_now or await self._use(tenant, conversation_id) else None
+        return later if used_just_now or await self._use(tenant, conversation_id) else None
 
     @reads
-    def _read_history(
-        self, database: Database, tenant: str, conversation_id: str
-    ) -> tuple[list[JournalEntry], bool] | None:
-        """Return all items in order, and whether the last use was just now."""
-        rows = database.execute(_HISTORY, (conversation_id, tenant)).fetchall()
+    def _since(
+        self, database: Database, tenant: str, conversation_id: str, state: ConversationState
+    ) -> tuple[LaterItems, bool] | None:
+        """Return items, and whether the last use was just now."""
+        rows = database.execute(_HISTORY, (state.last, conversation_id, tenant)).fetchall()
+        if rows and state.last and rows[0][1] != state.removed:
+            state = EMPTY
+            rows = database.execute(_HISTORY, (state.last, conversation_id, tenant)).fetchall()
         if not rows:
             return None
-        used_at = rows[0][0]
-        # A conversation without items gives one row of nothing.
-        entries = [entry_of(row[1:]) for row in rows if row[1] is not None]
-        return entries, used_at > _now() - JUST_NOW
+        used_at, removed, last = rows[-1][:3]
+        reached = ConversationState(removed, state.last if last is None else last)
+        # A conversation without such items gives one row of nothing.
+        entries = [entry_of(row[3:]) for row in rows if row[2] is not None]
+        return LaterItems(entries, after=state, reached=reached), used_at > _now() - JUST_NOW
 
     @writes
     def _use(self, database: Database, tenant: str, conversation_id: str) -> bool:
@@ -180,7 +212,12 @@ class ConversationStore(Transactions):
     @deletes
     def remove(self, database: Database, tenant: str, conversation_id: str, item_id: str) -> bool:
         """Delete an item; False if it was not there."""
-        return database.execute(_REMOVE, (conversation_id, tenant, item_id)).rowcount > 0
+        if database.execute(_HOLD, (conversation_id, tenant)).fetchone() is None:
+            return False
+        removed = database.execute(_REMOVE, (conversation_id, tenant, item_id)).rowcount > 0
+        if removed:
+            database.execute(_COUNT_REMOVED, (conversation_id, tenant))
+        return removed
 
 
 def add_items(

@@ -7,7 +7,7 @@ Ids sort by the time of their making, so lists go on from any id, that of a file
 from collections.abc import Sequence
 
 from antwort.storage.base import FileRecord
-from antwort.storage.sql.database import Database, Row
+from antwort.storage.sql.database import LOCK, Database, Row, snapshot
 from antwort.storage.sql.transactions import Transactions, deletes, reads, writes
 
 _COLUMNS = "id, tenant, filename, purpose, bytes, sha256, created_at, expires_at, part_of, status"
@@ -20,7 +20,12 @@ _FINISH = """
     WHERE id = ? AND tenant = ? AND status IN ('writing', 'uploaded')"""
 _MARK = "UPDATE stored_files SET status = 'deleting' WHERE id = ? AND tenant = ? AND status IN ('uploaded', 'deleting')"
 _REMOVE = "DELETE FROM stored_files WHERE id = ? AND tenant = ? AND status <> 'uploaded'"
-_USAGE = "SELECT coalesce(sum(bytes), 0) FROM stored_files WHERE tenant = ? AND (part_of = '' OR part_of <> ?)"
+_BYTES = f"SELECT bytes FROM stored_files WHERE id = ? AND tenant = ? {LOCK}"  # noqa: S608
+_COUNT = """
+    INSERT INTO file_usage (tenant, bytes) VALUES (?, ?)
+    ON CONFLICT (tenant) DO UPDATE SET bytes = file_usage.bytes + excluded.bytes"""
+_USAGE = "SELECT bytes FROM file_usage WHERE tenant = ?"
+_PARTS = "SELECT coalesce(sum(bytes), 0) FROM stored_files WHERE tenant = ? AND part_of = ?"
 # The first condition of these is that of the index, word for word: few rows are read.
 _MARK_ABANDONED = """
     UPDATE stored_files SET status = 'deleting' WHERE status <> 'uploaded' AND status = 'writing' AND created_at < ?"""
@@ -49,7 +54,11 @@ class SqlFiles(Transactions):
 
     @writes
     def _finish(self, database: Database, tenant: str, file_id: str, known: Row) -> bool:
-        return database.execute(_FINISH, (*known, file_id, tenant)).rowcount > 0
+        before = database.execute(_BYTES, (file_id, tenant)).fetchone()
+        if before is None or not database.execute(_FINISH, (*known, file_id, tenant)).rowcount:
+            return False
+        _count(database, tenant, known[0] - before[0])
+        return True
 
     @reads
     def get(self, database: Database, tenant: str, file_id: str, part_of: str, now: int) -> FileRecord | None:
@@ -90,7 +99,10 @@ class SqlFiles(Transactions):
     @reads
     def usage(self, database: Database, tenant: str, but_parts_of: str = "") -> int:
         """Return how many bytes the files of a tenant have, but the parts of something."""
-        return int(database.execute(_USAGE, (tenant, but_parts_of)).fetchone()[0])
+        with snapshot(database):
+            kept = database.execute(_USAGE, (tenant,)).fetchone()
+            parts = database.execute(_PARTS, (tenant, but_parts_of)).fetchone() if but_parts_of else (0,)
+        return 0 if kept is None else int(kept[0]) - int(parts[0])
 
     @deletes
     def mark(self, database: Database, tenant: str, file_id: str) -> None:
@@ -100,7 +112,9 @@ class SqlFiles(Transactions):
     @deletes
     def remove(self, database: Database, tenant: str, file_id: str) -> None:
         """Forget a file whose bytes are gone, or never were there."""
-        database.execute(_REMOVE, (file_id, tenant))
+        before = database.execute(_BYTES, (file_id, tenant)).fetchone()
+        if before is not None and database.execute(_REMOVE, (file_id, tenant)).rowcount:
+            _count(database, tenant, -before[0])
 
     async def mark_left_over(self, *, now: int, abandoned: int) -> None:
         """Mark, of all tenants, what has expired, and what is being written since before `abandoned`."""
@@ -115,6 +129,12 @@ class SqlFiles(Transactions):
     def left_over(self, database: Database, after: str, limit: int) -> Sequence[FileRecord]:
         """Return what is being deleted, of all tenants, by id."""
         return [_record(row) for row in database.execute(_LEFT_OVER, (after, limit)).fetchall()]
+
+
+def _count(database: Database, tenant: str, more: int) -> None:
+    """Keep what a tenant has, in the transaction that changes it: whoever changes it at the same time waits."""
+    if more:
+        database.execute(_COUNT, (tenant, more))
 
 
 def _row(record: FileRecord) -> Row:

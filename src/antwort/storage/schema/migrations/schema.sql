@@ -19,9 +19,15 @@ CREATE TABLE conversations (
     created_at BIGINT NOT NULL,
     metadata TEXT NOT NULL,
     used_at BIGINT NOT NULL,
+    removed INTEGER DEFAULT 0 NOT NULL,
     CONSTRAINT pk_conversations PRIMARY KEY (id)
 );
 CREATE INDEX ix_conversations_used ON conversations (used_at, id);
+CREATE TABLE file_usage (
+    tenant TEXT NOT NULL,
+    bytes BIGINT NOT NULL,
+    CONSTRAINT pk_file_usage PRIMARY KEY (tenant)
+);
 CREATE TABLE records (
     number INTEGER NOT NULL,
     owner TEXT NOT NULL,
