@@ -3,9 +3,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from antwort.config import LoadedConfig, load_config
-from antwort.config.document import interpolate
+from antwort.config.document import interpolate, read_document
 from antwort.errors import ConfigError
 
 Load = Callable[..., LoadedConfig]
@@ -203,3 +204,31 @@ def test_only_values_of_the_file_are_interpolated(load: Load) -> None:
     assert loaded.config.server.host == "${HOST}"
     assert loaded.config.server.cors_origins == ["${HOST}"]
     assert _settings(loaded) == {"${HOST}": 1}
+
+
+def test_a_long_file_is_read_by_the_parser_in_c_and_means_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One with thousands of keys is the longest there is, and each took half a millisecond at the start."""
+    keys = "".join(f"    - id: k{n}\n      key: '${{SECRET}}-{n}'\n      scopes: [a, \"b\"]\n" for n in range(200))
+    short = f"auth:\n  api_keys:\n{keys}server: &s\n  port: 0x1F\n  public: yes\nother: {{<<: *s, date: 2026-01-01}}\n"
+    long = short + "# and more\n" * 1000
+    scanned = []
+    scan = yaml.scanner.Scanner.fetch_more_tokens
+
+    def counted(self: Any) -> Any:
+        scanned.append(1)
+        return scan(self)
+
+    monkeypatch.setattr(yaml.scanner.Scanner, "fetch_more_tokens", counted)
+    quick = read_document(long, name="x", environ={"SECRET": "s"})
+    assert scanned == []
+    monkeypatch.setattr("antwort.config.document._LONG", len(long) + 1)
+    slow = read_document(long, name="x", environ={"SECRET": "s"})
+    assert scanned
+    assert (quick.values, quick.origins, quick.problems) == (slow.values, slow.origins, slow.problems)
+    assert quick.values["auth"]["api_keys"][199]["key"] == "s-199"
+
+
+@pytest.mark.parametrize("text", ["a: " + "[" * 100_000, "".join(" " * n + "a:\n" for n in range(2000))])
+def test_nesting_without_end_is_one_line(text: str) -> None:
+    with pytest.raises(ConfigError, match="nested too deeply"):
+        read_document(text, name="x", environ={})
