@@ -10,6 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from antwort.agents import AgentInfo, AgentResult, AgentTask, SubAgents
+from antwort.concurrency.child_processes import ChildProcess, tied
 from antwort.concurrency.large_work import LargeWork
 from antwort.concurrency.queues import Queue, QueueFullError, Queues
 from antwort.concurrency.single_flight import SingleFlight
@@ -124,6 +125,7 @@ __all__ = [
     "BlockedError",
     "CallResult",
     "CallableFunction",
+    "ChildProcess",
     "ConfigError",
     "ConfinedFiles",
     "ConflictError",
@@ -236,5 +238,6 @@ __all__ = [
     "steady_mark",
     "store_file",
     "text_of",
+    "tied",
     "whole_characters",
 ]

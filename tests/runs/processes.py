@@ -111,15 +111,16 @@ class ServerProcess:
         self._process: subprocess.Popen[str] | None = None
         self.url = ""
 
-    def start(self) -> None:
+    def start(self, *arguments: str) -> None:
         """Start it and wait until it listens."""
-        assert self.try_to_start(), f"it did not listen: {self.errors}"
+        assert self.try_to_start(*arguments), f"it did not listen: {self.errors}"
 
-    def try_to_start(self) -> bool:
+    def try_to_start(self, *arguments: str) -> bool:
         """Start it and wait until it listens; False if it ends before."""
         environment = {name: value for name, value in os.environ.items() if not name.startswith("ANTWORT_")}
         environment |= self._environment
         command = [sys.executable, *self._program, "serve", "--config", str(self._config), "--log-level", "warning"]
+        command += arguments
         with self._errors.open("a") as errors:
             self._process = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=errors, text=True, env=environment

@@ -88,4 +88,6 @@ def test_users_are_those_of_nobody() -> None:
     assert unused_user() > 1000
     assert _range("0 0 4294967295\n").start == 1_879_048_192
     assert _range("0 100000 65536\n") == range(32_768, 65_520)
-    assert len(_range("0 1000 1\n")) == 1
+    assert len(_range("0 1000 1\n")) == 0
+    assert len(_range("0 1000 1\n1000 0 5\n")) == 0
+    assert _range("0 1000 1\n1 100000 65536\n") == range(32_769, 65_521)

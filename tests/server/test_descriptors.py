@@ -4,16 +4,14 @@ import asyncio
 import contextlib
 import os
 import subprocess
-from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
-from typing import Any
 
 import aiohttp
 import pytest
-from aiohttp import web
 from tests.runs.processes import ServerProcess
+from tests.support.parrot import calls_for, parrot
 
 CALLS = 5000 if os.environ.get("ANTWORT_TEST_FULL") else 1000
 """Programs that are started in the sandbox, under each loop."""
@@ -26,38 +24,6 @@ PROGRAMS = {
 TENANTS = ("anna", "bert")
 NAMES = ("bwrap", "unshare", "setpriv", "prlimit")
 """What the programs are called that make a sandbox."""
-
-
-async def _complete(request: web.Request) -> web.Response:
-    """Answer as a model that has every command executed that it is told, and repeats whatever it reads."""
-    messages = (await request.json())["messages"]
-    asked = next(message["content"] for message in reversed(messages) if message["role"] == "user")
-    read = [message["content"] for message in messages if message["role"] == "tool"]
-    message: dict[str, Any] = {"role": "assistant", "content": "\n".join(read) if read else asked}
-    if asked.startswith("run ") and not read:
-        message |= {"content": None, "tool_calls": [_shell_call(asked, number) for number in range(AT_ONCE)]}
-    choice = {"index": 0, "message": message, "finish_reason": "tool_calls" if "tool_calls" in message else "stop"}
-    return web.json_response({"id": "1", "object": "chat.completion", "created": 1, "model": "m", "choices": [choice]})
-
-
-def _shell_call(asked: str, number: int) -> dict[str, Any]:
-    arguments = f'{{"command": "cat; echo {asked.removeprefix("run ")} {number}"}}'
-    return {"id": f"call_{number}", "type": "function", "function": {"name": "shell", "arguments": arguments}}
-
-
-@contextlib.asynccontextmanager
-async def parrot() -> AsyncIterator[str]:
-    """Serve the model."""
-    app = web.Application()
-    app.router.add_post("/v1/chat/completions", _complete)
-    runner = web.AppRunner(app, access_log=None)
-    await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", 0)
-    await site.start()
-    try:
-        yield f"http://127.0.0.1:{runner.addresses[0][1]}/v1"
-    finally:
-        await runner.cleanup()
 
 
 @dataclass
@@ -86,7 +52,8 @@ class Clients:
         while self.left[0] > 0:
             self.left[0] -= AT_ONCE
             mark = self.mark("shell")
-            said = await self.answer(f"run {mark}")
+            commands = [f"cat; echo {mark} {number}" for number in range(AT_ONCE)]
+            said = await self.answer(calls_for(("shell", {"command": command}) for command in commands))
             assert said.split("\n") == [f"{mark} {number}" for number in range(AT_ONCE)]
 
     async def plain(self) -> None:

@@ -10,6 +10,7 @@ import errno
 import os
 import signal
 import subprocess
+import sys
 import threading
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -22,6 +23,14 @@ from antwort.concurrency.undisturbed import in_any_case
 
 Stream: TypeAlias = Literal["stdin", "stdout", "stderr"]
 ALL_STREAMS: tuple[Stream, ...] = ("stdin", "stdout", "stderr")
+_TIED = """
+import ctypes, os, signal, sys
+if sys.platform == "linux":
+    ctypes.CDLL(None).prctl(1, signal.SIGKILL, 0, 0, 0)  # PR_SET_PDEATHSIG, which stays set for what is executed
+if os.getppid() != int(sys.argv[1]):
+    os._exit(1)  # it ended before the kernel was told
+os.execvp(sys.argv[2], sys.argv[2:])
+"""
 
 
 @dataclass(frozen=True)
@@ -66,11 +75,13 @@ class ChildProcess:
         inherited: Sequence[int] = (),
         piped: Collection[Stream] = ALL_STREAMS,
         start_new_session: bool = False,
+        end: "Callable[[ChildProcess], Awaitable[None]] | None" = None,
     ) -> Self:
         """Start a program that has nothing of this process but the open files it is to inherit.
 
         Where there is no pipe, the input is empty, and outputs are those of this process, as is the environment if none
-        is given. OSError or ValueError if it cannot be started.
+        is given. If nobody wants it any more before it is returned, it is killed, or has its `end` made. OSError or
+        ValueError if it cannot be started.
         """
 
         def spawn(streams: Mapping[Stream, int]) -> "subprocess.Popen[bytes]":
@@ -89,7 +100,8 @@ class ChildProcess:
         try:
             return await asyncio.shield(starting)
         except asyncio.CancelledError:
-            await in_any_case(_end_started(starting), "a program that nobody wants any more goes on")
+            unwanted = _end_started(starting, end or _kill)
+            await in_any_case(unwanted, "a program that nobody wants any more goes on")
             raise
 
     @property
@@ -175,6 +187,15 @@ class ChildProcess:
         self._ended.set()
 
 
+def tied(command: Sequence[str]) -> list[str]:
+    """Return how a command is started that ends when this process ends, in whatever way, and however busy it is.
+
+    The kernel ends it, with the thread that has started it: a `ChildProcess` has one that lives as long. What it has
+    started itself has to see to that itself.
+    """
+    return [sys.executable, "-I", "-S", "-c", _TIED, str(os.getpid()), *command]
+
+
 class ProcessHandle:
     """A process of which one knows the number: it is never another that has got the same number since.
 
@@ -250,10 +271,14 @@ def _fail(started: "asyncio.Future[None]", error: Exception) -> None:
         started.set_exception(error)
 
 
-async def _end_started(starting: Awaitable[ChildProcess]) -> None:
+async def _end_started(starting: Awaitable[ChildProcess], end: Callable[[ChildProcess], Awaitable[None]]) -> None:
     """End a process that is being started, and that nobody wants any more."""
     with contextlib.suppress(OSError, ValueError):
         child = await starting
-        child.send_signal(signal.SIGKILL)
+        await end(child)
         await child.wait()
         child.close()
+
+
+async def _kill(child: ChildProcess) -> None:
+    child.send_signal(signal.SIGKILL)

@@ -52,9 +52,11 @@ stage=$1 folder=$2 user=$3; shift 3
 exec setpriv --reuid="$user" --regid="$user" --clear-groups --inh-caps=-all --bounding-set=-all --no-new-privs "$@"
 """
 # A shell takes no more of its input than the line that it reads. If whoever should write it is gone, nothing happens.
-_WAIT = 'read -r _ && exec "$@"'
+_WAIT = 'printf "\\006" >&2; read -r _ && exec "$@"'
+READY = b"\x06"
+"""What the sandbox writes, on standard error, when all of it is set up: from then on it ends with its parent."""
 GO = b"\n"
-"""What a command that waits is to read first."""
+"""What it is to read before the command begins."""
 
 
 class Openings:
@@ -102,13 +104,12 @@ def command_line(
     status: int,
     openings: Openings,
     user: int | None = None,
-    waits: bool = False,
     memory_is_counted: bool = False,
 ) -> list[str]:
     """Return how a command is started in the sandbox.
 
     Whoever is root gives the `user` to be instead. To the open file `status` goes who the first process is, and how the
-    command ended. One that `waits` begins when it has read `GO`.
+    command ended. It begins when it has read `GO`, which is for whom `READY` was written.
     """
     folder, stage = seen.folder, None
     if user is not None:
@@ -122,8 +123,7 @@ def command_line(
         *_environment({**ENVIRONMENT, **seen.environment}),
         *_filter(openings, network=seen.network),
         *("--json-status-fd", str(status), "--", *rlimits(limits, memory_is_counted=memory_is_counted)),
-        *(["/bin/sh", "-c", _WAIT, "sh"] if waits else []),
-        *command,
+        *("/bin/sh", "-c", _WAIT, "sh", *command),
     ]
     if user is None:
         return inside

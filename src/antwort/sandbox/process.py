@@ -14,7 +14,7 @@ from typing_extensions import override
 from antwort.concurrency.child_processes import ChildProcess, ProcessHandle
 from antwort.concurrency.pipes import reader_of
 from antwort.concurrency.undisturbed import undisturbed
-from antwort.sandbox.bubblewrap import GO
+from antwort.sandbox.bubblewrap import GO, READY
 from antwort.sandbox.control_groups import ControlGroup
 from antwort.sandbox.limits import Ending, SandboxLimits
 from antwort.sandbox.usage import Room, descendants, is_stopped, memory_usage
@@ -58,6 +58,8 @@ class SandboxProcess:
         self._tasks: list[asyncio.Task[None]] = []
         self._status: asyncio.BaseTransport | None = None
         self._ending: Ending | None = None
+        self.complaint = b""
+        """What was written instead, if the sandbox failed."""
         self.exit_code: int | None = None
         """What the command said when it ended by itself; None before, or if it was never started."""
 
@@ -127,8 +129,6 @@ class SandboxProcess:
             self._ending = why
         if self._first_handle is not None:  # with it the kernel ends all others, and only then tells that it is gone
             self._first_handle.send_signal(signal.SIGKILL)
-        else:
-            self._process.send_signal(signal.SIGKILL)
 
     async def wait(self) -> Ending:
         """Wait until the process has ended, and say why it did."""
@@ -148,6 +148,8 @@ class SandboxProcess:
     async def _close(self) -> None:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_PATIENCE):
+                if self._first_handle is None:
+                    await self._end_unfinished()
                 await self._process.wait()
                 if self._first_handle is not None:  # all others are gone when the first is
                     await self._first_handle.wait()
@@ -164,6 +166,9 @@ class SandboxProcess:
             self._status.close()
         self._process.close()
 
+    async def _end_unfinished(self) -> None:
+        await end_unfinished(self._process)
+
     async def begin(self, status: int) -> bool:
         """Learn who the first process is, let it begin within its limits, and watch it; False if the sandbox failed.
 
@@ -178,10 +183,13 @@ class SandboxProcess:
             self._first = int(json.loads(line)["child-pid"])
             self._first_handle = ProcessHandle(self._first)
             await self._join(descendants(self._first))
-        except ProcessLookupError:
+            await self.stderr.readuntil(READY)
+        except asyncio.IncompleteReadError as error:
+            self.complaint = error.partial
             return False
-        if self._group is not None:
-            await self.write(GO)
+        except (ProcessLookupError, asyncio.LimitOverrunError):
+            return False
+        await self.write(GO)
         self._tasks = [asyncio.create_task(self._follow(reader)), asyncio.create_task(self._watch())]
         return True
 
@@ -231,6 +239,30 @@ class SandboxProcess:
         return "disk" if self._room is not None and self._room.is_exceeded(first) else None
 
 
+async def end_unfinished(process: ChildProcess) -> None:
+    """End a sandbox that is being set up, of which only the outer process is known.
+
+    The inner one would wait for ever for an outer one that is killed alone.
+    """
+    if process.returncode is not None:
+        return
+    process.send_signal(signal.SIGSTOP)  # from then on it starts no other
+    for _ in range(_ROUNDS):
+        if is_stopped(process.pid):
+            break
+    with contextlib.ExitStack() as handles:
+        inside = []
+        for one in list(descendants(process.pid))[1:]:
+            with contextlib.suppress(ProcessLookupError):
+                inside.append(ProcessHandle(one))
+                handles.callback(inside[-1].close)
+        for handle in inside:
+            handle.send_signal(signal.SIGKILL)
+        process.send_signal(signal.SIGKILL)
+        for handle in inside:
+            await handle.wait()
+
+
 class BareProcess(SandboxProcess):
     """A process on the bare host: those that it has started end with it unless they hide."""
 
@@ -240,6 +272,10 @@ class BareProcess(SandboxProcess):
             self._ending = why
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self._process.pid, signal.SIGKILL)
+
+    @override
+    async def _end_unfinished(self) -> None:
+        """There is nothing to set up."""
 
     @override
     async def wait(self) -> Ending:

@@ -24,9 +24,9 @@ from antwort.sandbox.bubblewrap import (
 )
 from antwort.sandbox.control_groups import ControlGroup, ControlGroups
 from antwort.sandbox.limits import Finished, SandboxLimits
-from antwort.sandbox.process import BareProcess, SandboxProcess
+from antwort.sandbox.process import BareProcess, SandboxProcess, end_unfinished
 from antwort.sandbox.usage import Room
-from antwort.sandbox.users import own_user, unused_user
+from antwort.sandbox.users import has_others, own_user, unused_user
 
 _PIECE = 1 << 16
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
@@ -72,7 +72,7 @@ class Sandbox:
 
     def adopt(self, folder: Path) -> None:
         """Give a new folder to whom processes in it will run as, so that the server can put files there before."""
-        if os.geteuid() == 0:
+        if has_others():
             own_user(folder)
 
     async def run(
@@ -150,6 +150,7 @@ class Sandbox:
                     environment={"PATH": _PATH},
                     cwd=Path("/"),
                     inherited=arranged.openings.files,
+                    end=end_unfinished,
                 ),
                 limits,
                 room=arranged.room,
@@ -164,7 +165,7 @@ class Sandbox:
         arranged.openings.close()
         try:
             has_begun = await process.begin(arranged.status)
-            complaint = "" if has_begun else (await process.stderr.read(_PIECE)).decode(errors="replace")
+            complaint = b"" if has_begun else process.complaint or await process.stderr.read(_PIECE)
         except BaseException as error:
             await process.close()
             if isinstance(error, OSError):
@@ -172,19 +173,20 @@ class Sandbox:
             raise
         if not has_begun:
             await process.close()
-            raise _failure(complaint if seen.folder is None else complaint.replace(str(seen.folder), WORKSPACE))
+            said = complaint.decode(errors="replace")
+            raise _failure(said if seen.folder is None else said.replace(str(seen.folder), WORKSPACE))
         return process
 
     def _arranged(self, command: Sequence[str], seen: Surroundings, limits: SandboxLimits) -> "_Arranged":
         """Make what a process needs to start."""
         user = None
-        if os.geteuid() == 0:
+        if has_others():
             user = unused_user() if seen.folder is None else own_user(seen.folder)
         groups = self._groups or ControlGroups({})
         group = groups.make(limits) if groups.controllers else None
         arranged = _Arranged([], Openings(), -1, group, None, "memory" in groups.controllers)
         try:
-            arranged.status, tell = os.pipe()
+            arranged.status, tell = _status_pipe()
             arranged.openings.files.append(tell)
             arranged.arguments = command_line(
                 command,
@@ -193,7 +195,6 @@ class Sandbox:
                 status=tell,
                 openings=arranged.openings,
                 user=user,
-                waits=group is not None,
                 memory_is_counted=arranged.memory_is_counted,
             )
             arranged.room = None if seen.folder is None else Room.of(seen.folder, limits)
@@ -221,7 +222,8 @@ class BareHost(Sandbox):
     @override
     async def _start(self, command: Sequence[str], seen: Surroundings, limits: SandboxLimits) -> SandboxProcess:
         environment = {**ENVIRONMENT, "HOME": str(seen.folder or "/"), **seen.environment}
-        arguments = [*rlimits(limits, memory_is_counted=False), *command]
+        with_server = ["setpriv", "--pdeathsig", "KILL", "--"]  # the kernel ends it when the server has ended
+        arguments = [*with_server, *rlimits(limits, memory_is_counted=False), *command]
         room = None if seen.folder is None else await asyncio.to_thread(Room.of, seen.folder, limits)
         spawned = await ChildProcess.start(
             arguments, environment=environment, cwd=seen.folder or Path("/"), start_new_session=True
@@ -271,6 +273,22 @@ class _Collected:
             self.data += piece[:room]
             if len(piece) > room:
                 process.kill("output")
+
+
+def _status_pipe() -> tuple[int, int]:
+    """Return the ends of a pipe whose writer could read from it, too.
+
+    Whoever writes to a pipe that nobody can read from is ended. If the server is killed while a sandbox is set up, that
+    is half of it, for which the other half would wait for ever.
+    """
+    reading, writing = os.pipe()
+    try:
+        return reading, os.open(f"/proc/self/fd/{writing}", os.O_RDWR | os.O_CLOEXEC)
+    except BaseException:
+        os.close(reading)
+        raise
+    finally:
+        os.close(writing)
 
 
 def _absolute(folder: Path | None) -> Path | None:

@@ -64,7 +64,6 @@ def bind(host: str, port: int, *, shared: bool = False) -> socket.socket:
         sock.close()
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
         raise ConfigError(f"cannot listen on {host}:{port}: {reason}; choose another with --host and --port") from error
-    sock.set_inheritable(True)
     return sock
 
 

@@ -18,6 +18,8 @@ _LONGEST = 32 * 1024
 _PATIENCE = 2.0
 """Seconds that others have to answer a question."""
 _END = b"\0"
+_NOT_INHERITED = getattr(socket, "MSG_CMSG_CLOEXEC", 0)
+"""Python makes no descriptor that programs inherit, but for those that come in a letter."""
 
 
 class Mailbox:
@@ -110,7 +112,7 @@ class Peers:
         size = array.array("i").itemsize
         while True:
             try:
-                data, extra, _, _ = self._own.recvmsg(_LONGEST, socket.CMSG_SPACE(size))
+                data, extra, _, _ = self._own.recvmsg(_LONGEST, socket.CMSG_SPACE(size), _NOT_INHERITED)
             except (BlockingIOError, InterruptedError):
                 return
             handles = array.array("i")

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import json
 import secrets
+import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
@@ -177,14 +178,18 @@ async def _places(python: str) -> list[Path]:
     """Return the folders outside of the system that an interpreter lives in: those of its environment too."""
     code = "import json, sys; print(json.dumps([sys.prefix, sys.base_prefix, sys.executable]))"
     try:
-        process = await asyncio.create_subprocess_exec(
-            python, "-I", "-c", code, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL
+        process = await asyncio.to_thread(
+            subprocess.run,
+            [python, "-I", "-c", code],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            check=False,
         )
     except OSError as error:
         raise FunctionUnavailableError(f"'{python}' cannot be started: {error.strerror}.") from error
-    told, _ = await process.communicate()
     if process.returncode != 0:
         raise FunctionUnavailableError(f"'{python}' is no Python.")
-    prefix, base, executable = (Path(path) for path in json.loads(told))
+    prefix, base, executable = (Path(path) for path in json.loads(process.stdout))
     found = {prefix, base, executable.resolve().parent.parent}
     return sorted(path for path in found if not path.is_relative_to("/usr"))

@@ -3,16 +3,22 @@
 import asyncio
 import contextlib
 import importlib
+import os
+import shlex
+import shutil
+import sysconfig
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from antwort.provider import FunctionError, Slots
+from antwort.provider import FunctionError, Slots, tied
 from antwort.providers.programs.settings import ProgramsSettings
 
 if TYPE_CHECKING:
     from pydantic_monty import AsyncMonty, AsyncMontySession, ResourceLimits
 
 _MONTY = "pydantic_monty"
+_BINARY = "monty"
 _GRACE = 2.0
 _PATIENCE = 60.0
 """Seconds that a program waits for a process."""
@@ -76,12 +82,16 @@ class Interpreter:
         self._fresh = b""
         """A session in which nothing has happened yet, but for the prelude."""
         self._starting = asyncio.Lock()
+        self._launcher: _Launcher | None = None
 
     async def close(self) -> None:
         """End the processes."""
         pool, self._pool = self._pool, None
         if pool is not None:
             await pool.__aexit__(None, None, None)
+        launcher, self._launcher = self._launcher, None
+        if launcher is not None:
+            launcher.close()
 
     @contextlib.asynccontextmanager
     async def session(self, tenant: str) -> "AsyncIterator[AsyncMontySession]":
@@ -115,7 +125,9 @@ class Interpreter:
         async with self._starting:
             if self._pool is None:
                 library = await asyncio.to_thread(monty)
+                self._launcher = self._launcher or _Launcher()
                 self._pool = await library.AsyncMonty(
+                    binary_path=self._launcher.path,
                     max_processes=self._settings.processes,
                     checkout_timeout=_PATIENCE,
                     request_timeout=self._settings.seconds + _GRACE,
@@ -136,3 +148,33 @@ class Interpreter:
             # A call is asked for, waited for and answered; this ends programs that go on asking when they may not.
             "max_suspensions": 4 * settings.max_calls + 1000,
         }
+
+
+class _Launcher:
+    """What the library starts in the place of its program: that program, tied to this process, however busy it is.
+
+    The library takes the path of a program and no arguments, so it is a script, in memory. It is started by a thread of
+    the library's runtime, and they live as long as the process does.
+    """
+
+    def __init__(self) -> None:
+        self._script = -1
+        self.path: str | None = None
+        """Where the script is; None if the library has to find its program itself."""
+        binary = _binary()
+        if binary is not None and hasattr(os, "memfd_create"):
+            self._script = os.memfd_create("antwort-program")
+            os.write(self._script, f'#!/bin/sh\nexec {shlex.join(tied([binary]))} "$@"\n'.encode())
+            self.path = f"/proc/{os.getpid()}/fd/{self._script}"
+
+    def close(self) -> None:
+        """Forget the script."""
+        script, self._script = self._script, -1
+        if script >= 0:
+            os.close(script)
+
+
+def _binary() -> str | None:
+    """Return the program of the library, where the library would find it."""
+    installed = Path(sysconfig.get_path("scripts"), _BINARY)
+    return os.environ.get("MONTY_BIN") or (str(installed) if installed.is_file() else shutil.which(_BINARY))

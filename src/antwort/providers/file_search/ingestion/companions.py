@@ -4,8 +4,10 @@ import asyncio
 import contextlib
 import logging
 import os
+import signal
 from collections.abc import Callable
 
+from antwort.provider import ChildProcess, tied
 from antwort.providers.file_search.ingestion.reception import Reception
 
 logger = logging.getLogger(__name__)
@@ -20,14 +22,14 @@ _NICENESS = 19
 class Companions:
     """Keeps a number of worker processes as long as there is work; whoever looks at the queue says so again and again.
 
-    Those of a server that was killed go on, and work for the next one.
+    Those of a server that was killed end with it; the next one has others take up their work.
     """
 
     def __init__(self, command: Callable[..., list[str]], count: int, reception: Reception) -> None:
-        self._command = command("ingest", "watch", "--idle", f"{IDLE:g}")
+        self._command = tied(command("ingest", "watch", "--idle", f"{IDLE:g}"))
         self._count = count
         self._reception = reception
-        self._running: list[asyncio.subprocess.Process] = []
+        self._running: list[ChildProcess] = []
         self._needed = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
@@ -45,15 +47,13 @@ class Companions:
             self._task.cancel()
             await asyncio.wait([self._task])
         for process in self._running:
-            with contextlib.suppress(ProcessLookupError):
-                process.terminate()
+            process.send_signal(signal.SIGTERM)
         for process in self._running:
             try:
                 async with asyncio.timeout(_GRACE):
                     await process.wait()
             except TimeoutError:
-                with contextlib.suppress(ProcessLookupError):
-                    process.kill()
+                process.send_signal(signal.SIGKILL)
                 await process.wait()
 
     async def _keep(self) -> None:
@@ -68,7 +68,7 @@ class Companions:
                 await self._start()
 
     async def _start(self) -> None:
-        process = await asyncio.create_subprocess_exec(*self._command, stdin=asyncio.subprocess.DEVNULL)
+        process = await ChildProcess.start(self._command, piped=())
         with contextlib.suppress(OSError):  # it has ended already, or the system does not allow it
             os.setpriority(os.PRIO_PROCESS, process.pid, _NICENESS)
         self._running.append(process)

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import secrets
+import signal
 import struct
 import sys
 from collections import deque
@@ -11,12 +12,12 @@ from dataclasses import dataclass
 from functools import cached_property
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import msgspec
 from typing_extensions import override
 
-from antwort.provider import ConfigError, FunctionError, SingleFlight
+from antwort.provider import ChildProcess, ConfigError, FunctionError, SingleFlight, tied
 from antwort.providers.file_search.errors import NoCollection, VectorStoreUnavailable, WrongDimensions
 from antwort.providers.file_search.vectors.base import (
     PREFIX,
@@ -236,11 +237,9 @@ class _Request:
 class WorkerProcess:
     """The other process, and what was asked of it."""
 
-    def __init__(self, process: asyncio.subprocess.Process) -> None:
+    def __init__(self, process: ChildProcess) -> None:
         self._process = process
         self.pid = process.pid
-        self._requests = cast("asyncio.StreamWriter", process.stdin)
-        self._answers = cast("asyncio.StreamReader", process.stdout)
         self._waiting: deque[_Request] = deque()
         self._since = 0.0
         """When it began with the first of them."""
@@ -251,14 +250,9 @@ class WorkerProcess:
     async def start(cls, folder: Path) -> "WorkerProcess":
         """Start it and wait until it has the folder."""
         own = cls(
-            await asyncio.create_subprocess_exec(
-                sys.executable,
-                "-P",
-                "-m",
-                PROGRAM,
-                str(folder),
-                stdin=asyncio.subprocess.PIPE,
-                stdout=asyncio.subprocess.PIPE,
+            await ChildProcess.start(
+                tied([sys.executable, "-P", "-m", PROGRAM, str(folder)]),
+                piped=("stdin", "stdout"),
                 start_new_session=True,  # an interrupt is for the server, which ends it when it has finished
             )
         )
@@ -283,17 +277,17 @@ class WorkerProcess:
             raise VectorStoreUnavailable(_GONE)
         body = msgspec.msgpack.encode(request)
         answer = self._expect(seconds)
-        self._requests.write(struct.pack(">I", len(body)) + body)  # to wait for the answer is to wait for this, too
+        self._process.stdin.write(struct.pack(">I", len(body)) + body)  # whoever waits for the answer waits for this
         return await self._answered(answer)
 
     async def close(self) -> None:
         """Let it end, and wait for that; nothing is lost if it has to be killed."""
-        self._requests.close()
+        self._process.stdin.close()
         try:
             async with asyncio.timeout(_PATIENCE):
                 await self._process.wait()
         except TimeoutError:
-            self._process.kill()
+            self._process.send_signal(signal.SIGKILL)
             await self._process.wait()
         if self._reader is not None:
             await self._reader
@@ -321,14 +315,14 @@ class WorkerProcess:
 
     def _give_up(self) -> None:
         logger.warning("embedded vector database: process %d does not answer and is killed", self.pid)
-        self._process.kill()
+        self._process.send_signal(signal.SIGKILL)
         self._end("The embedded vector database did not answer in time; it starts again with the next call.")
 
     async def _read(self) -> None:
         try:
             while True:
-                head = await self._answers.readexactly(4)
-                body = await self._answers.readexactly(struct.unpack(">I", head)[0])
+                head = await self._process.stdout.readexactly(4)
+                body = await self._process.stdout.readexactly(struct.unpack(">I", head)[0])
                 said = msgspec.msgpack.decode(body)
                 if "ended" in said:
                     logger.warning("embedded vector database: %s", said["ended"])
@@ -342,6 +336,7 @@ class WorkerProcess:
         except asyncio.IncompleteReadError:
             logger.debug("the embedded vector database has ended")
         finally:
+            self._process.close()
             self._end(_GONE)
 
     def _end(self, message: str) -> None:
