@@ -122,6 +122,22 @@ async def failed_logins(attacker: Attacker) -> None:
     await asyncio.gather(*(one(number * 1_000_000) for number in range(8)))
 
 
+def getting(path: str, *, leave: bool) -> Callable[[Attacker], Awaitable[None]]:
+    """Return an attack that asks a route for very much, and reads it, or leaves when it begins."""
+
+    async def attack(attacker: Attacker) -> None:
+        while True:
+            with contextlib.suppress(ConnectionError):
+                reader, writer = await attacker.connect()
+                writer.write(f"GET {path} HTTP/1.1\r\nhost: localhost\r\n{AUTHORIZED}\r\n".encode())
+                while await reader.read(65_536) and not leave:
+                    pass
+                writer.close()
+            await asyncio.sleep(0.01)
+
+    return attack
+
+
 def asking(model: str, *, stream: bool = True, clients: int = 1) -> Callable[[Attacker], Awaitable[None]]:
     """Return an attack that has a hostile model answer."""
 
@@ -145,11 +161,17 @@ ATTACKS: dict[str, Callable[[Attacker], Awaitable[None]]] = {
     "10,000 calls in one turn": asking("calls"),
     "10,000 calls in one turn, not streamed": asking("calls", stream=False),
     "lines of data without end": asking("lines"),
+    "an endless answer": asking("talk"),
     "endless headers of a model server": asking("headers"),
     "an endless answer, not streamed": asking("body", stream=False),
     "a gzip bomb": asking("bomb", stream=False),
     "a function that returns itertools.count()": asking("count"),
     "a function that returns 5 million elements": asking("list"),
+    "a function that returns 5 million numbers": asking("numbers"),
+    "a function that fails with 50 MB of words": asking("crash"),
+    "a route that streams for ever": getting("/v1/flood/stream", leave=False),
+    "a route that streams for ever to clients that leave": getting("/v1/flood/stream", leave=True),
+    "a route that returns itertools.count()": getting("/v1/flood/numbers", leave=False),
     "9**9**9**9 for a calculator": asking("power"),
 }
 

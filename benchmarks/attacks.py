@@ -24,12 +24,18 @@ BAR = 100.0
 SETTLED = 1.0
 """Seconds between the start of a server and the attack."""
 
-PLUGIN = '''"""Functions that return too much."""
+PLUGIN = '''"""Functions and routes that return too much."""
 
+import asyncio
 import itertools
-from collections.abc import Iterable
+from collections.abc import AsyncIterator, Iterable
 
-from antwort.provider import Provider, function
+from starlette.responses import Response, StreamingResponse
+
+from antwort.provider import Provider, function, route
+
+
+WORDS = "word " * 10_000_000
 
 
 class Flood(Provider):
@@ -46,6 +52,35 @@ class Flood(Provider):
     async def long_list(self) -> list[int]:
         """List."""
         return [7] * 5_000_000
+
+    @function
+    async def many_numbers(self) -> list[int]:
+        """List different ones, made while others have their turn."""
+        made: list[int] = []
+        for start in range(0, 5_000_000, 20_000):
+            made.extend(range(start, start + 20_000))
+            await asyncio.sleep(0)
+        return made
+
+    @function
+    async def crash(self) -> None:
+        """Fail with many words."""
+        raise ValueError(WORDS)
+
+    @route("GET", "/v1/flood/stream")
+    async def stream(self) -> Response:
+        """Stream for ever, and never wait."""
+
+        async def pieces() -> AsyncIterator[bytes]:
+            while True:
+                yield b"x" * 1000
+
+        return StreamingResponse(pieces())
+
+    @route("GET", "/v1/flood/numbers")
+    async def numbers(self) -> Iterable[int]:
+        """Count as far as a route may."""
+        return itertools.count()
 
     @function
     async def quick(self, number: int) -> int:

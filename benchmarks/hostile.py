@@ -86,6 +86,13 @@ async def lines(exchange: Exchange) -> None:
         await exchange.send(piece)
 
 
+async def talk(exchange: Exchange) -> None:
+    """Say words for ever."""
+    await exchange.send(OK + SSE + b"connection: close\r\n\r\n")
+    async for piece in endless(event({"content": "word " * 800})):
+        await exchange.send(piece)
+
+
 async def headers(exchange: Exchange) -> None:
     """Send headers for ever."""
     await exchange.send(OK)
@@ -130,11 +137,14 @@ MODELS: dict[str, Callable[[Exchange], Awaitable[None]]] = {
     "deltas": deltas,
     "calls": calls,
     "lines": lines,
+    "talk": talk,
     "headers": headers,
     "body": body,
     "bomb": bomb,
     "count": calling("count_for_ever"),
     "list": calling("long_list"),
+    "numbers": calling("many_numbers"),
+    "crash": calling("crash"),
     "power": calling("calculate", '{"expression": "9**9**9**9"}'),
 }
 
