@@ -10,6 +10,9 @@ from typing import Any
 from antwort.concurrency.queues import Queue
 from antwort.concurrency.slots import Slots
 
+_IDLE = 60.0
+"""Seconds after which a thread that has nothing to do ends."""
+
 
 class Job:
     """A call on a thread. Await `result`; `done` tells whether the thread has left it."""
@@ -38,11 +41,15 @@ class WorkerThreads:
     The standard pool joins its threads when the interpreter exits, so one stuck call would keep a stopped server alive;
     these do not. A call keeps its thread until it really ends. Its slot it keeps until then, or until it is given up:
     then the pool has one thread more for a while. Whoever gives calls up sees to it that there are not too many.
+    Threads that have nothing to do for `idle` seconds end.
     """
 
-    def __init__(self, limit: int, queue: Queue | None = None) -> None:
+    def __init__(self, limit: int, queue: Queue | None = None, *, idle: float = _IDLE) -> None:
         self._slots = Slots(limit, queue)
+        self._patience = idle
         self._idle: list[_Worker] = []
+        """Those that were needed last are at the end, and are taken first."""
+        self._shrinking: asyncio.TimerHandle | None = None
         self._closed = False
 
     async def submit(self, call: Callable[[], Any], tenant: str = "") -> Job:
@@ -76,10 +83,25 @@ class WorkerThreads:
         if self._closed or job.given_up:  # there is another one in its place
             worker.stop()
         else:
+            loop = job.result.get_loop()
+            worker.idle_since = loop.time()
             self._idle.append(worker)
+            if self._shrinking is None:
+                self._shrinking = loop.call_later(self._patience, self._shrink, loop)
         self._leave(job)
         if not job.result.done():
             job.result.set_result((value, error))
+
+    def _shrink(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Let threads end that nobody has needed for long."""
+        last = loop.time() - self._patience
+        kept = next((place for place, worker in enumerate(self._idle) if worker.idle_since > last), len(self._idle))
+        for worker in self._idle[:kept]:
+            worker.stop()
+        del self._idle[:kept]
+        self._shrinking = None
+        if self._idle:
+            self._shrinking = loop.call_at(self._idle[0].idle_since + self._patience, self._shrink, loop)
 
     def lose(self, job: Job) -> None:
         """Free the slot of a job whose loop is gone; its worker ends."""
@@ -93,6 +115,9 @@ class WorkerThreads:
     def close(self) -> None:
         """Let the idle threads end; busy ones end with their call."""
         self._closed = True
+        if self._shrinking is not None:
+            self._shrinking.cancel()
+            self._shrinking = None
         while self._idle:
             self._idle.pop().stop()
 
@@ -102,6 +127,7 @@ class _Worker:
 
     def __init__(self, pool: WorkerThreads) -> None:
         self._pool = pool
+        self.idle_since = 0.0
         self._jobs: SimpleQueue[tuple[Job, contextvars.Context] | None] = SimpleQueue()
         threading.Thread(target=self._run, name="antwort-worker", daemon=True).start()
 

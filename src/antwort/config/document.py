@@ -102,7 +102,7 @@ def interpolate(text: str, environ: Mapping[str, str]) -> tuple[str, tuple[str, 
 def _compose(text: str, name: str) -> yaml.Node | None:
     if len(text) >= _LONG:
         with contextlib.suppress(yaml.YAMLError, RecursionError):  # told below, in the same words everywhere
-            return _QuickLoader(text).get_single_node()  # type: ignore[no-any-return]
+            return _QuickLoader(text).get_single_node()
     loader = None
     try:
         loader = _Loader(text)

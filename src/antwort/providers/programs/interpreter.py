@@ -7,7 +7,7 @@ import os
 import shlex
 import shutil
 import sysconfig
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +23,8 @@ _GRACE = 2.0
 _PATIENCE = 60.0
 """Seconds that a program waits for a process."""
 _BUSY = "Too many programs run at the moment. Try again later."
+_IDLE = 300.0
+"""Seconds after which processes that nobody needs end."""
 _CHECKOUTS = 1000
 """Sessions after which a process is replaced."""
 
@@ -72,10 +74,15 @@ def monty() -> Any:
 
 
 class Interpreter:
-    """Gives sessions to programs. Its processes are started when they are needed first."""
+    """Gives sessions to programs. Its processes are started when they are needed, and end when nobody needs them."""
 
-    def __init__(self, settings: ProgramsSettings) -> None:
+    def __init__(self, settings: ProgramsSettings, *, idle: float = _IDLE) -> None:
         self._settings = settings
+        self._idle = idle
+        self._users = 0
+        """Programs that have a session, or want one."""
+        self._resting: asyncio.TimerHandle | None = None
+        self._ending: asyncio.Task[None] | None = None
         self.slots = Slots(settings.processes)
         """Programs of all tenants wait for a process here, in turns, and not in the pool, which knows no tenants."""
         self._pool: AsyncMonty | None = None
@@ -86,6 +93,10 @@ class Interpreter:
 
     async def close(self) -> None:
         """End the processes."""
+        if self._resting is not None:
+            self._resting.cancel()
+        if self._ending is not None and self._ending is not asyncio.current_task():
+            await asyncio.wait([self._ending])
         pool, self._pool = self._pool, None
         if pool is not None:
             await pool.__aexit__(None, None, None)
@@ -93,9 +104,43 @@ class Interpreter:
         if launcher is not None:
             launcher.close()
 
+    @property
+    def is_started(self) -> bool:
+        """Tell whether there are processes."""
+        return self._pool is not None
+
+    @contextlib.contextmanager
+    def _in_use(self) -> Iterator[None]:
+        """Keep the processes as long, and for a while longer."""
+        if self._resting is not None:
+            self._resting.cancel()
+            self._resting = None
+        self._users += 1
+        try:
+            yield
+        finally:
+            self._users -= 1
+            if not self._users and self._pool is not None:
+                self._resting = asyncio.get_running_loop().call_later(self._idle, self._rest)
+
+    def _rest(self) -> None:
+        self._resting = None
+        self._ending = asyncio.ensure_future(self._end_idle())
+
+    async def _end_idle(self) -> None:
+        async with self._starting:  # nobody gets one that is about to end
+            if not self._users:
+                await self.close()
+
     @contextlib.asynccontextmanager
     async def session(self, tenant: str) -> "AsyncIterator[AsyncMontySession]":
         """Lend a session into which a state is to be loaded; a FunctionError if all processes are busy for long."""
+        with self._in_use():
+            async with self._lent(tenant) as session:
+                yield session
+
+    @contextlib.asynccontextmanager
+    async def _lent(self, tenant: str) -> "AsyncIterator[AsyncMontySession]":
         pool, slots = await self._started(), self.slots
         try:
             await slots.acquire(tenant, _PATIENCE)
@@ -118,8 +163,9 @@ class Interpreter:
 
     async def fresh(self) -> bytes:
         """Return the state of a session in which nothing has happened yet."""
-        await self._started()
-        return self._fresh
+        with self._in_use():
+            await self._started()
+            return self._fresh
 
     async def _started(self) -> "AsyncMonty":
         async with self._starting:

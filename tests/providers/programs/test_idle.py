@@ -1,0 +1,25 @@
+"""The processes of the interpreter end when nobody needs them, and are there again for the next program."""
+
+import asyncio
+import time
+
+from antwort.providers.programs.interpreter import Interpreter
+from antwort.providers.programs.settings import ProgramsSettings
+
+PATIENCE = 60.0
+
+
+async def test_processes_that_nobody_needs_end_and_come_back() -> None:
+    interpreter = Interpreter(ProgramsSettings(processes=2), idle=0.05)
+    try:
+        for _ in range(2):
+            async with interpreter.session("acme") as session:
+                await asyncio.sleep(0.2)  # longer than they may be idle
+                assert interpreter.is_started
+                assert await session.feed_run("6 * 7") == 42
+            end = time.monotonic() + PATIENCE
+            while interpreter.is_started:
+                assert time.monotonic() < end, "they go on"
+                await asyncio.sleep(0.01)
+    finally:
+        await interpreter.close()
