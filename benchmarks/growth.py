@@ -1,4 +1,4 @@
-"""How the cost of a request grows: with events, history, functions, stored responses and tenants."""
+"""How the cost of a request grows: with events, history, functions, stored responses, files and tenants."""
 
 import math
 import statistics
@@ -19,14 +19,25 @@ from benchmarks.gateway import (
 )
 from benchmarks.measure import BenchmarkError, Row
 from benchmarks.plots import Plot, Series, plotted
-from benchmarks.workloads import ASK, JSON_REQUEST, client_functions, functions_target, history
+from benchmarks.workloads import (
+    ASK,
+    JSON_REQUEST,
+    client_functions,
+    connected,
+    conversation,
+    functions_target,
+    history,
+    upload,
+)
 
 FLAT, LINEAR = 0.2, 1.15
 """Bars for the power with which a cost grows: 0 is flat, 1 linear, 2 quadratic. They leave room for noise."""
+_UPLOADS = 50
+"""Files that are uploaded to measure what one costs."""
 METHOD = """\
 Growth: CPU time of the server per request, 8 connections at once. All sizes of a kind take turns for {rounds} rounds,
-but for stored responses, which only become more; a figure is the median of the rounds. The power is that of the last
-step: 0 is flat, 1 linear, 2 quadratic."""
+but for stored responses and files, which only become more; a figure is the median of the rounds. The power is that of
+the last step: 0 is flat, 1 linear, 2 quadratic."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +77,7 @@ class Sizes:
     functions: Sequence[int] = (1, 3, 10, 30, 100, 300, 1_000)
     responses: Sequence[int] = (1, 10, 100, 1_000, 10_000, 100_000)
     tenants: Sequence[int] = (1, 10, 100, 1_000, 5_000)
+    files: Sequence[int] = (1, 10, 100, 1_000, 10_000)
 
 
 def growth_rows(*, rounds: int, folder: Path | None = None, sizes: Sizes | None = None) -> list[Row]:
@@ -80,6 +92,7 @@ def growth_rows(*, rounds: int, folder: Path | None = None, sizes: Sizes | None 
             functions_growth(bench, sizes.functions, rounds),
             responses_growth(bench, sizes.responses, rounds),
             tenants_growth(bench, sizes.tenants, rounds),
+            files_growth(bench, sizes.files, rounds),
         ]
     if folder is not None:
         for growth in measured:
@@ -116,10 +129,18 @@ def events_growth(bench: Bench, sizes: Sequence[int], rounds: int) -> Growth:
 def history_growth(bench: Bench, sizes: Sequence[int], rounds: int) -> Growth:
     """Measure requests that go on from more and more turns."""
     body = {**ASK, "model": "json"}
-    work = [Workload(f"after {size}", body, max(8, 16_000 // (size + 80)), prepare=history(size)) for size in sizes]
-    costs = measure_costs(bench, [_new(bench, "history")], work, rounds=rounds)
-    series = _series("previous_response_id", sizes, costs, [("antwort", one.name) for one in work])
-    return Growth("history", "CPU time of a request that goes on from others", "turns before", [series], LINEAR)
+    kinds = {"previous_response_id": history, "conversation": conversation}
+    work = {
+        kind: [
+            Workload(f"{kind} after {size}", body, max(8, 16_000 // (size + 80)), prepare=prepare(size))
+            for size in sizes
+        ]
+        for kind, prepare in kinds.items()
+    }
+    every = [one for some in work.values() for one in some]
+    costs = measure_costs(bench, [_new(bench, "history")], every, rounds=rounds)
+    series = [_series(kind, sizes, costs, [("antwort", one.name) for one in some]) for kind, some in work.items()]
+    return Growth("history", "CPU time of a request that goes on from others", "turns before", series, LINEAR)
 
 
 def functions_growth(bench: Bench, sizes: Sequence[int], rounds: int) -> Growth:
@@ -178,6 +199,29 @@ def tenants_growth(bench: Bench, sizes: Sequence[int], rounds: int) -> Growth:
     costs = measure_costs(bench, targets, work, rounds=rounds)
     series = _series("stored", sizes, costs, [(target.name, target.name) for target in targets])
     return Growth("tenants", "CPU time of a request of one of many tenants", "tenants, each with a key", [series], FLAT)
+
+
+def files_growth(bench: Bench, sizes: Sequence[int], rounds: int) -> Growth:
+    """Measure uploads beside more and more files that are stored already."""
+    target, count = _new(bench, "files"), 0
+    points: list[tuple[float, float]] = []
+    with bench.server(target) as server:
+        if server is None:
+            raise BenchmarkError("the server is not available")
+        with connected(server) as connection:
+            for size in sizes:
+                while count < size:
+                    upload(connection)
+                    count += 1
+                costs = []
+                for _ in range(rounds):
+                    before = server.cpu_seconds()
+                    for _ in range(_UPLOADS):
+                        upload(connection)
+                    costs.append((server.cpu_seconds() - before) / _UPLOADS * 1e6)
+                    count += _UPLOADS
+                points.append((float(size), statistics.median(costs)))
+    return Growth("files", "CPU time of an upload", "stored files", [Series("small files", points)], FLAT)
 
 
 def _new(bench: Bench, name: str) -> Target:

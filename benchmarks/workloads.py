@@ -129,24 +129,65 @@ def client_functions(count: int) -> Mapping[str, Any]:
     return {"tools": [{**shared, "name": f"look_up_{number}"} for number in range(count)]}
 
 
+_ITEMS = 20
+"""Items that a conversation takes at once."""
+
+
 def history(turns: int) -> Preparation:
     """Return what holds a conversation of so many turns, each of which goes on from the one before."""
 
     def prepare(server: Server, target: Target) -> Mapping[str, Any]:
         latest: dict[str, Any] = {}
-        connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=60)
-        with contextlib.closing(connection):
+        with connected(server) as connection:
             for _ in range(turns):
                 body = {"model": "json", "input": QUESTION, "store": True, **latest, **target.body}
-                connection.request("POST", PATH, json.dumps(body), {"Content-Type": "application/json"})
-                answer = connection.getresponse()
-                content = answer.read()
-                if answer.status != 200:
-                    raise BenchmarkError(f"a turn was answered with {answer.status}: {content[:500]!r}")
-                latest = {"previous_response_id": json.loads(content)["id"]}
+                latest = {"previous_response_id": posted(connection, PATH, body)["id"]}
         return latest
 
     return prepare
+
+
+def conversation(turns: int) -> Preparation:
+    """Return what makes a conversation of so many turns, each of a question and an answer."""
+
+    def prepare(server: Server, _: Target) -> Mapping[str, Any]:
+        said = [("user", QUESTION), ("assistant", "The door is open.")] * turns
+        items = [{"type": "message", "role": role, "content": text} for role, text in said]
+        with connected(server) as connection:
+            name = posted(connection, "/v1/conversations", {})["id"]
+            for start in range(0, len(items), _ITEMS):
+                posted(connection, f"/v1/conversations/{name}/items", {"items": items[start : start + _ITEMS]})
+        return {"conversation": name}
+
+    return prepare
+
+
+@contextlib.contextmanager
+def connected(server: Server) -> Iterator[http.client.HTTPConnection]:
+    """Yield a connection to a server."""
+    with contextlib.closing(http.client.HTTPConnection("127.0.0.1", server.port, timeout=60)) as connection:
+        yield connection
+
+
+def posted(
+    connection: http.client.HTTPConnection, path: str, body: Mapping[str, Any] | bytes, kind: str = "application/json"
+) -> dict[str, Any]:
+    """Send something and return the answer, which must be one."""
+    content = body if isinstance(body, bytes) else json.dumps(body).encode()
+    connection.request("POST", path, content, {"Content-Type": kind})
+    answer = connection.getresponse()
+    read = answer.read()
+    if answer.status != 200:
+        raise BenchmarkError(f"{path} was answered with {answer.status}: {read[:500]!r}")
+    made: dict[str, Any] = json.loads(read)
+    return made
+
+
+def upload(connection: http.client.HTTPConnection) -> None:
+    """Upload a small file."""
+    part = "--boundary\r\nContent-Disposition: form-data; name="
+    form = f'{part}"purpose"\r\n\r\nuser_data\r\n{part}"file"; filename="a.txt"\r\n\r\n{QUESTION}\r\n--boundary--\r\n'
+    posted(connection, "/v1/files", form.encode(), "multipart/form-data; boundary=boundary")
 
 
 PROVIDER = '''"""Many functions that do nothing."""

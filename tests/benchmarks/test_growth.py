@@ -12,12 +12,12 @@ SVG = "{http://www.w3.org/2000/svg}"
 
 
 def test_every_kind_is_measured_and_drawn(tmp_path: Path) -> None:
-    sizes = Sizes(events=(1, 2), turns=(1, 2), functions=(1, 2), responses=(1, 2), tenants=(1, 3))
+    sizes = Sizes(events=(1, 2), turns=(1, 2), functions=(1, 2), responses=(1, 2), tenants=(1, 3), files=(1, 2))
     rows = growth_rows(rounds=1, folder=tmp_path, sizes=sizes)
     assert all(row.value is not None and row.value >= 0 for row in rows)
-    assert sum("power" in row.what for row in rows) == 8
+    assert sum("power" in row.what for row in rows) == 10
     assert sorted(path.name for path in tmp_path.iterdir()) == [
-        f"growth-{name}.svg" for name in ("events", "functions", "history", "responses", "tenants")
+        f"growth-{name}.svg" for name in ("events", "files", "functions", "history", "responses", "tenants")
     ]
 
 

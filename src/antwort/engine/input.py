@@ -146,15 +146,24 @@ def _with_id(item: Mapping[str, Any], kind: str) -> JSON:
 
 
 def _message(item: JSON, param: str) -> JSON:
+    """Do as `_with_id`, for a message: they are so many that each copy counts."""
     role, content = item["role"], item["content"]
     if isinstance(content, str):
-        content = [_text_part(role, content)]
-    allowed = _PARTS[role]
-    for index, part in enumerate(content):
-        if part["type"] not in allowed:
-            raise unsupported_value(f"{param}.content[{index}].type", part["type"], sorted(allowed))
-    parts = [_filled(part) for part in content]
-    message = _with_id({**item, "content": parts}, "message")
+        parts = [_text_part(role, content)]
+    else:
+        allowed = _PARTS[role]
+        parts = []
+        for part in content:
+            if part["type"] not in allowed:
+                where = f"{param}.content[{len(parts)}].type"
+                raise unsupported_value(where, part["type"], sorted(allowed))
+            parts.append(_filled(part))
+    message = {**item} if item.get("type") else {**item, "type": "message"}
+    message["content"] = parts
+    if not isinstance(given := message.get("id"), str) or not given:
+        message["id"] = new_id("msg")
+    if not message.get("status"):
+        message["status"] = "completed"
     if message.get("phase", "") is None:  # never null on the way out
         del message["phase"]
     return message
