@@ -24,6 +24,7 @@ from tests.providers.file_search.stage import (
     settings_for,
     staged,
     tool,
+    until,
 )
 from tests.support.embeddings import DIMENSIONS, EmbeddingServer
 from tests.support.qdrant import QdrantServer
@@ -270,6 +271,7 @@ def test_sc_001_documents_of_the_external_pipeline_are_found(
         printed = pipeline(tmp_path / "documents", DOCUMENTS, store.id, qdrant_server, embeddings)
         again = pipeline(tmp_path / "documents", DOCUMENTS, store.id, qdrant_server, embeddings)
         found = client.vector_stores.search(store.id, query="boiling water degrees")
+        until(lambda: client.vector_stores.retrieve(store.id).file_counts.total == 3)  # counted after the first look
         counted = client.vector_stores.retrieve(store.id)
         create(stage, False, input="?", tools=[tool(store.id)])
         [output] = outputs(stage)

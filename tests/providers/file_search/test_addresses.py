@@ -167,7 +167,8 @@ def test_the_address_of_qdrant_is_told_to_nobody(
         ) as stage:
             told = walk(stage, created=created)
     check(told, port)
-    assert {503} <= {status for status, _ in told}
+    # A store can be created while nobody answers.
+    assert {200 if name == "dead" and not created else 503} <= {status for status, _ in told}
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", NOWHERE])
@@ -188,7 +189,7 @@ def test_the_address_of_postgresql_is_told_to_nobody(
         ) as stage:
             told = walk(stage, created=created)
     check(told, port)
-    assert {503} <= {status for status, _ in told}
+    assert {503 if created else 200} <= {status for status, _ in told}
 
 
 @pytest.mark.parametrize("name", ["dead", "status 500", "status 400", "status 401", "a portal", "silent"])

@@ -25,13 +25,14 @@ from tests.providers.file_search.stage import (
     write,
 )
 from tests.support.embeddings import DIMENSIONS, EmbeddingServer
-from tests.support.qdrant import QdrantServer
+from tests.support.qdrant import OwnQdrant, QdrantServer
 from typing_extensions import override
 
 from antwort import Antwort, Context, ToolResult
 from antwort.config import Config
 from antwort.provider import Provider
 from antwort.providers.file_search import FileSearch
+from antwort.providers.file_search.errors import VectorStoreUnavailable
 from antwort.providers.file_search.vector_stores import KIND, TOMBSTONE, StoreState, VectorStoreRecord
 from antwort.testing import running
 
@@ -110,25 +111,56 @@ def test_a_database_that_dies_during_a_search_is_an_error_result(
         assert client.vector_stores.search(store, query="tea").data[0].content[0].text == "green tea"
     assert refused.status_code == 503
     assert (failed.status, search_item(failed).status, again.status) == ("completed", "failed", "completed")
-    assert output == "The vector database cannot be reached."
+    assert output == "The vector database cannot be reached. Go on without file search."
+
+
+class Refusing(OwnQdrant):
+    """The real thing, but it takes no collection."""
+
+    @override
+    async def create_collection(self, name: str, dimensions: int) -> None:
+        raise VectorStoreUnavailable("It has too many.")
 
 
 def test_a_store_that_cannot_be_created_leaves_nothing(
     tmp_path: Path, qdrant: QdrantServer, embeddings: EmbeddingServer
 ) -> None:
-    provider = FileSearch.from_settings(settings_for(qdrant, embeddings, **QUICK))
+    settings = FileSearch.from_settings(settings_for(qdrant, embeddings, **QUICK)).settings
+    provider = FileSearch(settings, backend=Refusing(settings.qdrant))
     with staged(tmp_path, [], {}, provider=provider) as stage:
-        client = stage.client()
-        kept = client.vector_stores.create(name="before")
-        qdrant.kill()
         with pytest.raises(APIStatusError) as refused:
-            client.vector_stores.create(name="during")
+            stage.client().vector_stores.create(name="refused")
         assert refused.value.status_code == 503
-        assert set(records(provider, stage).values()) == {StoreState.READY, StoreState.DELETING}
+        until(lambda: records(provider, stage) == {})
+    assert collections(qdrant) == set()
+
+
+def test_a_store_that_is_created_during_an_outage_is_completed_afterwards(
+    tmp_path: Path, qdrant: QdrantServer, embeddings: EmbeddingServer
+) -> None:
+    with staged(tmp_path, [], settings_for(qdrant, embeddings, **QUICK)) as stage:
+        client = stage.client()
+        before = client.vector_stores.create(name="before").id
+        qdrant.kill()
+        during = client.vector_stores.create(name="during")
+        assert during.status == "in_progress"
         qdrant.start()
-        until(lambda: set(records(provider, stage)) == {kept.id})
-        assert [one.name for one in client.vector_stores.list()] == ["before"]
-    assert collections(qdrant) == {f"antwort_{kept.id}"}
+        until(lambda: client.vector_stores.retrieve(during.id).status == "completed")
+    assert collections(qdrant) == {f"antwort_{before}", f"antwort_{during.id}"}
+
+
+def test_a_store_that_was_created_during_an_outage_is_made_by_the_first_write(
+    tmp_path: Path, qdrant: QdrantServer, embeddings: EmbeddingServer
+) -> None:
+    with staged(tmp_path, [], settings_for(qdrant, embeddings)) as stage:
+        client = stage.client()
+        client.vector_stores.create(name="before")  # which tells how long vectors are
+        qdrant.kill()
+        during = client.vector_stores.create(name="during").id
+        qdrant.start()
+        write(stage, during, {"text": "green tea"})
+        found = client.vector_stores.retrieve(during)
+    assert (found.status, found.file_counts.total, found.usage_bytes) == ("completed", 1, 9)
 
 
 def test_a_deletion_during_an_outage_is_completed_afterwards(
@@ -139,28 +171,12 @@ def test_a_deletion_during_an_outage_is_completed_afterwards(
         client = stage.client()
         store, other = client.vector_stores.create(name="one"), client.vector_stores.create(name="two")
         qdrant.kill()
-        with pytest.raises(APIStatusError) as refused:
-            client.vector_stores.delete(store.id)
-        assert refused.value.status_code == 503
-        assert "marked as deleted" in str(refused.value)
+        assert client.vector_stores.delete(store.id).deleted
         assert stage.request("GET", f"/vector_stores/{store.id}").status_code == 404
+        assert client.vector_stores.delete(store.id).deleted, "it can be asked for again"
         qdrant.start()
         until(lambda: set(records(provider, stage)) == {other.id})
     assert collections(qdrant) == {f"antwort_{other.id}"}
-
-
-def test_a_deletion_that_failed_can_be_asked_for_again(
-    tmp_path: Path, qdrant: QdrantServer, embeddings: EmbeddingServer
-) -> None:
-    with staged(tmp_path, [], settings_for(qdrant, embeddings)) as stage:
-        client = stage.client()
-        store = client.vector_stores.create(name="one")
-        qdrant.kill()
-        with pytest.raises(APIStatusError):
-            client.vector_stores.delete(store.id)
-        qdrant.start()
-        assert client.vector_stores.delete(store.id).deleted
-    assert collections(qdrant) == set()
 
 
 class Crashed(Provider):

@@ -4,8 +4,6 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
-import pytest
-from openai import APIStatusError
 from tests.http.sdk import create
 from tests.providers.file_search.stage import (
     answering,
@@ -16,16 +14,17 @@ from tests.providers.file_search.stage import (
     settings_for,
     staged,
     tool,
+    until,
     write,
 )
-from tests.support.embeddings import EmbeddingServer, Reply
+from tests.support.embeddings import EmbeddingServer, Reply, Service
 from tests.support.qdrant import OwnQdrant, QdrantServer
 from typing_extensions import override
 
 from antwort import Context
 from antwort.providers.file_search import FileSearch
 from antwort.providers.file_search.errors import VectorStoreUnavailable
-from antwort.providers.file_search.vectors.base import Count
+from antwort.providers.file_search.vectors.base import Count, Hit, Query
 from antwort.testing import call, turn
 from antwort.types import JSON
 
@@ -64,21 +63,17 @@ def test_a_store_is_created_once_though_nothing_can_be_counted(
     assert (made.status, made.file_counts.total, made.usage_bytes) == ("completed", 0, 0)
 
 
-def test_an_update_that_is_refused_changes_nothing(
-    tmp_path: Path, qdrant_server: QdrantServer, embeddings: EmbeddingServer
-) -> None:
+def test_an_update_needs_no_count(tmp_path: Path, qdrant_server: QdrantServer, embeddings: EmbeddingServer) -> None:
     provider, backend = uncounted(qdrant_server, embeddings)
     with staged(tmp_path, [], {}, provider=provider) as stage:
         client = stage.client()
         made = client.vector_stores.create(name="old")
-        with pytest.raises(APIStatusError) as refused:
-            client.vector_stores.update(made.id, name="new", metadata={"a": "b"})
-        assert refused.value.status_code == 503
+        changed = client.vector_stores.update(made.id, name="new", metadata={"a": "b"})
+        assert (changed.name, changed.metadata) == ("new", {"a": "b"})
         backend.broken = False
-        assert client.vector_stores.retrieve(made.id) == made
         write(stage, made.id, {"text": "green tea"})
-        changed = client.vector_stores.update(made.id, name="new")
-    assert (changed.name, changed.file_counts.total, changed.usage_bytes) == ("new", 1, 9)
+        changed = client.vector_stores.update(made.id, name="newer")
+    assert (changed.name, changed.file_counts.total, changed.usage_bytes) == ("newer", 1, 9)
 
 
 class Waiting(OwnQdrant):
@@ -101,7 +96,7 @@ class Waiting(OwnQdrant):
         return Count()
 
 
-def test_a_list_that_fails_leaves_no_count_behind(
+def test_a_recount_that_fails_leaves_no_count_behind(
     tmp_path: Path, qdrant_server: QdrantServer, embeddings: EmbeddingServer
 ) -> None:
     settings = FileSearch.from_settings(settings_for(qdrant_server, embeddings)).settings
@@ -109,31 +104,82 @@ def test_a_list_that_fails_leaves_no_count_behind(
     with staged(tmp_path, [], {}, provider=FileSearch(settings, backend=backend)) as stage:
         for number in range(5):
             stage.client().vector_stores.create(name=str(number))
-        answer = stage.request("GET", "/vector_stores")
-        counts = backend.begun, backend.ended
+        answer = stage.request("GET", "/vector_stores")  # which is not waited for to be counted anew
+        until(lambda: (backend.begun, backend.ended) == (5, 4))
     assert answer.status_code == 200
-    assert counts == (5, 4)
 
 
-def test_a_list_has_what_was_known_last_while_the_vector_database_is_away(
-    tmp_path: Path, qdrant_server: QdrantServer, embeddings: EmbeddingServer
+def test_what_is_in_a_store_is_known_without_the_vector_database_after_a_restart_too(
+    tmp_path: Path, qdrant: QdrantServer, embeddings: EmbeddingServer
 ) -> None:
-    provider, backend = uncounted(qdrant_server, embeddings)
-    backend.broken = False
-    with staged(tmp_path, [], {}, provider=provider) as stage:
+    with staged(tmp_path, [], settings_for(qdrant, embeddings)) as stage:
+        store = stage.client().vector_stores.create(name="drinks").id
+        write(stage, store, {"text": "green tea"}, {"text": "coffee"})
+        before = stage.request("GET", f"/vector_stores/{store}").json()
+    qdrant.kill()
+    with staged(tmp_path, [], settings_for(qdrant, embeddings)) as stage:
+        shown = stage.request("GET", f"/vector_stores/{store}")
+        [listed] = stage.request("GET", "/vector_stores").json()["data"]
+        renamed = stage.request("POST", f"/vector_stores/{store}", json={"name": "new"})
+        files = stage.request("GET", f"/vector_stores/{store}/files")
+        deleted = stage.request("DELETE", f"/vector_stores/{store}")
+    assert (shown.status_code, shown.json(), listed) == (200, before, before)
+    assert (before["file_counts"]["total"], before["usage_bytes"]) == (2, 15)
+    assert (renamed.status_code, renamed.json()) == (200, {**before, "name": "new"})
+    assert (files.status_code, deleted.status_code) == (200, 200)
+
+
+class Counting(OwnQdrant):
+    """The real thing, that counts what it is asked."""
+
+    searches = 0
+
+    @override
+    async def search(self, name: str, query: Query) -> list[Hit]:
+        self.searches += 1
+        return await super().search(name, query)
+
+
+def test_a_frozen_vector_database_costs_one_time_out(
+    tmp_path: Path, qdrant: QdrantServer, embeddings: EmbeddingServer
+) -> None:
+    settings = FileSearch.from_settings(settings_for(qdrant, embeddings)).settings
+    backend = Counting(settings.qdrant.model_copy(update={"timeout": 2.0}))
+    with staged(tmp_path, [], {}, provider=FileSearch(settings, backend=backend)) as stage:
         store = stage.client().vector_stores.create(name="drinks").id
         write(stage, store, {"text": "green tea"})
-        now = stage.request("GET", "/vector_stores").json()["data"]
-    provider, _ = uncounted(qdrant_server, embeddings)
-    with staged(tmp_path, [], {}, provider=provider) as stage:  # after a restart
-        unseen = stage.client().vector_stores.create(name="new").id
-        away = {one["id"]: one for one in stage.request("GET", "/vector_stores").json()["data"]}
-        back = stage.request("GET", f"/vector_stores/{store}")
-    assert "counts_last_known" not in now[0]
-    assert away[store] == {**now[0], "counts_last_known": True, "last_active_at": away[store]["last_active_at"]}
-    assert (away[store]["usage_bytes"], away[unseen]["usage_bytes"]) == (9, 0)
-    assert away[unseen]["counts_last_known"]
-    assert back.status_code == 503
+        before = stage.request("GET", f"/vector_stores/{store}").json()
+        path = f"/vector_stores/{store}/search"
+        qdrant.freeze()
+        refused = [stage.request("POST", path, json={"query": "tea"}) for _ in range(6)]
+        during = stage.request("GET", f"/vector_stores/{store}").json()
+        qdrant.kill()
+        qdrant.start()
+        until(lambda: stage.request("POST", path, json={"query": "tea"}).status_code == 200)
+    assert [answer.status_code for answer in refused] == [503] * 6
+    assert backend.searches == 2, "the first, and that which found it back"
+    assert during == before
+
+
+def test_an_empty_store_gets_the_length_of_vectors_that_the_service_has_then(
+    tmp_path: Path, every_backend: JSON
+) -> None:
+    with Service(dimensions=3) as service:
+        settings = {**every_backend, "embedding_url": service.url}
+        with staged(tmp_path, [], settings) as stage:
+            client = stage.client()
+            store = client.vector_stores.create(name="drinks").id
+            service.dimensions = 8  # as it should have been from the beginning
+            point = {"text": "green tea", "file_id": "f", "filename": "f.txt"}
+            path = f"/vector_stores/{store}/points"
+            until(lambda: stage.request("POST", path, json={"points": [point]}).status_code == 200)
+            [hit] = client.vector_stores.search(store, query="green tea").data
+            service.dimensions = 5
+            refused = stage.request("POST", path, json={"points": [point]})
+            client.vector_stores.delete(store)
+    assert hit.content[0].text == "green tea"
+    assert refused.status_code == 400, "there is something in it now"
+    assert "5 dimensions, those of the vector store have 8" in refused.json()["error"]["message"]
 
 
 def test_words_are_searched_for_while_there_is_time_though_the_embedding_service_hangs(
@@ -169,6 +215,19 @@ def test_only_the_model_is_told_to_go_on_without(
     assert said.startswith("The query could not be embedded, and a search by keywords failed: The vector database ")
     assert said.endswith(" cannot be reached.")
     assert output == f"{said} {ADVICE}"
+
+
+def test_the_model_is_told_to_go_on_without_when_only_the_vector_database_is_away(
+    tmp_path: Path, qdrant: QdrantServer, embeddings: EmbeddingServer
+) -> None:
+    with staged(tmp_path, searching("tea"), settings_for(qdrant, embeddings)) as stage:
+        store = stage.client().vector_stores.create(name="drinks").id
+        qdrant.kill()
+        direct = stage.request("POST", f"/vector_stores/{store}/search", json={"query": "tea"})
+        create(stage, False, input="?", tools=[tool(store)])
+        [output] = outputs(stage)
+    assert (direct.status_code, direct.json()["error"]["message"]) == (503, "The vector database cannot be reached.")
+    assert output == f"The vector database cannot be reached. {ADVICE}"
 
 
 def test_the_model_is_told_whether_the_request_or_itself_names_what_is_not_there(

@@ -40,7 +40,7 @@ from antwort.providers.file_search.ingestion.reception import Reception
 from antwort.providers.file_search.ingestion.store_files import ChunkPlace, StoreFiles
 from antwort.providers.file_search.ingestion.worker import IngestionLimits, IngestionWorker
 from antwort.providers.file_search.neighbours import with_neighbours_joined
-from antwort.providers.file_search.reconcile import Reconciler
+from antwort.providers.file_search.reconcile import Reconciler, Recounter
 from antwort.providers.file_search.reranking import Reranker
 from antwort.providers.file_search.routes import READ
 from antwort.providers.file_search.search import FoundChunk, Searcher, SearchOutcome, Wish
@@ -49,6 +49,7 @@ from antwort.providers.file_search.vector_stores import VectorStoreRecord, Vecto
 from antwort.providers.file_search.vectors.base import Filter, VectorStoreBackend
 from antwort.providers.file_search.vectors.build import make_backend
 from antwort.providers.file_search.vectors.filters import parse_filter
+from antwort.providers.file_search.vectors.guarded import Guarded
 from antwort.providers.file_search.wire import ToolOptions
 
 logger = logging.getLogger(__name__)
@@ -161,7 +162,7 @@ class FileSearch(StoreFileRoutes, WorksApart):
         async with contextlib.AsyncExitStack() as closing:
             self._embedding = embedding or await make_embedding(self.settings, self.services.http)
             closing.push_async_callback(self._embedding.close)
-            self._backend = backend or make_backend(self.settings, self.services)
+            self._backend = Guarded(backend or make_backend(self.settings, self.services))
             closing.push_async_callback(self._backend.close)
             try:
                 await self._backend.health()  # what only the operator can mend stops the start
@@ -181,6 +182,9 @@ class FileSearch(StoreFileRoutes, WorksApart):
                 Reconciler(self._stores, self._backend).run(self.settings.reconcile), name="file search housekeeping"
             )
             closing.push_async_callback(_end, housekeeping)
+            recounter = Recounter(self._stores)
+            self._on_look = recounter.look
+            closing.push_async_callback(_end, asyncio.create_task(recounter.run(), name="file search counts"))
             if self.services.files is not None:
                 await self._open_desk(self.services.files, closing)
             yield
@@ -198,6 +202,7 @@ class FileSearch(StoreFileRoutes, WorksApart):
             self._backend,
             on_end=self._count_file,
             on_chunks=self.ingested_chunks.inc,
+            dimensions=self._embedding.dimensions,
         )
         reception = Reception(desk, self.services.folder / DOOR)
         await reception.open()
@@ -296,12 +301,12 @@ class FileSearch(StoreFileRoutes, WorksApart):
         if not query:
             raise FunctionError("The query is empty. Say what to look for (empty query).")
         options, filters = _read_tool(ctx.options)
-        stores, away = await self._chosen(ctx.tenant, options.vector_store_ids, vector_store_ids)
         limit = options.max_num_results or self.settings.max_results
         wish = Wish.of((query,), limit, filters, options.ranking_options, hybrid=self.settings.hybrid)
         try:
+            stores, away = await self._chosen(ctx.tenant, options.vector_store_ids, vector_store_ids)
             findings = await self.search_measured(stores, wish)
-        except FileSearchError as error:
+        except (FileSearchError, VectorStoreUnavailable) as error:
             raise FileSearchError(f"{error} {_ADVICE}") from error
         if away:
             findings.notes.append(f"Vector stores not searched, since this server does not keep their vectors: {away}.")

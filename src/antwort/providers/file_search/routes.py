@@ -1,10 +1,9 @@
 """`/v1/vector_stores`: OpenAI's management API, and the route by which ingestion processes write."""
 
-import asyncio
 import contextlib
 import uuid
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Annotated, Any, Literal
 
 from antwort.provider import (
@@ -32,7 +31,7 @@ from antwort.providers.file_search.search import SearchOutcome, Wish
 from antwort.providers.file_search.settings import FileSearchSettings
 from antwort.providers.file_search.together import together
 from antwort.providers.file_search.vector_stores import StoreState, VectorStoreRecord, VectorStores, expired
-from antwort.providers.file_search.vectors.base import Chunk, Count, VectorStoreBackend
+from antwort.providers.file_search.vectors.base import Chunk, VectorStoreBackend
 from antwort.providers.file_search.vectors.filters import parse_filter
 from antwort.providers.file_search.windows import windows_of
 from antwort.providers.file_search.wire import (
@@ -50,7 +49,6 @@ from antwort.providers.file_search.wire import (
     SearchVectorStore,
     UpdateVectorStore,
     VectorStore,
-    VectorStoreAsKnown,
     VectorStoreList,
     WrittenPoints,
 )
@@ -73,6 +71,8 @@ class VectorStoreRoutes(Provider[FileSearchSettings], ABC):
     _stores: VectorStores
     _backend: VectorStoreBackend
     _embedding: EmbeddingClient
+    _on_look: Callable[[VectorStoreRecord], None]
+    """Called for each store that somebody looks at."""
 
     @abstractmethod
     async def search_measured(self, stores: Sequence[VectorStoreRecord], wish: Wish) -> SearchOutcome:
@@ -110,7 +110,7 @@ class VectorStoreRoutes(Provider[FileSearchSettings], ABC):
             )
         await self.attach_files(store, files)
         # Nothing is in it yet, so nothing is asked that could fail.
-        return self._shown(store, Count(), StatusCounts(in_progress=len(files)))
+        return self._shown(store, StatusCounts(in_progress=len(files)))
 
     @route("GET", "/v1/vector_stores", scope=READ, errors=[ServiceUnavailableError])
     async def list_vector_stores(
@@ -121,17 +121,15 @@ class VectorStoreRoutes(Provider[FileSearchSettings], ABC):
         before: Cursor = None,
         order: Order = "desc",
     ) -> VectorStoreList:
-        """List the vector stores, the newest first. While the vector database is away, counts are as last known."""
+        """List the vector stores, the newest first."""
         try:
             stores, more = await self._stores.page(ctx.tenant, limit=limit, after=after, before=before, order=order)
         except NotFoundError as error:  # the list itself is there
             raise BadRequestError(error.message, param=error.param or "after", code="invalid_value") from None
-        with as_api_errors():
-            (counts, now), attached = await asyncio.gather(
-                self._stores.counts(stores), together(self.file_counts(store) for store in stores)
-            )
-        shown = [self._shown(*one) for one in zip(stores, counts, attached, strict=True)]
-        data = [one if now else VectorStoreAsKnown(**dict(one)) for one in shown]
+        attached = await together(self.file_counts(store) for store in stores)
+        for store in stores:
+            self._on_look(store)
+        data = [self._shown(*one) for one in zip(stores, attached, strict=True)]
         return VectorStoreList(
             data=data,
             first_id=data[0].id if data else None,
@@ -143,8 +141,8 @@ class VectorStoreRoutes(Provider[FileSearchSettings], ABC):
     async def retrieve_vector_store(self, ctx: Context, vector_store_id: str) -> VectorStore:
         """Return a vector store."""
         store = await self._store(ctx, vector_store_id)
-        with as_api_errors():
-            return await self._counted(store)
+        self._on_look(store)
+        return self._shown(store, await self.file_counts(store))
 
     @route("POST", _ONE, scope=WRITE, errors=[ServiceUnavailableError])
     async def update_vector_store(self, ctx: Context, vector_store_id: str, body: UpdateVectorStore) -> VectorStore:
@@ -160,15 +158,15 @@ class VectorStoreRoutes(Provider[FileSearchSettings], ABC):
             changes["days"] = None
             if body.expires_after is not None:  # its days begin now, however long nobody has used it
                 changes |= {"days": body.expires_after.days, "last_active_at": int(self._stores.now())}
-        with as_api_errors():
-            count, attached = await self._stores.count(store), await self.file_counts(store)  # first, as they can fail
-            if changes:
+        attached = await self.file_counts(store)  # first, as it can fail
+        if changes:
+            with as_api_errors():
                 store = await self._stores.update(ctx.tenant, vector_store_id, changes)
-        return self._shown(store, count, attached)
+        return self._shown(store, attached)
 
     @route("DELETE", _ONE, scope=WRITE, errors=[ServiceUnavailableError])
     async def delete_vector_store(self, ctx: Context, vector_store_id: str) -> DeletedVectorStore:
-        """Delete a vector store, and its collection in the vector database."""
+        """Delete a vector store, and its collection in the vector database: later, if that does not answer now."""
         with as_api_errors(" The vector store is marked as deleted; its chunks are removed when that is possible."):
             await self._stores.delete(ctx.tenant, vector_store_id)
         await self.detach_all(ctx.tenant, vector_store_id)
@@ -216,7 +214,10 @@ class VectorStoreRoutes(Provider[FileSearchSettings], ABC):
         body.check_vectors(store.dimensions)
         with as_api_errors():
             made: dict[str, tuple[Chunk, Sequence[list[float]]]] = {}
-            for point, vectors in zip(body.points, await self._vectors(body.points), strict=True):
+            embedded = await self._vectors(body.points)
+            if all(point.vector is None for point in body.points):
+                store = await self._stores.fitted(store, len(embedded[0][0]))
+            for point, vectors in zip(body.points, embedded, strict=True):
                 for vector in vectors:
                     if len(vector) != store.dimensions:
                         raise WrongDimensions(store.dimensions, len(vector))
@@ -225,6 +226,7 @@ class VectorStoreRoutes(Provider[FileSearchSettings], ABC):
             windows = {id_: len(more) for id_, (_, more) in made.items() if more}
             chunks = [one for chunk, more in made.values() for one in (chunk, *windows_of(chunk, more))]
             await self._stores.write(store, chunks, windows)
+            await self._stores.refresh(store)
         await self._stores.touch(store)
         shown = {id_: count + 1 for id_, count in windows.items()}
         return WrittenPoints(
@@ -243,6 +245,7 @@ class VectorStoreRoutes(Provider[FileSearchSettings], ABC):
         self._check_usable(store)
         with as_api_errors():
             await self._stores.erase(store, file_id)
+            await self._stores.refresh(store)
         return DeletedPoints(vector_store_id=store.id, file_id=file_id)
 
     async def _store(self, ctx: Context, store_id: str) -> VectorStoreRecord:
@@ -259,13 +262,9 @@ class VectorStoreRoutes(Provider[FileSearchSettings], ABC):
         if self._stores.is_expired(store):
             raise expired(store.id)
 
-    async def _counted(self, store: VectorStoreRecord) -> VectorStore:
-        """Return a store as clients see it, with what is in it now."""
-        count, attached = await asyncio.gather(self._stores.count(store), self.file_counts(store))
-        return self._shown(store, count, attached)
-
-    def _shown(self, store: VectorStoreRecord, count: Count, attached: StatusCounts) -> VectorStore:
+    def _shown(self, store: VectorStoreRecord, attached: StatusCounts) -> VectorStore:
         """Return a store as clients see it. Files that were written as points count where no others are attached."""
+        count = self._stores.count(store)
         over = self._stores.is_expired(store)
         is_busy = store.state is StoreState.CREATING or attached.in_progress > 0
         return VectorStore(

@@ -2,9 +2,11 @@
 
 A record says what should be; the vector database follows. A store is written down before its collection is made, and
 struck out after its collection is gone, so that whatever a crash leaves behind has a record that says how to go on.
+What is in a store is counted when it changes, and kept in its record, so that nobody has to ask the vector database.
 """
 
 import contextlib
+import logging
 import secrets
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import asdict
@@ -14,7 +16,7 @@ from typing import Any, Literal
 import msgspec
 
 from antwort.provider import BadRequestError, ConflictError, FunctionError, Kept, NotFoundError, Records
-from antwort.providers.file_search.errors import NoCollection, VectorStoreUnavailable
+from antwort.providers.file_search.errors import NoCollection, VectorStoreUnavailable, WrongDimensions
 from antwort.providers.file_search.together import together
 from antwort.providers.file_search.vectors.base import (
     Chunk,
@@ -25,6 +27,8 @@ from antwort.providers.file_search.vectors.base import (
     shared_collection_name,
 )
 from antwort.providers.file_search.windows import surplus_ids
+
+logger = logging.getLogger(__name__)
 
 KIND = "vector_store"
 TOMBSTONE = "vector_store_tombstone"
@@ -38,6 +42,8 @@ _IDS = 5000
 """Windows that are deleted at once."""
 _PAGE = 500
 """Records that are read at once."""
+_RECOUNTS = 3
+"""How often a store is counted anew that others change meanwhile."""
 
 
 class StoreState(StrEnum):
@@ -108,7 +114,7 @@ class VectorStoreRecord:
 
     @property
     def known(self) -> Count:
-        """What was in it when it was listed last."""
+        """What is in it, as far as this server and its housekeeping have seen."""
         return Count(**self.kept.value.get("known", {}))
 
     @property
@@ -243,35 +249,52 @@ class VectorStores:
         current = await self._get(store.tenant, store.id)
         return current is not None and current.state not in _ENDED
 
-    async def count(self, store: VectorStoreRecord) -> Count:
-        """Count what is in a store; nothing that this server can reach is in one that is elsewhere."""
-        if not self._is_counted(store):
-            return Count()
+    def count(self, store: VectorStoreRecord) -> Count:
+        """Return what is in a store, as its record has it; nothing is asked."""
+        return store.known if self._is_counted(store) else Count()
+
+    def _is_counted(self, store: VectorStoreRecord) -> bool:
+        return not (store.state is StoreState.CREATING or self.is_expired(store) or self.is_elsewhere(store))
+
+    async def recount(self, stores: Sequence[VectorStoreRecord]) -> bool:
+        """Count anew what is in stores; False if one of them was changed meanwhile, whose count stays as it was."""
+        asked = [store for store in stores if self._is_counted(store)]
+        places = [Place(store.collection, store.tenant, store.id) for store in asked]
+        found = await self._backend.counts(places)
+        if found is None:
+            found = await together(self._counted(store) for store in asked)
+        changed = [(store, count) for store, count in zip(asked, found, strict=True) if store.known != count]
+        return all(await together(self._keep(store, count) for store, count in changed))
+
+    async def refresh(self, store: VectorStoreRecord) -> None:
+        """Count anew what is in a store that was written to; if that cannot be done, a later look will do it."""
+        try:
+            for _ in range(_RECOUNTS):
+                current = await self._get(store.tenant, store.id)
+                if current is None or await self.recount([current]):
+                    return
+        except VectorStoreUnavailable as error:
+            logger.warning("file search: vector store %s is counted later: %s", store.id, error)
+
+    async def add(self, store: VectorStoreRecord, *, files: int, chunks: int, size: int) -> None:
+        """Note that so much more is in a store, or less."""
+        current: VectorStoreRecord | None = store
+        while current is not None and current.state is not StoreState.DELETING:
+            known = current.known
+            count = Count(max(0, known.chunks + chunks), max(0, known.files + files), max(0, known.bytes + size))
+            if await self._keep(current, count):
+                return
+            current = await self._get(store.tenant, store.id)
+
+    async def _counted(self, store: VectorStoreRecord) -> Count:
         try:
             return await self._backend.count(store.collection, tenant=store.tenant, vector_store_id=store.id)
         except NoCollection:  # deleted since, or lost
             return Count()
 
-    def _is_counted(self, store: VectorStoreRecord) -> bool:
-        return not (store.state is StoreState.CREATING or self.is_expired(store) or self.is_elsewhere(store))
-
-    async def counts(self, stores: Sequence[VectorStoreRecord]) -> tuple[list[Count], bool]:
-        """Count what is in stores, and tell whether it is so now: while the database is away, it is as last known.
-
-        What has changed since is noted in the records, so that it is known after a restart and to other servers, too.
-        """
-        asked = [store for store in stores if self._is_counted(store)]
-        places = [Place(store.collection, store.tenant, store.id) for store in asked]
-        try:
-            found = await self._backend.counts(places)
-            if found is None:
-                found = await together(self.count(store) for store in asked)
-        except VectorStoreUnavailable:
-            return [store.known for store in stores], False
-        counted = dict(zip((store.id for store in asked), found, strict=True))
-        changed = [store for store in asked if store.known != counted[store.id]]
-        await together(self._change(store, {"known": asdict(counted[store.id])}) for store in changed)
-        return [counted.get(store.id, Count()) for store in stores], True
+    async def _keep(self, store: VectorStoreRecord, count: Count) -> bool:
+        value = {**store.kept.value, "known": asdict(count)}
+        return await self._records.update(msgspec.structs.replace(store.kept, value=value))
 
     # --- writing -----------------------------------------------------------------------------------------------------
 
@@ -287,7 +310,8 @@ class VectorStores:
     ) -> VectorStoreRecord:
         """Create a store, with nothing in it, and its collection; BadRequestError if the tenant has as many as it may.
 
-        A store that cannot be created does not appear later.
+        While the vector database is away, its collection is made later, at the latest when something is written. A
+        store that cannot be created for another reason does not appear later.
         """
         if await self._is_full(tenant):
             raise BadRequestError(
@@ -310,7 +334,10 @@ class VectorStores:
         store = VectorStoreRecord(await self._records.create(tenant, KIND, store_id, value, created_at=now))
         try:
             made = await self.finish(store)
-        except FunctionError:
+        except FunctionError as error:
+            if is_away(error):
+                logger.warning("file search: the collection of vector store %s is made later: %s", store_id, error)
+                return store
             # The client learns of the failure and will try again.
             await self._change(store, {"state": StoreState.DELETING})
             raise
@@ -348,6 +375,8 @@ class VectorStores:
 
         If it ends meanwhile none of them stays, and it is as if it had ended before.
         """
+        if store.state is StoreState.CREATING:
+            store = await self.finish(store) or store
         try:
             await self._clear_windows(store, chunks, windows or {})
             await self._backend.upsert(store.collection, chunks)
@@ -355,6 +384,29 @@ class VectorStores:
             await self._check_goes_on(store)
             raise
         await self._check_goes_on(store)
+
+    async def fitted(self, store: VectorStoreRecord, dimensions: int) -> VectorStoreRecord:
+        """Return a store with vectors of this length; one of another length is made anew as long as it is empty.
+
+        The first answer of an embedding service, which gave it its length, may have been wrong. WrongDimensions if
+        there is something in it.
+        """
+        if store.dimensions == dimensions:
+            return store
+        if store.known.chunks or (await self._counted(store)).chunks:
+            raise WrongDimensions(store.dimensions, dimensions)
+        logger.warning("file search: vector store %s is empty, and gets %d dimensions", store.id, dimensions)
+        await self._clear(store)
+        changes = {
+            "dimensions": dimensions,
+            "collection": shared_collection_name(dimensions) if store.is_shared else store.collection,
+            "state": StoreState.CREATING,
+        }
+        changed = await self._change(store, changes, when=lambda s: s.dimensions == store.dimensions)
+        made = None if changed is None or changed.state is StoreState.DELETING else await self.finish(changed)
+        if made is None:
+            raise not_found(store.id)
+        return made
 
     async def erase(self, store: VectorStoreRecord, file_id: str) -> None:
         """Delete the chunks of a file; if the store ends meanwhile, it is as if it had ended before."""
@@ -367,14 +419,20 @@ class VectorStores:
     async def delete(self, tenant: str, store_id: str) -> None:
         """Delete a store and its collection. If that cannot be done now or here, it is marked and done later.
 
-        A failure is raised, but not that the store is elsewhere: whoever has its vectors removes them.
+        A failure is raised, but not that the store is elsewhere, as whoever has its vectors removes them, nor that the
+        vector database is away, as housekeeping completes it.
         """
         store = await self._get(tenant, store_id)
         if store is None:
             raise not_found(store_id)
         marked = await self._change(store, {"state": StoreState.DELETING})
         if marked is not None and not self.is_elsewhere(marked):
-            await self.remove(marked)
+            try:
+                await self.remove(marked)
+            except VectorStoreUnavailable as error:
+                if not error.away:
+                    raise
+                logger.warning("file search: vector store %s is removed later: %s", store_id, error)
 
     async def remove(self, store: VectorStoreRecord) -> None:
         """Remove what is left of a store that is marked as deleted; VectorStoreUnavailable if it is elsewhere."""
@@ -487,6 +545,11 @@ class VectorStores:
             for position, kept in found:
                 after = position
                 yield kept
+
+
+def is_away(error: FunctionError) -> bool:
+    """Tell whether an error is that the vector database does not answer."""
+    return isinstance(error, VectorStoreUnavailable) and error.away
 
 
 def not_found(store_id: str) -> NotFoundError:

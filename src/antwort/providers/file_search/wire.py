@@ -282,19 +282,11 @@ class VectorStore(BaseModel):
     metadata: dict[str, str]
 
 
-class VectorStoreAsKnown(VectorStore):
-    """A vector store while the vector database does not answer."""
-
-    counts_last_known: Literal[True] = Field(
-        default=True, description="The counts are those that were known last; zeros if none were."
-    )
-
-
 class VectorStoreList(BaseModel):
     """A page of vector stores."""
 
     object: Literal["list"] = "list"
-    data: list[VectorStoreAsKnown | VectorStore]
+    data: list[VectorStore]
     first_id: str | None
     last_id: str | None
     has_more: bool

@@ -132,15 +132,21 @@ async def test_a_batch_of_large_vectors_is_not_too_large_an_answer(http: Outboun
 # --- dimensions -------------------------------------------------------------------------------------------------------
 
 
-async def test_the_first_call_tells_the_dimensions_and_they_are_kept(client: HttpEmbedding, service: Service) -> None:
-    await client.embed(["red"])
+async def test_two_answers_tell_the_dimensions_and_they_are_kept(client: HttpEmbedding, service: Service) -> None:
     assert [await client.dimensions(), await client.dimensions()] == [8, 8]
-    assert len(service.asked) == 1
+    assert len(service.asked) == 2
+
+
+async def test_one_wrong_answer_does_not_tell_the_dimensions(client: HttpEmbedding, service: Service) -> None:
+    service.replies = [Reply(body={"data": [{"embedding": [1.0, 2.0, 3.0]}]})]
+    with pytest.raises(EmbeddingUnavailable, match="gives vectors with 3 dimensions, and then with 8"):
+        await client.dimensions()
+    assert await client.dimensions() == 8
 
 
 async def test_dimensions_are_discovered_once_however_many_ask(client: HttpEmbedding, service: Service) -> None:
     assert await asyncio.gather(*(client.dimensions() for _ in range(5))) == [8] * 5
-    assert len(service.asked) == 1
+    assert len(service.asked) == 2
 
 
 async def test_a_failed_discovery_is_that_of_all_who_wait(http: Outbound, service: Service, waits: Waits) -> None:
@@ -184,7 +190,7 @@ async def test_who_leaves_does_not_end_the_discovery_of_others(
     gate.opened.set()
     assert await asyncio.gather(*others) == [8, 8]
     assert first.cancelled()
-    assert len(service.asked) == 1
+    assert len(service.asked) == 2
 
 
 async def test_closing_gives_up_a_discovery(client: HttpEmbedding, gate: Gate) -> None:
@@ -205,10 +211,11 @@ async def test_dimensions_that_are_set_are_asked_for_and_need_no_call(http: Outb
 
 
 async def test_dimensions_that_change_are_an_error_that_names_both(client: HttpEmbedding, service: Service) -> None:
-    await client.embed(["red"])
+    assert await client.dimensions() == 8
     service.dimensions = 6
     with pytest.raises(EmbeddingUnavailable, match="6 dimensions, not 8"):
         await client.embed(["red"])
+    assert await client.dimensions() == 6, "the service is asked anew"
 
 
 async def test_a_failed_discovery_is_tried_again(client: HttpEmbedding, service: Service) -> None:

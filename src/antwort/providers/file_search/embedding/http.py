@@ -44,7 +44,8 @@ _TOO_LONG = re.compile(
 """How services say that a text is longer than their model reads."""
 _SHORTEST = 400
 """Bytes of a text that every model reads whole."""
-_SAMPLE = "How long is a vector?"
+_SAMPLES = ("How long is a vector?", "And how long is this one?")
+"""What a service is asked that has to tell the length of its vectors, one after the other: the answers must agree."""
 
 
 class TextTooLong(EmbeddingUnavailable):
@@ -54,9 +55,10 @@ class TextTooLong(EmbeddingUnavailable):
 class HttpEmbedding(EmbeddingClient):
     """Asks an endpoint for vectors, a batch of texts at a time, again if a failure may pass.
 
-    `url` is the whole address of the endpoint. `dimensions` is asked for if given; otherwise the first answer tells
-    the length of the vectors. Each request may take `timeout` seconds. A text of more than `max_tokens`, by an estimate
-    that is rather too high, is embedded in windows; so is one that the service refuses as too long.
+    `url` is the whole address of the endpoint. `dimensions` is asked for if given; otherwise two answers that agree
+    tell the length of the vectors, until one of another length comes: then two others have to agree. Each request may
+    take `timeout` seconds. A text of more than `max_tokens`, by an estimate that is rather too high, is embedded in
+    windows; so is one that the service refuses as too long.
     """
 
     def __init__(
@@ -85,8 +87,9 @@ class HttpEmbedding(EmbeddingClient):
         self._batch = batch
         self._sleep = sleep
         self._dimensions = dimensions
+        self._learned: int | None = None
         self._most = None if max_tokens is None else BYTES_PER_TOKEN * max_tokens
-        self._discovery = SingleFlight(lambda: self.embed([_SAMPLE]))
+        self._discovery = SingleFlight(self._discover)
         self._options: dict[str, object] = {"encoding_format": "float"}
         if model is not None:
             self._options["model"] = model
@@ -128,9 +131,15 @@ class HttpEmbedding(EmbeddingClient):
 
     @override
     async def dimensions(self) -> int:
-        if self._dimensions is None:
-            return len((await self._discovery.outcome())[0])
-        return self._dimensions
+        return self._dimensions or self._learned or await self._discovery.outcome()
+
+    async def _discover(self) -> int:
+        """Find out how long vectors are. What is made for them stays: one wrong answer must not decide it."""
+        first, second = [len((await self._embed([sample]))[0]) for sample in _SAMPLES]
+        if first != second:
+            raise self._failure(f"gives vectors with {first} dimensions, and then with {second}")
+        self._learned = first
+        return first
 
     @override
     async def close(self) -> None:
@@ -145,11 +154,10 @@ class HttpEmbedding(EmbeddingClient):
             vectors = read_vectors(answer.body, len(texts))
         except ValueError as error:
             raise self._failure("gave an answer that cannot be used", str(error)) from None
-        length = len(vectors[0])
-        if self._dimensions is None:
-            self._dimensions = length
-        elif length != self._dimensions:
-            raise self._failure(f"gives vectors with {length} dimensions, not {self._dimensions}")
+        length, wanted = len(vectors[0]), self._dimensions or self._learned
+        if wanted is not None and length != wanted:
+            self._learned = None  # it may be that which was wrong
+            raise self._failure(f"gives vectors with {length} dimensions, not {wanted}")
         return vectors
 
     async def _answer(self, texts: Sequence[str]) -> HttpAnswer:

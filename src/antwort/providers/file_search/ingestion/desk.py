@@ -30,7 +30,7 @@ from antwort.providers.file_search.ingestion.store_files import (
     not_attached,
     record_id,
 )
-from antwort.providers.file_search.vector_stores import VectorStoreRecord, VectorStores
+from antwort.providers.file_search.vector_stores import VectorStoreRecord, VectorStores, is_away
 from antwort.providers.file_search.vectors.base import Chunk, VectorStoreBackend
 from antwort.providers.file_search.windows import windows_of
 
@@ -95,6 +95,7 @@ class IngestionDesk:
         *,
         on_end: Callable[[str, float], None],
         on_chunks: Callable[[int], None],
+        dimensions: Callable[[], Awaitable[int]] | None = None,
     ) -> None:
         self.files = files
         self.store_files = store_files
@@ -103,6 +104,7 @@ class IngestionDesk:
         self._backend = backend
         self._on_end = on_end
         self._on_chunks = on_chunks
+        self._dimensions = dimensions
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         """Those that somebody has, or waits for."""
         self._has_removals = True
@@ -147,7 +149,12 @@ class IngestionDesk:
         if not await self.queue.is_deleting(store.tenant, store.id, file_id):
             await self.get(store, file_id)
             await self.queue.mark_deletion(store.tenant, store.id, file_id)
-        await self._remove_marked(store, file_id)
+        try:
+            await self._remove_marked(store, file_id)
+        except FunctionError as error:
+            if not is_away(error):
+                raise
+            logger.warning("file search: chunks of '%s' are removed later: %s", file_id, error)
 
     async def cancel(self, store: VectorStoreRecord, file_ids: Sequence[str]) -> None:
         """Give up those of some files that are not completed yet."""
@@ -222,6 +229,7 @@ class IngestionDesk:
         given_up = f"It was given up after {MOST_ATTEMPTS} attempts." if lent.value.attempts > MOST_ATTEMPTS else ""
         reason = given_up or ("The vector store has expired." if self._stores.is_expired(store) else "")
         if not reason:
+            work.store = await self._fitted(store)
             return work
         await self.fail(work, "server_error", reason)
         return None
@@ -345,6 +353,13 @@ class IngestionDesk:
                     await self._stores.erase(work.store, work.file.value.file_id)
                 raise LostError
 
+    async def _fitted(self, store: VectorStoreRecord) -> VectorStoreRecord:
+        """Return a store with vectors as long as those of the model, if it has none yet; else the worker says so."""
+        with contextlib.suppress(FunctionError):
+            if self._dimensions is not None:
+                return await self._stores.fitted(store, await self._dimensions())
+        return store
+
     async def _clean(self, work: Work) -> None:
         """Remove what an earlier attempt has left, once."""
         if not work.is_clean:
@@ -363,6 +378,14 @@ class IngestionDesk:
         value = msgspec.structs.replace(work.file.value, indexed=indexed)
         if not await self.store_files.change(work.file, value):
             raise LostError
+        await self._count(work.store, work.file.value.indexed, indexed)
+
+    async def _count(self, store: VectorStoreRecord, before: Indexed | None, after: Indexed | None) -> None:
+        """Note in the store's record what has become of a file."""
+        old, new = ((0, 0, 0) if one is None else (1, one.chunks, one.usage_bytes) for one in (before, after))
+        files, chunks, size = (then - now for then, now in zip(new, old, strict=True))
+        if files or chunks or size:
+            await self._stores.add(store, files=files, chunks=chunks, size=size)
 
     async def _end(self, work: Work, status: str) -> None:
         value, store = work.file.value, work.store
@@ -384,7 +407,10 @@ class IngestionDesk:
         async with self._locked(store.id, file_id):
             if not await is_due():
                 return
+            file = await self.store_files.get(store.tenant, store.id, file_id)
             await self.store_files.forget(store.tenant, store.id, file_id, (FILE, FAILED, CANCELLED, PLACES))
+            if file is not None:
+                await self._count(store, file.value.indexed, None)
             await self._stores.erase(store, file_id)
             if await is_due():
                 await self.queue.end(store.tenant, store.id, file_id)

@@ -168,13 +168,15 @@ class PooledTransactions:
             return WrongDimensions(int(found[1]), int(found[2]))
         logger.warning("vector database at %s: %s", self._server, message.splitlines()[0] if message else type(error))
         if isinstance(error, psycopg.errors.QueryCanceled):
-            return self._unavailable("did not answer in time.")
+            return self._unavailable("did not answer in time.", away=True)
         if isinstance(error, psycopg.OperationalError | OSError | UnicodeError):
-            return self._unavailable("cannot be reached.")
+            return self._unavailable("cannot be reached.", away=True)
         return self._unavailable("failed; the log says why.")
 
-    def _unavailable(self, what: str) -> VectorStoreUnavailable:
-        return VectorStoreUnavailable.at(self._server, "The vector database", what)
+    def _unavailable(self, what: str, *, away: bool = False) -> VectorStoreUnavailable:
+        failure = VectorStoreUnavailable.at(self._server, "The vector database", what)
+        failure.away = away
+        return failure
 
 
 def _server(url: str) -> str:
