@@ -31,6 +31,8 @@ from benchmarks.retrieval import METHOD as RETRIEVAL_METHOD
 from benchmarks.retrieval import retrieval_rows
 from benchmarks.sandboxes import METHOD as SANDBOXES_METHOD
 from benchmarks.sandboxes import sandboxes_rows
+from benchmarks.shares import METHOD as SHARES_METHOD
+from benchmarks.shares import shares_rows
 from benchmarks.sub_agents import METHOD as AGENTS_METHOD
 from benchmarks.sub_agents import agents_rows
 from benchmarks.workloads import METHOD, gateway_rows, rounds_of
@@ -70,6 +72,7 @@ PARTS = {
     "agents": Part(lambda _: agents_rows(), AGENTS_METHOD, slow=True),
     "programs": Part(lambda _: programs_rows(), PROGRAMS_METHOD, slow=True),
     "sandboxes": Part(lambda _: sandboxes_rows(), SANDBOXES_METHOD, slow=True),
+    "shares": Part(lambda _: shares_rows(), SHARES_METHOD, slow=True),
     "growth": Part(lambda options: growth_rows(rounds=options.rounds, folder=options.plot), GROWTH_METHOD, slow=True),
     "endurance": Part(lambda options: endurance_rows(seconds=options.seconds), ENDURANCE_METHOD, slow=True),
     "everything": Part(lambda options: everything_rows(seconds=options.mixed_seconds), EVERYTHING_METHOD, slow=True),

@@ -263,6 +263,7 @@ class Antwort:
                 sealer=sealer,
                 check_url=self.outbound.check,
                 input_files=self._new_input_files,
+                queues=self.queues,
             )
             self.runs = LocalRuns(self.engine, limits, self._peers, questions, self.queues)
             self.services = RunServices(self.values, self.runs.agents)

@@ -8,6 +8,8 @@ import msgspec
 
 from antwort.backends import ModelRouter, estimate_tokens
 from antwort.concurrency.large_work import LargeWork, is_large
+from antwort.concurrency.pace import Pace
+from antwort.concurrency.queues import Queues
 from antwort.concurrency.stragglers import Stragglers
 from antwort.config import AgentConfig, EngineConfig
 from antwort.context import Context
@@ -65,6 +67,7 @@ class Engine(EngineParts, frozen=True):
         values: Values | None = None,
         absent: AbsentProviders = NONE_ABSENT,
         input_files: Callable[[LargeWork], InputFiles] | None = None,
+        queues: Queues | None = None,
     ) -> "Engine":
         """Put an engine together."""
         work = LargeWork()
@@ -89,6 +92,7 @@ class Engine(EngineParts, frozen=True):
             sealer,
             work,
             Stragglers(),
+            Pace((queues or Queues()).named("agents", bounded=False)),
             settings.parallel_calls,
             settings.thoughts_as_summary,
             REASONING_NAMES[settings.reasoning_events],

@@ -282,6 +282,8 @@ class Loop:
         if self.plan.compact_at is not None:
             await self._make_room()
         emitter, budget, model = self.emitter, self._budget, self.response.model
+        if self.plan.parent is not None:
+            await self._parts.agents_pace.turn(self.plan.ctx.tenant)
         if not (budget.begin() or await budget.wait()):
             return None
         emitter.begin_turn()

@@ -4,6 +4,7 @@ import msgspec
 
 from antwort.backends import ModelRouter
 from antwort.concurrency.large_work import LargeWork
+from antwort.concurrency.pace import Pace
 from antwort.concurrency.stragglers import Stragglers
 from antwort.config import EngineConfig
 from antwort.engine.telemetry import TurnMetrics
@@ -24,6 +25,8 @@ class EngineParts(msgspec.Struct, frozen=True):
     large_work: LargeWork
     stragglers: Stragglers
     """What takes longer than a moment: deadlines, and clients that may leave."""
+    agents_pace: Pace
+    """The pace of sub-agents' turns: there may be thousands."""
     parallel_calls: int
     """Calls of one turn that run at the same time; of the settings, like what follows: those are slow to read."""
     thoughts_as_summary: bool

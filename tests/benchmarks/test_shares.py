@@ -1,0 +1,9 @@
+"""Two tenants at every queue, in small."""
+
+from benchmarks.shares import shares_rows
+
+
+def test_every_queue_is_measured_alone_and_beside_an_attack() -> None:
+    rows = shares_rows(rounds=1, children=5)
+    assert len(rows) == 12
+    assert all(row.what.startswith("shares: ") and (row.value or 0) >= 0 for row in rows)
