@@ -7,6 +7,7 @@ import gzip
 import random
 import socket
 import ssl
+import time
 import weakref
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
@@ -579,3 +580,28 @@ async def test_a_server_that_leaves_during_a_large_request_is_an_error() -> None
     async with serving(handler) as (client, _):
         with pytest.raises(ClosedError):
             await client.exchange(a_large_request(), connect_timeout=5, silence=30)
+
+
+async def test_connections_that_nobody_needs_are_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("antwort.http1.client.MAX_IDLE", 0.05)
+    left = []
+
+    async def handler(state: Server, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while True:
+            try:
+                await one_request(state, reader)
+            except asyncio.IncompleteReadError:
+                left.append(1)
+                raise
+            writer.write(OK)
+
+    async def ask(client: Http1Client) -> bytes:
+        return await read_all(await client.exchange(REQUEST, 30, None))
+
+    async with serving(handler) as (client, state):
+        assert await asyncio.gather(*(ask(client) for _ in range(5))) == [b"hello"] * 5
+        end = time.monotonic() + 30
+        while (client.idle or len(left) < state.connections) and time.monotonic() < end:
+            await asyncio.to_thread(time.sleep, 0.01)
+        assert (client.idle, len(left)) == ([], state.connections)
+        assert await ask(client) == b"hello"

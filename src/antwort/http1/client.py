@@ -368,7 +368,7 @@ class Connection(asyncio.Protocol):
             self.rest()
         if self._reusable and not self._body and not self._unsent:
             self.idle_since = monotonic()
-            self._client.idle.append(self)
+            self._client.keep(self)
         else:
             self.transport.abort()
             if self.error is not None:
@@ -434,7 +434,9 @@ class Http1Client:
         self._proxy = proxy
         self.slots = Slots(limit) if slots is None else slots
         self.idle: list[Connection] = []
-        """Connections that are kept for the next exchange."""
+        """Connections that are kept for the next exchange; those used last are at the end, and taken first."""
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._shrinking: asyncio.TimerHandle | None = None
 
     async def exchange(
         self, request: bytes | Parts, connect_timeout: float, silence: float | None, tenant: str = ""
@@ -472,6 +474,20 @@ class Http1Client:
                 self.slots.release(tenant)
             raise
 
+    def keep(self, connection: Connection) -> None:
+        """Keep a connection for the next exchange, for a while."""
+        self.idle.append(connection)
+        if self._shrinking is None and self._loop is not None:
+            self._shrinking = self._loop.call_later(MAX_IDLE, self._shrink, self._loop)
+
+    def _shrink(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Close connections that nobody has needed for long."""
+        oldest = monotonic() - MAX_IDLE
+        while self.idle and self.idle[0].idle_since <= oldest:
+            self.idle.pop(0).transport.close()
+        left = self.idle[0].idle_since - oldest if self.idle else 0.0
+        self._shrinking = loop.call_later(left, self._shrink, loop) if self.idle else None
+
     def _kept(self) -> Connection | None:
         """Return an idle connection that has not rested so long that the server may be about to close it."""
         idle = self.idle
@@ -484,6 +500,7 @@ class Http1Client:
         return None
 
     async def _connect(self, seconds: float) -> Connection:
+        self._loop = asyncio.get_running_loop()
         clock = asyncio.timeout(seconds)
         try:
             async with clock:
@@ -514,6 +531,9 @@ class Http1Client:
 
     async def close(self) -> None:
         """Close the idle connections; the others are closed with their exchanges."""
+        if self._shrinking is not None:
+            self._shrinking.cancel()
+        self._loop = self._shrinking = None
         while self.idle:
             self.idle.pop().transport.close()
 
