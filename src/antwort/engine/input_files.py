@@ -33,6 +33,8 @@ MOST_BYTES = 50 * 1024**2
 """Of all files that one request names."""
 MOST_TEXT = 8 * 1024**2
 """Bytes of all texts of files that one request gives a model: more than one reads, and each step with them is short."""
+MOST_KEPT_TEXT = 128 * 1024**2
+"""The same where long texts become variables, of which the model reads parts."""
 MOST_DOCUMENTS = 20
 """Files of one request that are fetched from somewhere, or whose text is taken out: each may take a while."""
 _AT_ONCE = 2
@@ -65,15 +67,21 @@ class InputFiles:
         self._texts = _RecentTexts()
 
     async def resolved(
-        self, entries: list[JournalEntry], ctx: Context, reading: Callable[[], Awaitable[FileReading]]
+        self,
+        entries: list[JournalEntry],
+        ctx: Context,
+        reading: Callable[[], Awaitable[FileReading]],
+        *,
+        kept: bool = False,
     ) -> list[JournalEntry]:
         """Return entries with the content of what they name; BadRequestError says which part cannot be read.
 
-        `reading` is asked only if there is a file: what the model server reads by itself.
+        `reading` is asked only if there is a file: what the model server reads by itself. With `kept` long
+        texts become variables afterwards, and may be longer than what a model reads.
         """
         if not any(_named(part) for entry in entries for _, parts in _lists(entry.item) for part in parts):
             return entries
-        request = _Request(self, ctx, await reading())
+        request = _Request(self, ctx, await reading(), MOST_KEPT_TEXT if kept else MOST_TEXT)
         return [await request.entry(entry, f"input[{index}]") for index, entry in enumerate(entries)]
 
     async def stored(self, ctx: Context, file_id: str, room: int, where: str) -> tuple[str, bytes]:
@@ -172,12 +180,12 @@ class _RecentTexts:
 class _Request:
     """One request, and how much of its files was read."""
 
-    def __init__(self, source: InputFiles, ctx: Context, reading: FileReading) -> None:
+    def __init__(self, source: InputFiles, ctx: Context, reading: FileReading, most_text: int) -> None:
         self._source = source
         self._ctx = ctx
         self._reading = reading
         self._room = MOST_BYTES
-        self._text_room = MOST_TEXT
+        self._most_text = self._text_room = most_text
         self._documents = 0
 
     async def entry(self, entry: JournalEntry, where: str) -> JournalEntry:
@@ -249,7 +257,7 @@ class _Request:
     def _count_text(self, size: int, where: str) -> None:
         self._text_room -= size
         if self._text_room < 0:
-            raise _too_large(where, "texts of the ", MOST_TEXT)
+            raise _too_large(where, "texts of the ", self._most_text)
 
     def _count(self, where: str) -> None:
         self._documents += 1

@@ -123,11 +123,11 @@ class Planner:
         plan = await _prepared(plan, history, entries)  # before anything is answered: it may be refused
         plan, entries = await self._continuing(plan, history, entries)
         entries, history = self._calls_read(plan, entries, history)
+        variables = None if plan.max_input is None or self._values is None else self._values.of(plan.ctx)
         if self._input_files is not None:
             reading = partial(self._files_read, plan.response.model)
-            entries = await self._input_files.resolved(entries, ctx, reading)
-        if plan.max_input is not None and self._values is not None:
-            variables = self._values.of(plan.ctx)
+            entries = await self._input_files.resolved(entries, ctx, reading, kept=variables is not None)
+        if plan.max_input is not None and variables is not None:
             entries = await LongInput(variables, plan.max_input, self._large_work).shortened(entries)
         large = large or _count(history) + len(entries) >= MANY
         await self._check_links(create, entries, history, large=large)

@@ -223,7 +223,7 @@ async def test_an_agent_whose_time_is_over_stops_asking(tmp_path: Path) -> None:
         return does("spawn_agent", prompt="wait") if prompt(request) == "root" else turn("never", wait_for=Gate())
 
     brain = Brain(decide)
-    settings = Config.model_validate({"data_dir": tmp_path, "providers": {}, "engine": {"deadline": 0.3}})
+    settings = Config.model_validate({"data_dir": tmp_path, "providers": {}, "engine": {"deadline": 2}})
     async with Antwort(settings, backend=brain, providers=[SubAgents()]) as app:
         response = await app.run("root", model="scripted", tools=TOOLS)
         assert response.status == "incomplete"
