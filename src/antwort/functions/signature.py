@@ -3,6 +3,7 @@
 import functools
 import inspect
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Annotated, Any, cast, get_args, get_origin
 
 import typing_extensions
@@ -14,8 +15,11 @@ from pydantic_core import PydanticSerializationError, PydanticUndefined, to_json
 
 from antwort.callables import is_context, modern, read_docstring, type_hints
 from antwort.errors import DefinitionError
-from antwort.functions.schema import tidy
+from antwort.functions.schema import plain_schema, tidy
 from antwort.types import JSON
+
+_DESCRIBING = {"annotation", "required", "description"}
+"""What a `Field(description="…")` says of itself."""
 
 
 class Parameter(Struct, frozen=True):
@@ -32,7 +36,8 @@ class Parameter(Struct, frozen=True):
 class Signature:
     """What a handler's docstring and type hints say.
 
-    The hints are read when somebody asks for what they say: to make a JSON Schema of them takes a millisecond.
+    The hints are read when somebody asks for what they say: where they are more than plain types, to make a JSON Schema
+    of them takes a millisecond; so does what checks arguments, which is made for the first call.
     """
 
     def __init__(self, handler: Callable[..., Any], *, name: str, description: str | None = None) -> None:
@@ -46,7 +51,7 @@ class Signature:
 
     def check(self) -> None:
         """Raise DefinitionError unless the handler can be offered to a model."""
-        _ = self._read
+        _ = self.schema
 
     @functools.cached_property
     def _parameters(self) -> list[Parameter]:
@@ -57,18 +62,29 @@ class Signature:
         return [_parameter(raw, hints, self._documented, self._name) for raw in given.values() if raw.name != context]
 
     @functools.cached_property
-    def _read(self) -> tuple[TypeAdapter[dict[str, Any]], JSON]:
-        return _adapter(self._parameters, self._name)
-
-    @property
     def adapter(self) -> TypeAdapter[dict[str, Any]]:
         """What checks all arguments together."""
-        return self._read[0]
+        with _explained(self._parameters, self._name):
+            return _adapter(self._parameters, self._name)
 
-    @property
+    @functools.cached_property
     def schema(self) -> JSON:
         """The JSON Schema of the parameters."""
-        return self._read[1]
+        properties = _plain_properties(self._parameters)
+        if properties is None:
+            with _explained(self._parameters, self._name):
+                schema: JSON = tidy(self.adapter.json_schema())
+        else:
+            required = [one.name for one in self._parameters if one.required]
+            schema = {"properties": properties, **({"required": required} if required else {}), "type": "object"}
+        # The arguments are closed by validation; saying so to the model is strict mode's business.
+        schema.pop("additionalProperties", None)
+        schema.setdefault("properties", {})
+        schema.setdefault("required", [])
+        for parameter, default in _json_defaults(self._parameters):
+            if parameter in schema["properties"]:  # not if the field has an alias
+                schema["properties"][parameter]["default"] = default
+        return schema
 
     @functools.cached_property
     def field_defaults(self) -> dict[str, FieldInfo]:
@@ -127,24 +143,50 @@ def _described(hint: Any) -> bool:
     return get_origin(hint) is Annotated and any(getattr(part, "description", None) for part in get_args(hint)[1:])
 
 
-def _adapter(parameters: list[Parameter], name: str) -> tuple[TypeAdapter[dict[str, Any]], JSON]:
+def _plain_properties(parameters: list[Parameter]) -> JSON | None:
+    """Return the schemas of parameters that have plain types and nothing but a description, or None."""
+    properties: JSON = {}
+    for parameter in parameters:
+        hint, described = parameter.hint, {}
+        if get_origin(hint) is Annotated:
+            hint, *more = get_args(hint)
+            description = _only_description(more)
+            if not description:
+                return None
+            described = {"description": description}
+        schema = plain_schema(hint)
+        if schema is None:
+            return None
+        properties[parameter.name] = dict(sorted({**schema, **described}.items()))
+    return properties
+
+
+def _only_description(annotations: list[Any]) -> str | None:
+    """Return the description in what a type is annotated with, if that is all there is."""
+    if len(annotations) != 1 or type(annotations[0]) is not FieldInfo:
+        return None
+    said = {str(key): value for key, value in annotations[0].__repr_args__()}
+    description = said.get("description")
+    return description if said.keys() <= _DESCRIBING and isinstance(description, str) else None
+
+
+def _adapter(parameters: list[Parameter], name: str) -> TypeAdapter[dict[str, Any]]:
     """Build one validator for all parameters: a typed dictionary, in which any parameter name is possible."""
     fields = {p.name: p.hint if p.required else typing_extensions.NotRequired[p.hint] for p in parameters}
     shape = typing_extensions.TypedDict(name, fields)  # type: ignore[misc]
     shape.__pydantic_config__ = ConfigDict(extra="forbid")  # type: ignore[attr-defined]
+    return TypeAdapter(cast("Any", shape))
+
+
+@contextmanager
+def _explained(parameters: list[Parameter], name: str) -> Iterator[None]:
+    """Turn whatever pydantic, or an author's own type, makes of a type it cannot read into a DefinitionError."""
     try:
-        adapter: TypeAdapter[dict[str, Any]] = TypeAdapter(cast("Any", shape))
-        schema = tidy(adapter.json_schema())
-    except Exception as error:  # whatever pydantic, or an author's own type, makes of a type it cannot read
+        yield
+    except DefinitionError:
+        raise
+    except Exception as error:
         raise DefinitionError(f"function '{name}': {_reason(error, parameters)}") from error
-    # The arguments are closed by validation; saying so to the model is strict mode's business.
-    schema.pop("additionalProperties", None)
-    schema.setdefault("properties", {})
-    schema.setdefault("required", [])
-    for parameter, default in _json_defaults(parameters):
-        if parameter in schema["properties"]:  # not if the field has an alias
-            schema["properties"][parameter]["default"] = default
-    return adapter, schema
 
 
 def _reason(error: Exception, parameters: list[Parameter]) -> str:
