@@ -53,7 +53,7 @@ def test_it_tells_where_it_listens_answers_there_and_stops_on_a_signal(listening
     server.send_signal(signal.SIGTERM)
     stdout, stderr = server.communicate(timeout=60)
     assert (server.returncode, stdout, stderr) == (0, "", "")
-    assert [file.name for file in Path(".antwort").iterdir()] == ["antwort.db"]
+    assert sorted(file.name for file in Path(".antwort").iterdir()) == ["antwort.db", "antwort.db-reserve"]
 
 
 def test_a_server_without_a_configuration_starts_without_what_it_does_not_need(

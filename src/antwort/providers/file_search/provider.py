@@ -31,6 +31,7 @@ from antwort.provider import (
 )
 from antwort.providers.file_search import report
 from antwort.providers.file_search.embedding import EmbeddingClient, make_embedding
+from antwort.providers.file_search.embedding.base import queries_at_once
 from antwort.providers.file_search.errors import FileSearchError, Unavailable, VectorStoreUnavailable
 from antwort.providers.file_search.file_routes import StoreFileRoutes
 from antwort.providers.file_search.ingestion.companions import Companions
@@ -175,7 +176,7 @@ class FileSearch(StoreFileRoutes, WorksApart):
                 most=self.settings.max_stores,
                 now=self._now,
             )
-            slots = self.slots(self._embedding.at_once, "embedding")
+            slots = self.slots(queries_at_once(self._embedding), "embedding")
             self._searcher = Searcher(self._backend, self._embedding, self.embedding_duration.time, slots)
             self._reranker = self._make_reranker()
             housekeeping = asyncio.create_task(

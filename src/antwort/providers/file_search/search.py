@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 
 from antwort.provider import FunctionError, Slots
-from antwort.providers.file_search.embedding.base import EmbeddingClient
+from antwort.providers.file_search.embedding.base import EmbeddingClient, queries_at_once
 from antwort.providers.file_search.errors import EmbeddingUnavailable, FileSearchError, NoCollection, WrongDimensions
 from antwort.providers.file_search.ingestion.store_files import ChunkPlace
 from antwort.providers.file_search.together import together
@@ -107,7 +107,7 @@ class Searcher:
         embedding_timer: Callable[[], AbstractContextManager[object]],
         slots: Slots | None = None,
     ) -> None:
-        self._slots = slots or Slots(embedding.at_once)
+        self._slots = slots or Slots(queries_at_once(embedding))
         self._backend = backend
         self._embedding = embedding
         self._embedding_timer = embedding_timer

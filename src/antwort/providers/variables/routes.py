@@ -112,7 +112,7 @@ class VariableRoutes(Provider[VariablesSettings]):
         "/v1/variables",
         scope=_WRITE,
         streams_body=True,
-        errors=[PayloadTooLargeError, RateLimitError],
+        errors=[NotFoundError, PayloadTooLargeError, RateLimitError],
         examples=[Example(to_builtins(EXAMPLE), parameters={"key": EXAMPLE.key})],
     )
     async def put_variable(

@@ -3,12 +3,11 @@
 from collections.abc import Sequence
 from typing import Protocol
 
+_QUERIES_AT_ONCE = 8
+
 
 class EmbeddingClient(Protocol):
     """Embeds text with one model: the one that the documents were embedded with."""
-
-    at_once: int = 8
-    """How many searches have their queries embedded at the same time; others wait for their turn."""
 
     async def embed(self, texts: Sequence[str]) -> list[list[float]]:
         """Return a vector for each text, in order, all of the same length; raise EmbeddingUnavailable otherwise.
@@ -29,3 +28,11 @@ class EmbeddingClient(Protocol):
 
     async def close(self) -> None:
         """Let go of what the client holds. It is not used afterwards; calling it twice does no harm."""
+
+
+def queries_at_once(embedding: EmbeddingClient) -> int:
+    """Return how many searches have their queries embedded at the same time; others wait for their turn.
+
+    A client that computes by itself says so with `at_once`; it is no part of the protocol, as most only ask a service.
+    """
+    return int(getattr(embedding, "at_once", _QUERIES_AT_ONCE))
