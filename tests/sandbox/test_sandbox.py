@@ -10,6 +10,7 @@ import pytest
 from antwort.errors import ConfigError, FunctionUnavailableError
 from antwort.sandbox import BareHost, Sandbox, SandboxLimits, sandbox
 from antwort.sandbox.control_groups import ControlGroups
+from antwort.sandbox.limits import NICENESS
 from antwort.sandbox.usage import descendants
 
 
@@ -54,6 +55,13 @@ async def test_a_command_that_is_not_there_is_no_failure_of_the_sandbox(folder: 
     done = await Sandbox().run(["no-such-program"], folder)
     assert done.exit_code == 127
     assert b"no-such-program" in done.stderr
+
+
+@pytest.mark.parametrize("kind", [Sandbox, BareHost])
+async def test_a_command_and_what_it_starts_stand_back_behind_the_server(kind: type[Sandbox], folder: Path) -> None:
+    done = await kind().run(["sh", "-c", "nice; sh -c nice"], folder)
+    niceness = str(min(19, os.getpriority(os.PRIO_PROCESS, 0) + NICENESS)).encode()
+    assert done.stdout.split() == [niceness, niceness]
 
 
 async def test_input_is_read(folder: Path) -> None:
@@ -219,6 +227,7 @@ async def test_whoever_is_cancelled_twice_leaves_nothing_behind_either(folder: P
     """Whoever waits for a call may be cancelled, and then all that still runs, because the server ends."""
     box = Sandbox()
     await box.run(["true"], folder)
+    await asyncio.sleep(0)  # transports close in the next turn
     before = names(Path("/proc/self/fd"))
     running = asyncio.create_task(box.run(["sh", "-c", "touch begun; sleep 600"], folder))
     await (appears(folder / "begun") if begun else asyncio.sleep(0.001 * turns))

@@ -29,7 +29,8 @@ if sys.platform == "linux":
     ctypes.CDLL(None).prctl(1, signal.SIGKILL, 0, 0, 0)  # PR_SET_PDEATHSIG, which stays set for what is executed
 if os.getppid() != int(sys.argv[1]):
     os._exit(1)  # it ended before the kernel was told
-os.execvp(sys.argv[2], sys.argv[2:])
+os.nice(int(sys.argv[2]))
+os.execvp(sys.argv[3], sys.argv[3:])
 """
 
 
@@ -187,13 +188,15 @@ class ChildProcess:
         self._ended.set()
 
 
-def tied(command: Sequence[str]) -> list[str]:
+def tied(command: Sequence[str], *, niceness: int = 0) -> list[str]:
     """Return how a command is started that ends when this process ends, in whatever way, and however busy it is.
+
+    With a niceness, it stands back by so much behind whoever else wants a processor, as does what it starts.
 
     The kernel ends it, with the thread that has started it: a `ChildProcess` has one that lives as long. What it has
     started itself has to see to that itself.
     """
-    return [sys.executable, "-I", "-S", "-c", _TIED, str(os.getpid()), *command]
+    return [sys.executable, "-I", "-S", "-c", _TIED, str(os.getpid()), str(niceness), *command]
 
 
 class ProcessHandle:

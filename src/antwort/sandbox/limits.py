@@ -8,6 +8,8 @@ Ending = Literal["exit", "time", "memory", "disk", "output", "killed"]
 """Why a process ended: by itself, because a limit was reached, or because it was closed."""
 
 MEBIBYTE = 1 << 20
+NICENESS = 10
+"""How far commands stand back: those that compute without end do not keep the server from answering others."""
 
 
 class SandboxLimits(Struct, frozen=True):

@@ -16,7 +16,7 @@ from antwort.concurrency.pipes import reader_of
 from antwort.concurrency.undisturbed import undisturbed
 from antwort.sandbox.bubblewrap import GO, READY
 from antwort.sandbox.control_groups import ControlGroup
-from antwort.sandbox.limits import Ending, SandboxLimits
+from antwort.sandbox.limits import NICENESS, Ending, SandboxLimits
 from antwort.sandbox.usage import Room, descendants, is_stopped, memory_usage
 
 logger = logging.getLogger(__name__)
@@ -184,6 +184,7 @@ class SandboxProcess:
             self._first_handle = ProcessHandle(self._first)
             await self._join(descendants(self._first))
             await self.stderr.readuntil(READY)
+            self._stand_back(self._first)
         except asyncio.IncompleteReadError as error:
             self.complaint = error.partial
             return False
@@ -192,6 +193,12 @@ class SandboxProcess:
         await self.write(GO)
         self._tasks = [asyncio.create_task(self._follow(reader)), asyncio.create_task(self._watch())]
         return True
+
+    def _stand_back(self, first: int) -> None:
+        """Give the command a lower priority than the server has; it waits for `GO`, and starts nothing yet."""
+        for one in descendants(first):
+            with contextlib.suppress(OSError):  # the system does not allow it
+                os.setpriority(os.PRIO_PROCESS, one, os.getpriority(os.PRIO_PROCESS, 0) + NICENESS)
 
     async def _join(self, processes: Iterable[int]) -> None:
         """Put processes into the control group, if there is one."""

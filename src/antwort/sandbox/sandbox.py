@@ -23,7 +23,7 @@ from antwort.sandbox.bubblewrap import (
     rlimits,
 )
 from antwort.sandbox.control_groups import ControlGroup, ControlGroups
-from antwort.sandbox.limits import Finished, SandboxLimits
+from antwort.sandbox.limits import NICENESS, Finished, SandboxLimits
 from antwort.sandbox.process import BareProcess, SandboxProcess, end_unfinished
 from antwort.sandbox.usage import Room
 from antwort.sandbox.users import has_others, own_user, unused_user
@@ -223,7 +223,8 @@ class BareHost(Sandbox):
     async def _start(self, command: Sequence[str], seen: Surroundings, limits: SandboxLimits) -> SandboxProcess:
         environment = {**ENVIRONMENT, "HOME": str(seen.folder or "/"), **seen.environment}
         with_server = ["setpriv", "--pdeathsig", "KILL", "--"]  # the kernel ends it when the server has ended
-        arguments = [*with_server, *rlimits(limits, memory_is_counted=False), *command]
+        standing_back = ["nice", "-n", str(NICENESS)]
+        arguments = [*with_server, *standing_back, *rlimits(limits, memory_is_counted=False), *command]
         room = None if seen.folder is None else await asyncio.to_thread(Room.of, seen.folder, limits)
         spawned = await ChildProcess.start(
             arguments, environment=environment, cwd=seen.folder or Path("/"), start_new_session=True

@@ -25,6 +25,8 @@ _PATIENCE = 60.0
 _BUSY = "Too many programs run at the moment. Try again later."
 _IDLE = 300.0
 """Seconds after which processes that nobody needs end."""
+_NICENESS = 10
+"""How far programs stand back: those that compute without end do not keep the server from answering others."""
 _CHECKOUTS = 1000
 """Sessions after which a process is replaced."""
 
@@ -210,7 +212,7 @@ class _Launcher:
         binary = _binary()
         if binary is not None and hasattr(os, "memfd_create"):
             self._script = os.memfd_create("antwort-program")
-            os.write(self._script, f'#!/bin/sh\nexec {shlex.join(tied([binary]))} "$@"\n'.encode())
+            os.write(self._script, f'#!/bin/sh\nexec {shlex.join(tied([binary], niceness=_NICENESS))} "$@"\n'.encode())
             self.path = f"/proc/{os.getpid()}/fd/{self._script}"
 
     def close(self) -> None:

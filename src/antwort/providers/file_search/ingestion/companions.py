@@ -1,9 +1,7 @@
 """Workers that the server starts itself: when there is something to do, and none is there that does it."""
 
 import asyncio
-import contextlib
 import logging
-import os
 import signal
 from collections.abc import Callable
 
@@ -26,7 +24,7 @@ class Companions:
     """
 
     def __init__(self, command: Callable[..., list[str]], count: int, reception: Reception) -> None:
-        self._command = tied(command("ingest", "watch", "--idle", f"{IDLE:g}"))
+        self._command = tied(command("ingest", "watch", "--idle", f"{IDLE:g}"), niceness=_NICENESS)
         self._count = count
         self._reception = reception
         self._running: list[ChildProcess] = []
@@ -69,7 +67,5 @@ class Companions:
 
     async def _start(self) -> None:
         process = await ChildProcess.start(self._command, piped=())
-        with contextlib.suppress(OSError):  # it has ended already, or the system does not allow it
-            os.setpriority(os.PRIO_PROCESS, process.pid, _NICENESS)
         self._running.append(process)
         logger.info("ingestion worker %d has started", process.pid)
