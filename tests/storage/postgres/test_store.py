@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import AsyncIterator, Awaitable
 from pathlib import Path
 from textwrap import dedent
@@ -290,6 +291,24 @@ async def test_a_deadlock_is_resolved_and_both_are_done(store: PostgresStore) ->
     assert len(attempts) == 3
     for n in range(2):
         assert len(await store.events(TENANT, f"resp_{n}")) == 2
+
+
+async def test_connections_that_nobody_needs_are_closed(postgres_server: PostgresServer, ready_url: str) -> None:
+    store = await asyncio.to_thread(PostgresStore.open, ready_url, pool_size=4, limits=TimeLimits(idle=0.2))
+    meeting = threading.Barrier(4)
+
+    def meet(database: Database) -> object:
+        meeting.wait(60)
+        return database.execute("SELECT pg_backend_pid()").fetchone()
+
+    assert len(set(await asyncio.gather(*(store._reader.run(meet) for _ in range(4))))) == 4
+    count = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'antwort' AND datname = current_database()"
+    end = time.monotonic() + 60
+    while postgres_server.execute(count, ready_url) != [(0,)]:
+        assert time.monotonic() < end
+        await asyncio.to_thread(time.sleep, 0.02)
+    assert await store.unfinished() == []
+    await store.close()
 
 
 # --- limits ----------------------------------------------------------------------------------------------------------

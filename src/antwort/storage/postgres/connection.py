@@ -35,6 +35,8 @@ class TimeLimits:
     """A server that has not said a word for so long is taken for lost."""
     quiet: float = 5.0
     """After so long without a word it is asked for a sign of life, on another connection."""
+    idle: float = 60.0
+    """A connection that nobody has needed for so long is closed."""
 
     def within(self, patience: float) -> "TimeLimits":
         """Return limits with which one that stands still is found out while somebody waits so long for it."""

@@ -93,6 +93,11 @@ class Session:
         if connection is not None:
             connection.is_alive = self._is_alive
 
+    @property
+    def patience(self) -> float | None:
+        """Seconds to wait for something to do, after which the connection is to be closed; None if there is none."""
+        return None if self._connection is None else self._limits.idle
+
     def close(self) -> None:
         """Let go of the connection."""
         if self._connection is not None:

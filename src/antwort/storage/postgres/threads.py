@@ -5,6 +5,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Sequence
+from queue import Empty
 from typing import Any, TypeVar
 
 from typing_extensions import override
@@ -71,7 +72,11 @@ class PostgresThreads(Threads[Session, PostgresJob[Any]]):
 
     @override
     def _turn(self, connection: Session) -> bool:
-        job = self._queue.get()
+        try:
+            job = self._queue.get(timeout=connection.patience)
+        except Empty:
+            connection.close()
+            return True
         if job is None:
             return False
         while job is not None:
