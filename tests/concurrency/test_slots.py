@@ -83,7 +83,19 @@ async def test_tenants_that_wait_take_turns() -> None:
         assert len(got) == number + 1
         holder = got[-1]
     await asyncio.gather(*tasks)
-    assert got == ["a", "b", "c", "a", "b", "a"]
+    assert got == ["b", "c", "a", "b", "a", "a"]
+
+
+async def test_whoever_had_the_only_slot_goes_behind_those_who_had_none() -> None:
+    slots = shared(1)
+    await slots.acquire("attacker")
+    got: list[str] = []
+    tasks = [*await waiting(slots, "attacker", got), *await waiting(slots, "other", got)]
+    slots.release("attacker")
+    await settle()
+    assert got == ["other"], "it waits for one piece of work, however many of others came before"
+    slots.release("other")
+    await asyncio.gather(*tasks)
 
 
 async def test_who_has_fewer_slots_goes_first() -> None:

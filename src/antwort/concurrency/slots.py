@@ -28,7 +28,7 @@ class Slots:
         self._limit = self._share = self._free = 0
         self._held: dict[str, int] = {}
         self._waiting: dict[str, deque[asyncio.Future[None]]] = {}
-        """By tenant, in the order of their turns: whoever got a slot goes to the end."""
+        """By tenant, in the order of their turns: whoever got a slot, or gives one back, goes to the end."""
         self._returned: deque[str] = deque()
         """Slots that threads have given back and nobody has counted yet."""
         self.queue = queue or Queues().named("")
@@ -120,6 +120,8 @@ class Slots:
         else:
             del self._held[tenant]
         if self._waiting:
+            if tenant in self._waiting:
+                self._waiting[tenant] = self._waiting.pop(tenant)  # at the end: it has just had its turn
             self._hand_out()
 
     def first_of(self, waiting: Iterable[str]) -> str | None:
