@@ -1,6 +1,7 @@
 """Sandboxes whose server is gone, or nobody wants any more, before they are set up: none is left behind."""
 
 import asyncio
+import errno
 import os
 import random
 import secrets
@@ -11,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from antwort.concurrency.child_processes import ChildProcess
+from antwort.errors import FunctionUnavailableError
 from antwort.sandbox import Sandbox, SandboxLimits
 from antwort.sandbox.bubblewrap import Surroundings
 
@@ -35,6 +37,11 @@ def running(mark: str) -> list[str]:
             if mark.encode() in command:
                 found.append(f"{process.name} {command[0].decode()}")
     return found
+
+
+def descriptors() -> int:
+    """Return how many descriptors this process has."""
+    return len(list(Path("/proc/self/fd").iterdir()))
 
 
 async def ends(mark: str) -> None:
@@ -68,6 +75,25 @@ async def test_a_sandbox_that_nobody_wants_any_more_while_it_is_set_up_is_ended(
             call.cancel()
         await asyncio.wait(calls)
         assert running(mark) == []
+
+
+async def test_a_sandbox_for_which_there_are_no_handles_is_ended_and_gives_all_back(
+    mark: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(_pid: int) -> int:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    box = Sandbox()
+    await box.run(["true"])
+    before = descriptors()
+    monkeypatch.setattr(os, "pidfd_open", fail)
+    for _ in range(3):
+        with pytest.raises(FunctionUnavailableError, match=r"cannot be started: Too many open files\."):
+            await box.run(["sleep", mark])
+        await ends(mark)
+    assert descriptors() <= before
+    monkeypatch.undo()
+    assert (await box.run(["true"])).exit_code == 0
 
 
 @pytest.mark.parametrize("host", ["Sandbox", "BareHost"])

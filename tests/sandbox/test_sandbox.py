@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import subprocess
 import sys
 from pathlib import Path
 
@@ -62,6 +63,16 @@ async def test_a_command_and_what_it_starts_stand_back_behind_the_server(kind: t
     done = await kind().run(["sh", "-c", "nice; sh -c nice"], folder)
     niceness = str(min(19, os.getpriority(os.PRIO_PROCESS, 0) + NICENESS)).encode()
     assert done.stdout.split() == [niceness, niceness]
+
+
+def test_a_server_that_may_open_few_files_has_a_sandbox_that_may_open_as_few() -> None:
+    program = (
+        "import asyncio, resource; resource.setrlimit(resource.RLIMIT_NOFILE, (100, 100)); "
+        "from antwort.sandbox import Sandbox; print(asyncio.run(Sandbox().run(['sh', '-c', 'ulimit -n'])).stdout)"
+    )
+    unprivileged = ["setpriv", "--bounding-set=-sys_resource", "--inh-caps=-sys_resource"] if os.geteuid() == 0 else []
+    done = subprocess.run([*unprivileged, sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert (done.stdout, done.stderr) == ("b'100\\n'\n", "")
 
 
 async def test_input_is_read(folder: Path) -> None:

@@ -1,6 +1,7 @@
 """The command line that puts a process into the sandbox."""
 
 import os
+import resource
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -175,6 +176,12 @@ def _filter(openings: Openings, *, network: bool) -> Iterator[str]:
         yield from ("--seccomp", openings.holding(program))
 
 
+def _open_files(limits: SandboxLimits) -> int:
+    """Return how many files a process may open: no more than the server may, since nobody but root can raise that."""
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    return limits.open_files if most == resource.RLIM_INFINITY else min(limits.open_files, most)
+
+
 def rlimits(limits: SandboxLimits, *, memory_is_counted: bool) -> Iterator[str]:
     """Limit each process. Inside, where the user's processes are counted on their own, and for root as for others."""
     yield "prlimit"
@@ -185,7 +192,7 @@ def rlimits(limits: SandboxLimits, *, memory_is_counted: bool) -> Iterator[str]:
         "fsize": limits.file_bytes,
         "memlock": 0,
         "msgqueue": 0,
-        "nofile": limits.open_files,
+        "nofile": _open_files(limits),
         "nproc": limits.processes,
     }
     for name, value in chosen.items():

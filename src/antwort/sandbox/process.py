@@ -146,13 +146,18 @@ class SandboxProcess:
         await undisturbed(self._close())
 
     async def _close(self) -> None:
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(_PATIENCE):
-                if self._first_handle is None:
-                    await self._end_unfinished()
-                await self._process.wait()
-                if self._first_handle is not None:  # all others are gone when the first is
-                    await self._first_handle.wait()
+        try:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_PATIENCE):
+                    if self._first_handle is None:
+                        await self._end_unfinished()
+                    await self._process.wait()
+                    if self._first_handle is not None:  # all others are gone when the first is
+                        await self._first_handle.wait()
+        finally:
+            await self._give_back()
+
+    async def _give_back(self) -> None:
         for task in self._tasks:
             task.cancel()
         if self._tasks:
@@ -260,8 +265,14 @@ async def end_unfinished(process: ChildProcess) -> None:
     with contextlib.ExitStack() as handles:
         inside = []
         for one in list(descendants(process.pid))[1:]:
-            with contextlib.suppress(ProcessLookupError):
+            try:
                 inside.append(ProcessHandle(one))
+            except ProcessLookupError:
+                continue
+            except OSError:  # there are no more handles; as its parent is stopped, its number is still its own
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(one, signal.SIGKILL)
+            else:
                 handles.callback(inside[-1].close)
         for handle in inside:
             handle.send_signal(signal.SIGKILL)
