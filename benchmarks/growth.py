@@ -1,7 +1,13 @@
-"""How the cost of a request grows: with events, history, functions, stored responses, files and tenants."""
+"""How the cost of a request grows: with events, history, functions, stored responses, files, chunks and tenants.
 
+And that of a start: with keys and functions.
+"""
+
+import http.client
+import json
 import math
 import statistics
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -19,6 +25,7 @@ from benchmarks.gateway import (
 )
 from benchmarks.measure import BenchmarkError, Row
 from benchmarks.plots import Plot, Series, plotted
+from benchmarks.processes import Server, cpu_seconds, running
 from benchmarks.workloads import (
     ASK,
     JSON_REQUEST,
@@ -26,7 +33,9 @@ from benchmarks.workloads import (
     connected,
     conversation,
     functions_target,
+    got,
     history,
+    posted,
     upload,
 )
 
@@ -34,10 +43,17 @@ FLAT, LINEAR = 0.2, 1.15
 """Bars for the power with which a cost grows: 0 is flat, 1 linear, 2 quadratic. They leave room for noise."""
 _UPLOADS = 50
 """Files that are uploaded to measure what one costs."""
+_ASKED = 50
+"""Requests for the same thing to measure what one costs."""
+_STARTS = 5
+"""Starts of each size at most: one takes a second."""
+_PATIENCE = 600.0
+"""Seconds in which a file must be searchable."""
 METHOD = """\
 Growth: CPU time of the server per request, 8 connections at once. All sizes of a kind take turns for {rounds} rounds,
-but for stored responses and files, which only become more; a figure is the median of the rounds. The power is that of
-the last step: 0 is flat, 1 linear, 2 quadratic."""
+but for stored responses, files, chunks and requests for the same thing, which only become more and come on one
+connection; a figure is the median of the rounds. A start is all CPU time until the server listens; "each" is what one
+key or function adds to it. The power is that of the last step: 0 is flat, 1 linear, 2 quadratic."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +65,8 @@ class Growth:
     x: str
     series: Sequence[Series]
     bar: float
+    each: bool = False
+    """Whether to tell what one more adds."""
 
     def plot(self) -> Plot:
         return Plot(self.title, self.x, self.series)
@@ -58,6 +76,8 @@ class Growth:
         for series in self.series:
             what = f"growth with {self.x}: {series.name}"
             rows += [Row(f"{what}, {x:,.0f}", y, "µs") for x, y in series.points]
+            if self.each:
+                rows.append(Row(f"{what}, each", slope(series), "µs"))
             rows.append(Row(f"{what}, power of the growth", power(series), "", self.bar))
         return rows
 
@@ -66,6 +86,12 @@ def power(series: Series) -> float:
     """Return with which power of x the cost grows at the end."""
     (x1, y1), (x2, y2) = series.points[-2:]
     return max(0.0, math.log(y2 / y1) / math.log(x2 / x1))
+
+
+def slope(series: Series) -> float:
+    """Return what one more adds to the cost, over all sizes."""
+    (x1, y1), (x2, y2) = series.points[0], series.points[-1]
+    return max(0.0, (y2 - y1) / (x2 - x1))
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +104,10 @@ class Sizes:
     responses: Sequence[int] = (1, 10, 100, 1_000, 10_000, 100_000)
     tenants: Sequence[int] = (1, 10, 100, 1_000, 5_000)
     files: Sequence[int] = (1, 10, 100, 1_000, 10_000)
+    chunks: Sequence[int] = (100, 1_000)
+    """Of one more file each; to embed more takes minutes."""
+    asked: Sequence[int] = (1, 10, 100, 1_000)
+    started: Sequence[int] = (1, 100, 1_000)
 
 
 def growth_rows(*, rounds: int, folder: Path | None = None, sizes: Sizes | None = None) -> list[Row]:
@@ -93,6 +123,9 @@ def growth_rows(*, rounds: int, folder: Path | None = None, sizes: Sizes | None 
             responses_growth(bench, sizes.responses, rounds),
             tenants_growth(bench, sizes.tenants, rounds),
             files_growth(bench, sizes.files, rounds),
+            chunks_growth(bench, sizes.chunks, rounds),
+            description_growth(bench, sizes.asked, rounds),
+            start_growth(bench, sizes.started, min(rounds, _STARTS)),
         ]
     if folder is not None:
         for growth in measured:
@@ -186,14 +219,7 @@ def responses_growth(bench: Bench, sizes: Sequence[int], rounds: int) -> Growth:
 def tenants_growth(bench: Bench, sizes: Sequence[int], rounds: int) -> Growth:
     """Measure stored requests of more and more tenants, who take turns."""
 
-    def configured(size: int) -> Target:
-        name = f"{size} tenants"
-        keys = [{"id": f"k{n}", "key": f"sk-{n:06}", "tenant": f"t{n}"} for n in range(size)]
-        config = {"backends": {"default": {"url": bench.mock_url}}, "auth": {"api_keys": keys}}
-        target = configured_target(name, bench.folder / f"tenants-{size}", config)
-        return replace(target, headers={"Authorization": "Bearer sk-000000"}, only=[name])
-
-    targets = [configured(size) for size in sizes]
+    targets = [_tenants(bench, size, "tenants") for size in sizes]
     body = {**ASK, "model": "json", "store": True}
     work = [Workload(f"{size} tenants", body, max(400, size), keys=size) for size in sizes]
     costs = measure_costs(bench, targets, work, rounds=rounds)
@@ -222,6 +248,98 @@ def files_growth(bench: Bench, sizes: Sequence[int], rounds: int) -> Growth:
                     count += _UPLOADS
                 points.append((float(size), statistics.median(costs)))
     return Growth("files", "CPU time of an upload", "stored files", [Series("small files", points)], FLAT)
+
+
+def chunks_growth(bench: Bench, sizes: Sequence[int], rounds: int) -> Growth:
+    """Measure looks at a vector store in which there are more and more chunks."""
+    config = {
+        "backends": {"default": {"url": bench.mock_url}},
+        "providers": {"files": {"enabled": True}, "file_search": {"enabled": True}},
+    }
+    target, count = configured_target("vector stores", bench.folder / "growth-chunks", config), 0
+    points: list[tuple[float, float]] = []
+    with bench.server(target) as server:
+        if server is None:
+            raise BenchmarkError("the server is not available")
+        with connected(server) as connection:
+            path = f"/v1/vector_stores/{posted(connection, '/v1/vector_stores', {'name': 'measured'})['id']}"
+            for size in sizes:
+                _attach(connection, path, size - count)
+                count = size
+                costs = [_cost_of_asking(server, connection, path) for _ in range(rounds)]
+                points.append((float(size), statistics.median(costs)))
+    series = Series("GET /v1/vector_stores/{id}", points)
+    return Growth("chunks", "CPU time of a look at a vector store", "chunks in it", [series], FLAT)
+
+
+def _attach(connection: http.client.HTTPConnection, path: str, chunks: int) -> None:
+    """Add a file of so many chunks to a vector store, and wait until it can be found."""
+    paragraphs = (f"Chapter {number} says: " + f"the number {number} is one of many. " * 8 for number in range(chunks))
+    static = {"max_chunk_size_tokens": 100, "chunk_overlap_tokens": 0}
+    body = {
+        "file_id": upload(connection, "\n\n".join(paragraphs)),
+        "chunking_strategy": {"type": "static", "static": static},
+    }
+    file = f"{path}/files/{posted(connection, f'{path}/files', body)['id']}"
+    deadline = time.monotonic() + _PATIENCE
+    while (status := json.loads(got(connection, file))["status"]) == "in_progress":
+        if time.monotonic() > deadline:
+            raise BenchmarkError(f"the file was not searchable within {_PATIENCE:g} seconds")
+        time.sleep(0.2)
+    if status != "completed":
+        raise BenchmarkError(f"the file could not be made searchable: {status}")
+
+
+def description_growth(bench: Bench, sizes: Sequence[int], rounds: int) -> Growth:
+    """Measure requests for the description of the API after more and more of them."""
+    target, count, path = _new(bench, "description"), 0, "/openapi.json"
+    points: list[tuple[float, float]] = []
+    with bench.server(target) as server:
+        if server is None:
+            raise BenchmarkError("the server is not available")
+        with connected(server) as connection:
+            for size in sizes:
+                while count < size:
+                    got(connection, path)
+                    count += 1
+                costs = [_cost_of_asking(server, connection, path) for _ in range(rounds)]
+                points.append((float(size), statistics.median(costs)))
+                count += rounds * _ASKED
+    series = Series("GET /openapi.json", points)
+    return Growth("description", "CPU time of the description of the API", "requests before", [series], FLAT)
+
+
+def _cost_of_asking(server: Server, connection: http.client.HTTPConnection, path: str) -> float:
+    """Return the CPU microseconds of the process that answers: the one that reads files has its own chores."""
+    before = cpu_seconds(server.pid)
+    for _ in range(_ASKED):
+        got(connection, path)
+    return (cpu_seconds(server.pid) - before) / _ASKED * 1e6
+
+
+def start_growth(bench: Bench, sizes: Sequence[int], rounds: int) -> Growth:
+    """Measure starts with more and more keys, and with more and more functions."""
+    targets = {
+        "start with keys": [_tenants(bench, size, "start") for size in sizes],
+        "start with functions": [functions_target(bench, size, "start-functions") for size in sizes],
+    }
+    costs: dict[tuple[str, int], list[float]] = {}
+    for _ in range(rounds):
+        for kind, some in targets.items():
+            for size, target in zip(sizes, some, strict=True):
+                with running(target.command, core=bench.cores.server, cwd=target.cwd) as server:
+                    costs.setdefault((kind, size), []).append(server.cpu_seconds() * 1e6)
+    series = [Series(kind, [(float(size), statistics.median(costs[kind, size])) for size in sizes]) for kind in targets]
+    return Growth("start", "CPU time of a start", "keys, or functions", series, LINEAR, each=True)
+
+
+def _tenants(bench: Bench, count: int, folder: str) -> Target:
+    """Return the server with so many tenants, each with a key."""
+    name = f"{count} tenants"
+    keys = [{"id": f"k{n}", "key": f"sk-{n:06}", "tenant": f"t{n}"} for n in range(count)]
+    config = {"backends": {"default": {"url": bench.mock_url}}, "auth": {"api_keys": keys}}
+    target = configured_target(name, bench.folder / f"{folder}-{count}", config)
+    return replace(target, headers={"Authorization": "Bearer sk-000000"}, only=[name])
 
 
 def _new(bench: Bench, name: str) -> Target:

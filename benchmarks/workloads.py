@@ -183,11 +183,21 @@ def posted(
     return made
 
 
-def upload(connection: http.client.HTTPConnection) -> None:
-    """Upload a small file."""
+def got(connection: http.client.HTTPConnection, path: str) -> bytes:
+    """Ask for something and return the answer, which must be one."""
+    connection.request("GET", path)
+    answer = connection.getresponse()
+    read = answer.read()
+    if answer.status != 200:
+        raise BenchmarkError(f"{path} was answered with {answer.status}: {read[:500]!r}")
+    return read
+
+
+def upload(connection: http.client.HTTPConnection, text: str = QUESTION) -> str:
+    """Upload a file, a small one unless a text is given, and return its ID."""
     part = "--boundary\r\nContent-Disposition: form-data; name="
-    form = f'{part}"purpose"\r\n\r\nuser_data\r\n{part}"file"; filename="a.txt"\r\n\r\n{QUESTION}\r\n--boundary--\r\n'
-    posted(connection, "/v1/files", form.encode(), "multipart/form-data; boundary=boundary")
+    form = f'{part}"purpose"\r\n\r\nuser_data\r\n{part}"file"; filename="a.txt"\r\n\r\n{text}\r\n--boundary--\r\n'
+    return str(posted(connection, "/v1/files", form.encode(), "multipart/form-data; boundary=boundary")["id"])
 
 
 PROVIDER = '''"""Many functions that do nothing."""
@@ -212,9 +222,9 @@ FUNCTION = '''
 '''
 
 
-def functions_target(bench: Bench, count: int) -> Target:
+def functions_target(bench: Bench, count: int, name: str = "functions") -> Target:
     """Return the server with so many registered functions, all of which are offered in every request."""
-    folder = bench.folder / f"functions-{count}"
+    folder = bench.folder / f"{name}-{count}"
     config = {
         "backends": {"default": {"url": bench.mock_url}},
         "plugins_dir": str(folder / "plugins"),

@@ -12,12 +12,36 @@ SVG = "{http://www.w3.org/2000/svg}"
 
 
 def test_every_kind_is_measured_and_drawn(tmp_path: Path) -> None:
-    sizes = Sizes(events=(1, 2), turns=(1, 2), functions=(1, 2), responses=(1, 2), tenants=(1, 3), files=(1, 2))
+    sizes = Sizes(
+        events=(1, 2),
+        turns=(1, 2),
+        functions=(1, 2),
+        responses=(1, 2),
+        tenants=(1, 3),
+        files=(1, 2),
+        chunks=(1, 2),
+        asked=(1, 2),
+        started=(1, 3),
+    )
     rows = growth_rows(rounds=1, folder=tmp_path, sizes=sizes)
     assert all(row.value is not None and row.value >= 0 for row in rows)
-    assert sum("power" in row.what for row in rows) == 10
+    assert sum("power" in row.what for row in rows) == 14
+    assert [row.what for row in rows if row.what.endswith(", each")] == [
+        f"growth with keys, or functions: start with {kind}, each" for kind in ("keys", "functions")
+    ]
     assert sorted(path.name for path in tmp_path.iterdir()) == [
-        f"growth-{name}.svg" for name in ("events", "files", "functions", "history", "responses", "tenants")
+        f"growth-{name}.svg"
+        for name in (
+            "chunks",
+            "description",
+            "events",
+            "files",
+            "functions",
+            "history",
+            "responses",
+            "start",
+            "tenants",
+        )
     ]
 
 
