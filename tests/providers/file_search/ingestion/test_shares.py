@@ -20,6 +20,7 @@ TENANTS = ("attacker", "other")
 SLOW = b"<p>x</p>" * 1_500_000
 """A page that takes a minute to be read."""
 SMALL_CHUNKS: Any = {"type": "static", "static": {"max_chunk_size_tokens": 100, "chunk_overlap_tokens": 0}}
+LARGE_CHUNKS: Any = {"type": "static", "static": {"max_chunk_size_tokens": 800, "chunk_overlap_tokens": 0}}
 
 
 class TwoTenants:
@@ -31,14 +32,12 @@ class TwoTenants:
         self.clients = {name: OpenAI(base_url=url, api_key=f"secret-{name}", max_retries=0) for name in TENANTS}
         self.stores = {name: client.vector_stores.create().id for name, client in self.clients.items()}
 
-    def attach(self, tenant: str, content: bytes | str, name: str = "a.txt") -> str:
+    def attach(self, tenant: str, content: bytes | str, name: str = "a.txt", chunks: Any = SMALL_CHUNKS) -> str:
         """Upload a file, and attach it to the store of its tenant."""
         data = content.encode() if isinstance(content, str) else content
         files = self.stage.served.server.app.files
         made = on_loop(self.stage.served, files.create(tenant, name, "assistants", _pieces(data)))
-        self.clients[tenant].vector_stores.files.create(
-            self.stores[tenant], file_id=made.id, chunking_strategy=SMALL_CHUNKS
-        )
+        self.clients[tenant].vector_stores.files.create(self.stores[tenant], file_id=made.id, chunking_strategy=chunks)
         return made.id
 
     def status(self, tenant: str, file_id: str) -> str:
@@ -96,6 +95,18 @@ def test_a_small_file_is_searchable_before_a_large_one_of_another_tenant(
         small = both.attach("other", "Coffee is roasted.")
         assert both.settled("other", small).status == "completed"
         assert {both.status("attacker", one) for one in many} == {"in_progress"}
+
+
+def test_chunks_are_embedded_in_small_turns_where_there_are_several_tenants(
+    tmp_path: Path, embeddings: EmbeddingServer
+) -> None:
+    with two_tenants(tmp_path, embeddings) as both, both.stage.worker():
+        large = both.attach("other", "Coffee is roasted. " * 3000, chunks=LARGE_CHUNKS)
+        small = both.attach("other", "Tea is a drink. " * 1000)
+        assert {both.settled("other", one).status for one in (large, small)} == {"completed"}
+        made = [one.body["input"] for one in embeddings.asked]
+        assert max(sum(map(len, texts)) for texts in made) < 5000, "with what they stand below"
+        assert max(len(texts) for texts in made if "Tea" in texts[0]) == 4
 
 
 def metrics(both: TwoTenants) -> str:

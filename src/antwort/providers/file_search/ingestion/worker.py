@@ -3,8 +3,9 @@
 import asyncio
 import contextlib
 import logging
+import math
 from array import array
-from collections.abc import AsyncIterator, Coroutine, Sequence
+from collections.abc import AsyncIterator, Coroutine, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,8 @@ logger = logging.getLogger(__name__)
 
 _BATCH = 4
 """Chunks that are embedded and written at once: the server does nothing else while it reads their vectors."""
+_TURN = 4000
+"""Characters that are embedded at once, or one chunk, if others may wait for it: a second or two of one processor."""
 _PARSERS = 2
 """Files that are read at once: each may take a gibibyte of memory."""
 _RENEW = 1.0
@@ -141,8 +144,7 @@ class IngestionWorker:
                 f"It has {len(chunks):,} chunks, and a file may have {most:,} (`max_chunks` of file search). Part it "
                 "into several files, or have it cut into larger chunks."
             )
-        for start in range(0, len(chunks), _BATCH):
-            batch = chunks[start : start + _BATCH]
+        for batch in _batches(chunks, _TURN if self._queues.several else math.inf):
             async with self._embedded_at_once.taken_by(job.tenant):
                 made = await self._embedded(document, batch, job)
             await server.ask(messages.Write(made))
@@ -237,6 +239,20 @@ async def _content(server: _Server) -> bytes:
         if len(found) > _LARGEST:
             raise UnreadableError(f"It is larger than {_LARGEST >> 20} MiB.")
     return bytes(found)
+
+
+def _batches(chunks: Sequence[DocumentChunk], most: float) -> Iterator[list[DocumentChunk]]:
+    """Yield chunks in batches of so many characters at most, unless one alone has more."""
+    batch: list[DocumentChunk] = []
+    length = 0
+    for chunk in chunks:
+        if batch and (len(batch) == _BATCH or length + len(chunk.text) > most):
+            yield batch
+            batch, length = [], 0
+        batch.append(chunk)
+        length += len(chunk.text)
+    if batch:
+        yield batch
 
 
 def _complete(chunks: Sequence[DocumentChunk]) -> messages.Complete:
