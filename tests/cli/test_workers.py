@@ -8,6 +8,7 @@ import re
 import select
 import signal
 import subprocess
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -17,6 +18,7 @@ import httpx
 import pytest
 from tests.cli.terminals import hangups
 
+from antwort.server.serve import bind
 from antwort.testing import Gate, ScriptServer, turn
 
 Listening = Callable[..., tuple[subprocess.Popen[str], list[str]]]
@@ -195,6 +197,118 @@ def test_workers_do_not_outlive_the_process_that_has_them(two_workers: TwoWorker
     server.wait(PATIENCE)
     for worker in workers:
         wait_for_end(worker)
+
+
+HANGING = """
+import os, pathlib, signal, time
+
+from antwort.provider import route
+
+def hang(how):
+    mark = pathlib.Path(how)
+    if mark.exists():
+        mark.unlink()  # its successor is to come about
+        os.kill(os.getpid(), signal.SIGSTOP)
+
+hang("import")
+
+class Hanging(Provider):
+    async def lifespan(self):
+        hang("lifespan")
+        yield
+
+    @route("GET", "/v1/block")
+    async def block(self) -> str:
+        '''Block.'''
+        print("stuck", flush=True)
+        while True:
+            time.sleep(1)
+"""
+
+
+def stop_first(server: subprocess.Popen[str], _url: str) -> None:
+    """Stop one of the workers, as a debugger does."""
+    os.kill(workers_of(server)[0], signal.SIGSTOP)
+
+
+def block_one(server: subprocess.Popen[str], url: str) -> None:
+    """Have one of the workers block its event loop."""
+
+    def ask() -> None:
+        with contextlib.suppress(httpx.TransportError):
+            httpx.get(f"{url}/v1/block", timeout=PATIENCE)
+
+    threading.Thread(target=ask, daemon=True).start()
+    assert server.stdout is not None
+    assert "stuck\n" in iter(server.stdout.readline, ""), "it has ended"
+
+
+@pytest.mark.parametrize("hang", [stop_first, block_one])
+def test_a_worker_that_hangs_does_not_outlive_the_process_that_has_it_either_and_the_port_is_free(
+    two_workers: TwoWorkers, plugin: Plugin, config: Write, hang: Callable[[subprocess.Popen[str], str], None]
+) -> None:
+    plugin("hanging", HANGING)
+    config("server:\n  shutdown_timeout: 0.1\n  worker_timeout: null\nfunctions:\n  close_timeout: 0.1\n")
+    with contextlib.ExitStack() as stack:
+        server, url = two_workers("--plugins-dir", "plugins")
+        workers = workers_of(server)
+        for worker in workers:
+            stack.callback(end, worker)
+        hang(server, url)
+        server.kill()
+        server.wait(PATIENCE)
+        for worker in workers:
+            wait_for_end(worker)
+    bind("127.0.0.1", int(url.rpartition(":")[2])).close()
+
+
+def end(pid: int) -> None:
+    """End a process if it is there."""
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGKILL)
+
+
+@pytest.mark.parametrize("when", ["import", "lifespan"])
+def test_a_worker_that_stands_still_while_it_starts_is_replaced(
+    two_workers: TwoWorkers, plugin: Plugin, config: Write, when: str
+) -> None:
+    plugin("hanging", HANGING)
+    config("server:\n  worker_timeout: 3\nfunctions:\n  start_timeout: 8\n")
+    server, url = two_workers("--plugins-dir", "plugins", "--log-level", "warning")
+    Path(when).touch()
+    first = workers_of(server)[0]
+    os.kill(first, signal.SIGKILL)
+    said = [read_message(server) for _ in range(3)]
+    pid = said[1].partition("process ")[2].partition(",")[0]
+    assert said == [
+        f"worker 0, process {first}, was killed by SIGKILL; it is started again at once",
+        f"worker 0, process {pid}, gives no sign of life for 11 s while it starts; it is killed",
+        f"worker 0, process {pid}, was killed by SIGKILL; it is started again in 0.5 s",
+    ]
+    assert {answer.status_code for answer in asyncio.run(ask(url, 20))} == {200}
+    assert not {first, int(pid)} & set(workers_of(server))
+    server.send_signal(signal.SIGTERM)
+    assert server.wait(PATIENCE) == 0
+
+
+def read_message(server: subprocess.Popen[str]) -> str:
+    """Read the next line of the log."""
+    assert server.stderr is not None
+    assert select.select([server.stderr], [], [], PATIENCE)[0], "it says nothing"
+    return str(json.loads(server.stderr.readline())["message"])
+
+
+def test_a_first_worker_that_stands_still_while_it_starts_ends_the_server(
+    process: Process, plugin: Plugin, config: Write, postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ANTWORT_STORAGE__URL", postgres_url)
+    plugin("hanging", HANGING)
+    config("server:\n  worker_timeout: 1\nfunctions:\n  start_timeout: 8\n")
+    Path("lifespan").touch()
+    code, lines = refusal(process("serve", "--port", "0", "--workers", "2", "--plugins-dir", "plugins"))
+    assert code == 1
+    last = json.loads(lines.splitlines()[-1])["message"]
+    assert last == "the server ends: worker 0 was killed by SIGKILL before it was ready"
 
 
 def test_a_rate_holds_for_all_workers_together(two_workers: TwoWorkers, config: Write) -> None:

@@ -146,15 +146,19 @@ class StuckLoop:
     A thread asks the loop whether it still turns: while it starts, while it closes, and when a signal has come. While
     it serves, the thread is asleep. Whatever only waits, as it should, has limits of its own; for those that forget
     theirs, all of the stop has one.
+
+    When the process that has the workers is gone, which the lifeline tells, nobody would stop this one: it stops by
+    itself, as on SIGTERM. The thread sees to that, because the loop may be blocked by then.
     """
 
-    def __init__(self, config: Config, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, config: Config, loop: asyncio.AbstractEventLoop, *, lifeline: int | None = None) -> None:
         functions = config.functions
         self._start, self._close = functions.start_timeout, functions.close_timeout
         self._grace = max(functions.grace, _LENIENCE)
         self._shutdown = config.server.shutdown_timeout
         self._stopping = stop_limit(config)
         self._loop = loop
+        self._lifeline = lifeline
         self._phase: Phase = "starting"
         self._signals = 0
         self._last_look = 0.0
@@ -196,9 +200,16 @@ class StuckLoop:
 
     def _hear(self, seconds: float | None) -> None:
         """Wait for a signal or a new phase, and look at the time."""
-        ready = select.select([self._outlet], [], [], seconds)[0]
+        heeded = self._forward >= 0 and self._phase != "over"  # else a signal would not be heard, or is not needed
+        lifelines = [self._lifeline] if self._lifeline is not None and heeded else []
+        outlet = self._outlet.fileno()
+        ready = select.select([outlet, *lifelines], [], [], seconds)[0]
         self._look_at_the_time()
-        if not ready:
+        if self._lifeline in ready:
+            self._lifeline = None
+            os.kill(os.getpid(), signal.SIGTERM)  # heard like any other, by the next look
+            threading.Thread(target=_log_orphan, daemon=True).start()  # whoever blocks may hold the lock of the log
+        if outlet not in ready:
             return
         numbers = self._outlet.recv(64).replace(b"\0", b"")
         if told := sum(number in _ENDING for number in numbers):
@@ -268,6 +279,10 @@ class StuckLoop:
         saying.start()
         saying.join(_LAST_WORD)
         os._exit(code)
+
+
+def _log_orphan() -> None:
+    logger.error("the process that has the workers is gone; this one stops")
 
 
 def _log(why: str) -> None:

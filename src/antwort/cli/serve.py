@@ -70,7 +70,13 @@ def serve(loaded: LoadedConfig, *, no_probe: bool) -> None:
     listeners = bind_many(config.server.host, config.server.port, config.server.workers)
     limit = stop_limit(config)
     stopping = None if limit is None else limit + _SPARE  # workers know of it themselves
-    worker = Supervisor(listeners, click.echo, patience=config.server.worker_timeout, stopping=stopping).run()
+    worker = Supervisor(
+        listeners,
+        click.echo,
+        patience=config.server.worker_timeout,
+        starting=config.functions.start_timeout,
+        stopping=stopping,
+    ).run()
     if isinstance(worker, int):
         raise click.exceptions.Exit(worker)
     _serve_as(choice, worker)
@@ -102,9 +108,9 @@ def _run(app: Antwort, sock: socket.socket, on_ready: Callable[[], None], worker
     try:
         with asyncio.Runner(loop_factory=_fastest_loop()) as runner:
             loop = runner.get_loop()
-            if worker is not None:  # without the process that has the workers, nobody would stop them
-                loop.add_reader(worker.lifeline, _stop_orphan, loop, worker.lifeline)
-            stuck = StuckLoop(app.config, loop)
+            stuck = StuckLoop(app.config, loop, lifeline=None if worker is None else worker.lifeline)
+            if worker is not None:
+                worker.live(loop)
             app.command = partial(_command, app.loaded)
             run_contained(loop, _serve(app, sock, stuck, on_ready, number), entered_again=stuck.listen)
     finally:
@@ -124,12 +130,6 @@ def _command(loaded: LoadedConfig, *words: str) -> list[str]:
     }
     given = [part for option, value in options.items() if value is not None for part in (option, str(value))]
     return [sys.executable, "-m", "antwort", *words, *given]
-
-
-def _stop_orphan(loop: asyncio.AbstractEventLoop, lifeline: int) -> None:
-    loop.remove_reader(lifeline)
-    logger.error("the process that has the workers is gone; this one stops")
-    signal.raise_signal(signal.SIGTERM)
 
 
 def _settled(loaded: LoadedConfig) -> LoadedConfig:

@@ -4,12 +4,17 @@ Workers are forked, so that what is imported is imported once and shared. Each h
 same port, over which the kernel spreads the connections evenly. All sockets stay open here as long as the server is to
 run: what arrives for a worker that has died waits for its successor, where it would be reset otherwise.
 
-A worker that serves gives signs of life, from its event loop. One that gives none is stopped, or its loop is blocked:
-nobody but the system can end it, and its successor goes on with what it was doing.
+A worker gives signs of life, from its event loop. One that gives none is stopped, or its loop is blocked: nobody but
+the system can end it, and its successor goes on with what it was doing. One that starts has longer for the first, and
+between them.
+
+Workers do not outlive this process. The kernel ends one that has no loop yet; later it only wakes one that was stopped,
+and each stops in good order, because its lifeline says so.
 """
 
 import asyncio
 import contextlib
+import ctypes
 import gc
 import logging
 import os
@@ -38,6 +43,7 @@ _LATE = 1.0
 """Seconds that this process may be late itself; if it is later it was suspended, and perhaps the workers with it."""
 _AS_TOLD = frozenset({0, -signal.SIGTERM, -signal.SIGINT, 128 + signal.SIGINT})
 """How a worker ends that was told to before it could hear it."""
+_PR_SET_PDEATHSIG = 1
 
 
 def stopping_signals() -> list[signal.Signals]:
@@ -62,15 +68,16 @@ class Worker(Struct, frozen=True):
     _every: float | None
     """Seconds between two signs of life, if there are to be any."""
 
-    def tell_ready(self, banner: str) -> None:
-        """Tell that requests are taken, and what there is to say about the server; give signs of life from now on.
+    def live(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Give signs of life from now on, as long as the loop turns. Whoever calls it heeds the lifeline."""
+        _when_the_parent_ends(signal.SIGCONT)  # one that somebody has stopped would not heed it
+        if self._every is not None:
+            loop.call_soon(self._live, loop, self._every)
 
-        They are given by the running loop, as long as it turns.
-        """
+    def tell_ready(self, banner: str) -> None:
+        """Tell that requests are taken, and what there is to say about the server."""
         with contextlib.suppress(OSError), os.fdopen(self._ready, "w", encoding="utf-8") as pipe:
             pipe.write(banner)
-        if self._every is not None:
-            self._live(asyncio.get_running_loop(), self._every)
 
     def _live(self, loop: asyncio.AbstractEventLoop, every: float) -> None:
         with contextlib.suppress(OSError):  # nobody reads them any more, or for a while
@@ -89,7 +96,7 @@ class _Post(Struct):
     pulse: int | None = None
     """From where its signs of life are read."""
     seen: float = 0.0
-    """When it gave the last one."""
+    """When it gave the last one, or was started."""
     banner: bytes = b""
     ready: bool = False
     since: float = 0.0
@@ -104,8 +111,8 @@ class _Post(Struct):
 class Supervisor:
     """Has a worker for each listening socket, until a signal comes. `announce` gets the banner once all are ready.
 
-    A worker that gives no sign of life for `patience` seconds is replaced; one that was told to stop and did not within
-    `stopping` seconds is killed. Without either number, nobody waits for it.
+    A worker that gives no sign of life for `patience` seconds is replaced, `starting` more of them while it starts; one
+    that was told to stop and did not within `stopping` seconds is killed. Without a number, nobody waits for it.
     """
 
     def __init__(
@@ -114,10 +121,12 @@ class Supervisor:
         announce: Callable[[str], None],
         *,
         patience: float | None = None,
+        starting: float | None = None,
         stopping: float | None = None,
     ) -> None:
         self._announce = announce
         self._patience = patience
+        self._starting = None if patience is None or starting is None else patience + starting
         self._stopping = stopping
         self._kill_at: float | None = None
         """When workers are killed that were told to stop."""
@@ -159,6 +168,7 @@ class Supervisor:
 
     def _start(self, post: _Post, lifeline: int) -> Worker | None:
         """Start a process; return what it needs in the new one."""
+        parent = os.getpid()
         reader, writer = os.pipe()
         pulse, beating = os.pipe()
         os.set_blocking(beating, False)
@@ -174,6 +184,9 @@ class Supervisor:
             self._start_again(post, f"could not be started: {error.strerror}")
             return None
         if pid == 0:
+            _when_the_parent_ends(signal.SIGKILL)
+            if os.getppid() != parent:
+                os._exit(1)  # it ended before the kernel was told
             os.setpgid(0, 0)  # Ctrl-C is for the process that has the workers, which passes it on
             _hear_nothing()
             signal.pthread_sigmask(signal.SIG_UNBLOCK, _heard())
@@ -193,7 +206,8 @@ class Supervisor:
         os.close(beating)
         post.pid, post.pipe, post.banner, post.ready = pid, reader, b"", False
         post.pulse = pulse
-        post.since, post.due = time.monotonic(), None
+        post.since = post.seen = time.monotonic()
+        post.due = None
         return None
 
     def _wait(self, inlet: int) -> None:
@@ -221,7 +235,7 @@ class Supervisor:
             dues = [] if self._kill_at is None else [self._kill_at]
         else:
             dues = [post.due for post in self._posts if post.due is not None]
-        if self._patience is not None and any(post.ready for post in self._posts):
+        if self._patience is not None and any(post.pid is not None for post in self._posts):
             dues.append(now + self._patience / _SIGNS)  # one who looks rarely does not notice that it was suspended
         return max(0.0, min(dues) - now) if dues else None
 
@@ -250,8 +264,10 @@ class Supervisor:
             if self._signals:
                 if self._kill_at is not None and now >= self._kill_at:
                     self._kill(post, f"has not stopped within {self._stopping:g} s")
-            elif self._patience is not None and post.ready and now >= post.seen + self._patience:
-                self._kill(post, f"gives no sign of life for {self._patience:g} s")
+                continue
+            patience, when = (self._patience, "") if post.ready else (self._starting, " while it starts")
+            if patience is not None and now >= post.seen + patience:
+                self._kill(post, f"gives no sign of life for {patience:g} s{when}")
 
     def _kill(self, post: _Post, why: str) -> None:
         logger.error("worker %d, process %d, %s; it is killed", post.number, post.pid, why)
@@ -348,6 +364,12 @@ class Supervisor:
         self._tell(signal.SIGTERM)
         if code <= 0 or self._announced:
             logger.error("the server ends: %s", why)
+
+
+def _when_the_parent_ends(number: signal.Signals) -> None:
+    """Have the kernel send this process a signal when the thread has ended that forked it: the parent's only one."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, number, 0, 0, 0)
 
 
 def _hear_nothing() -> None:
