@@ -29,7 +29,7 @@ from antwort.runs.questions import PARTING
 from antwort.runs.recovery import load_answers
 from antwort.storage.base import ACTIVE, FencedError, ResponseRecord, StoreUnavailableError
 from antwort.suspension import SuspendedError, Suspension
-from antwort.wire.responses import ResponseObject
+from antwort.wire.responses import stored_response
 
 logger = logging.getLogger(__name__)
 
@@ -125,7 +125,7 @@ class AgentRuns:
             return None
         entries = await store.journal(record.tenant, record.id)
         output = [entry.item for entry in entries if entry.direction == "output" and entry.visible]
-        response = msgspec.convert(shown(claimed, output), ResponseObject)
+        response = stored_response(shown(claimed, output))
         journal = Journal.stored(store, claimed, entries)
         plan = await self._engine.planner.plan_again(claimed, entries, response, work.parent)
         answers = await load_answers(store, claimed, entries)
@@ -213,7 +213,7 @@ class AgentRuns:
     async def _stored_result(self, record: ResponseRecord) -> AgentResult:
         entries = await self._engine.store.journal(record.tenant, record.id)
         output = [entry.item for entry in entries if entry.direction == "output" and entry.visible]
-        response = msgspec.convert(shown(record, output), ResponseObject)
+        response = stored_response(shown(record, output))
         return result_of(response, agent_id_of(record))
 
     # --- agents that work while their parent does --------------------------------------------------------------------
@@ -396,7 +396,7 @@ class AgentRuns:
         if claimed is None:
             return False
         entries = await store.journal(record.tenant, record.id)
-        response = msgspec.convert(shown(claimed, []), ResponseObject)
+        response = stored_response(shown(claimed, []))
         response.status, response.error = status, None if error is None else as_told(error)
         try:
             await Journal.stored(store, claimed, entries).finish(response)

@@ -21,7 +21,7 @@ from antwort.storage.base import JournalEntry, ResponseRecord, StoredEvent
 from antwort.storage.sql.store import Store
 from antwort.types import JSON
 from antwort.wire.items import ItemStatus
-from antwort.wire.responses import ResponseObject
+from antwort.wire.responses import stored_response
 
 
 class OpenItem:
@@ -159,7 +159,7 @@ class StoredRun:
         output = [item for item in state.output if item["id"] in kept]
         numbers = itertools.count()
         self._positions = [next(numbers) if item["id"] in kept else -1 for item in state.output]
-        self.response = msgspec.convert(shown(record, output), ResponseObject)
+        self.response = stored_response(shown(record, output))
         manner = Manner(whole_calls=True)
         self._emitter = Emitter(self.response, log, manner, sequence=state.sequence, positions=self._positions)
         self._ending = Ending(self.response, self._journal, self._emitter, engine.metrics, self._keep_cut_off)

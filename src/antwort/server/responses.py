@@ -47,7 +47,7 @@ from antwort.wire.requests import (
     decode_count,
     decode_create,
 )
-from antwort.wire.responses import CompactedResponse, ResponseObject
+from antwort.wire.responses import CompactedResponse, ResponseObject, stored_response
 
 T = TypeVar("T")
 
@@ -243,7 +243,7 @@ class ResponseEndpoints:
     ) -> ResponseObject | Response:
         """Return a response; with `stream=true`, its events, those after `starting_after` only."""
         if not stream:
-            return _response(await self._engine.retrieve(ctx.tenant, response_id, include))
+            return stored_response(await self._engine.retrieve(ctx.tenant, response_id, include))
         after = -1 if starting_after is None else starting_after
         record = await self._engine.store.get(ctx.tenant, response_id)
         if record is None:
@@ -266,7 +266,7 @@ class ResponseEndpoints:
 
     async def cancel(self, ctx: Context, response_id: str) -> ResponseObject:
         """Cancel a background response."""
-        return _response(await self._runs.cancel(ctx.tenant, response_id))
+        return stored_response(await self._runs.cancel(ctx.tenant, response_id))
 
     async def list(
         self, ctx: Context, limit: Limit = 20, after: After = None, before: Before = None, order: Order = "desc"
@@ -276,7 +276,7 @@ class ResponseEndpoints:
             page = await self._engine.store.list_responses(
                 ctx.tenant, limit=limit, after=after, before=before, order=order
             )
-        found = [_response(shown(found.record, found.output)) for found in page.data]
+        found = [stored_response(shown(found.record, found.output)) for found in page.data]
         return ResponseList.of(found, has_more=page.has_more)
 
     async def agents(self, ctx: Context, response_id: str) -> AgentList:
@@ -328,7 +328,8 @@ def _stopping() -> APIError:
 def _replayed(response: JSON, after: int, thoughts: str) -> bytes:
     """Return the events of a response that is over, from one on; those of thoughts have a name of two."""
     frames: list[bytes] = []
-    replay_response(response, Events(lambda kind, data: frames.append(frame(kind, data)), thoughts=thoughts))
+    whole = msgspec.to_builtins(stored_response(response))
+    replay_response(whole, Events(lambda kind, data: frames.append(frame(kind, data)), thoughts=thoughts))
     return b"".join([*frames[after + 1 :], DONE])
 
 
@@ -349,8 +350,3 @@ def shown_beside(headers: Mapping[bytes, bytes]) -> Shown:
 
 def _is_on(value: bytes) -> bool:
     return value.lower() not in {b"0", b"false", b""}
-
-
-def _response(stored: JSON) -> ResponseObject:
-    """Return a stored response as the struct that it was written from."""
-    return msgspec.convert(stored, ResponseObject)

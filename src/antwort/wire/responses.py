@@ -2,7 +2,7 @@
 
 from typing import Annotated, Literal
 
-from msgspec import UNSET, Meta, Struct, UnsetType, field
+from msgspec import UNSET, Meta, Struct, UnsetType, ValidationError, convert, field
 
 from antwort.types import JSON
 from antwort.wire.items import AnyItem, AnyTool, Item, Message, OutputText
@@ -139,6 +139,15 @@ def _text(item: Item) -> str:
             return ""
         return "".join(part["text"] for part in item["content"] if part.get("type") == "output_text")
     return ""
+
+
+def stored_response(body: JSON) -> ResponseObject:
+    """Return what a body is of that was stored, today or by an earlier release: what it lacks is as by default."""
+    try:
+        return convert(body, ResponseObject)
+    except ValidationError:
+        # Fields that are null were once more than they are now. Where null is still known, it is the default.
+        return convert({name: value for name, value in body.items() if value is not None}, ResponseObject)
 
 
 class CompactedResponse(Struct, kw_only=True):
