@@ -8,41 +8,72 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import uvloop
 
 from antwort import Antwort
 from antwort.config import Config
 from antwort.context import Context
 from antwort.errors import APIError
+from antwort.wire.requests import decode_create
 from benchmarks.gateway import Bench, open_bench
 from benchmarks.measure import Row
+from benchmarks.shared_files import ATTACKER, FILE_ROUNDS, FILES, KEYS, OTHER, share_rows, shared_files_rows
 from benchmarks.sub_agents import MODEL, arguments
 
-ATTACKER, OTHER = "attacker", "other"
 ROUNDS = 15
 CHILDREN = 900
 TREES = 5
-LAG = 100.0
-"""Milliseconds that the event loop may be late."""
+PASS = 5.0
+"""Milliseconds that sub-agents have the event loop at a stretch."""
 METHOD = f"""\
-Shares: two tenants of one app. What one asks for, alone and while the other has begun more than there is room for:
-commands and code that sleep, programs that compute without end, and {TREES} trees of {CHILDREN} sub-agents. In ms, time
-that passes, medians of {ROUNDS} times; the bar is twice the time alone plus one unit of work, which is a sub-agent's
-5 ms, and nothing for the others. The lag is the longest wait of the event loop meanwhile."""
+Shares: two tenants of one server. What one asks for, alone and while the other has begun more than there is room for:
+commands, code and plain functions that sleep, commands and programs that compute without end, slow answers of a model
+with few connections, {TREES} trees of {CHILDREN} sub-agents, pages that take a minute to be read, and texts of many
+chunks. In ms, time that passes, medians of {ROUNDS} times, {FILE_ROUNDS} of files; the bar is twice the time alone plus
+one unit of work. A unit is what the attack may do at a stretch where only one can work at a time: a pass of the event
+loop for sub-agents, {PASS:g} ms, and for files one large chunk that is embedded, which is how much longer a file of one
+such chunk takes alone. Where places are left for others it is nothing. The lag is the longest wait of the event loop
+meanwhile; that of a server with files is the longest wait for a sign of life."""
 
+QUICK, SLOW = "paced-1-1", "paced-25-1000"
+"""Models of the mock backend: pieces that are streamed, and milliseconds between them."""
 Work = Callable[[], Awaitable[object]]
 
 
-def shares_rows(*, rounds: int = ROUNDS, children: int = CHILDREN) -> list[Row]:
+class Deaf:
+    """Takes the events of a response, and forgets them."""
+
+    started = True
+
+    def put(self, kind: str, data: bytes) -> None:
+        """Forget it."""
+
+    async def flush(self) -> None:
+        """Hold nobody back."""
+
+
+def rest(seconds: float) -> str:
+    """Do nothing for a while, on a thread."""
+    time.sleep(seconds)
+    return "rested"
+
+
+def shares_rows(*, rounds: int = ROUNDS, children: int = CHILDREN, files: int = FILES) -> list[Row]:
     """Measure all queues."""
     with open_bench() as bench:
-        return uvloop.run(_rows(bench, rounds, children))
+        rows = uvloop.run(_rows(bench, rounds, children))
+    return rows + shared_files_rows(rounds=min(rounds, FILE_ROUNDS), files=files)
 
 
 async def _rows(bench: Bench, rounds: int, children: int) -> list[Row]:
     config = {
-        "auth": {"api_keys": [{"id": name, "key": f"secret-{name}", "tenant": name} for name in (ATTACKER, OTHER)]},
-        "backends": {"default": {"url": bench.mock_url}},
+        "auth": {"api_keys": KEYS},
+        "backends": {
+            "default": {"url": bench.mock_url},
+            "small": {"url": bench.mock_url, "models": [QUICK, SLOW], "max_connections": 8, "connection_wait": "60s"},
+        },
+        "functions": {"threads": 8},
         "engine": {"run": {"max_agents": children + 1}},
         "providers": {
             "workspace": {"enabled": True},
@@ -54,7 +85,7 @@ async def _rows(bench: Bench, rounds: int, children: int) -> list[Row]:
     }
     folder: Path = bench.folder / "shares"
     rows: list[Row] = []
-    async with Antwort(Config.model_validate({**config, "data_dir": folder})) as app:
+    async with Antwort(Config.model_validate({**config, "data_dir": folder}), functions=[rest]) as app:
 
         def call(tenant: str, name: str, given: dict[str, Any], number: int = 0) -> Work:
             ctx = Context(tenant, run_id=f"run_{tenant}_{number}", agent_id=f"agent_{number}")
@@ -67,15 +98,28 @@ async def _rows(bench: Bench, rounds: int, children: int) -> list[Row]:
         def asked() -> Awaitable[object]:
             return app.run("Hello", tenant=OTHER, model="json", store=False)
 
+        def answered(tenant: str, model: str) -> Work:
+            request = {"input": "Hello", "model": model, "stream": True, "store": False}
+
+            async def answer() -> None:
+                plan = await app.engine.plan(decode_create(msgspec.json.encode(request)), Context(tenant))
+                await app.engine.respond(plan, Deaf())
+
+            return answer
+
         sleeping: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
             "commands": ("shell", {"command": "sleep 25"}, {"command": "echo hello"}),
+            "commands that compute": ("shell", {"command": "while :; do :; done"}, {"command": "echo hello"}),
             "code": ("code_interpreter", {"code": "import time; time.sleep(25)"}, {"code": "1 + 1"}),
             "programs": ("run_program", {"code": "while True:\n    pass"}, {"code": "1 + 1"}),
+            "plain functions": ("rest", {"seconds": 2.0}, {"seconds": 0.0}),
         }
         for what, (name, holding, quick) in sleeping.items():
             attack = [call(ATTACKER, name, holding, number) for number in range(16)]
             rows += await _measured(what, call(OTHER, name, quick), attack, rounds, unit=0.0)
-        rows += await _measured("sub-agents", asked, [tree] * TREES, rounds, unit=5.0)
+        slow = [answered(ATTACKER, SLOW)] * 16
+        rows += await _measured("connections to a model", answered(OTHER, QUICK), slow, rounds, unit=0.0)
+        rows += await _measured("sub-agents", asked, [tree] * TREES, rounds, unit=PASS)
     return rows
 
 
@@ -84,11 +128,7 @@ async def _measured(what: str, work: Work, attack: list[Work], rounds: int, unit
     alone, _ = await _times(work, rounds)
     async with _attacking(attack):
         beside, lag = await _times(work, rounds)
-    return [
-        Row(f"shares: {what}, alone", alone, "ms"),
-        Row(f"shares: {what}, beside an attack", beside, "ms", 2 * alone + unit),
-        Row(f"shares: {what}, lag of the event loop", lag, "ms", LAG),
-    ]
+    return share_rows(what, alone, beside, lag, unit)
 
 
 @contextlib.asynccontextmanager
