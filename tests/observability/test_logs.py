@@ -1,11 +1,13 @@
 import asyncio
 import io
+import itertools
 import json
 import logging
 import re
 import subprocess
 import sys
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -336,3 +338,125 @@ asyncio.run(main())
     )
     found = [json.loads(line) for line in done.stderr.splitlines()]
     assert {line["logger"] for line in found} == {"psycopg.pool"}
+
+
+class CountingError(Exception):
+    """Counts how often exceptions of its kind are asked for their text."""
+
+    asked = 0
+
+    def __init__(self, length: int) -> None:
+        super().__init__()
+        self._length = length
+
+    @override
+    def __str__(self) -> str:
+        type(self).asked += 1
+        return "x" * self._length
+
+
+def _many_in_a_group(kind: type[CountingError]) -> BaseException:
+    return ExceptionGroup("many", [kind(1000) for _ in range(20_000)])
+
+
+def _groups_in_groups(kind: type[CountingError]) -> BaseException:
+    error: Exception = kind(1000)
+    for _ in range(300):
+        error = ExceptionGroup("inner", [error, kind(1000), kind(1000)])
+    return error
+
+
+def _many_causes(kind: type[CountingError]) -> BaseException:
+    first = error = kind(1000)
+    for _ in range(20_000):
+        error.__cause__ = kind(1000)
+        error = error.__cause__
+    return first
+
+
+def _many_contexts_of_members(kind: type[CountingError]) -> BaseException:
+    members = [kind(1000) for _ in range(1000)]
+    for one, other in itertools.pairwise(members):
+        one.__context__ = other
+    return ExceptionGroup("many", members)
+
+
+def _long_texts(kind: type[CountingError]) -> BaseException:
+    return ExceptionGroup("long", [kind(5_000_000) for _ in range(3)])
+
+
+def _many_notes(kind: type[CountingError]) -> BaseException:
+    error = kind(10)
+    for _ in range(1000):
+        error.add_note("x" * 50_000)
+    return error
+
+
+@pytest.mark.parametrize(
+    "made", [_many_in_a_group, _groups_in_groups, _many_causes, _many_contexts_of_members, _long_texts, _many_notes]
+)
+def test_of_many_exceptions_a_few_are_written_and_each_is_asked_once(
+    made: Callable[[type[CountingError]], BaseException],
+) -> None:
+    class AskedError(CountingError):
+        pass
+
+    error = made(AskedError)
+    record = logging.LogRecord("a", logging.ERROR, "", 0, "failed", (), (type(error), error, None))
+    line = json.loads(JSONFormatter().format(record))["exception"]
+    assert 1 <= AskedError.asked <= 10
+    assert len(line) < 30_000
+    assert "AskedError: xxx" in line
+    assert "left out …]" in line or "left out ----" in line
+
+
+def test_a_long_text_is_cut_without_showing_half_a_secret() -> None:
+    secret = "correct-horse-battery-staple"
+    formatter = JSONFormatter(Redactor([secret]))
+    for spaces in range(11_970, 12_001):
+        error = ValueError("x" * spaces + secret + "x" * 50_000)
+        record = logging.LogRecord("a", logging.ERROR, "", 0, "failed", (), (ValueError, error, None))
+        assert "correct" not in formatter.format(record)
+
+
+def test_causes_contexts_groups_and_notes_are_written_as_python_does(lines: io.StringIO) -> None:
+    def fail() -> None:
+        try:
+            try:
+                raise KeyError("first")
+            except KeyError as error:
+                raise ValueError("second") from error
+        except ValueError:
+            third = ExceptionGroup("third", [OSError(2, "gone"), TypeError("wrong")])
+            third.add_note("a note")
+            raise third  # noqa: B904 — its context is what is looked at
+
+    try:
+        fail()
+    except ExceptionGroup:
+        log.exception("failed")
+    (line,) = parsed(lines)
+    parts = [
+        "KeyError: 'first'",
+        "The above exception was the direct cause of the following exception:",
+        "ValueError: second",
+        "During handling of the above exception, another exception occurred:",
+        "Traceback (most recent call last):",
+        "ExceptionGroup: third (2 sub-exceptions)",
+        "a note",
+        "  | FileNotFoundError: [Errno 2] gone",
+        "  | TypeError: wrong",
+    ]
+    written = [part for part in str(line["exception"]).split("\n") if part in parts]
+    assert written == ["Traceback (most recent call last):", *parts[:2], parts[4], *parts[2:]]
+
+
+def test_an_exception_that_cannot_tell_its_text_is_named() -> None:
+    class MuteError(Exception):
+        @override
+        def __str__(self) -> str:
+            raise SystemExit
+
+    error = MuteError()
+    record = logging.LogRecord("a", logging.ERROR, "", 0, "failed", (), (MuteError, error, None))
+    assert json.loads(JSONFormatter().format(record))["exception"].endswith("MuteError: <its text cannot be told>")

@@ -4,6 +4,7 @@ What is written at once is small, so that other threads get their turn; in betwe
 too long only head and tail are kept, and an iterator is not read for ever.
 """
 
+import codecs
 import contextlib
 import dataclasses
 import itertools
@@ -16,7 +17,7 @@ from pydantic_core import PydanticSerializationError, to_json
 from typing_extensions import override
 
 from antwort.errors import FunctionError
-from antwort.observability import Redactor
+from antwort.observability import Redactor, text_of
 from antwort.web.answers import check_numbers
 
 NOTHING = "(no output)"
@@ -29,6 +30,12 @@ _SMALL = 1000
 """How many values are written at once."""
 _SMALL_TEXT = 50_000
 """How many characters are."""
+_LARGEST_BITS = (10**4300).bit_length()
+"""Bits of the largest integer. Python writes no larger ones either: the time grows with the square of the length."""
+_PLAIN_BITS = 64
+"""Bits of an integer that takes no time to write."""
+_BITS = 16
+"""Bits of a larger one that take as long as a small value."""
 _LOOKED_AT = 2000
 """How many values a route may answer with before it is taken for a large answer."""
 _DEPTH = 200
@@ -39,6 +46,10 @@ _UNREAD = '"[… the rest was not read …]"'
 
 class StoppedError(Exception):
     """Nobody waits for the text any more."""
+
+
+class _UnwritableError(ValueError):
+    """Says why a value cannot be written."""
 
 
 class Stop:
@@ -93,6 +104,8 @@ def as_text(value: Any, limit: int | None = None, stop: Stop | None = None) -> s
         writer.write(value, 0)
     except RecursionError as error:
         raise _unwritable(value, "it is nested too deeply, or contains itself") from error
+    except _UnwritableError as error:
+        raise _unwritable(value, str(error)) from error
     return writer.text()
 
 
@@ -129,10 +142,11 @@ class _CappedWriter:
             self._add(self._json(value))
         elif isinstance(value, str):
             value = str.__str__(value)
-            self._add('"')
-            for start in range(0, len(value), _SMALL_TEXT):
-                self._add(self._json(value[start : start + _SMALL_TEXT])[1:-1])
-            self._add('"')
+            self._write_text(value[start : start + _SMALL_TEXT] for start in range(0, len(value), _SMALL_TEXT))
+        elif isinstance(value, bytes | bytearray) and len(value) > _SMALL_TEXT:
+            self._write_text(_decoded(value))
+        elif isinstance(value, int):
+            self._add(self._json(_writable(value)))
         elif isinstance(value, dict):
             self._write_members(value.items(), depth, sized=type(value) is dict)
         elif isinstance(value, _SIZED):
@@ -148,12 +162,27 @@ class _CappedWriter:
         else:
             self._add(self._json(value))
 
+    def _write_text(self, pieces: Iterable[str]) -> None:
+        self._add('"')
+        for piece in pieces:
+            self._let_others_in()
+            self._add(self._json(piece)[1:-1])
+        self._add('"')
+
+    def _let_others_in(self) -> None:
+        if self._stop.asked:
+            raise StoppedError
+        if self._on_a_thread:
+            time.sleep(0)  # others, the event loop before all, are let in at once
+
     def _write_members(self, members: Iterable[tuple[Any, Any]], depth: int, *, sized: bool) -> None:
         self._add("{")
         for n, (key, value) in enumerate(members):
             if not sized and self._length > self._readable:
                 self._add(f"{',' if n else ''}{_UNREAD}:null")
                 break
+            if isinstance(key, int):
+                _writable(key)
             self._add(f"{',' if n else ''}{self._json({key: 0})[1:-2]}")
             self.write(value, depth + 1)
         self._add("}")
@@ -163,10 +192,7 @@ class _CappedWriter:
         elements = iter(values)
         first = True
         while batch := self._batch(elements, sized=sized):
-            if self._stop.asked:
-                raise StoppedError
-            if self._on_a_thread:
-                time.sleep(0)  # others, the event loop before all, are let in at once
+            self._let_others_in()
             if _are_small(batch):
                 self._add(f"{'' if first else ','}{self._json(batch)[1:-1]}")
             else:
@@ -247,6 +273,8 @@ def may_take_long(value: Any) -> bool:
             return True
         if isinstance(one, str | bytes | bytearray):
             left -= len(one) * _LOOKED_AT // _SMALL_TEXT
+        elif isinstance(one, int):
+            left = -1 if (cost := _cost(one)) is None else left - cost
         else:
             parts = _parts_of(one)
             left -= len(parts)
@@ -274,6 +302,30 @@ def _strict_json(value: Any) -> str:
     return body.decode()
 
 
+def _decoded(value: bytes | bytearray) -> Iterator[str]:
+    """Yield the text of bytes, piece by piece."""
+    decoder = codecs.getincrementaldecoder("utf-8")()
+    try:
+        for start in range(0, len(value), _SMALL_TEXT):
+            yield decoder.decode(value[start : start + _SMALL_TEXT], final=start + _SMALL_TEXT >= len(value))
+    except UnicodeDecodeError as error:
+        raise _UnwritableError(f"its bytes are no text in UTF-8 ({error.reason})") from None
+
+
+def _cost(number: int) -> int | None:
+    """Return how many small values take as long as an integer beyond the first; None if it is too large."""
+    bits = int.bit_length(number)
+    if bits <= _PLAIN_BITS:
+        return 0
+    return bits // _BITS if bits <= _LARGEST_BITS else None
+
+
+def _writable(number: int) -> int:
+    if _cost(number) is None:
+        raise _UnwritableError("it has an integer of more than 4,300 digits; return it as text, or less of it")
+    return number
+
+
 def _has_own_form(value: Any) -> bool:
     """Tell whether pydantic knows how to write it."""
     return hasattr(type(value), "__pydantic_serializer__")
@@ -285,7 +337,9 @@ def _is_small(value: Any) -> bool:
 
 def _are_small(batch: list[Any]) -> bool:
     kinds = set(map(type, batch))
-    if kinds <= _SCALARS:
+    if kinds <= _SCALARS and (
+        int not in kinds or max(number.bit_length() for number in batch if type(number) is int) <= _PLAIN_BITS
+    ):
         return True
     if kinds <= {str}:
         return sum(map(len, batch)) <= _SMALL_TEXT
@@ -300,6 +354,9 @@ def _are_small(batch: list[Any]) -> bool:
 def _budget(value: Any, budget: int, depth: int) -> int:
     """Return what is left of a budget of values after a plain one, less than 0 if it is too large or not plain."""
     kind = type(value)
+    if kind is int:
+        cost = _cost(value)
+        return -1 if cost is None else budget - 1 - cost
     if kind in _SCALARS:
         return budget - 1
     if kind is str:
@@ -349,10 +406,7 @@ def _described(error: BaseException, redactor: Redactor, depth: int) -> str:
 
 def _line(error: BaseException) -> str:
     """Return the text of an exception in one line; of a long one, the beginning."""
-    try:
-        text = str.__str__(str(error))
-    except BaseException:  # noqa: BLE001 - a stranger's __str__ may fail as well, or want to end the process
-        return ""
+    text = text_of(error) or ""
     words = text[:_READ_OF_ERROR].split()
     if len(text) > _READ_OF_ERROR and words and len(words[-1]) < _READ_OF_ERROR:
         words.pop()  # it may be half a secret, which is not known for one

@@ -1,6 +1,7 @@
 """Metrics, logs, the audit log and traces of one app, all without secrets."""
 
 from antwort.observability.audit import AuditLog
+from antwort.observability.exceptions import text_of
 from antwort.observability.logs import bind_log_context, bind_tenant, configure_logging, log_context, reset_logging
 from antwort.observability.metrics import DURATION_BUCKETS, Metrics
 from antwort.observability.metrics_page import MetricsPage
@@ -24,5 +25,6 @@ __all__ = [
     "log_context",
     "redact",
     "reset_logging",
+    "text_of",
     "tracer",
 ]

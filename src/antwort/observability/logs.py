@@ -6,9 +6,7 @@ import logging
 import re
 import sys
 import time
-import traceback
-from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from contextvars import ContextVar
 from datetime import UTC, datetime
 from types import TracebackType
@@ -18,7 +16,8 @@ import msgspec
 from typing_extensions import override
 
 from antwort.errors import ConfigError, did_you_mean
-from antwort.observability.redaction import LONGEST_TEXT, Redactor
+from antwort.observability.exceptions import trace_of
+from antwort.observability.redaction import Redactor
 from antwort.types import JSONValue
 
 LogFormat: TypeAlias = Literal["auto", "console", "json"]
@@ -139,52 +138,10 @@ class _Formatter(logging.Formatter):
         parts = []
         if record.exc_info:
             error = record.exc_info[1]
-            parts.append(_shortened(error) if _is_long(error) else self.formatException(record.exc_info))
+            parts.append("NoneType: None" if error is None else trace_of(error, self.redactor))
         if record.stack_info:
             parts.append(self.formatStack(record.stack_info))
         return self.redactor.excerpt("\n".join(parts))
-
-
-_CHAIN = 10
-"""Exceptions of one that are looked at: what it comes from, and what is in it."""
-_SHOWN_OF_LONG = 2000
-"""Characters of a long exception that are written; to write all of it would take longer than others can wait."""
-
-
-def _chain(error: BaseException | None) -> Iterator[BaseException]:
-    """Yield an exception and those that belong to it, up to a number."""
-    waiting = deque([error])
-    for _ in range(_CHAIN):
-        one = waiting.popleft() if waiting else None
-        if one is None:
-            return
-        yield one
-        cause = one.__cause__ or (None if one.__suppress_context__ else one.__context__)
-        inner = one.exceptions[:_CHAIN] if isinstance(one, BaseExceptionGroup) else ()
-        waiting.extend(other for other in (*inner, cause) if other is not None)
-
-
-def _long_text(error: BaseException) -> str | bytes | None:
-    return next((part for part in error.args if isinstance(part, str | bytes) and len(part) > LONGEST_TEXT), None)
-
-
-def _is_long(error: BaseException | None) -> bool:
-    """Tell whether an exception says so much that nobody can wait for it to be written."""
-    return any(_long_text(one) is not None for one in _chain(error))
-
-
-def _shortened(error: BaseException | None) -> str:
-    """Return the traceback of a long exception, the one that was raised last first, and the beginning of each text."""
-    parts = []
-    for one in _chain(error):
-        found = _long_text(one)
-        if found is None:
-            text = str(one)[:_SHOWN_OF_LONG]
-        else:
-            text = f"{found[:_SHOWN_OF_LONG]!s} [… the rest of {len(found):,} characters is left out …]"
-        places = "".join(traceback.format_tb(one.__traceback__))
-        parts.append(f"Traceback (most recent call last):\n{places}{type(one).__qualname__}: {text}")
-    return "\n\n".join(parts)
 
 
 class JSONFormatter(_Formatter):

@@ -11,6 +11,7 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 from typing_extensions import override
 
+from antwort.observability.exceptions import text_of
 from antwort.observability.redaction import Redactor
 from antwort.observability.tracing import Attribute, Span, Tracer
 
@@ -57,7 +58,7 @@ class OtelTracer(Tracer):
             except BaseException as error:
                 kind = type(error).__qualname__
                 span.set("error.type", kind)
-                span.fail(f"{kind}: {error}")
+                span.fail(f"{kind}: {self._redactor.excerpt(text_of(error) or '')}")
                 raise
 
     @override

@@ -147,11 +147,11 @@ class Redactor:
             return False
         return _masked(together) == together
 
-    def excerpt(self, text: str) -> str:
+    def excerpt(self, text: str, longest: int = LONGEST_TEXT) -> str:
         """Return the text with its secrets masked, and without its end if it is so long that this would take long."""
-        if len(text) <= LONGEST_TEXT:
+        if len(text) <= longest:
             return self.text(text)
-        kept = self.text(text[:LONGEST_TEXT])[:-_MARGIN]
+        kept = self.text(text[:longest])[:-_MARGIN]
         return f"{kept} [… the rest of {len(text):,} characters is left out …]"
 
     def field(self, name: str, value: object) -> JSONValue:
