@@ -7,6 +7,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -64,6 +65,12 @@ class Server:
             time.sleep(0.1)
         return True
 
+    def becomes_full(self, disk: SmallDisk) -> None:
+        """Take what room there is, until nothing can be stored: the log has some left."""
+        disk.fill()
+        while self.respond() == 200:
+            disk.fill()
+
     def stop(self) -> None:
         """End it in order."""
         self.process.terminate()
@@ -73,6 +80,12 @@ class Server:
 def varied(size: int) -> bytes:
     """Return bytes of which no two chunks are the same."""
     return b"".join(number.to_bytes(8, "big") * 32 for number in range(size // 256 + 1))[:size]
+
+
+def serve(disk: SmallDisk) -> list[str]:
+    """Return the command that starts a server on the disk."""
+    arguments = ("serve", "--port", "0", "--log-level", "error", "--data-dir", str(disk.folder / "data"))
+    return disk.command(sys.executable, "-m", "antwort", *arguments)
 
 
 @pytest.fixture
@@ -90,9 +103,8 @@ def start(disk: SmallDisk, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable
     started: list[subprocess.Popen[str]] = []
 
     def start() -> Server:
-        arguments = ("serve", "--port", "0", "--log-level", "error", "--data-dir", str(disk.folder / "data"))
         process = subprocess.Popen(
-            disk.command(sys.executable, "-m", "antwort", *arguments),
+            serve(disk),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             text=True,
@@ -130,9 +142,7 @@ def test_on_a_full_disk_deletions_work_and_the_probe_says_what_to_do(
     server = start()
     status, variable = server.put("large", 10 << 20)
     assert (status, server.respond()) == (200, 200)
-    disk.fill()
-    while server.respond() == 200:  # the log has some room left
-        disk.fill()
+    server.becomes_full(disk)
     deadline = time.monotonic() + 60
     while "Make room on it, or delete what is not needed" not in server.ready()[1]:
         assert time.monotonic() < deadline
@@ -168,3 +178,101 @@ def test_a_file_that_meets_a_full_disk_leaves_nothing(start: Callable[[], Server
     assert disk.free() > before - PIECE
     assert [path.suffix for path in (disk.inside / "data" / "blobs").glob("*/*")] == [""]
     assert (server.upload(PIECE), server.respond(), server.becomes_ready()) == (200, 200, True)
+
+
+def test_a_server_with_file_search_starts_on_a_full_disk_and_lets_workers_in_when_there_is_room(
+    start: Callable[[], Server], disk: SmallDisk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = {"embedding_url": "http://127.0.0.1:1/v1/embeddings", "embedding_dimensions": 8}
+    monkeypatch.setenv("ANTWORT_PROVIDERS__FILE_SEARCH__ENABLED", "true")
+    monkeypatch.setenv("ANTWORT_PROVIDERS__FILE_SEARCH__SETTINGS", json.dumps(settings))
+    server = start()
+    status, store = server.ask("POST", "/v1/vector_stores", b'{"name": "docs"}')
+    assert (status, server.respond()) == (200, 200)
+    door = disk.inside / "data" / "providers" / "file_search" / "workers.json"
+    before = door.read_bytes()
+    server.becomes_full(disk)
+    server.process.kill()
+    server.process.wait()
+    disk.fill()
+    door.with_suffix(".new").symlink_to("/dev/full")  # nothing that the start gives back to the disk helps
+    server = start()
+    assert server.ask("GET", f"/v1/vector_stores/{store['id']}")[1]["name"] == "docs"
+    assert server.ask("DELETE", f"/v1/vector_stores/{store['id']}")[0] == 200
+    (disk.inside / "filler").unlink()
+    deadline = time.monotonic() + 60
+    while door.read_bytes() == before:
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    assert (server.respond(), server.becomes_ready()) == (200, True)
+
+
+@pytest.mark.parametrize("reserve", [RESERVE, 0])
+def test_a_start_without_any_room_says_that_the_disk_is_full(
+    start: Callable[[], Server], disk: SmallDisk, monkeypatch: pytest.MonkeyPatch, reserve: int
+) -> None:
+    monkeypatch.setenv("ANTWORT_STORAGE__DISK_RESERVE", str(reserve))
+    server = start()
+    assert server.respond() == 200
+    server.stop()
+    with suppress(FileNotFoundError):
+        (disk.inside / "data" / "antwort.db-reserve").unlink()
+    disk.fill()
+    ended = subprocess.run(serve(disk), capture_output=True, text=True, timeout=120, check=False)
+    assert ended.returncode != 0
+    assert "The disk is full" in ended.stderr
+    assert "Make room" in ended.stderr
+    assert "Let the server's user write" not in ended.stderr
+    (disk.inside / "filler").unlink()
+    assert start().respond() == 200
+
+
+DELETION = """
+import asyncio, os, sys
+from pathlib import Path
+from antwort.storage.sqlite.connection import create_file, open_writer
+from antwort.storage.sqlite.reserve import DiskReserve
+from antwort.storage.sqlite.threads import SqliteWriter
+
+path, size = Path(sys.argv[1]) / "a.db", int(sys.argv[2])
+kept = [size]
+
+def fill():
+    with open(path.with_name("filler"), "ab", buffering=0) as filler:
+        while left := os.statvfs(path.parent).f_bavail * os.statvfs(path.parent).f_frsize:
+            filler.write(bytes(min(left, 1 << 20)))
+
+def delete(database):
+    kept.append(path.with_name("a.db-reserve").stat().st_size)
+    if kept[-1] < kept[-2] == size:
+        fill()
+    database.execute("DELETE FROM things")
+
+async def main():
+    create_file(path)
+    database = open_writer(path, "normal")
+    database.execute("CREATE TABLE things (id INTEGER)")
+    database.execute("INSERT INTO things VALUES (1)")
+    database.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+    reserve = DiskReserve(path, size)
+    assert reserve.make()
+    writer = SqliteWriter(database, reserve)
+    fill()
+    try:
+        await writer.run(delete, frees=True)
+    finally:
+        await writer.close()
+        print(*dict.fromkeys(kept))
+
+asyncio.run(main())
+"""
+"""Another takes the room that is given up, as soon as it is."""
+
+
+def test_a_deletion_works_though_somebody_else_takes_what_the_reserve_gives_up_for_it(disk: SmallDisk) -> None:
+    command = disk.command(sys.executable, "-c", DELETION, str(disk.folder), str(RESERVE))
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert (ended.returncode, ended.stdout.split()) == (
+        0,
+        [str(RESERVE), str(RESERVE - PIECE), str(RESERVE - 3 * PIECE)],
+    ), ended.stderr

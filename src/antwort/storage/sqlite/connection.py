@@ -46,9 +46,28 @@ def config_errors(path: Path) -> Iterator[None]:
         code = primary_code(error)
         if code in {None, sqlite3.SQLITE_ERROR}:  # a statement is wrong, not the database
             raise
-        raise ConfigError(_cure(code, str(error)), where=str(path)) from error
+        raise ConfigError(_full(error, path) or _cure(code, str(error)), where=str(path)) from error
     except OSError as error:
-        raise ConfigError(_cure(None, error.strerror or type(error).__name__), where=str(path)) from error
+        reason = error.strerror or type(error).__name__
+        raise ConfigError(_full(error, path) or _cure(None, reason), where=str(path)) from error
+
+
+def _full(error: sqlite3.Error | OSError, path: Path) -> str | None:
+    """Return the cure if the disk is full, however the error calls that."""
+    vague = isinstance(error, sqlite3.Error) and primary_code(error) in {sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN}
+    if not found_disk_full(error) and not (vague and _has_no_room(path.parent)):
+        return None
+    return (
+        f"The disk is full, and nothing is left of the room that was reserved on it ({error}). Make room on it: remove "
+        "or move what is not of antwort, or enlarge it. Then start again, and delete what is not needed."
+    )
+
+
+def _has_no_room(folder: Path) -> bool:
+    try:
+        return os.statvfs(folder).f_bavail == 0
+    except OSError:
+        return False
 
 
 def _cure(code: int | None, reason: str) -> str:

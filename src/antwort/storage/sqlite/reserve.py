@@ -8,10 +8,12 @@ import errno
 import logging
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
 from pathlib import Path
 
 logger = logging.getLogger(__name__)
+
+_PART = 1024**2
+"""Bytes that are given up first: few deletions write more."""
 
 
 class DiskReserve:
@@ -40,25 +42,39 @@ class DiskReserve:
     def _take(self) -> None:
         descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
-            if os.fstat(descriptor).st_size != self._size:
-                os.ftruncate(descriptor, 0)
+            taken = os.fstat(descriptor).st_size
+            if taken > self._size:
+                os.ftruncate(descriptor, self._size)
+            while taken < self._size:  # a part is better than nothing
+                part = min(_PART, self._size - taken)
                 try:
-                    os.posix_fallocate(descriptor, 0, self._size)
+                    os.posix_fallocate(descriptor, taken, part)
                 except OSError:
-                    os.ftruncate(descriptor, 0)  # a part of it would be taken for all of it
+                    os.ftruncate(descriptor, taken)  # what is told of the size must be taken
                     raise
+                taken += part
         finally:
             os.close(descriptor)
 
-    @contextmanager
-    def lent(self) -> Iterator[None]:
-        """Give the room up for a while, and take it again if that can be."""
-        with suppress(OSError):
-            os.truncate(self._path, 0)
+    def parts(self) -> Iterator[int]:
+        """Give the room up, a small part first and then more and more; yield each time how much is left.
+
+        Others on the disk may take what is given up, so it should not be more than is needed. `make` takes it again.
+        """
+        part = _PART
+        while left := self._give_up(part):
+            yield left
+            part *= 2
+        yield 0
+
+    def _give_up(self, part: int) -> int:
+        """Give a part up; return how much is left."""
         try:
-            yield
-        finally:
-            self.make()
+            left = max(self._path.stat().st_size - part, 0)
+            os.truncate(self._path, left)
+        except OSError:  # there is none
+            return 0
+        return left
 
 
 def is_full(error: BaseException | None) -> bool:

@@ -5,6 +5,8 @@ import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from antwort.storage.sqlite.connection import found_disk_full
+
 logger = logging.getLogger(__name__)
 
 _STEP = 256
@@ -13,12 +15,13 @@ _STEPS = 128
 """Transactions that others wait for: with pages of 4 KiB, they give 128 MiB back."""
 
 
-def give_back(database: sqlite3.Connection) -> None:
-    """Make the file as small as it can be in a moment, and empty the log.
+def give_back(database: sqlite3.Connection) -> bool:
+    """Make the file as small as it can be in a moment, and empty the log; return False if more room helps with it.
 
     A database that was made before files could shrink keeps its size until it is vacuumed; new rows go into the pages
     that are free.
     """
+    missed = False
     try:
         steps = _STEPS if database.execute("PRAGMA auto_vacuum").fetchone()[0] else 0
         while steps and database.execute("PRAGMA freelist_count").fetchone()[0]:
@@ -26,15 +29,18 @@ def give_back(database: sqlite3.Connection) -> None:
             steps -= 1
     except sqlite3.Error as error:
         logger.warning("the file of the database stays as large as it is: %s", error)
-    empty_log(database)
+        missed = found_disk_full(error)
+    return empty_log(database) and not missed
 
 
-def empty_log(database: sqlite3.Connection) -> None:
-    """Write what the log holds into the file, as far as there is room and nobody reads it, and cut the log off."""
+def empty_log(database: sqlite3.Connection) -> bool:
+    """Write what the log holds into the file, as far as nobody reads it, and cut it off; return False without room."""
     try:
         database.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
     except sqlite3.Error as error:
         logger.warning("the log of the database stays as large as it is: %s", error)
+        return not found_disk_full(error)
+    return True
 
 
 @contextmanager

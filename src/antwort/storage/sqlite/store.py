@@ -1,9 +1,9 @@
 """The store on SQLite: one thread that writes with group commit, a few that read, no SQL toolkit in between."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Self
+from typing import Self, TypeAlias
 
 from typing_extensions import override
 
@@ -28,6 +28,9 @@ from antwort.storage.sqlite.threads import SqliteReaders, SqliteWriter
 from antwort.storage.sqlite.upgrade import prepare
 
 READERS = 2
+
+_Connections: TypeAlias = tuple[SqliteDatabase, Sequence[SqliteDatabase]]
+"""The one that writes, and those that read."""
 
 
 class SqliteStore(Store):
@@ -56,21 +59,14 @@ class SqliteStore(Store):
         `reserve` is how many bytes of the disk are kept for deletions, if it is full. They help here, too.
         """
 
-        def connections() -> tuple[SqliteDatabase, Sequence[SqliteDatabase]]:
+        def connections() -> _Connections:
             prepare(path, migrations=migrations)
             return _connections(path, synchronous, busy_timeout)
 
         room = DiskReserve(path, reserve)
         with config_errors(path):
             create_file(path)
-            try:
-                writer, readers = connections()
-            except Exception as error:
-                if not found_disk_full(error.__cause__ or error):
-                    raise
-                with room.lent():
-                    writer, readers = connections()
-                    empty_log(writer)
+            writer, readers = _opened(room, connections)
         room.make()
         # The readers are closed first: the last connection to close writes the log into the file, which they cannot.
         return cls(SqliteWriter(writer, room), SqliteReaders(readers), path)
@@ -86,9 +82,26 @@ class SqliteStore(Store):
         read_a_little(database)
 
 
-def _connections(
-    path: Path, synchronous: Synchronous, busy_timeout: float
-) -> tuple[SqliteDatabase, Sequence[SqliteDatabase]]:
+def _opened(room: DiskReserve, connections: Callable[[], _Connections]) -> _Connections:
+    """Open connections; on a full disk in as much of the reserve as it takes, and empty the log then."""
+    parts, is_short = room.parts(), False
+    while True:
+        try:
+            opened = connections()
+        except Exception as error:
+            if not found_disk_full(error.__cause__ or error):
+                raise
+            is_short = True
+            if next(parts, None) is None:
+                room.make()
+                raise
+            continue
+        while is_short and not empty_log(opened[0]) and next(parts, None) is not None:
+            pass
+        return opened
+
+
+def _connections(path: Path, synchronous: Synchronous, busy_timeout: float) -> _Connections:
     """Open the connection that writes, and those that read."""
     with ExitStack() as opened:
         writer = open_writer(path, synchronous, busy_timeout)

@@ -5,7 +5,7 @@ import copy
 import logging
 import sqlite3
 from collections.abc import Sequence
-from contextlib import nullcontext, suppress
+from contextlib import suppress
 from typing import Any, TypeVar
 
 from typing_extensions import override
@@ -152,9 +152,12 @@ class SqliteWriter(_SqliteThreads):
             _do_again(database, jobs)
         if not self._short or not any(job.frees for job in jobs):
             return
-        with nullcontext() if self._reserve is None else self._reserve.lent(), sparing(database):
-            _do_again(database, [job for job in jobs if job.frees])
-            give_back(database)
+        freeing = [job for job in jobs if job.frees]
+        with sparing(database):
+            for _ in [0] if self._reserve is None else self._reserve.parts():
+                _do_again(database, freeing)
+                if give_back(database) and not any(isinstance(job.error, StoreFullError) for job in freeing):
+                    break
         self._short = self._reserve is not None and not self._reserve.make()
 
 

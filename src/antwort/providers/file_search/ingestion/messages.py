@@ -29,9 +29,14 @@ class Door(Struct, frozen=True):
     def write(self, file: Path) -> None:
         """Write it down, for nobody else of the machine; a reader sees all of it or the one before."""
         new = file.with_suffix(".new")
-        with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as written:
-            written.write(msgspec.json.encode(self))
-        new.rename(file)
+        try:
+            with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as written:
+                written.write(msgspec.json.encode(self))
+            new.rename(file)
+        except OSError:
+            with contextlib.suppress(OSError):
+                new.unlink()
+            raise
 
     def remove(self, file: Path) -> None:
         """Remove what was written, unless somebody else has written there since."""

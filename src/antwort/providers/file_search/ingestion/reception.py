@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import errno
 import hmac
 import logging
 import secrets
@@ -34,6 +35,7 @@ class Reception:
         self._secret = secrets.token_urlsafe(32)
         self._server: asyncio.Server | None = None
         self._door: Door | None = None
+        self._told = False
         self._visits: set[asyncio.Task[None]] = set()
         self._hands: Counter[int] = Counter()
         """How many connections each worker has: as many files as it reads at once."""
@@ -44,12 +46,25 @@ class Reception:
         return len(self._hands)
 
     async def open(self) -> None:
-        """Listen, and write down where; nothing happens if another process of the server does, or this one already."""
+        """Listen, and write down where; nothing happens if another process of the server does, or this one already.
+
+        On a full disk it is not written: nobody comes until this is called again and there is room.
+        """
         if self._door is not None or await _is_answered(self._file):
             return
-        self._server = await asyncio.start_server(self._enter, "127.0.0.1", 0)
-        self._door = Door(self._server.sockets[0].getsockname()[1], self._secret)
-        await asyncio.to_thread(self._door.write, self._file)
+        if self._server is None:
+            self._server = await asyncio.start_server(self._enter, "127.0.0.1", 0)
+        door = Door(self._server.sockets[0].getsockname()[1], self._secret)
+        try:
+            await asyncio.to_thread(door.write, self._file)
+        except OSError as error:
+            if error.errno not in {errno.ENOSPC, errno.EDQUOT}:
+                raise
+            if not self._told:  # once, not with every attempt
+                self._told = True
+                logger.warning("file search: no files are made searchable until there is room: %s", error.strerror)
+            return
+        self._door, self._told = door, False
 
     async def close(self) -> None:
         """Listen no more, and send the workers away."""
