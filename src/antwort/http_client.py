@@ -1,6 +1,7 @@
 """The client for the world outside, as functions and routes get it: `ctx.http`."""
 
 import asyncio
+import codecs
 import random
 import re
 from collections.abc import Awaitable, Callable, Mapping
@@ -15,6 +16,8 @@ from antwort.errors import FunctionError
 from antwort.lazy_imports import compiled_on_use
 
 _CHARSET = compiled_on_use(r"charset\s*=\s*[\"']?([\w.:-]+)", re.IGNORECASE)
+_OF_NAMES = frozenset({"punycode", "idna"})
+"""Encodings of host names, which no text has: the time to decode one grows with the square of its length."""
 _LONGEST_WAIT = 24 * 3600.0
 """Seconds that a server can ask to wait; more is taken for so many."""
 
@@ -71,7 +74,8 @@ class HttpAnswer(msgspec.Struct, frozen=True):
     def text(self, charset: str | None = None) -> str:
         """Return the body as text; what cannot be decoded is replaced."""
         try:
-            return self.body.decode(charset or self.charset or "utf-8", errors="replace")
+            named = codecs.lookup(charset or self.charset or "utf-8").name
+            return self.body.decode("utf-8" if named in _OF_NAMES else named, errors="replace")
         except (LookupError, UnicodeError):  # an encoding nobody knows, or one that is none of text
             return self.body.decode(errors="replace")
 

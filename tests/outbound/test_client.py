@@ -45,6 +45,7 @@ async def test_an_answer_has_status_headers_type_and_body(client: Outbound) -> N
         (b"caf\xe9", "text/plain", "caf�"),
         (b"plain", "text/plain; charset=nonsense", "plain"),
         (b"plain", "text/plain; charset=hex", "plain"),
+        (b"a-plain", "text/plain; charset=Punycode", "a-plain"),
     ],
 )
 async def test_text_is_decoded_whatever_the_answer_says(client: Outbound, body: bytes, kind: str, text: str) -> None:

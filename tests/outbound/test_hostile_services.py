@@ -1,6 +1,7 @@
 """Everybody who asks the world outside has the same limits: a host without end is the error that is documented."""
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable
 
 import pytest
@@ -11,13 +12,13 @@ from antwort import Context
 from antwort.auth.jwks import KeysUnavailableError, from_url
 from antwort.config import OutboundConfig
 from antwort.outbound import Outbound
-from antwort.provider import OutboundError
+from antwort.provider import OutboundError, Slots
 from antwort.providers.file_search.embedding.http import HttpEmbedding
 from antwort.providers.file_search.errors import EmbeddingUnavailable
 from antwort.providers.file_search.reranking import Reranker, RerankUnavailable
 from antwort.providers.file_search.settings import FileSearchSettings
 from antwort.providers.web_search.adapter import SearchError, ask
-from antwort.providers.web_search.pages import read_page
+from antwort.providers.web_search.pages import PageReading, read_page
 
 SHOWN = ["interim answers", "headers", "one header", "chunked content", "gzip bomb", "trailers"]
 
@@ -30,7 +31,8 @@ async def client() -> AsyncIterator[Outbound]:
 
 
 async def opened_page(client: Outbound, url: str) -> object:
-    return await read_page(Context("default", http=client), url, lambda _host: True)
+    with contextlib.closing(PageReading(Slots(1))) as reading:
+        return await read_page(Context("default", http=client), url, lambda _host: True, reading)
 
 
 async def search_engine(client: Outbound, url: str) -> object:

@@ -1,5 +1,7 @@
 """HTML to text: of titles, snippets and pages."""
 
+import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -121,6 +123,56 @@ def test_hostile_input_comes_to_an_end(piece: str) -> None:
     """What is quadratic here would take minutes."""
     readable(piece * 100_000)
     plain(piece * 100_000)
+
+
+def steps(function: Callable[[], object]) -> int:
+    """Count the calls that a function makes, of Python and of C."""
+    count = 0
+
+    def note(_frame: object, event: str, _argument: object) -> None:
+        nonlocal count
+        count += event in {"call", "c_call"}
+
+    before = sys.getprofile()
+    sys.setprofile(note)
+    try:
+        function()
+    finally:
+        sys.setprofile(before)
+    return count
+
+
+@pytest.mark.parametrize("piece", ["<p>x", "<div>", "</zz>", "<!>x", "<b>x", "<p hidden>x", "<title></title>"])
+def test_after_very_many_tags_a_page_takes_no_more_work(piece: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(markup, "_MOST_TAGS", 1000)
+    assert steps(lambda: readable(piece * 20_000)) < 1.1 * steps(lambda: readable(piece * 2000))
+
+
+def test_of_attributes_the_library_gets_only_that_they_hide() -> None:
+    """The time that it needs grows with their square."""
+    many = " ".join(f"a{number}" for number in range(40_000))
+    source = "".join(piece.source for piece in markup._Tokens(f"<p {many}>x<p {many} STYLE='display:none'>y").pieces())
+    assert source == "<p>x</p><p hidden>y"
+    assert readable(f"<p {many}>x<p {many} hidden>y").text == "x"
+
+
+@pytest.mark.parametrize(
+    ("attributes", "hides"),
+    [
+        *(("hidden", True), ("HIDDEN=''", True), ("a/hidden", True), ("a='x'hidden", True), ("data-hidden", False)),
+        *(("title='hidden'", False), ("aria-hidden=true", True), ('aria-hidden=" True "', True)),
+        *(("aria-hidden=false", False), ("aria-hidden", False), ("style=display:none", True)),
+        *(("style='display&colon;none'", True), ("style = 'color:red; visibility:hidden'", True)),
+        *(("style='' style='display:none'", False), ("style='display:none' style=''", True), ("style", False)),
+    ],
+)
+def test_an_element_is_hidden_by_what_its_attributes_say(attributes: str, hides: bool) -> None:
+    assert readable(f"<p {attributes}>x</p>").text == ("" if hides else "x")
+
+
+def test_an_element_whose_attributes_are_too_many_to_look_at_is_hidden_if_it_may_be() -> None:
+    many = "a " * 100_001
+    assert readable(f"<p {many} hidden>x</p><p {many}>y</p>").text == "y"
 
 
 PAGES = Path(__file__).parent / "pages"

@@ -1,5 +1,7 @@
 """Opening pages and finding text in them, through the guarded client."""
 
+import asyncio
+import contextlib
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +13,10 @@ from tests.support.fences import inside, outside
 from tests.support.site import Reply, Site
 
 from antwort import Context
+from antwort.config import OutboundConfig
+from antwort.outbound import Outbound
+from antwort.provider import Slots
+from antwort.providers.web_search.pages import PageReading, read_page
 from antwort.testing import call, turn
 from antwort.types import JSON
 
@@ -48,6 +54,32 @@ async def test_a_long_page_is_read_piece_by_piece() -> None:
     output, is_error, _ = await opened(page(text), start=10**6)
     assert "(no text here)" in output
     assert not is_error
+
+
+@pytest.mark.parametrize("kind", ["text/html", "text/plain"])
+async def test_pages_are_read_in_turns_between_tenants(kind: str) -> None:
+    slots = Slots(1)
+    ended: list[str] = []
+
+    async def read(tenant: str, url: str) -> None:
+        ctx = Context(tenant, http=client)
+        assert "tea" in (await read_page(ctx, url, lambda _host: True, reading)).text
+        ended.append(tenant)
+
+    async with contextlib.AsyncExitStack() as closing, asyncio.timeout(60):
+        site = closing.enter_context(Site({"/page": Reply("about tea", type=kind)}))
+        client = Outbound(OutboundConfig(allow=[site.place]))
+        closing.push_async_callback(client.close)
+        reading = closing.enter_context(contextlib.closing(PageReading(slots)))
+        await slots.acquire("a")
+        tasks = []
+        for tenant in ["a", "a", "a", "b"]:
+            tasks.append(asyncio.create_task(read(tenant, f"{site.url}/page")))
+            while slots.waiting < len(tasks):  # noqa: ASYNC110 - slots tell nobody who waits
+                await asyncio.sleep(0.001)
+        slots.release("a")
+        await asyncio.gather(*tasks)
+    assert ended == ["b", "a", "a", "a"]
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,9 @@
 """HTML to text, as a reader sees it: without what stands around the text of a page, and without what is hidden.
 
 lexbor builds the tree, as browsers do. But the time that it takes also grows with the depth of a page, and nothing can
-stop it: a hostile page would keep it busy for hours. So the tags are read once before: what is no text is dropped,
-every element gets its end, and those that are too deep are left out.
+stop it: a hostile page would keep it busy for hours, and so would one element with very many attributes. So the tags
+are read once before: what is no text is dropped, every element gets its end, those that are too deep are left out, of
+attributes only stays that they hide an element, and after very many tags the page ends.
 """
 
 import html
@@ -48,7 +49,9 @@ _ENDED_BY = {
 _DEEPEST = 128
 """Elements inside each other; deeper ones are left out, but not their text."""
 _MOST_TAGS = 100_000
-"""Tags of a page that are read; after them, only its text is."""
+"""Tags and comments of a page that are read; with them, it ends. Each takes microseconds, in which nobody else runs."""
+_MOST_ATTRIBUTES = 100_000
+"""Attributes of a page that are looked at; after them, an element that may be hidden is."""
 _ASIDE = frozenset({"nav", "header", "footer", "aside", "button", "label", "dialog"})
 """Elements around the text of a page."""
 _SECTIONS = frozenset({"article", "main", "section"})
@@ -78,6 +81,11 @@ _ATTRIBUTES = re.compile(
     r"(?:[\t\n\f\r ]*+=[\t\n\f\r ]*+(?:\"[^\"]*+\"|'[^']*+'|(?![\"'])[^\t\n\f\r >]*+))?)*+>"
 )
 """The rest of a tag, as browsers read it."""
+_ATTRIBUTE = re.compile(
+    r"([^\t\n\f\r />][^\t\n\f\r />=]*+)"
+    r"(?:[\t\n\f\r ]*+=[\t\n\f\r ]*+(?:\"([^\"]*+)\"|'([^']*+)'|(?![\"'])([^\t\n\f\r >]*+)))?"
+)
+"""One of its attributes, with its value in one of the ways to write one."""
 _COMMENT_END = re.compile(r"--!?>")
 _META = re.compile(rb"<meta[^>]{0,200}?charset\s*=\s*[\"']?([\w.:-]+)", re.IGNORECASE)
 _BYTE_ORDER_MARKS = {b"\xef\xbb\xbf": "utf-8", b"\xff\xfe": "utf-16", b"\xfe\xff": "utf-16"}
@@ -158,7 +166,7 @@ class _Tokens:
         self._open: list[str] = []
         self._left_out: Counter[str] = Counter()
         """How many elements of a name are too deep, and still open."""
-        self._tags = 0
+        self._tags = self._attributes = 0
         self._unclosed: set[str] = set()
         """Names of elements that do not end any more."""
         self.title = ""
@@ -167,6 +175,9 @@ class _Tokens:
         """Give the pieces, in order."""
         body, position = self._body, 0
         while (found := _OPENING.search(body, position)) is not None:
+            self._tags += 1
+            if self._tags > _MOST_TAGS:
+                return
             if found.start() > position:
                 yield _text(body[position : found.start()])
             name = (found[2] or "").lower()
@@ -182,7 +193,7 @@ class _Tokens:
             elif name in _SKIPPED:
                 position = self._after_element(name, position)
             elif name not in _DROPPED:
-                yield from self._opened(name, body[found.start() : position])
+                yield from self._opened(name, body[found.end() : position - 1])
         if position < len(body):
             yield _text(body[position:])
 
@@ -210,34 +221,54 @@ class _Tokens:
         rest = _ATTRIBUTES.match(self._body, found.end())
         return len(self._body) if rest is None else rest.end()
 
-    def _opened(self, name: str, source: str) -> Iterator[_Piece]:
+    def _opened(self, name: str, attributes: str) -> Iterator[_Piece]:
         """Give a tag that begins an element, after the ends that it implies; nothing if it is too deep."""
-        self._tags += 1
-        if self._tags > _MOST_TAGS or (name in _FORMATTING and name != "a" and _MAY_HIDE.search(source) is None):
+        may_hide = _MAY_HIDE.search(attributes) is not None
+        if name in _FORMATTING and name != "a" and not may_hide:
             return
         if name in _ENDING_PARAGRAPHS and self._open and self._open[-1] == "p":
             yield from self._ended(len(self._open) - 1)
         if name in _ENDED_BY:
             yield from self._ended(self._found(*_ENDED_BY[name]))
         if name in _VOID:
-            yield _Piece(source, name)
+            yield _Piece(f"<{name}>", name)
         elif len(self._open) < _DEEPEST:
             self._open.append(name)
-            yield _Piece(source, name)
+            yield _Piece(f"<{name} hidden>" if may_hide and self._hides(attributes) else f"<{name}>", name)
         else:
             self._left_out[name] += 1
+
+    def _hides(self, attributes: str) -> bool:
+        """Tell whether an element says of itself that nobody sees it; of an attribute given twice, the first counts."""
+        seen: dict[str, str] = {}
+        for found in _ATTRIBUTE.finditer(attributes):
+            self._attributes += 1
+            if self._attributes > _MOST_ATTRIBUTES:
+                return True
+            key = found[1].lower()
+            if key == "hidden":
+                return True
+            if key in {"aria-hidden", "style"}:
+                seen.setdefault(key, html.unescape(found[2] or found[3] or found[4] or ""))
+        if seen.get("aria-hidden", "").strip().lower() == "true":
+            return True
+        return _HIDING.search(seen.get("style", "")) is not None
 
     def _closed(self, name: str) -> Iterator[_Piece]:
         """Give the tags that a tag ends elements with: what is inside its element ends, too."""
         if self._left_out[name]:
             self._left_out[name] -= 1
+        elif name not in self._open:
+            return
         elif name in _FORMATTING:
-            yield from self._ended(self._found({name}, frozenset(self._open) - _FORMATTING))
+            yield from self._ended(self._found(frozenset({name}), frozenset(self._open) - _FORMATTING))
         else:
-            yield from self._ended(self._found({name}, _TABLE if name in _TABLES else _FENCES))
+            yield from self._ended(self._found(frozenset({name}), _TABLE if name in _TABLES else _FENCES))
 
-    def _found(self, names: Container[str], fences: Container[str]) -> int | None:
+    def _found(self, names: frozenset[str], fences: Container[str]) -> int | None:
         """Return where the innermost element of these names is, unless one of the fences stands inside it."""
+        if names.isdisjoint(self._open):
+            return None
         for position in range(len(self._open) - 1, -1, -1):
             if self._open[position] in names:
                 return position
@@ -358,13 +389,7 @@ def _children(node: LexborNode) -> Iterator[LexborNode]:
 
 
 def _is_hidden(node: LexborNode) -> bool:
-    """Tell whether an element says of itself that nobody sees it."""
-    given = node.attributes
-    if not given:
-        return False
-    if "hidden" in given or (given.get("aria-hidden") or "").strip().lower() == "true":
-        return True
-    return _HIDING.search(given.get("style") or "") is not None
+    return "hidden" in node.attributes
 
 
 def _tidy(pieces: list[str]) -> str:

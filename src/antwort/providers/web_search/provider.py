@@ -27,7 +27,7 @@ from antwort.providers.web_search.adapter import Findings, SearchAdapter, Search
 from antwort.providers.web_search.brave import Brave
 from antwort.providers.web_search.markup import PageText, plain
 from antwort.providers.web_search.options import Options, Size
-from antwort.providers.web_search.pages import read_page
+from antwort.providers.web_search.pages import PageReading, read_page
 from antwort.providers.web_search.searxng import SearXNG
 from antwort.providers.web_search.settings import WebSearchSettings
 from antwort.providers.web_search.urls import normalised, within
@@ -148,7 +148,11 @@ class WebSearch(Provider[WebSearchSettings]):
     @override
     async def lifespan(self) -> AsyncIterator[None]:
         self._slots = self.slots(self.settings.concurrency)
-        yield
+        self._reading = PageReading(self.slots(1))
+        try:
+            yield
+        finally:
+            self._reading.close()
 
     @override
     async def examine(self) -> Sequence[str]:
@@ -277,7 +281,7 @@ class WebSearch(Provider[WebSearchSettings]):
             raise FunctionError("Only results of a search in this conversation can be opened; search first.")
         status = "error"
         try:
-            page = await read_page(ctx, url, lambda host: self._admits(host, options))
+            page = await read_page(ctx, url, lambda host: self._admits(host, options), self._reading)
             status = "success"
         except OutboundError as error:
             status = error.status
