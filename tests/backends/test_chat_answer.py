@@ -15,7 +15,7 @@ from antwort.backends.chat.thoughts import ThinkTags
 from antwort.backends.chat.whole import plain_turn
 from antwort.backends.limits import AnswerLimits
 from antwort.backends.sse import EventSplitter
-from antwort.backends.usage import logprobs_of, usage_of
+from antwort.backends.usage import MOST_WAITING, logprobs_of, usage_of
 from antwort.errors import (
     APIError,
     BadGatewayError,
@@ -30,10 +30,10 @@ from antwort.wire.responses import InputTokensDetails, OutputTokensDetails, Usag
 LIMITS = AnswerLimits.default("local")
 
 
-def understood(*reads: bytes) -> Calls:
+def understood(*reads: bytes, alternatives: int | None = None) -> Calls:
     """Read a stream that arrives in these pieces."""
     notes = Notes()
-    turn, events = ChatAnswer(LIMITS, notes), EventSplitter(LIMITS)
+    turn, events = ChatAnswer(LIMITS, notes, alternatives), EventSplitter(LIMITS)
     for read in reads:
         for payload in events.feed(read):
             turn.take(payload)
@@ -332,7 +332,26 @@ def test_log_probabilities_have_the_shape_of_responses() -> None:
         {"choices": [{"delta": {"content": text}, "logprobs": {"content": [entry]}}]} for text in ("", "ö")
     )
     script = event(first) + event(second) + delta("stop", content=" end")
-    assert understood(script) == [("text", "ö", [shaped, shaped]), ("text", " end"), ("finish", "stop")]
+    said: Calls = [("text", " end"), ("finish", "stop")]
+    assert understood(script, alternatives=1) == [("text", "ö", [shaped, shaped]), *said]
+    alone = {**shaped, "top_logprobs": []}
+    assert understood(script, alternatives=0) == [("text", "ö", [alone, alone]), *said]
+    assert understood(script) == [("text", "ö"), *said]
+
+
+def test_log_probabilities_that_nobody_asked_for_are_left_out_of_a_whole_answer_too() -> None:
+    answer = a_message("stop", content="Hi")
+    answer["choices"][0]["logprobs"] = {"content": [{"token": "Hi", "logprob": -0.5}]}
+    assert understood_whole(answer) == [("text", "Hi"), ("finish", "stop")]
+
+
+@pytest.mark.parametrize("before", ["", " "], ids=["no text", "blanks"])
+def test_few_log_probabilities_wait_for_their_text(before: str) -> None:
+    entries = {"content": [{"token": "a", "logprob": -1}] * 10}
+    chunk = event({"choices": [{"delta": {"content": before}, "logprobs": entries}]})
+    *_, text, _ = understood(chunk * MOST_WAITING, delta("stop", content="Hi"), alternatives=0)
+    assert text[1].strip() == "Hi"
+    assert 10 <= len(text[2]) <= MOST_WAITING
 
 
 @pytest.mark.parametrize("value", [None, {}, {"content": None}, {"content": []}, {"tokens": ["a"]}, "x"])

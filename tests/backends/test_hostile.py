@@ -5,6 +5,7 @@ import contextlib
 import gzip
 import zlib
 from collections.abc import Awaitable
+from typing import Any
 
 import pytest
 from tests.backends.conftest import (
@@ -132,6 +133,24 @@ async def test_json_that_is_nothing_but_values_is_not_read(
     server.scripts.append(stream(event(document), DONE) if streamed else reply(document))
     error = await refused(connect().run(a_request(stream=streamed), notes))
     assert "more than 500,000 values at once (`backends.local.max_values`)" in error.message
+
+
+class Looked(bytes):
+    """Notes how far it was looked at."""
+
+    far = 0
+
+    @override
+    def count(self, sub: Any, start: Any = 0, end: Any = None, /) -> int:
+        self.far = max(self.far, len(self) if end is None else end)
+        return super().count(sub, start, end)
+
+
+def test_values_are_counted_no_further_than_they_may_be() -> None:
+    document = Looked(b"[" + b"1," * 8_000_000 + b"1]")
+    with pytest.raises(BadGatewayError, match="more than 500,000 values"):
+        AnswerLimits.default("local").check_values(document)
+    assert document.far < 2 * 1024**2
 
 
 async def test_a_long_text_is_an_answer(server: ModelServer, connect: Connect, notes: Notes) -> None:

@@ -55,9 +55,9 @@ def arguments(index: int, delta: str) -> JSON:
     return {"type": "response.function_call_arguments.delta", "output_index": index, "delta": delta}
 
 
-def read(*events: JSON | bytes) -> Notes:
+def read(*events: JSON | bytes, alternatives: int | None = None) -> Notes:
     notes = Notes()
-    turn = ResponsesAnswer(LIMITS, notes)
+    turn = ResponsesAnswer(LIMITS, notes, alternatives)
     for event in events:
         turn.take(event if isinstance(event, bytes) else json.dumps(event).encode())
     turn.end()
@@ -126,9 +126,11 @@ def test_log_probabilities_are_in_the_shape_of_responses() -> None:
         "bytes": [72, 105],
         "top_logprobs": [{"token": "Yo", "logprob": -2.0, "bytes": [89, 111]}],
     }
-    assert read(text("Hi", logprobs=[token]), end()).calls[0] == ("text", "Hi", [fed])
     part = {"type": "output_text", "text": "Hi", "logprobs": [token]}
-    assert read(end(output=[message(content=[part])])).calls[0] == ("text", "Hi", [fed])
+    for events in ([text("Hi", logprobs=[token]), end()], [end(output=[message(content=[part])])]):
+        assert read(*events, alternatives=1).calls[0] == ("text", "Hi", [fed])
+        assert read(*events, alternatives=0).calls[0] == ("text", "Hi", [{**fed, "top_logprobs": []}])
+        assert read(*events).calls[0] == ("text", "Hi"), "nobody asked for them"
 
 
 def test_a_refusal_is_one_in_every_form() -> None:

@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -89,17 +90,27 @@ def test_a_text_in_many_pieces_is_the_same_text() -> None:
     assert together.text().endswith("49999,end")
 
 
+@pytest.mark.parametrize("background", [False, True])
+def test_log_probabilities_count(tmp_path: Path, background: bool) -> None:
+    asked: JSON = {"model": "scripted", "input": "Hi", "include": ["message.output_text.logprobs"]}
+    with served(tmp_path, [turn(["x"] * 100, logprobs=True)] * 2, engine=SHORT) as stage:
+        body = stage.stream(**asked, background=background).response
+        unasked = stage.stream(model="scripted", input="Hi", background=background).response
+    assert (body["status"], body["incomplete_details"], unasked["status"]) == (*CUT, "completed")
+    assert len(body["output"][0]["content"][0]["logprobs"]) < LIMIT / 16
+
+
 # --- a model that never stops, before a real server ------------------------------------------------------------------
 
 
-async def _talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, piece: str) -> None:
-    """Answer a request with the same piece again and again, as long as anybody listens."""
+async def _talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, choice: JSON) -> None:
+    """Answer a request with the same chunk again and again, as long as anybody listens."""
     with contextlib.suppress(ConnectionError):
         head = await reader.readuntil(b"\r\n\r\n")
         length = re.search(rb"content-length: (\d+)", head)
         await reader.readexactly(int(length[1]) if length else 0)
         writer.write(b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\n")
-        event = b"data: %s\n\n" % json.dumps({"choices": [{"delta": {"content": piece}}]}).encode()
+        event = b"data: %s\n\n" % json.dumps({"choices": [choice]}).encode()
         while True:
             writer.write(event * (1 + 2**16 // len(event)))
             await writer.drain()
@@ -107,9 +118,10 @@ async def _talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, piec
 
 
 @contextlib.asynccontextmanager
-async def endless_model(piece: str) -> AsyncIterator[int]:
+async def endless_model(piece: str, **fields: Any) -> AsyncIterator[int]:
     """Give the port of a model that says a piece for ever."""
-    async with await asyncio.start_server(lambda r, w: _talk(r, w, piece), "127.0.0.1", 0) as server:
+    choice = {"delta": {"content": piece}, **fields}
+    async with await asyncio.start_server(lambda r, w: _talk(r, w, choice), "127.0.0.1", 0) as server:
         yield server.sockets[0].getsockname()[1]
 
 
@@ -125,22 +137,40 @@ def megabytes(pid: int, name: str) -> float:
     return int(found[1]) / 1024
 
 
+async def _grown(folder: Path, port: int, **fields: Any) -> float:
+    """Have a model answer a streamed request to a server of its own; return the megabytes that took."""
+    server = ServerProcess(folder, f"http://127.0.0.1:{port}/v1")
+    server.start()
+    try:
+        async with httpx.AsyncClient(timeout=GUARD) as client:
+            await client.get(f"{server.url}/healthz")
+            before = megabytes(server.pid, "VmRSS")
+            asked = {"model": "steady", "input": "Hi", "stream": True, **fields}
+            async with client.stream("POST", f"{server.url}/v1/responses", json=asked) as answer:
+                assert answer.status_code == 200
+                async for _ in answer.aiter_raw():
+                    pass
+        return megabytes(server.pid, "VmHWM") - before
+    finally:
+        server.terminate()
+
+
 @pytest.mark.parametrize("piece", ["x" * 4096, "xyz"], ids=["large pieces", "small pieces"])
 async def test_an_endless_answer_takes_little_memory_and_little_room(tmp_path: Path, piece: str) -> None:
     limit = int(BackendConfig(url="http://localhost").max_answer_bytes) / 1024**2
     async with endless_model(piece) as port, asyncio.timeout(GUARD):
-        server = ServerProcess(tmp_path, f"http://127.0.0.1:{port}/v1")
-        server.start()
-        try:
-            async with httpx.AsyncClient(timeout=GUARD) as client:
-                await client.get(f"{server.url}/healthz")
-                before = megabytes(server.pid, "VmRSS")
-                asked = {"model": "steady", "input": "Hi", "stream": True}
-                async with client.stream("POST", f"{server.url}/v1/responses", json=asked) as answer:
-                    async for _ in answer.aiter_raw():
-                        pass
-            grown = megabytes(server.pid, "VmHWM") - before
-        finally:
-            server.terminate()
+        grown = await _grown(tmp_path, port)
     assert grown < limit, "an answer is kept several times"  # 524 MB and more were taken by one
     assert size_of(tmp_path) < 16 * 1024**2
+
+
+@pytest.mark.parametrize("background", [False, True])
+@pytest.mark.parametrize("include", [[], ["message.output_text.logprobs"]], ids=["not asked for", "asked for"])
+async def test_endless_log_probabilities_take_little_memory(
+    tmp_path: Path, include: list[str], background: bool
+) -> None:
+    entry = {"token": "a", "logprob": -1, "top_logprobs": [{"token": "b", "logprob": -1}] * 20}
+    async with endless_model("a", logprobs={"content": [entry] * 20}) as port, asyncio.timeout(GUARD):
+        asked = {"include": include, "top_logprobs": 20 if include else 0, "background": background}
+        grown = await _grown(tmp_path, port, **asked)
+    assert grown < 300  # 1,700 MB and more were taken

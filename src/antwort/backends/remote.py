@@ -101,12 +101,12 @@ class RemoteBackend(ABC):
         """Return the body that asks for a turn."""
 
     @abstractmethod
-    def reader(self, sink: TurnSink) -> AnswerReader:
-        """Return a reader for one answer."""
+    def reader(self, sink: TurnSink, alternatives: int | None) -> AnswerReader:
+        """Return a reader for one answer, of which log probabilities with so many alternatives are wanted, or none."""
 
-    def read_whole(self, body: bytes, sink: TurnSink) -> None:
+    def read_whole(self, body: bytes, sink: TurnSink, alternatives: int | None) -> None:
         """Read an answer that came as a whole, to its end."""
-        turn = self.reader(sink)
+        turn = self.reader(sink, alternatives)
         turn.take_whole(body)
         turn.end()
 
@@ -208,11 +208,12 @@ class RemoteBackend(ABC):
                 raise await self._refusal(reply, request.model)
             # Nearly all that is not asked for as a stream says of itself that it is JSON.
             if reply.headers.get("content-type") != _JSON and _is_stream(reply, asked=request.stream):
-                await self._stream(reply, sink)
+                await self._stream(reply, sink, request.top_logprobs)
             else:
                 whole = reply.whole() or await reply.read(self.limits.event_bytes)
                 self.limits.check_values(whole)
-                self.read_whole(whole, sink)  # whoever has asked sends what is left, with what it says to it
+                # Whoever has asked sends what is left, with what it says to it.
+                self.read_whole(whole, sink, request.top_logprobs)
         except APIError as error:
             self.transport.secrets.mask(error)
             if error.code == DISCONNECTED:
@@ -229,8 +230,8 @@ class RemoteBackend(ABC):
             # Nothing remains of a turn that was cancelled or failed: the server must stop working on it.
             reply.abort()
 
-    async def _stream(self, reply: Reply, sink: TurnSink) -> None:
-        turn = self.reader(sink)
+    async def _stream(self, reply: Reply, sink: TurnSink, alternatives: int | None) -> None:
+        turn = self.reader(sink, alternatives)
         events = EventSplitter(self.limits)
         feed, take, chunk, flush = events.feed, turn.take, reply.chunk, sink.flush
         patient = True

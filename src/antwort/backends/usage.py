@@ -1,6 +1,7 @@
 """Tokens used and log probabilities as model servers give them, in whatever spelling."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from itertools import islice
 from typing import Annotated, Any
 
 import msgspec
@@ -12,6 +13,12 @@ from antwort.wire.responses import PLAIN_INPUT, PLAIN_OUTPUT, InputTokensDetails
 _NUMBER = (int, float)
 MOST = 2**53
 """Tokens; what is counted beyond it is no count, and not every reader of JSON can hold it."""
+_MOST_ALTERNATIVES = 20
+"""What the API lets a request ask for."""
+_LOGPROB_SIZE = 16
+"""Characters that a log probability counts at least: it takes the memory of many."""
+MOST_WAITING = 1000
+"""Log probabilities that are kept for a text that is yet to come; those beyond are of none."""
 
 
 Tokens = Annotated[int, Meta(ge=0, le=MOST)]
@@ -88,15 +95,30 @@ def _odd_usage(value: JSON) -> Usage:
     )
 
 
-def logprobs_of(value: Any) -> list[JSON] | None:
-    """Turn log probabilities into the Responses shape, in which no field is null; None if there are none."""
+def logprobs_of(value: Any, alternatives: int | None = _MOST_ALTERNATIVES) -> list[JSON] | None:
+    """Turn log probabilities into the Responses shape, in which no field is null; None if there are none.
+
+    They have no more alternatives than were asked for. With None nobody asked: there are servers that give them to
+    everybody, and they are many times as large as the answer.
+    """
+    if alternatives is None:
+        return None
     content = value.get("content") if isinstance(value, dict) else None
     if not isinstance(content, list) or not content:
         return None
     return [
-        {**_logprob(entry), "top_logprobs": [_logprob(top) for top in _objects(entry.get("top_logprobs"))]}
+        {**_logprob(entry), "top_logprobs": [*map(_logprob, islice(_objects(entry.get("top_logprobs")), alternatives))]}
         for entry in _objects(content)
     ]
+
+
+def logprobs_size(logprobs: Sequence[JSON]) -> int:
+    """Return how many characters log probabilities in the Responses shape count, with their alternatives."""
+    return sum(_size(entry) + sum(map(_size, entry.get("top_logprobs") or ())) for entry in logprobs)
+
+
+def _size(entry: JSON) -> int:
+    return max(_LOGPROB_SIZE, len(entry.get("token") or "") + len(entry.get("bytes") or ()))
 
 
 def _logprob(entry: JSON) -> JSON:

@@ -5,6 +5,7 @@ from collections.abc import Coroutine, Sequence
 from typing import Any
 
 from antwort.backends.base import WholeTurn
+from antwort.backends.usage import logprobs_size
 from antwort.engine.emitter import Emitter
 from antwort.types import JSON
 from antwort.wire.responses import Usage
@@ -52,6 +53,9 @@ class Coalescer:
         self._add("text", delta)
         if logprobs:
             self._logprobs += logprobs
+            size = logprobs_size(logprobs)
+            self._size += size
+            self._unsent += size
 
     def text_burst(self, deltas: Sequence[str]) -> None:
         """Take pieces of the answer that came together."""

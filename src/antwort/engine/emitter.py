@@ -11,6 +11,7 @@ from msgspec import UNSET
 
 from antwort.backends.base import UNFINISHED, WholeTurn
 from antwort.backends.pieces import Pieces
+from antwort.backends.usage import logprobs_size
 from antwort.context import Sources
 from antwort.engine.events import REASONING_TEXT, SILENT, Events, EventSink, replay_item, tell_commands
 from antwort.engine.history import model_items
@@ -194,6 +195,10 @@ class Emitter:
             delta, logprobs = self._fitting(delta), None
             if not delta:
                 return
+        elif logprobs:
+            self._room -= logprobs_size(logprobs)
+            if self._room < 0:
+                logprobs = None
         writer = self._open
         if type(writer) is not TextWriter:
             if not delta:

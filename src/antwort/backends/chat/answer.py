@@ -11,7 +11,7 @@ from antwort.backends.chat.chunk import ChatChunk, Delta, decode_chunk, decode_l
 from antwort.backends.chat.thoughts import ThinkTags, may_be_tagged, text_in_details, texts_in_parts
 from antwort.backends.errors import BROKEN, FAILED, excerpt, reported_error
 from antwort.backends.limits import AnswerLimits
-from antwort.backends.usage import logprobs_of, usage_of
+from antwort.backends.usage import MOST_WAITING, logprobs_of, usage_of
 from antwort.errors import BadGatewayError
 from antwort.types import JSON
 
@@ -42,6 +42,7 @@ class ChatAnswer:
     """
 
     __slots__ = (
+        "_alternatives",
         "_calls",
         "_held",
         "_items",
@@ -59,13 +60,15 @@ class ChatAnswer:
         "done",
     )
 
-    def __init__(self, limits: AnswerLimits, sink: TurnSink) -> None:
+    def __init__(self, limits: AnswerLimits, sink: TurnSink, alternatives: int | None = None) -> None:
         self.begun = False
         """Whether the model has said anything yet."""
         self.done = False
         """Whether the server said that nothing follows."""
         self._limits = limits
         self._sink = sink
+        self._alternatives = alternatives
+        """How many were asked for with each log probability; None if these were not asked for."""
         self._held: list[str] = []
         """Pieces of text that are fed together, before anything else is."""
         self._calls: Calls | None = None
@@ -76,6 +79,7 @@ class ChatAnswer:
         self._plain = False
         """Whether there is no tag to be looked for, from here on."""
         self._logprobs: list[JSON] = []
+        """Those that wait for their text."""
         self._reason: str | None = None
         self._usage: Any = None
         self._whole = False
@@ -144,13 +148,14 @@ class ChatAnswer:
         if delta.reasoning_content or delta.reasoning or delta.reasoning_details:
             self._take_reasoning(delta)
         content = delta.content
+        logprobs = None if choice.logprobs is None else logprobs_of(choice.logprobs, self._alternatives)
         if content:
-            if self._plain and self._kind == "text" and choice.logprobs is None and content.__class__ is str:
+            if self._plain and self._kind == "text" and logprobs is None and content.__class__ is str:
                 self._held.append(content)
             else:
-                self._take_content(content, choice.logprobs)
-        elif choice.logprobs is not None:
-            self._logprobs += logprobs_of(choice.logprobs) or ()
+                self._take_content(content, logprobs)
+        elif logprobs is not None:
+            self._keep(logprobs)
         if delta.refusal:
             self.begun = True
             self._turn_to("refusal")
@@ -178,7 +183,7 @@ class ChatAnswer:
                 self._think(text)
                 return
 
-    def _take_content(self, content: Any, logprobs: Any) -> None:
+    def _take_content(self, content: Any, logprobs: list[JSON] | None) -> None:
         if isinstance(content, list):
             thought, content = texts_in_parts(content)
             self._think(thought)
@@ -188,9 +193,14 @@ class ChatAnswer:
             self._plain = True
         text = content if self._plain else self._untagged(content)
         if text:
-            self._say(text, None if logprobs is None else logprobs_of(logprobs))
-        elif self._tags is not None and self._tags.undecided:
-            self._logprobs += logprobs_of(logprobs) or ()
+            self._say(text, logprobs)
+        elif logprobs is not None and self._tags is not None and self._tags.undecided:
+            self._keep(logprobs)
+
+    def _keep(self, logprobs: list[JSON]) -> None:
+        """Keep log probabilities for the text that comes next."""
+        if len(self._logprobs) < MOST_WAITING:
+            self._logprobs += logprobs
 
     def _untagged(self, text: str) -> str:
         """Return what a piece adds to the answer itself."""

@@ -31,14 +31,14 @@ class ChatBackend(RemoteBackend):
         return chat_body(request, self._dialect, self.name, self._extra)
 
     @override
-    def reader(self, sink: TurnSink) -> ChatAnswer:
-        return ChatAnswer(self.limits, sink)
+    def reader(self, sink: TurnSink, alternatives: int | None) -> ChatAnswer:
+        return ChatAnswer(self.limits, sink, alternatives)
 
     @override
-    def read_whole(self, body: bytes, sink: TurnSink) -> None:
+    def read_whole(self, body: bytes, sink: TurnSink, alternatives: int | None) -> None:
         turn = plain_turn(body, self.limits)
         if turn is None:
-            super().read_whole(body, sink)
+            super().read_whole(body, sink, alternatives)
         else:
             sink.whole_turn(turn)
 

@@ -9,7 +9,7 @@ from antwort.backends.base import TurnSink
 from antwort.backends.errors import BROKEN, DISCONNECTED, FAILED, excerpt, reported_error
 from antwort.backends.limits import AnswerLimits
 from antwort.backends.responses.output import ResponsesOutput
-from antwort.backends.usage import logprobs_of, usage_of
+from antwort.backends.usage import usage_of
 from antwort.errors import APIError, BadGatewayError
 
 NOTHING = Raw(b"null")
@@ -67,12 +67,12 @@ class ResponsesAnswer:
 
     __slots__ = ("_answer", "_backend", "_output", "_sink", "done")
 
-    def __init__(self, limits: AnswerLimits, sink: TurnSink) -> None:
+    def __init__(self, limits: AnswerLimits, sink: TurnSink, alternatives: int | None = None) -> None:
         self.done = False
         """Whether the server said that nothing follows."""
         self._backend = limits.backend
         self._sink = sink
-        self._output = ResponsesOutput(limits, sink)
+        self._output = ResponsesOutput(limits, sink, alternatives)
         self._answer: ResponseBody | None = None
 
     @property
@@ -96,8 +96,7 @@ class ResponsesAnswer:
                 code=BROKEN,
             ) from None
         if event.type == "response.output_text.delta":
-            logprobs = logprobs_of({"content": event.logprobs}) if event.logprobs else None
-            self._output.text(event.output_index or 0, event.content_index, event.delta, logprobs)
+            self._output.text(event.output_index or 0, event.content_index, event.delta, event.logprobs)
         elif event.type in _ENDS:
             self._take_answer(bytes(event.response))
             self.done = True

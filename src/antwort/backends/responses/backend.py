@@ -36,8 +36,8 @@ class ResponsesBackend(RemoteBackend):
         return responses_body(request, self._extra, sealed_thoughts=False)
 
     @override
-    def reader(self, sink: TurnSink) -> ResponsesAnswer:
-        return ResponsesAnswer(self.limits, sink)
+    def reader(self, sink: TurnSink, alternatives: int | None) -> ResponsesAnswer:
+        return ResponsesAnswer(self.limits, sink, alternatives)
 
     @override
     async def run(self, request: ModelRequest, sink: TurnSink, fields: Fields | None = None) -> None:

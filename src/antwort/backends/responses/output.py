@@ -39,6 +39,7 @@ class ResponsesOutput:
 
     __slots__ = (
         "_all",
+        "_alternatives",
         "_by_id",
         "_calls",
         "_fed",
@@ -52,10 +53,12 @@ class ResponsesOutput:
         "begun",
     )
 
-    def __init__(self, limits: AnswerLimits, sink: TurnSink) -> None:
+    def __init__(self, limits: AnswerLimits, sink: TurnSink, alternatives: int | None = None) -> None:
         self.begun = False
         """Whether anything was fed."""
         self._limits = limits
+        self._alternatives = alternatives
+        """How many were asked for with each log probability; None if these were not asked for."""
         self._items = 0
         self._sink = sink
         self._text = sink.text
@@ -75,10 +78,11 @@ class ResponsesOutput:
 
     # --- pieces ------------------------------------------------------------------------------------------------------
 
-    def text(self, index: int, part: int, delta: Any, logprobs: list[JSON] | None = None) -> None:
+    def text(self, index: int, part: int, delta: Any, logprobs: Any = None) -> None:
         """Take a piece of the answer."""
         if isinstance(delta, str) and delta:
-            self._text(self._piece(("text", index, part), delta), logprobs)
+            shaped = logprobs_of({"content": logprobs}, self._alternatives) if logprobs else None
+            self._text(self._piece(("text", index, part), delta), shaped)
 
     def piece(self, kind: str, index: int, part: int, delta: Any) -> None:
         """Take a piece of something else: `refusal`, `reasoning`, `summary`."""
@@ -101,7 +105,7 @@ class ResponsesOutput:
         self._fed.add(key)
         text = self._parted(key, text)
         if kind == "text":
-            self._text(text, logprobs_of({"content": logprobs}))
+            self._text(text, logprobs_of({"content": logprobs}, self._alternatives))
         else:
             self._feed[kind](text)
 

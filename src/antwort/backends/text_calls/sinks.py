@@ -10,6 +10,7 @@ from antwort.backends.base import UNFINISHED, ModelRequest, TurnSink, WholeTurn
 from antwort.backends.limits import AnswerLimits
 from antwort.backends.text_calls.formats import BEGINNINGS, TextCall
 from antwort.backends.text_calls.reader import CallReader, Piece
+from antwort.backends.usage import MOST_WAITING
 from antwort.types import JSON
 from antwort.wire.responses import Usage
 
@@ -105,7 +106,8 @@ class PromptedSink(_ReadingSink, eq=False):
     def text(self, delta: str, logprobs: list[JSON] | None = None) -> None:
         """Take a piece of text; log probabilities go with the text that is passed on next."""
         self.begun = True
-        self._logprobs += logprobs or ()
+        if logprobs and len(self._logprobs) < MOST_WAITING:
+            self._logprobs += logprobs
         self._pass_on(self._reader.take(delta))
 
     def text_burst(self, deltas: Sequence[str]) -> None:
