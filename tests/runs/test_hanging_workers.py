@@ -118,6 +118,6 @@ def test_workers_that_were_suspended_together_with_all_else_are_not_replaced(ser
         os.kill(pid, signal.SIGCONT)
     with client_of(server) as client:
         assert {client.get("/healthz").status_code for _ in range(16)} == {200}
-    assert server.children() == everybody[1:]
+    assert server.children() == everybody[1:], server.errors
     assert server.terminate() == 0
     assert "sign of life" not in server.errors

@@ -130,6 +130,8 @@ class Supervisor:
         self._stopping = stopping
         self._kill_at: float | None = None
         """When workers are killed that were told to stop."""
+        self._looked = time.monotonic()
+        """When it last saw to what had happened."""
         self._posts = [_Post(number, listener) for number, listener in enumerate(listeners)]
         self._mailboxes = [Mailbox() for _ in listeners]
         self._signals: list[int] = []
@@ -214,11 +216,13 @@ class Supervisor:
         """Wait until something happens, and see to it."""
         pipes = {post.pipe: post for post in self._posts if post.pipe is not None}
         pulses = {post.pulse: post for post in self._posts if post.pulse is not None}
-        began = time.monotonic()
-        seconds = self._seconds(began)
+        seconds = self._seconds(time.monotonic())
         readable, _, _ = select.select([inlet, *pipes, *pulses], [], [], seconds)
-        if seconds is not None and (late := time.monotonic() - began - seconds) > _LATE:
+        now = time.monotonic()
+        # Since the last look, not since it waits: it may as well have been suspended in between.
+        if seconds is not None and (late := now - self._looked - seconds) > _LATE:
             self._wait_longer(late)
+        self._looked = now
         for handle in readable:
             if handle == inlet:
                 self._hear(os.read(inlet, 4096))
@@ -227,7 +231,7 @@ class Supervisor:
                     self._feel(pulses[handle], handle)
             elif pipes[handle].pipe == handle:  # else its worker has just been found to be over
                 self._read(pipes[handle], handle)
-        self._kill_late()
+        self._kill_late(now)
 
     def _seconds(self, now: float) -> float | None:
         """Return the seconds until there is something to do; None if there is nothing."""
@@ -255,9 +259,8 @@ class Supervisor:
             os.close(handle)
             post.pulse = None
 
-    def _kill_late(self) -> None:
+    def _kill_late(self, now: float) -> None:
         """Kill workers that hang, or do not stop in time; what becomes of them is told when they have ended."""
-        now = time.monotonic()
         for post in self._posts:
             if post.pid is None or post.killed:
                 continue
