@@ -126,8 +126,9 @@ async def endless_model(piece: str, **fields: Any) -> AsyncIterator[int]:
 
 
 def size_of(folder: Path) -> int:
-    """Return the bytes of all files in a folder."""
-    return sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
+    """Return the bytes of all files in a folder, but for the reserve for a full disk, which is always there."""
+    files = [file for file in folder.rglob("*") if file.is_file() and not file.name.endswith("-reserve")]
+    return sum(file.stat().st_size for file in files)
 
 
 def megabytes(pid: int, name: str) -> float:
