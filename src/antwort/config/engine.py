@@ -169,8 +169,7 @@ class EngineConfig(Settings):
     )
     max_answer_length: PositiveInt = Field(
         default=4_000_000,
-        description="Characters that a model may write in one turn; each log probability that was asked for counts 16 "
-        "or more. What is longer is cut off there, as `incomplete`.",
+        description="Characters of a model's answer in one turn; a longer one is cut off, as `incomplete`.",
     )
     max_broken_answers: PositiveInt = Field(
         default=5,
