@@ -421,8 +421,8 @@ class Antwort:
         self.state.phase = "stopping"
         closing = Closing(CLOSING)
         if started:
-            await closing.close("the sweeps", _all(sweeper.close() for sweeper in self._sweepers))
             await closing.close("background responses", self.runs.close())
+            await closing.close("the sweeps", _all(sweeper.close() for sweeper in self._sweepers))
         await closing.close("providers", self.registry.close(), own_limit=True)
         for executor in self._executors:
             await closing.close("functions of others", executor.close())

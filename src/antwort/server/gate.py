@@ -111,7 +111,8 @@ class RequestGate:
 
     def _refusal(self, error: Exception, scope: Scope, started: float) -> Response:
         """Return what a request is answered with that has failed."""
-        if ROUTE not in scope and isinstance(error, APIError):  # it got nowhere, so nobody else has counted it
+        # It got nowhere, so nobody else has counted it; one with a wrong host is not meant for any route.
+        if ROUTE not in scope and isinstance(error, APIError) and not isinstance(error, PermissionDeniedError):
             elapsed = time.perf_counter() - started
             pattern = self._router.count_refusal(scope["method"], scope["path"], error.status, elapsed)
             if pattern is not None:

@@ -7,12 +7,12 @@ import pytest
 from tests.http.sdk import Served, create
 from tests.providers.file_search.stage import search_item, searching, settings_for, staged, tool, write
 from tests.support.embeddings import EmbeddingServer
-from tests.support.qdrant import QdrantServer
+from tests.support.qdrant import OwnQdrant, QdrantServer
 from typing_extensions import override
 
 from antwort.providers.file_search import FileSearch
+from antwort.providers.file_search.settings import QdrantSettings
 from antwort.providers.file_search.vectors.base import Hit, Query
-from antwort.providers.file_search.vectors.qdrant.backend import Qdrant
 from antwort.types import JSON
 
 HYBRID: Any = {"hybrid_search": {"embedding_weight": 1.0, "text_weight": 1.0}}
@@ -57,11 +57,11 @@ def test_it_leaves_room_in_each_of_several_stores(
     assert texts[0] == "green tea"
 
 
-class Watched(Qdrant):
+class Watched(OwnQdrant):
     """The real thing, which remembers how much it was asked for."""
 
-    def __init__(self, *args: Any) -> None:
-        super().__init__(*args)
+    def __init__(self, settings: QdrantSettings) -> None:
+        super().__init__(settings)
         self.limits: list[int] = []
 
     @override
