@@ -35,11 +35,13 @@ from antwort.config import (
     RateConfig,
     ServerConfig,
 )
+from antwort.context import Context
 from antwort.observability import Metrics, NoTracer
 from antwort.server import passthrough
 from antwort.server.forwarded import Forwarded, read_forwarded
 from antwort.server.passthrough import Passthrough
 from antwort.testing import Gate, RunningApp, ScriptedBackend, ScriptServer, call, fail, running, turn
+from antwort.web.asgi_scope import CONTEXT
 
 MESSAGES: Any = [{"role": "user", "content": "Say hello."}]
 CHAT = {"model": "scripted", "messages": MESSAGES}
@@ -615,7 +617,7 @@ async def test_a_client_that_does_not_read_pauses_the_reading_of_the_server() ->
             full.set()
             await asyncio.Event().wait()
 
-    scope = {"type": "http", "method": "POST", "path": "/", "headers": []}
+    scope = {"type": "http", "method": "POST", "path": "/", "headers": [], CONTEXT: Context("acme")}
     serving = asyncio.ensure_future(endpoints.chat_completions(scope, receive, send))
     async with asyncio.timeout(20):
         await full.wait()
@@ -651,7 +653,7 @@ class _Always:
     def __init__(self, reply: _Endless) -> None:
         self._reply = reply
 
-    async def post(self, path: str, body: bytes, headers: Mapping[str, str], timeouts: Timeouts | None = None) -> Reply:
+    async def post(self, *_: object) -> Reply:
         return cast("Reply", self._reply)
 
 

@@ -364,7 +364,8 @@ def test_a_client_that_vanishes_cancels_its_response(tmp_path: Path) -> None:
 def test_a_client_that_does_not_read_pauses_the_model(tmp_path: Path) -> None:
     gate = Gate()
     deltas: list[Any] = ["x" * 100_000] * 400
-    with served(tmp_path, [turn([*deltas, gate, "end"])]) as stage, raw_handshake(stage) as raw:
+    long = {"max_answer_length": 50_000_000}
+    with served(tmp_path, [turn([*deltas, gate, "end"])], engine=long) as stage, raw_handshake(stage) as raw:
         frame = {"type": "response.create", "model": "scripted", "input": "Hi" + " " * 100, "store": False}
         raw.sendall(masked(json.dumps(frame).encode()))
         wait_until_paused(stage)

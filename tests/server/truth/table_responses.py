@@ -156,6 +156,7 @@ OTHER_TOOLS = [
     *taken({"tools": [{"type": "custom", "name": "c"}]}, {"tools": [{"type": "shell"}]}),
     *taken({"tools": [{"type": "web_search"}, {"type": "web_search_preview", "search_context_size": "low"}]}),
     *taken({"tools": [{"type": "file_search", "vector_store_ids": ["{store}"], "max_num_results": 50}]}),
+    *taken({"tools": [{"type": "code_interpreter"}]}),
     *taken({"tools": [{"type": "code_interpreter", "container": {"type": "auto"}}]}),
     *refused("tools[0].format.syntax", "invalid_value", {"tools": [{"type": "custom", "name": "c", "format": {
         "type": "grammar", "syntax": "bnf", "definition": "x"}}]}),
@@ -168,7 +169,6 @@ OTHER_TOOLS = [
         {"type": "file_search", "vector_store_ids": [], "max_num_results": 0}]}),
     *refused("tools[0].vector_store_ids", "invalid_type", {"tools": [
         {"type": "file_search", "vector_store_ids": "v"}]}),
-    *refused("tools[0].container", "missing_required_parameter", {"tools": [{"type": "code_interpreter"}]}),
     *refused("tools[0].container.type", "invalid_value", {"tools": [
         {"type": "code_interpreter", "container": {"type": "mine"}}]}),
     *refused("tools[0].tools", "empty_array", {"tools": [{"type": "namespace", "name": "n", "tools": []}]}),
