@@ -97,7 +97,7 @@ def test_log_probabilities_count(tmp_path: Path, background: bool) -> None:
         body = stage.stream(**asked, background=background).response
         unasked = stage.stream(model="scripted", input="Hi", background=background).response
     assert (body["status"], body["incomplete_details"], unasked["status"]) == (*CUT, "completed")
-    assert len(body["output"][0]["content"][0]["logprobs"]) < LIMIT / 16
+    assert len(body["output"][0]["content"][0]["logprobs"]) < LIMIT / 40
 
 
 # --- a model that never stops, before a real server ------------------------------------------------------------------
@@ -174,4 +174,6 @@ async def test_endless_log_probabilities_take_little_memory(
     async with endless_model("a", logprobs={"content": [entry] * 20}) as port, asyncio.timeout(GUARD):
         asked = {"include": include, "top_logprobs": 20 if include else 0, "background": background}
         grown = await _grown(tmp_path, port, **asked)
-    assert grown < 300  # 1,700 MB and more were taken
+    assert (
+        grown < 2.5 * int(BackendConfig(url="http://localhost").max_answer_bytes) / 1024**2
+    )  # it was 1,700 MB and more

@@ -91,3 +91,13 @@ def test_users_are_those_of_nobody() -> None:
     assert len(_range("0 1000 1\n")) == 0
     assert len(_range("0 1000 1\n1000 0 5\n")) == 0
     assert _range("0 1000 1\n1 100000 65536\n") == range(32_769, 65_521)
+
+
+@pytest.mark.parametrize(("niceness", "shares"), [(0, "1024"), (10, "110"), (19, "15")])
+def test_a_group_has_as_little_as_a_process_of_that_niceness(tmp_path: Path, niceness: int, shares: str) -> None:
+    old, new = folder_with(tmp_path / "1"), folder_with(tmp_path / "2", cpu__weight__nice="0")
+    for folder in (old, new):
+        ControlGroup({"cpu": folder}).stand_back(niceness)
+    ControlGroup({}).stand_back(niceness)
+    assert (old / "cpu.shares").read_text() == shares
+    assert [file.read_text() for file in new.iterdir()] == [str(niceness)]

@@ -11,7 +11,7 @@ import pytest
 from antwort.errors import ConfigError, FunctionUnavailableError
 from antwort.sandbox import BareHost, Sandbox, SandboxLimits, sandbox
 from antwort.sandbox.control_groups import ControlGroups
-from antwort.sandbox.limits import NICENESS
+from antwort.sandbox.limits import LEAST, NICENESS
 from antwort.sandbox.usage import descendants
 
 
@@ -63,6 +63,13 @@ async def test_a_command_and_what_it_starts_stand_back_behind_the_server(kind: t
     done = await kind().run(["sh", "-c", "nice; sh -c nice"], folder)
     niceness = str(min(19, os.getpriority(os.PRIO_PROCESS, 0) + NICENESS)).encode()
     assert done.stdout.split() == [niceness, niceness]
+
+
+@pytest.mark.parametrize("kind", [Sandbox, BareHost])
+async def test_a_command_that_goes_on_computing_stands_back_further(kind: type[Sandbox], folder: Path) -> None:
+    program = f'nice; while [ "$(nice)" -lt {LEAST} ]; do :; done; nice'
+    done = await kind().run(["sh", "-c", program], folder)
+    assert (done.ending, done.stdout.split()[1:]) == ("exit", [str(LEAST).encode()])
 
 
 def test_a_server_that_may_open_few_files_has_a_sandbox_that_may_open_as_few() -> None:

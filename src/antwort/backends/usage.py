@@ -15,8 +15,8 @@ MOST = 2**53
 """Tokens; what is counted beyond it is no count, and not every reader of JSON can hold it."""
 _MOST_ALTERNATIVES = 20
 """What the API lets a request ask for."""
-_LOGPROB_SIZE = 16
-"""Characters that a log probability counts at least: it takes the memory of many."""
+_LOGPROB_SIZE = 40
+"""Characters that a log probability counts at least: what a short one has when it is written."""
 MOST_WAITING = 1000
 """Log probabilities that are kept for a text that is yet to come; those beyond are of none."""
 

@@ -14,6 +14,8 @@ from antwort.sandbox.limits import SandboxLimits
 _CONTROLLERS = ("memory", "pids", "cpu")
 _PERIOD = 100_000
 """Microseconds in which processor time is counted."""
+_SHARES, _STEP = 1024, 1.25
+"""A group's part of the processors by default in version 1, and by how much a niceness of one more lessens it."""
 _PATIENCE = 2.0
 """Seconds that the kernel has to forget processes that were killed."""
 
@@ -33,6 +35,17 @@ class ControlGroup:
         for process in processes:
             for folder in dict.fromkeys(self._folders.values()):
                 (folder / "cgroup.procs").write_text(str(process))
+
+    def stand_back(self, niceness: int) -> None:
+        """Let the group have as little of the processors as one process of such a niceness, if others want them."""
+        folder = self._folders.get("cpu")
+        if folder is None:
+            return
+        with contextlib.suppress(OSError):
+            if (folder / "cpu.weight.nice").exists():
+                (folder / "cpu.weight.nice").write_text(str(niceness))
+            else:
+                (folder / "cpu.shares").write_text(str(max(2, round(_SHARES / _STEP**niceness))))
 
     def ran_out_of_memory(self) -> bool:
         """Tell whether the kernel had to end a process because there was no memory left."""

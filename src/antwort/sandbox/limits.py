@@ -10,6 +10,10 @@ Ending = Literal["exit", "time", "memory", "disk", "output", "killed"]
 MEBIBYTE = 1 << 20
 NICENESS = 10
 """How far commands stand back: those that compute without end do not keep the server from answering others."""
+STRETCH = 0.25
+"""Seconds of processor time after which a command, with all that it has started, stands back further."""
+LEAST = 19
+"""How far it stands back then: commands that have just begun, and mostly are short, do not wait for it."""
 
 
 class SandboxLimits(Struct, frozen=True):

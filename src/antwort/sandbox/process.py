@@ -8,6 +8,7 @@ import os
 import signal
 import time
 from collections.abc import Collection, Iterable
+from pathlib import Path
 
 from typing_extensions import override
 
@@ -16,8 +17,8 @@ from antwort.concurrency.pipes import reader_of
 from antwort.concurrency.undisturbed import undisturbed
 from antwort.sandbox.bubblewrap import GO, READY
 from antwort.sandbox.control_groups import ControlGroup
-from antwort.sandbox.limits import NICENESS, Ending, SandboxLimits
-from antwort.sandbox.usage import Room, descendants, is_stopped, memory_usage
+from antwort.sandbox.limits import LEAST, NICENESS, STRETCH, Ending, SandboxLimits
+from antwort.sandbox.usage import Room, descendants, is_stopped, memory_usage, processor_time
 
 logger = logging.getLogger(__name__)
 
@@ -189,7 +190,7 @@ class SandboxProcess:
             self._first_handle = ProcessHandle(self._first)
             await self._join(descendants(self._first))
             await self.stderr.readuntil(READY)
-            self._stand_back(self._first)
+            self._stand_back(self._first, NICENESS)  # it waits for `GO`, and starts nothing yet
         except asyncio.IncompleteReadError as error:
             self.complaint = error.partial
             return False
@@ -199,11 +200,18 @@ class SandboxProcess:
         self._tasks = [asyncio.create_task(self._follow(reader)), asyncio.create_task(self._watch())]
         return True
 
-    def _stand_back(self, first: int) -> None:
-        """Give the command a lower priority than the server has; it waits for `GO`, and starts nothing yet."""
+    def _stand_back(self, first: int, niceness: int) -> None:
+        """Give the processes a priority that is so much lower than the server's."""
+        niceness = min(os.getpriority(os.PRIO_PROCESS, 0) + niceness, LEAST)
+        if self._group is not None:
+            self._group.stand_back(niceness)
+        own = os.getsid(0)
         for one in descendants(first):
-            with contextlib.suppress(OSError):  # the system does not allow it
-                os.setpriority(os.PRIO_PROCESS, one, os.getpriority(os.PRIO_PROCESS, 0) + NICENESS)
+            with contextlib.suppress(OSError):  # it is gone, or the system does not allow it
+                if os.getpriority(os.PRIO_PROCESS, one) < niceness:
+                    os.setpriority(os.PRIO_PROCESS, one, niceness)
+                if os.getsid(one) != own:  # a session may have its share by itself, whatever its processes have
+                    Path("/proc", str(one), "autogroup").write_text(str(niceness))
 
     async def _join(self, processes: Iterable[int]) -> None:
         """Put processes into the control group, if there is one."""
@@ -242,12 +250,14 @@ class SandboxProcess:
             pause = max(min(pause * 2, _LATE), _SHARE * (time.monotonic() - started))
 
     def _excess(self) -> Ending | None:
-        """Return what there is too much of."""
+        """Return what there is too much of; who has computed for a while stands back for others."""
         limits, first = self._limits, self._first
         if first is None:
             return None
         if not self._memory_is_counted and memory_usage(first) > limits.memory:
             return "memory"
+        if processor_time(first) > STRETCH:
+            self._stand_back(first, LEAST)  # again each time: some may have started meanwhile
         return "disk" if self._room is not None and self._room.is_exceeded(first) else None
 
 

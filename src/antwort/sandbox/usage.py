@@ -112,6 +112,20 @@ def _memory(process: int) -> int:
     return 0
 
 
+def processor_time(process: int) -> float:
+    """Return the seconds that a process and all that it has started, and waited for, have computed."""
+    return sum(map(_ticks, descendants(process))) / os.sysconf("SC_CLK_TCK")
+
+
+def _ticks(process: int) -> int:
+    """Return what one process has computed, with what it has started and waited for."""
+    try:
+        fields = Path("/proc", str(process), "stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return 0
+    return sum(map(int, fields[11:15]))
+
+
 def _threads(process: int) -> list[Path]:
     try:
         with os.scandir(f"/proc/{process}/task") as tasks:
