@@ -19,6 +19,7 @@ from antwort.wire.requests import decode_create
 from benchmarks.gateway import Bench, open_bench
 from benchmarks.measure import Row
 from benchmarks.shared_files import ATTACKER, FILE_ROUNDS, FILES, KEYS, OTHER, share_rows, shared_files_rows
+from benchmarks.shared_runs import RUN_ROUNDS, RUNS, shared_runs_rows
 from benchmarks.sub_agents import MODEL, arguments
 
 ROUNDS = 15
@@ -29,9 +30,10 @@ PASS = 5.0
 METHOD = f"""\
 Shares: two tenants of one server. What one asks for, alone and while the other has begun more than there is room for:
 commands, code and plain functions that sleep, commands and programs that compute without end, slow answers of a model
-with few connections, {TREES} trees of {CHILDREN} sub-agents, pages that take a minute to be read, and texts of many
-chunks. In ms, time that passes, medians of {ROUNDS} times, {FILE_ROUNDS} of files; the bar is twice the time alone plus
-one unit of work. A unit is what the attack may do at a stretch where only one can work at a time: a pass of the event
+with few connections, {TREES} trees of {CHILDREN} sub-agents, {RUNS} background runs that a killed server left (the time
+is that of the next start until the run is done), pages that take a minute to be read, and texts of many chunks. In ms,
+time that passes, medians of {ROUNDS} times, {FILE_ROUNDS} of files and runs; the bar is twice the time alone plus one
+unit of work. A unit is what the attack may do at a stretch where only one can work at a time: a pass of the event
 loop for sub-agents, {PASS:g} ms, and for files one large chunk that is embedded, which is how much longer a file of one
 such chunk takes alone. Where places are left for others it is nothing. The lag is the longest wait of the event loop
 meanwhile; that of a server with files is the longest wait for a sign of life."""
@@ -59,10 +61,11 @@ def rest(seconds: float) -> str:
     return "rested"
 
 
-def shares_rows(*, rounds: int = ROUNDS, children: int = CHILDREN, files: int = FILES) -> list[Row]:
+def shares_rows(*, rounds: int = ROUNDS, children: int = CHILDREN, files: int = FILES, runs: int = RUNS) -> list[Row]:
     """Measure all queues."""
     with open_bench() as bench:
         rows = uvloop.run(_rows(bench, rounds, children))
+        rows += shared_runs_rows(bench, rounds=min(rounds, RUN_ROUNDS), runs=runs)
     return rows + shared_files_rows(rounds=min(rounds, FILE_ROUNDS), files=files)
 
 
