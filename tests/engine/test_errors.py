@@ -2,17 +2,19 @@
 
 import contextlib
 import gc
+import logging
 import weakref
 from pathlib import Path
 
 import pytest
 
 from antwort import Antwort
-from antwort.config import Config
+from antwort.backends.chat.answer import ChatAnswer
+from antwort.config import BackendConfig, Config, EngineConfig
 from antwort.context import Context
 from antwort.errors import APIError, BadRequestError
 from antwort.provider import Provider, function
-from antwort.testing import ScriptedBackend, call, fail, turn
+from antwort.testing import ScriptedBackend, ScriptServer, call, fail, turn
 from antwort.types import JSON
 from antwort.wire.options import TextConfig
 from antwort.wire.requests import CreateResponse
@@ -109,3 +111,44 @@ async def test_a_response_that_failed_is_counted_and_told_to_the_log(
         page = app.metrics.render(None)[0].decode()
     assert 'antwort_responses_total{status="failed"} 1.0' in page
     assert f"response {plan.response.id} failed: " in caplog.text
+
+
+@pytest.mark.parametrize("background", [False, True])
+@pytest.mark.parametrize("status", [500, 503, 429])
+async def test_an_answer_that_fails_in_its_middle_is_told_to_the_log_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, status: int, *, background: bool
+) -> None:
+    broken = turn(["It ", "is"], error=fail(status, "Out of memory.", code=str(status), after=1))
+    with ScriptServer([broken]) as server:
+        engine = EngineConfig(max_broken_answers=1)
+        config = Config(data_dir=tmp_path, engine=engine, backends={"local": BackendConfig(url=server.url)})
+        async with Antwort(config) as app:
+            create = CreateResponse(model="scripted", input="Hi", stream=True, background=background or None)
+            plan = await app.engine.plan(create, Context("tenant", scopes=frozenset({"*"})))
+            if background:
+                await app.runs.accept(plan)
+                types = [event.type async for event in app.runs.events("tenant", plan.response.id)]
+                assert types[-1] == "response.failed"
+            else:
+                await app.engine.respond(plan, Begun())
+    told = [record.getMessage() for record in caplog.records if "Out of memory" in record.getMessage()]
+    assert len(told) == 1
+    assert told[0].startswith(f"response {plan.response.id} failed: ")
+
+
+async def test_an_answer_that_cannot_be_read_is_told_to_the_log_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def puzzled(_reader: object, _event: object) -> None:
+        raise TypeError("what is this?")
+
+    monkeypatch.setattr(ChatAnswer, "take", puzzled)
+    with ScriptServer(["Hello."]) as server:
+        config = Config(data_dir=tmp_path, backends={"local": BackendConfig(url=server.url, retries=0)})
+        async with Antwort(config) as app:
+            create = CreateResponse(model="scripted", input="Hi", stream=True)
+            plan = await app.engine.plan(create, Context("tenant", scopes=frozenset({"*"})))
+            with pytest.raises(APIError, match="could not be read"):
+                await app.engine.respond(plan, Unheard())
+    assert len([record for record in caplog.records if record.levelno >= logging.WARNING]) == 1
+    assert "what is this?" in caplog.text

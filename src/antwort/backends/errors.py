@@ -53,6 +53,12 @@ class BrokenOffError(BadGatewayError):
     default_code = DISCONNECTED
 
 
+class OddAnswerError(BadGatewayError):
+    """502: an answer that whoever reads it was not made for; the log has that already, with where it failed."""
+
+    default_code = BROKEN
+
+
 _SERVER_ERRORS = (BadGatewayError, ServiceUnavailableError, GatewayTimeoutError)
 _AWAY = frozenset({UNREACHABLE, TIMEOUT, DISCONNECTED, UNAVAILABLE})
 _NOT_AGAIN = frozenset({FAILED, UNAUTHORIZED, UNSUITABLE, DEADLINE, TIMEOUT, BUSY})
@@ -81,11 +87,15 @@ def speaks_of_the_server(error: APIError) -> bool:
     return isinstance(error, _SERVER_ERRORS) and error.code in _AWAY
 
 
-def worth_a_line(error: APIError) -> bool:
-    """Tell whether the log has a line for each response that fails so.
+def worth_a_line(error: APIError, *, broke_off: bool) -> bool:
+    """Tell whether the log has a line for each response that fails so: in the middle of an answer, or before.
 
     If a server is away or has no connection left, there may be thousands in a second: the log has one for all of them.
     """
+    if isinstance(error, OddAnswerError):
+        return False
+    if broke_off:  # nobody has told that it is not tried again: an answer that has begun never is
+        return error.status >= 500 or isinstance(error, RateLimitError)
     return error.status >= 500 and error.code not in {UNAVAILABLE, BUSY}
 
 

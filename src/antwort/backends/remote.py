@@ -13,7 +13,16 @@ import msgspec
 from msgspec.structs import replace
 
 from antwort.backends.base import EncodedTools, ModelInfo, ModelRequest, TurnSink
-from antwort.backends.errors import BROKEN, DEADLINE, DISCONNECTED, BrokenOffError, excerpt, no_list, reply_error
+from antwort.backends.errors import (
+    BROKEN,
+    DEADLINE,
+    DISCONNECTED,
+    BrokenOffError,
+    OddAnswerError,
+    excerpt,
+    no_list,
+    reply_error,
+)
 from antwort.backends.known_models import KnownModels, read_models
 from antwort.backends.limits import AnswerLimits
 from antwort.backends.passages import unmade
@@ -223,9 +232,7 @@ class RemoteBackend(ABC):
             if _passed_through(error, sink):
                 raise
             logger.exception("The answer of the backend '%s' could not be read.", self.name)
-            raise BadGatewayError(
-                f"The backend '{self.name}' sent an answer that could not be read.", code=BROKEN
-            ) from None
+            raise OddAnswerError(f"The backend '{self.name}' sent an answer that could not be read.") from None
         finally:
             # Nothing remains of a turn that was cancelled or failed: the server must stop working on it.
             reply.abort()

@@ -275,7 +275,7 @@ class Guarded(BackendWrapper):
                 if pause is None:
                     watch.listener = None  # another backend may go on with it
                     if not own:
-                        self._note(error)
+                        self._note(error, begun=watch.begun)
                     raise
                 logger.warning("%s; trying again in %.1f s", error.message.rstrip("."), pause)
             else:
@@ -294,12 +294,12 @@ class Guarded(BackendWrapper):
         await self.breaker.close()
         await super().close()
 
-    def _note(self, error: APIError) -> None:
+    def _note(self, error: APIError, *, begun: bool) -> None:
         if speaks_of_the_server(error):
             self.breaker.note_failure()
         elif error.code not in {DEADLINE, BUSY}:
             self.breaker.note_success()  # whatever it said, it is there
-        if error.code == UNAVAILABLE or isinstance(error, RateLimitError):
+        if not begun and (error.code == UNAVAILABLE or isinstance(error, RateLimitError)):
             # The response that fails of it has no line: one that meets an open breaker looks the same.
             logger.warning("%s; not tried again", error.message.rstrip("."))
 

@@ -1,7 +1,8 @@
 """Files and images of a request that are named by an id or a URL, or that only we can read: they become content.
 
 What a model server reads by itself is left to it. The rest is read once, when the request comes, and kept with it: the
-response goes on, and can be continued, though the file is deleted meanwhile.
+response goes on, and can be continued, though the file is deleted meanwhile. What clients add to a conversation is read
+by each response in it: who reads it, and so what has to become of it, is not known before.
 """
 
 import base64
@@ -43,6 +44,10 @@ MOST_KEPT = 16 * 1024**2
 """Characters of texts of documents that are kept, of all requests."""
 _IMAGES = {b"\x89PNG": "png", b"\xff\xd8\xff": "jpeg", b"GIF8": "gif"}
 _PDF = b"%PDF-"
+_DOCUMENTS = ("UEsDB", "JVBERi")
+"""How documents begin in base64 that are no text: archives, as which all but PDF are written, and PDF."""
+_LONGEST_HEAD = 200
+"""Characters before the comma of a data URL."""
 
 
 class InputFiles:
@@ -81,8 +86,18 @@ class InputFiles:
         """
         if not any(_named(part) for entry in entries for _, parts in _lists(entry.item) for part in parts):
             return entries
-        request = _Request(self, ctx, await reading(), MOST_KEPT_TEXT if kept else MOST_TEXT)
+        request = _Request(self, ctx, await reading(), MOST_KEPT_TEXT if kept else MOST_TEXT, _named)
         return [await request.entry(entry, f"input[{index}]") for index, entry in enumerate(entries)]
+
+    async def resolved_history(
+        self, history: Sequence[JournalEntry], ctx: Context, reading: Callable[[], Awaitable[FileReading]]
+    ) -> list[JournalEntry]:
+        """Return the items of a conversation likewise: what clients have added to it was not read then.
+
+        What responses were given is there with its content, and is not counted once more.
+        """
+        request = _Request(self, ctx, await reading(), MOST_TEXT, _unread)
+        return [await request.entry(entry, f"conversation[{entry.item.get('id')}]") for entry in history]
 
     async def stored(self, ctx: Context, file_id: str, room: int, where: str) -> tuple[str, bytes]:
         """Return the name and the content of a file of the tenant."""
@@ -180,8 +195,16 @@ class _RecentTexts:
 class _Request:
     """One request, and how much of its files was read."""
 
-    def __init__(self, source: InputFiles, ctx: Context, reading: FileReading, most_text: int) -> None:
+    def __init__(
+        self,
+        source: InputFiles,
+        ctx: Context,
+        reading: FileReading,
+        most_text: int,
+        is_wanted: Callable[[Any], bool],
+    ) -> None:
         self._source = source
+        self._is_wanted = is_wanted
         self._ctx = ctx
         self._reading = reading
         self._room = MOST_BYTES
@@ -193,7 +216,7 @@ class _Request:
         changed: JSON = {}
         for name, parts in _lists(entry.item):
             new = [
-                await self._part(part, f"{where}.{name}[{index}]") if _named(part) else part
+                await self._part(part, f"{where}.{name}[{index}]") if self._is_wanted(part) else part
                 for index, part in enumerate(parts)
             ]
             if any(now is not before for now, before in zip(new, parts, strict=True)):
@@ -286,6 +309,19 @@ def _named(part: Any) -> bool:
     if part.get("type") == "input_image":
         return bool(_text(part, "file_id")) and not part.get("image_url")
     return part.get("type") == "input_file" and any(_text(part, name) for name in ("file_data", "file_id", "file_url"))
+
+
+def names_files(entry: JournalEntry) -> bool:
+    """Tell whether an item of a conversation has something to be read here."""
+    return any(_unread(part) for _, parts in _lists(entry.item) for part in parts)
+
+
+def _unread(part: Any) -> bool:
+    """Tell whether a part has something to be read that no response has read yet."""
+    if not _named(part):
+        return False
+    data = _text(part, "file_data")
+    return not data or data.startswith(_DOCUMENTS, data.find(",", 0, _LONGEST_HEAD) + 1)
 
 
 def _text(part: JSON, name: str) -> str:

@@ -135,7 +135,7 @@ class Loop:
         except APIError as error:
             if self.response.background and (isinstance(error, StoreUnavailableError) or may_pass(error)):
                 raise  # it is unfinished in the store; whoever runs it goes on when store and model are back
-            if worth_a_line(error):
+            if worth_a_line(error, broke_off=self.broke_off):
                 logger.warning("response %s failed: %s", self.response.id, error.message)
             await self._fail(error)
         except RecursionError:  # functions keep theirs to themselves: what can just be read was too deep to be written

@@ -13,6 +13,7 @@ import msgspec
 from antwort.backends.passages import Passage, Window, opens, stand_alone
 from antwort.concurrency.large_work import MANY, LargeWork
 from antwort.engine.history import check_calls, input_items, model_items, read_window
+from antwort.engine.input_files import names_files
 from antwort.engine.links import item_links
 from antwort.engine.resent_calls import is_resent
 from antwort.engine.window import Seals, is_sealed, pruned
@@ -48,6 +49,8 @@ class History(list[JournalEntry]):
         """How far the items of a conversation are in it, if they are those of one."""
         self.is_read = True
         """Whether none of them is an item of a call of ours that a client has given to a conversation."""
+        self.names_files = False
+        """Whether one of them has a file in it that a client has given to a conversation, and that is to be read."""
         self._open = 0
         """So many entries the latest had when they were last found to be open: it is tried again with twice as many."""
 
@@ -59,6 +62,7 @@ class History(list[JournalEntry]):
         """Return a history with more items of a conversation at its end."""
         made = self._with([conversation_id], _by_openings(entries))
         made.is_read = self.is_read and not any(map(is_resent, entries))
+        made.names_files = self.names_files or any(map(names_files, entries))
         made.state = state
         return made
 

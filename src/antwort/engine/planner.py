@@ -122,6 +122,7 @@ class Planner:
         entries = without_repeated_calls(history, entries)
         plan = await _prepared(plan, history, entries)  # before anything is answered: it may be refused
         plan, entries = await self._continuing(plan, history, entries)
+        history = await self._with_files(plan, history)
         entries, history = self._calls_read(plan, entries, history)
         variables = None if plan.max_input is None or self._values is None else self._values.of(plan.ctx)
         if self._input_files is not None:
@@ -176,6 +177,13 @@ class Planner:
             plan = await self._with_calls(plan, continued, history)
             await self._count_spent(plan, run_id)
         return plan, [*continued.entries, *entries]
+
+    async def _with_files(self, plan: Plan, history: list[JournalEntry]) -> list[JournalEntry]:
+        """Return a history with the content of the files that clients have given to a conversation."""
+        if self._input_files is None or not (isinstance(history, History) and history.names_files):
+            return history
+        reading = partial(self._files_read, plan.response.model)
+        return await self._input_files.resolved_history(history, plan.ctx, reading)
 
     def _calls_read(
         self, plan: Plan, entries: list[JournalEntry], history: list[JournalEntry]
@@ -259,6 +267,7 @@ class Planner:
             plan = _in_chain(plan, history)
             continued = await load_continued(self._store, record.tenant, record.id, history)
             plan = await self._with_calls(plan, continued, history)
+        history = await self._with_files(plan, history)
         _, history = self._calls_read(plan, [], history)
         restore_sources([*history, *entries], plan.ctx.sources)
         new = [entry for entry in entries if entry.direction == "input"]

@@ -82,7 +82,7 @@ class ModelOutage:
             return error
         times = f"Of {self._broken_off} answers" if self._broken_off > 1 else "Of the answer"
         return BadGatewayError(
-            f"{error.message} {times} none came to its end, so the model is not asked again "
+            f"{error.message.rstrip('.')}. {times} none came to its end, so the model is not asked again "
             "(`engine.max_broken_answers`).",
             code=error.code,
         )

@@ -59,6 +59,34 @@ def test_what_is_named_by_its_id_is_read_and_stays_when_it_is_deleted(tmp_path: 
         assert stage.bodies[-1]["messages"][0]["content"][1:] == [shown, text]
 
 
+def test_what_items_of_a_conversation_name_is_read_with_each_response_in_it(tmp_path: Path) -> None:
+    with Site({"/b.docx": Reply(DOCX), "*": Reply(status=404)}) as site:
+        outbound = {"allow": [site.place]}
+        with served(tmp_path, ["Seven.", "Still."], over_http=True, section=ENABLED, outbound=outbound) as stage:
+            client = stage.client()
+            image, notes = keep(stage, PNG, "a.png", purpose="vision").id, keep(stage, DOCX, "a.docx").id
+            picture = {"type": "input_image", "file_id": image, "detail": "low"}
+            named: Any = {"role": "user", "content": [picture, file(file_id=notes)]}
+            linked: Any = {"role": "user", "content": [file(file_url=f"{site.url}/b.docx")]}
+            whole: Any = {"role": "user", "content": [file(file_data=data_url(PDF), filename="c.pdf")]}
+            conversation = client.conversations.create(items=[named]).id
+            added = client.conversations.items.create(conversation, items=[linked, whole]).data
+            for question in ("When does it open?", "And now?"):
+                client.responses.create(model="scripted", input=question, conversation=conversation)
+                first, second, third = (message["content"] for message in stage.bodies[-1]["messages"][:3])
+                url = f"data:image/png;base64,{base64.b64encode(PNG).decode()}"
+                assert first[0] == {"type": "image_url", "image_url": {"url": url, "detail": "low"}}
+                for name, text in (("a.docx", first[1]["text"]), ("b.docx", second), ("c.pdf", third)):
+                    assert text.splitlines()[1:3] == [f"name: {name}", "The harbour opens at seven."]
+            shown = client.conversations.items.list(conversation, order="asc").data
+            assert [item.to_dict() for item in shown[1:3]] == [item.to_dict() for item in added]
+            client.files.delete(notes)
+            with pytest.raises(BadRequestError) as refused:
+                client.responses.create(model="scripted", input="Well?", conversation=conversation)
+            part = f"conversation[{shown[0].id}].content[1].file_id"
+            assert (refused.value.code, refused.value.param) == ("file_not_found", part)
+
+
 def test_documents_that_the_model_server_does_not_read_become_text(tmp_path: Path) -> None:
     with served(tmp_path, ["Seven."], over_http=True, section=ENABLED) as stage:
         asking(stage, file(file_id=keep(stage, DOCX, "a.docx").id), file(filename="b.pdf", file_data=data_url(PDF)))
