@@ -474,18 +474,24 @@ async def test_a_request_whose_end_is_kept_is_encrypted_as_any_other(
     ours, theirs = certificates(tmp_path, "localhost")
     monkeypatch.setattr(ssl, "create_default_context", lambda: theirs)
     kept, received = KeptBytes(b"secret" * 50_000), []
+    left = asyncio.Event()
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         for _ in range(3):
             received.append(await reader.readexactly(1 + len(kept)))
             writer.write(OK)
+        await reader.read()
         writer.close()
+        with contextlib.suppress(OSError):
+            await writer.wait_closed()
+        left.set()
 
     async with await asyncio.start_server(answer, "127.0.0.1", 0, ssl=ours) as server:
         client = Http1Client("localhost", server.sockets[0].getsockname()[1], tls=True, limit=1)
         for _ in range(3):
             assert await read_all(await client.exchange([b"a", kept], connect_timeout=5, silence=30)) == b"hello"
         await client.close()
+        await asyncio.wait_for(left.wait(), 30)
     assert received == [b"a" + kept] * 3
 
 
@@ -605,3 +611,63 @@ async def test_connections_that_nobody_needs_are_closed(monkeypatch: pytest.Monk
             await asyncio.to_thread(time.sleep, 0.01)
         assert (client.idle, len(left)) == ([], state.connections)
         assert await ask(client) == b"hello"
+
+
+def socket_of(connection: Connection) -> socket.socket:
+    """Return what a connection has from the system."""
+    opened: socket.socket = connection.transport.get_extra_info("socket")
+    assert opened.fileno() >= 0
+    return opened
+
+
+async def test_a_connection_whose_exchange_ends_after_the_client_was_closed_is_closed() -> None:
+    async def handler(state: Server, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await one_request(state, reader)
+        writer.write(OK)
+        await reader.read()
+
+    async with serving(handler) as (client, _):
+        reply = await client.exchange(REQUEST, 30, None)
+        opened = socket_of(reply)
+        await client.close()
+        assert await read_all(reply) == b"hello", "what is under way comes to its end"
+        await asyncio.sleep(0)
+        assert (client.idle, opened.fileno(), client.slots.taken) == ([], -1, 0)
+
+
+async def test_who_closes_does_not_wait_for_a_server_that_does_not_take_its_leave(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ours, theirs = certificates(tmp_path, "localhost")
+    monkeypatch.setattr(ssl, "create_default_context", lambda: theirs)
+    answered: asyncio.Queue[asyncio.StreamWriter] = asyncio.Queue()
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readexactly(len(REQUEST))
+        writer.write(OK)
+        writer.transport.pause_reading()  # type: ignore[attr-defined] # nobody hears what else is said
+        answered.put_nowait(writer)
+
+    async with await asyncio.start_server(answer, "127.0.0.1", 0, ssl=ours) as server:
+        client = Http1Client("localhost", server.sockets[0].getsockname()[1], tls=True, limit=1)
+        reply = await client.exchange(REQUEST, connect_timeout=30, silence=30)
+        opened = socket_of(reply)
+        assert await read_all(reply) == b"hello"
+        await client.close()
+        assert opened.fileno() == -1
+        (await answered.get()).transport.abort()
+
+
+async def test_a_connection_that_cannot_be_watched_over_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    left = asyncio.Event()
+
+    async def handler(_state: Server, reader: asyncio.StreamReader, _writer: asyncio.StreamWriter) -> None:
+        await reader.read()
+        left.set()
+
+    monkeypatch.setattr("antwort.http1.client.KEEP_ALIVE", {"TCP_KEEPIDLE": -1})
+    async with serving(handler) as (client, _), asyncio.timeout(30):
+        with pytest.raises(OSError, match="Invalid argument"):
+            await client.exchange(REQUEST, 30, None)
+        await left.wait()
+        assert client.slots.taken == 0

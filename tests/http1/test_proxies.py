@@ -105,8 +105,11 @@ def test_the_environment_names_the_proxy(monkeypatch: pytest.MonkeyPatch) -> Non
     assert Proxy.for_url(urlsplit("http://near.example/")) is None
 
 
-def test_a_proxy_that_is_none_of_http_is_a_configuration_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("http_proxy", "socks5://proxy.internal")
+@pytest.mark.parametrize(
+    "named", ["socks5://proxy.internal", "http://proxy:port", "http://proxy:99999", "http://[broken"]
+)
+def test_a_proxy_that_is_none_of_http_is_a_configuration_error(named: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("http_proxy", named)
     monkeypatch.setenv("no_proxy", "")
     with pytest.raises(ConfigError, match="HTTP_PROXY must be the URL of an HTTP proxy"):
         Proxy.for_url(urlsplit("http://far.example/"))

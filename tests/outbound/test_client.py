@@ -1,8 +1,11 @@
 """What the client does with answers: sizes, times, compression, redirects, certificates, failures."""
 
 import asyncio
+import contextlib
+import gc
 import gzip
 import socket
+import ssl
 import zlib
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
@@ -13,6 +16,7 @@ from tests.support.certificates import certificates
 from tests.support.site import Asked, Reply, Site
 
 from antwort.config.engine import OutboundConfig
+from antwort.http1.client import Connection
 from antwort.http_client import OutboundTimeoutError, TooLargeError, UnreachableError
 from antwort.outbound import Outbound
 
@@ -233,3 +237,62 @@ async def test_a_pinned_connection_still_has_the_name_and_certificate_of_its_hos
 async def test_a_host_that_speaks_no_tls_is_told_so(client: Outbound) -> None:
     with Site({"/": Reply("plain")}) as site, pytest.raises(UnreachableError, match="No secure connection"):
         await client.fetch(f"https://{site.place}/")
+
+
+# --- connections to services -----------------------------------------------------------------------------------------
+
+
+async def test_a_service_that_is_asked_twice_at_first_has_one_client_and_leaves_no_connection_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    serving, trusting = certificates(tmp_path, "localhost")
+    monkeypatch.setattr(ssl, "create_default_context", lambda: trusting)
+    with Site({"/": Reply("hello")}, tls=serving) as site:
+        client = Outbound()
+        asked = (client.call("GET", f"https://localhost:{site.port}/") for _ in range(2))
+        assert [answer.text() for answer in await asyncio.gather(*asked)] == ["hello"] * 2
+        await client.close()
+        for _ in range(3):  # connections are told that they are closed
+            await asyncio.sleep(0)
+        known = [one for one in gc.get_objects() if isinstance(one, Connection) and one._client._port == site.port]
+    assert [one for one in known if one.error is None] == []
+
+
+@contextlib.asynccontextmanager
+async def forgetful() -> AsyncIterator[tuple[str, list[bytes]]]:
+    """Give a service that answers the first request of each connection, and leaves when it has read the second."""
+    asked: list[bytes] = []
+    tasks: set[asyncio.Task[None]] = set()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if (task := asyncio.current_task()) is not None:
+            tasks.add(task)
+        with contextlib.suppress(asyncio.IncompleteReadError):
+            asked.append(await reader.readuntil(b"\r\n\r\n"))
+            writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok")
+            asked.append(await reader.readuntil(b"\r\n\r\n"))
+        writer.close()
+
+    async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
+        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/", asked
+        await asyncio.wait(tasks)
+
+
+@pytest.mark.parametrize("method", ["POST", "PATCH"])
+async def test_what_may_have_been_done_is_not_asked_for_a_second_time(method: str) -> None:
+    async with forgetful() as (url, asked), asyncio.timeout(30):
+        client = Outbound()
+        assert (await client.call(method, url)).body == b"ok"
+        with pytest.raises(UnreachableError, match="broke off"):
+            await client.call(method, url)
+        await client.close()
+    assert len(asked) == 2
+
+
+@pytest.mark.parametrize("method", ["GET", "PUT", "DELETE"])
+async def test_what_may_be_done_twice_is_asked_for_again_if_a_kept_connection_was_closed(method: str) -> None:
+    async with forgetful() as (url, asked), asyncio.timeout(30):
+        client = Outbound()
+        assert [(await client.call(method, url)).body for _ in range(2)] == [b"ok"] * 2
+        await client.close()
+    assert len(asked) == 3

@@ -439,11 +439,18 @@ class Http1Client:
         self._shrinking: asyncio.TimerHandle | None = None
 
     async def exchange(
-        self, request: bytes | Parts, connect_timeout: float, silence: float | None, tenant: str = ""
+        self,
+        request: bytes | Parts,
+        connect_timeout: float,
+        silence: float | None,
+        tenant: str = "",
+        *,
+        repeatable: bool = True,
     ) -> Connection:
         """Send a request, head and body, and return the answer as soon as its head is there.
 
-        A kept connection that the server closed in the very moment is replaced once; nothing was answered on it. If all
+        A kept connection that the server closed in the very moment is replaced: nothing was answered on it. The server
+        may have read the request all the same, so one that is not `repeatable` is not sent a second time. If all
         connections are in use for longer than the patience, that is a BusyError.
         """
         if not self.slots.take(tenant):
@@ -462,7 +469,7 @@ class Http1Client:
                     while not connection.status:
                         await connection.news()
                 except ClosedError:
-                    if not connection.idle_since or connection.begun:
+                    if not connection.idle_since or connection.begun or not repeatable:
                         raise
                     connection.rest()
                     continue
@@ -475,16 +482,19 @@ class Http1Client:
             raise
 
     def keep(self, connection: Connection) -> None:
-        """Keep a connection for the next exchange, for a while."""
+        """Keep a connection for the next exchange, for a while; none whose exchange ends after all were closed."""
+        if self._loop is None:
+            connection.transport.abort()
+            return
         self.idle.append(connection)
-        if self._shrinking is None and self._loop is not None:
+        if self._shrinking is None:
             self._shrinking = self._loop.call_later(MAX_IDLE, self._shrink, self._loop)
 
     def _shrink(self, loop: asyncio.AbstractEventLoop) -> None:
         """Close connections that nobody has needed for long."""
         oldest = monotonic() - MAX_IDLE
         while self.idle and self.idle[0].idle_since <= oldest:
-            self.idle.pop(0).transport.close()
+            self.idle.pop(0).transport.abort()
         left = self.idle[0].idle_since - oldest if self.idle else 0.0
         self._shrinking = loop.call_later(left, self._shrink, loop) if self.idle else None
 
@@ -509,7 +519,11 @@ class Http1Client:
             if clock.expired():
                 raise ConnectTimeoutError from None
             raise
-        _keep_alive(connection)
+        try:
+            _keep_alive(connection)
+        except OSError:  # some systems say so if the server is gone already
+            connection.transport.abort()
+            raise
         return connection
 
     async def _open(self) -> Connection:
@@ -530,12 +544,18 @@ class Http1Client:
             self.idle.remove(connection)
 
     async def close(self) -> None:
-        """Close the idle connections; the others are closed with their exchanges."""
+        """Close the idle connections; the others are closed with their exchanges.
+
+        There is nothing left to be said on them, so nobody waits for a server to take its leave, as TLS would.
+        """
         if self._shrinking is not None:
             self._shrinking.cancel()
         self._loop = self._shrinking = None
-        while self.idle:
-            self.idle.pop().transport.close()
+        if self.idle:
+            for connection in self.idle:
+                connection.transport.abort()
+            self.idle.clear()
+            await asyncio.sleep(0)  # with the next turn of the loop they are closed
 
 
 async def wait_for_slot(slots: Slots, patience: float | None, tenant: str) -> None:

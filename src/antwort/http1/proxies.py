@@ -40,13 +40,16 @@ class Proxy(Struct, frozen=True):
         named = getproxies().get(parts.scheme)
         if named is None:
             return None
-        found = urlsplit(named)
+        wrong = ConfigError(f"{parts.scheme.upper()}_PROXY must be the URL of an HTTP proxy, such as http://proxy:3128")
+        try:
+            found = urlsplit(named)
+            port = found.port
+        except ValueError:
+            raise wrong from None
         if found.scheme not in {"http", "https"} or not found.hostname:
-            raise ConfigError(
-                f"{parts.scheme.upper()}_PROXY must be the URL of an HTTP proxy, such as http://proxy:3128"
-            )
+            raise wrong
         tls = found.scheme == "https"
-        return cls(found.hostname, found.port or (443 if tls else 80), tls, _authorization(found))
+        return cls(found.hostname, port or (443 if tls else 80), tls, _authorization(found))
 
     @property
     def headers(self) -> dict[str, str]:

@@ -33,6 +33,8 @@ _FRAMED = 8
 many."""
 _SERVICES = 64
 """Services whose connections are kept; there are as many as the operator has configured."""
+_REPEATABLE = frozenset({"GET", "HEAD", "OPTIONS", "PUT", "DELETE"})
+"""Methods of requests that have done nothing more if they were read twice."""
 _PACKED = frozenset({"gzip", "x-gzip", "deflate"})
 _FORBIDDEN = ("\r", "\n", "\0")
 
@@ -99,7 +101,7 @@ class Connections:
             fixed["authorization"] = f"Basic {base64.b64encode(pair.encode()).decode()}"
         message = _message(method, path, {**fixed, **headers}, body)
         with _failures(whose):
-            connection = await client.exchange(message, _CONNECT, None)
+            connection = await client.exchange(message, _CONNECT, None, repeatable=method in _REPEATABLE)
             try:
                 found = b"" if method == "HEAD" else await _read(connection, whose, max_bytes)
                 return HttpAnswer(url, connection.status, connection.headers, found)
@@ -115,11 +117,10 @@ class Connections:
     async def _service(self, target: "URL", proxy: Proxy | None) -> Http1Client:
         host, port = str(target.raw_host), int(target.port or 0)
         key = (target.scheme, host, port, proxy)
-        if key not in self._services:
-            context = await self._context(target)
-            while len(self._services) >= _SERVICES:
-                await self._services.pop(next(iter(self._services))).close()
-            self._services[key] = Http1Client(
+        context = await self._context(target)
+        client = self._services.get(key)
+        if client is None:  # nobody may wait from here on: another who asks would have one of its own
+            client = self._services[key] = Http1Client(
                 host,
                 port,
                 tls=target.scheme == "https",
@@ -128,7 +129,9 @@ class Connections:
                 slots=self._service_slots,
                 proxy=proxy,
             )
-        return self._services[key]
+            while len(self._services) > _SERVICES:
+                await self._services.pop(next(iter(self._services))).close()
+        return client
 
     async def _context(self, target: "URL") -> ssl.SSLContext | None:
         """Return what secures connections; all authorities are read for it once, which takes long."""
