@@ -8,7 +8,7 @@ from typing_extensions import override
 
 from antwort.concurrency.stragglers import Straggler, Stragglers
 from antwort.server.exchange import Exchange
-from antwort.server.sse import EventStream, Heartbeats, frame, while_connected
+from antwort.server.sse import DONE, LARGE, EventStream, Heartbeats, frame, while_connected
 from antwort.web.asgi_scope import EXCHANGE
 
 
@@ -106,3 +106,75 @@ async def test_an_exchange_tells_that_its_client_leaves(before: bool) -> None:
     await while_connected({EXCHANGE: exchange}, receive, work(), _AtOnce(), on_leave=lambda: left.append("the client"))
     assert left == ["the client"]
     assert exchange.on_leave is None
+
+
+class SlowClient(Client):
+    """Reads one piece of what is sent at a time, when it is told to."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.has_read = asyncio.Event()
+
+    @override
+    async def send(self, message: Any) -> None:
+        await super().send(message)
+        if message.get("body"):
+            self.reading.clear()
+            self.has_read.set()
+
+
+HUGE = b"x" * (3 * LARGE)
+
+
+async def test_what_comes_while_a_sign_of_life_writes_a_large_event_stands_behind_it() -> None:
+    client = SlowClient()
+    stream = EventStream(client.send)
+    stream.put("response.created", HUGE)
+    beating = asyncio.create_task(stream.beat())
+    await client.has_read.wait()
+    stream.put("response.output_text.delta", b"{}")
+    writing = asyncio.create_task(_ended(stream))
+    await asyncio.sleep(0)
+    await _read_on(client, beating, writing)
+    assert client.body == frame("response.created", HUGE) + frame("response.output_text.delta", b"{}") + DONE
+
+
+async def test_a_large_event_that_is_cut_off_by_a_deadline_is_written_to_its_end_before_the_next() -> None:
+    client = SlowClient()
+    stream = EventStream(client.send)
+    stream.put("response.output_text.done", HUGE)
+    writing = asyncio.create_task(stream.flush())
+    await client.has_read.wait()
+    writing.cancel()
+    await asyncio.wait({writing})
+    await _read_on(client, asyncio.create_task(stream.beat()))
+    assert client.body == frame("response.output_text.done", HUGE), "no sign of life stands in the midst of it"
+    stream.put("response.failed", b"{}")
+    await _read_on(client, asyncio.create_task(_ended(stream)))
+    assert client.body == frame("response.output_text.done", HUGE) + frame("response.failed", b"{}") + DONE
+
+
+async def test_a_sign_of_life_that_comes_too_late_does_not_stand_in_a_large_event() -> None:
+    client = SlowClient()
+    stream = EventStream(client.send)
+    await stream.open()
+    stream.put("response.output_text.done", HUGE)
+    late = stream.beat()
+    writing = asyncio.create_task(stream.flush())
+    await client.has_read.wait()
+    await _read_on(client, asyncio.create_task(late), writing)
+    assert client.body == frame("response.output_text.done", HUGE)
+
+
+async def _ended(stream: EventStream) -> None:
+    await stream.flush()
+    await stream.end()
+
+
+async def _read_on(client: Client, *tasks: asyncio.Task[None]) -> None:
+    """Let a client read until some tasks are over."""
+    async with asyncio.timeout(30):
+        while not all(task.done() for task in tasks):
+            client.reading.set()
+            await asyncio.sleep(0)
+    await asyncio.gather(*tasks)

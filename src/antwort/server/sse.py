@@ -55,10 +55,11 @@ class EventStream:
 
     def __init__(self, send: Send) -> None:
         self._send = send
-        self._frames: list[bytes] = []
+        self._frames: list[bytes | memoryview] = []
+        """What waits to be written; the first may be the rest of a frame."""
         self._size = 0
-        self._slicing = False
-        """Whether a frame is half written: nothing may come between."""
+        self._slicing: asyncio.Lock | None = None
+        """Whoever writes much, piece by piece, has it: nothing may come between."""
         self._now = asyncio.get_running_loop().time
         self.started = False
         self._beating = False
@@ -73,9 +74,10 @@ class EventStream:
         """Write what was taken; wait while the client does not read."""
         if not self._frames:
             return _nothing()
-        frames, size = self._frames, self._size
-        self._frames, self._size = [], 0
-        return self._write(b"".join(frames)) if size <= LARGE else self._write_sliced(frames)
+        if self._size > LARGE or self._is_slicing:
+            return self._write_sliced()
+        frames, self._frames, self._size = self._frames, [], 0
+        return self._write(b"".join(frames))
 
     async def open(self) -> None:
         """Write the headers, before there is anything to say."""
@@ -84,22 +86,23 @@ class EventStream:
 
     def is_due(self, silence: float) -> bool:
         """Tell whether a sign of life is due; while the last one waits for a client that does not read, none is."""
-        return (
-            not self._beating and not self._slicing and self._now() - self.last >= (silence if self.started else GRACE)
-        )
+        silent = self._now() - self.last
+        return silent >= (silence if self.started else GRACE) and not self._beating and not self._is_slicing
 
     async def beat(self) -> None:
-        """Give a sign of life."""
+        """Give a sign of life: what waits to be written, or else a comment."""
+        if self._is_slicing:  # since it was due
+            return
         self._beating = True
         try:
-            await (self._write(b": keep-alive\n\n") if self.started else self.flush())
+            await (self.flush() if self._frames or not self.started else self._write(b": keep-alive\n\n"))
         finally:
             self._beating = False
 
     async def end(self) -> None:
         """Write what is left and the end mark."""
-        if self._size > LARGE:
-            await self.flush()
+        if self._size > LARGE or self._is_slicing:
+            await self._write_sliced()
         self._frames.append(DONE)
         body = b"".join(self._frames)
         self._frames, self._size = [], 0
@@ -109,18 +112,30 @@ class EventStream:
         """End without the end mark: there is more to come, but not here."""
         await self._write(b"", more=False)
 
-    async def _write_sliced(self, frames: list[bytes]) -> None:
-        """Write much, piece by piece: it is not copied as a whole, and others have their turn in between."""
-        self._slicing = True
-        try:
+    @property
+    def _is_slicing(self) -> bool:
+        return self._slicing is not None and self._slicing.locked()
+
+    async def _write_sliced(self) -> None:
+        """Write what was taken piece by piece: it is not copied as a whole, and others have their turn in between.
+
+        What whoever is cancelled has not written waits to be written next: it may be the rest of a frame.
+        """
+        self._slicing = self._slicing or asyncio.Lock()
+        async with self._slicing:
+            frames, self._frames, self._size = self._frames, [], 0
             frames.reverse()
-            while frames:
-                frame = frames.pop()
-                for start in range(0, len(frame), LARGE):
-                    await self._write(frame[start : start + LARGE])
+            piece = b""
+            try:
+                while frames:
+                    piece = _next_piece(frames)
+                    await self._write(piece)
+                    piece = b""
                     await asyncio.sleep(0)
-        finally:
-            self._slicing = False
+            finally:
+                if piece or frames:
+                    self._frames = [piece, *reversed(frames), *self._frames]
+                    self._size = sum(map(len, self._frames))
 
     async def _write(self, body: bytes, *, more: bool = True) -> None:
         self.last = self._now()
@@ -132,6 +147,20 @@ class EventStream:
 
 async def _nothing() -> None:
     """Write nothing."""
+
+
+def _next_piece(frames: list[bytes | memoryview]) -> bytes:
+    """Take as much as is written at once off the end of frames, of which the last is the next."""
+    parts: list[bytes | memoryview] = []
+    room = LARGE
+    while frames and room:
+        part = frames.pop()
+        if len(part) > room:
+            frames.append(memoryview(part)[room:])
+            part = memoryview(part)[:room]
+        parts.append(part)
+        room -= len(part)
+    return b"".join(parts)
 
 
 class Watched(Protocol):
