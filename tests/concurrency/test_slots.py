@@ -3,12 +3,13 @@
 import asyncio
 import os
 import random
+import threading
 from collections import Counter
 from contextlib import suppress
 
 import pytest
 
-from antwort.concurrency.queues import Queue, QueueFullError, Queues
+from antwort.concurrency.queues import MOST_WAITING, Queue, QueueFullError, Queues
 from antwort.concurrency.slots import Slots
 
 ROUNDS = 300 if os.environ.get("ANTWORT_TEST_FULL") else 30
@@ -316,3 +317,33 @@ async def test_slots_can_become_more_and_fewer_while_some_are_in_use() -> None:
     slots.resize(8)
     await asyncio.gather(*tasks)
     assert slots.held("a") == 4
+
+
+async def test_a_slot_that_a_thread_gives_back_while_another_is_handed_out_costs_nobody_the_turn() -> None:
+    slots = shared(2)
+    await slots.acquire("a")
+    await slots.acquire("b")
+    got: list[str] = []
+    tasks = [(await waiting(slots, tenant, got))[0] for tenant in "cde"]
+    thread = threading.Thread(target=slots.release, args=("a",))
+    thread.start()
+    thread.join()
+    slots.release("b")  # before the loop could count what the thread has given back
+    await settle()
+    assert (got, slots.taken, slots.waiting) == (["c", "d"], 2, 1)
+    slots.release("c")
+    await settle()
+    assert (got, slots.taken, slots.waiting) == (["c", "d", "e"], 2, 0)
+    await asyncio.gather(*tasks)
+
+
+async def test_any_number_may_wait_where_nobody_has_said_how_many() -> None:
+    slots = Slots(1)
+    await slots.acquire()
+    got: list[str] = []
+    tasks = await waiting(slots, "", got, MOST_WAITING + 1)
+    assert slots.waiting == MOST_WAITING + 1
+    for task in tasks:
+        task.cancel()
+    assert len(await asyncio.gather(*tasks, return_exceptions=True)) == MOST_WAITING + 1
+    assert slots.waiting == 0

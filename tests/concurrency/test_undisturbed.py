@@ -79,3 +79,17 @@ async def test_whoever_is_cancelled_while_something_is_left_to_do_is_cancelled_t
     go_on.set()
     with pytest.raises(asyncio.CancelledError):
         await working
+
+
+@pytest.mark.parametrize("also_cancelled", [False, True])
+async def test_work_that_is_cancelled_itself_has_failed(also_cancelled: bool) -> None:
+    work = asyncio.get_running_loop().create_future()
+    waiting = asyncio.create_task(undisturbed(work))
+    await asyncio.sleep(0)
+    if also_cancelled:
+        waiting.cancel()
+        await asyncio.sleep(0)
+    work.cancel()
+    with pytest.raises(asyncio.CancelledError) as raised:
+        await waiting
+    assert isinstance(failure_of(raised.value), asyncio.CancelledError)

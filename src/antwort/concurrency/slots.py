@@ -31,7 +31,7 @@ class Slots:
         """By tenant, in the order of their turns: whoever got a slot, or gives one back, goes to the end."""
         self._returned: deque[str] = deque()
         """Slots that threads have given back and nobody has counted yet."""
-        self.queue = queue or Queues().named("")
+        self.queue = queue or Queues().named("", bounded=False)
         self._queues = self.queue.queues
         self.queue.add(self)
         self.resize(limit)
@@ -152,7 +152,9 @@ class Slots:
                 self._waiting[tenant] = waiting  # at the end: it was its turn
             loop = waiter.get_loop()
             # A loop that was closed while somebody waited will never take the slot.
-            if not waiter.done() and not loop.is_closed() and self.take(tenant):
+            if not waiter.done() and not loop.is_closed():
+                self._free -= 1
+                self._held[tenant] = self._held.get(tenant, 0) + 1
                 loop.call_soon_threadsafe(self._grant, tenant, waiter)
 
     def _grant(self, tenant: str, waiter: asyncio.Future[None]) -> None:

@@ -28,9 +28,15 @@ async def undisturbed(work: Awaitable[T]) -> T:
                 await asyncio.wait({future})
             except asyncio.CancelledError:
                 continue
-        if future.cancelled():
-            raise
-        raise cancelled from future.exception()
+        raise cancelled from _failure(future)
+
+
+def _failure(work: asyncio.Future[T]) -> BaseException | None:
+    """Return why some work failed that is over; to be cancelled itself is a failure, too."""
+    try:
+        return work.exception()
+    except asyncio.CancelledError as cancelled:
+        return cancelled
 
 
 def failure_of(cancelled: asyncio.CancelledError) -> BaseException | None:
