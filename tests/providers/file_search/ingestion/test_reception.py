@@ -19,6 +19,7 @@ from tests.support.embeddings import DIMENSIONS, EmbeddingServer
 from antwort.providers.file_search.errors import VectorStoreUnavailable
 from antwort.providers.file_search.ingestion import messages
 from antwort.providers.file_search.ingestion.messages import Answer, Door, Job, NewChunk, connect, receive, send
+from antwort.providers.file_search.ingestion.queue import IngestionQueue
 from antwort.providers.file_search.ingestion.worker import IngestionWorker
 
 VECTOR = array("f", [0.5] * DIMENSIONS).tobytes()
@@ -164,6 +165,27 @@ async def test_what_another_server_attaches_while_a_job_ends_counts(
         assert await ask(messages.Complete([(0, 3, 0, 0, 0)], [""])) == Answer()
     done = stage.client.vector_stores.files.retrieve(file_id, vector_store_id=store)
     assert (done.status, done.attributes) == ("completed", {"n": 2})
+
+
+async def test_what_another_process_of_the_server_has_had_read_does_not_wait_here_any_more(
+    stage: IngestionStage, door: Path
+) -> None:
+    # Workers come to one process of a server; the others are asked for no jobs, and are given files all the same.
+    own = stage.provider.desk.queue
+    beside = IngestionQueue(own._records, own._now, most=10)
+    done, waiting = attached(stage), attached(stage)
+    for store, file_id in (done, waiting):
+        on_loop(stage.served, beside.add("default", store, file_id))
+    assert beside.waiting == 2
+    async with worker(door) as ask:
+        assert (await job_of(ask)).file_id == done[1]
+        await ask(CHUNK)
+        assert await ask(messages.Complete([(0, 3, 0, 0, 0)], [""])) == Answer()
+    assert on_loop(stage.served, beside.depth()) == 1
+    assert beside.waiting == 1, "the other one"
+    stage.client.vector_stores.files.delete(waiting[1], vector_store_id=waiting[0])
+    assert on_loop(stage.served, beside.depth()) == 0
+    assert beside.waiting == 0
 
 
 async def test_a_removal_that_failed_is_done_later_and_the_file_is_not_attached_meanwhile(

@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import math
 import time
-from collections.abc import Callable, Container, Iterator
+from collections.abc import Callable, Container, Iterator, Mapping
 from typing import Literal
 
 import msgspec
@@ -16,6 +16,8 @@ from antwort.providers.file_search.ingestion.store_files import JOB, record_id
 LEASE = 60.0
 """Seconds for which a job is lent; a worker that lives renews it."""
 MOST_ATTEMPTS = 5
+_COUNTED = 1000
+"""Jobs that are counted at most."""
 _LOOK = 2.0
 """Seconds between looks for jobs that other processes of the server have added."""
 _RENEWED = 15.0
@@ -133,8 +135,18 @@ class IngestionQueue:
         await self._records.delete(tenant, JOB, record_id(store_id, file_id))
 
     async def depth(self) -> int:
-        """Count the jobs of all tenants, as far as the first thousand."""
-        return len(await self._records.scan(JOB, limit=1000))
+        """Count the jobs of all tenants, as far as the first thousand, and forget those that are over.
+
+        Workers may ask another process of the server for all of them: nobody takes them from what is known here then.
+        """
+        known = {tenant: dict(jobs) for tenant, jobs in self._known.items()}
+        found = await self._records.scan(JOB, limit=_COUNTED)
+        if len(found) < _COUNTED:
+            there = {(kept.tenant, kept.id) for _, kept in found}
+            async with self._taking:  # whoever takes a job of a tenant goes on with what is known of it
+                for tenant, jobs in known.items():
+                    self._forget(tenant, {name: job for name, job in jobs.items() if (tenant, name) not in there})
+        return len(found)
 
     async def claim(self, wait: float) -> LentJob | None:
         """Lend a job, if there is one within so many seconds."""
@@ -255,6 +267,15 @@ class IngestionQueue:
         jobs = self._known.setdefault(tenant, {})
         before = jobs.get(name)
         jobs[name] = _Waiting(until, time.monotonic() if before is None else before.since)
+
+    def _forget(self, tenant: str, over: Mapping[str, _Waiting]) -> None:
+        """Forget jobs, but for those that were added again meanwhile."""
+        jobs = self._known.get(tenant, {})
+        for name, job in over.items():
+            if jobs.get(name) is job:
+                del jobs[name]
+        if over and not jobs:
+            self._known.pop(tenant, None)
 
     async def _change(self, job: LentJob, value: JobValue) -> None:
         kept = msgspec.structs.replace(job.kept, value=msgspec.to_builtins(value))
