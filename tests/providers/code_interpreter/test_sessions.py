@@ -245,6 +245,26 @@ async def test_idle_sessions_are_closed(tmp_path: Path) -> None:
             assert (await _execute(app, "a", "1")).startswith(RENEWED)
 
 
+async def test_the_metric_of_sessions_counts_those_that_there_are_whoever_has_ended_the_others(tmp_path: Path) -> None:
+    with ScriptedBackend([]) as model:
+        async with _app(tmp_path, model, idle="1h") as app:
+            for name in ("a", "b", "c"):
+                assert await _execute(app, name, "1") == "1"
+            assert _counted(app) == 3
+            containers, sessions = _provider(app).containers, _provider(app).sessions
+            await sessions.close(containers.find("t", containers.id_of_conversation("t", "a")))
+            assert _counted(app) == 2, "as when its container is deleted"
+            sessions._idle = -1.0
+            await sessions.sweep()
+            assert _counted(app) == 0
+
+
+def _counted(app: Antwort) -> float:
+    name = "antwort_code_interpreter_sessions "
+    [line] = [line for line in app.metrics.render(None)[0].decode().splitlines() if line.startswith(name)]
+    return float(line.removeprefix(name))
+
+
 async def test_a_call_that_is_left_ends_its_session(tmp_path: Path) -> None:
     with ScriptedBackend([]) as model:
         async with _app(tmp_path, model) as app:

@@ -81,6 +81,7 @@ class CodeInterpreter(ContainerRoutes):
             max_wait=own.max_wait,
             slots=self.slots(own.concurrency),
         )
+        self.open_sessions.set_function(lambda: self.sessions.count)
         sweeping = [
             asyncio.create_task(self.containers.sweep_regularly()),
             asyncio.create_task(self.sessions.sweep_regularly()),
@@ -151,7 +152,6 @@ class CodeInterpreter(ContainerRoutes):
                 await asyncio.to_thread(self._note_use, container)
             made = await asyncio.to_thread(_changed, files, before, outcome)
         self.calls.labels(outcome.ending or outcome.stopped or "success").inc()
-        self.open_sessions.set(self.sessions.count)
         limits = self._limits(container)
         renewed = is_new and container.about.begun
         text = report(ctx, container.id, outcome, made, limits, renewed=renewed)

@@ -105,7 +105,7 @@ class Sessions:
     @property
     def count(self) -> int:
         """How many sessions there are."""
-        return sum(place.session is not None for place in self._places.values())
+        return sum(place.session is not None for place in list(self._places.values()))
 
     async def _take(self, place: _Place) -> None:
         """See to it that there is room for a session: that of the tenant which was idle longest goes if there is none.
