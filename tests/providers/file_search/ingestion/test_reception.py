@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import socket
 import stat
 from array import array
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
@@ -20,6 +21,7 @@ from antwort.providers.file_search.errors import VectorStoreUnavailable
 from antwort.providers.file_search.ingestion import messages
 from antwort.providers.file_search.ingestion.messages import Answer, Door, Job, NewChunk, connect, receive, send
 from antwort.providers.file_search.ingestion.queue import IngestionQueue
+from antwort.providers.file_search.ingestion.reception import Reception
 from antwort.providers.file_search.ingestion.worker import IngestionWorker
 
 VECTOR = array("f", [0.5] * DIMENSIONS).tobytes()
@@ -254,6 +256,24 @@ async def test_what_may_pass_is_tried_again_and_the_last_reason_is_told(stage: I
 def metric(stage: IngestionStage, name: str) -> str:
     page = httpx.get(f"{stage.served.server.url}/metrics").text
     return next(line for line in page.splitlines() if line.startswith(f"{name}{{"))
+
+
+async def test_nobody_waits_at_a_door_behind_which_nothing_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The port of a server that was killed may be another's by now."""
+    unused: Any = None
+    door, reception = tmp_path / "workers.json", Reception(unused, tmp_path / "workers.json")
+    monkeypatch.setattr(messages, "FIRST_SECONDS", 0.05)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        left_behind = Door(silent.getsockname()[1], "secret")
+        left_behind.write(door)
+        async with asyncio.timeout(PATIENCE):
+            with pytest.raises(TimeoutError):
+                await connect(left_behind)
+            await reception.open()
+        assert Door.read(door) != left_behind
+        await reception.close()
 
 
 async def test_a_worker_without_a_server_says_once_that_it_waits(

@@ -18,6 +18,8 @@ MOST_BYTES = 256 << 20
 """Of one message."""
 PIECE = 4 << 20
 """Bytes of a file that are read at once."""
+FIRST_SECONDS = 10.0
+"""In which each side says its first message; whoever is behind the port may be somebody else."""
 
 
 class Door(Struct, frozen=True):
@@ -140,8 +142,9 @@ async def connect(door: Door) -> tuple[asyncio.StreamReader, asyncio.StreamWrite
     """Connect to a server as a worker; OSError if it is not there, or another one is."""
     reader, writer = await asyncio.open_connection("127.0.0.1", door.port)
     try:
-        await send(writer, Hello(door.secret, os.getpid()))
-        answer = msgspec.msgpack.decode(await receive(reader), type=Answer)
+        async with asyncio.timeout(FIRST_SECONDS):
+            await send(writer, Hello(door.secret, os.getpid()))
+            answer = msgspec.msgpack.decode(await receive(reader), type=Answer)
     except BaseException:
         writer.close()
         raise

@@ -23,7 +23,6 @@ logger = logging.getLogger(__name__)
 _REQUEST = msgspec.msgpack.Decoder(messages.Request)
 _FIRST_BYTES = 4096
 """Of the first message: nobody knows yet who sends it."""
-_FIRST_SECONDS = 10.0
 
 
 class Reception:
@@ -84,7 +83,7 @@ class Reception:
         self._visits.add(visit)
         try:
             with contextlib.suppress(OSError, asyncio.IncompleteReadError, TimeoutError, ValueError):
-                async with asyncio.timeout(_FIRST_SECONDS):
+                async with asyncio.timeout(messages.FIRST_SECONDS):
                     hello = _REQUEST.decode(await receive(reader, _FIRST_BYTES))
                 if not isinstance(hello, messages.Hello) or not hmac.compare_digest(hello.secret, self._secret):
                     await send(writer, Answer(error="That is not the secret of this server."))
