@@ -409,12 +409,16 @@ class VectorStores:
         return made
 
     async def erase(self, store: VectorStoreRecord, file_id: str) -> None:
-        """Delete the chunks of a file; if the store ends meanwhile, it is as if it had ended before."""
+        """Delete the chunks of a file; if the store ends meanwhile, it is as if it had ended before.
+
+        A collection that is not made yet has none.
+        """
         try:
             await self._backend.delete(store.collection, tenant=store.tenant, file_id=file_id, vector_store_id=store.id)
-        except FunctionError:
+        except FunctionError as error:
             await self._check_goes_on(store)
-            raise
+            if not isinstance(error, NoCollection):
+                raise
 
     async def delete(self, tenant: str, store_id: str) -> None:
         """Delete a store and its collection. If that cannot be done now or here, it is marked and done later.

@@ -40,6 +40,8 @@ _CHUNKS = UUID("0f1b7f64-5a43-5d0b-9c1e-2f3a6f0b7d58")
 """The namespace of the ids of chunks."""
 _ELSEWHERE = 300.0
 """Seconds for which a job is left to a server that can do it."""
+_AWAY = 10.0
+"""Seconds after which something that failed while the vector database was away is tried again."""
 _FETCHED = 200
 """Chunks that are fetched at once."""
 
@@ -60,6 +62,8 @@ class Work:
         value = file.value
         self.is_clean = value.indexed is not None and _is_same(value, value.indexed)
         """What is in the store is what will be written, so that it need not be removed before."""
+        self.met_outage = False
+        """The vector database was away: that is no fault of the file, and no attempt at it."""
 
     @property
     def job(self) -> Job:
@@ -268,23 +272,35 @@ class IngestionDesk:
         await self._end(work, "completed")
 
     async def fail(self, work: Work, code: str, message: str) -> None:
-        """Note that a file cannot be made searchable, and why; nothing of it stays in the store."""
+        """Note that a file cannot be made searchable, and why; nothing of it stays in the store.
+
+        While the vector database is away, that is found out anew later.
+        """
         value, store = work.file.value, work.store
-        async with self._current(work):
-            work.is_clean = False
-            await self._clean(work)
-            note = {"code": code, "message": message}
-            await self.store_files.note(store.tenant, FAILED, store.id, value.file_id, note)
-            await self._note_indexed(work, None)
+        try:
+            async with self._current(work):
+                work.is_clean = False
+                await self._clean(work)
+                note = {"code": code, "message": message}
+                await self.store_files.note(store.tenant, FAILED, store.id, value.file_id, note)
+                await self._note_indexed(work, None)
+        except FunctionError as error:
+            if not work.met_outage:
+                raise
+            await self.release(work, str(error), _AWAY)
+            return
         await self._end(work, "failed")
 
     async def release(self, work: Work, message: str, seconds: float) -> None:
-        """Take a job back, to be tried again later; after too many attempts it has failed."""
-        if work.lent.value.attempts >= MOST_ATTEMPTS:
+        """Take a job back, to be tried again later; after too many attempts it has failed.
+
+        Attempts that the vector database has made vain, by being away, do not count.
+        """
+        if not work.met_outage and work.lent.value.attempts >= MOST_ATTEMPTS:
             await self.fail(work, "server_error", message)
             return
         logger.warning("file search: '%s' is tried again later: %s", work.file.value.file_id, message)
-        await self.queue.release(work.lent, seconds)
+        await self.queue.release(work.lent, seconds, is_attempt=not work.met_outage)
 
     async def drop(self, work: Work) -> None:
         """Take back the job of a worker that is gone."""
@@ -348,6 +364,9 @@ class IngestionDesk:
                 yield
             except NotFoundError:  # the store has ended
                 raise LostError from None
+            except FunctionError as error:
+                work.met_outage = is_away(error)
+                raise
             if not await self.queue.is_current(work.lent):  # another process of the server has changed it meanwhile
                 if await self.store_files.get(work.store.tenant, work.store.id, work.file.value.file_id) is None:
                     await self._stores.erase(work.store, work.file.value.file_id)
