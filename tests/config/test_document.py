@@ -1,3 +1,5 @@
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -232,3 +234,15 @@ def test_a_long_file_is_read_by_the_parser_in_c_and_means_the_same(monkeypatch: 
 def test_nesting_without_end_is_one_line(text: str) -> None:
     with pytest.raises(ConfigError, match="nested too deeply"):
         read_document(text, name="x", environ={})
+
+
+def test_a_long_file_is_read_where_there_is_no_parser_in_c() -> None:
+    """PyYAML is built without it where libyaml is missing."""
+    program = """
+import sys
+sys.modules["yaml._yaml"] = None
+from antwort.config.document import read_document
+print(read_document("a: 1\\n" + "# and more\\n" * 1000, name="x", environ={}).values)
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=False)
+    assert (done.stdout, done.stderr) == ("{'a': 1}\n", "")

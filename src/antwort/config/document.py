@@ -37,8 +37,8 @@ class _Loader(yaml.SafeLoader):
     yaml_implicit_resolvers = _RESOLVERS
 
 
-class _QuickLoader(yaml.composer.Composer, getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
-    """The same with a parser in C, where PyYAML has that: several times as fast, which tells with thousands of keys.
+class _QuickLoader(yaml.composer.Composer, getattr(yaml, "CSafeLoader", object)):  # type: ignore[misc]
+    """The same with a parser in C, if PyYAML has that: several times as fast, which tells with thousands of keys.
 
     Its nodes are put together in Python: in C, nesting without end would end the process.
     """
@@ -100,7 +100,7 @@ def interpolate(text: str, environ: Mapping[str, str]) -> tuple[str, tuple[str, 
 
 
 def _compose(text: str, name: str) -> yaml.Node | None:
-    if len(text) >= _LONG:
+    if len(text) >= _LONG and yaml.__with_libyaml__:
         with contextlib.suppress(yaml.YAMLError, RecursionError):  # told below, in the same words everywhere
             return _QuickLoader(text).get_single_node()
     loader = None
