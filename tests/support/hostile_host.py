@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
 
-__all__ = ["ATTACKS", "DRIP", "Attack", "HostileHost", "LoopWatch"]
+__all__ = ["ATTACKS", "DRIP", "REDIRECTS", "Attack", "HostileHost", "LoopWatch"]
 
 _OK = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\n"
 _CHUNKED = _OK + b"transfer-encoding: chunked\r\n"
@@ -62,6 +62,10 @@ DRIP = {
     "dripping interim answers": Attack(b"", b"HTTP/1.1 100 Continue\r\n\r\n", pause=0.5),
 }
 """What ends because time is up."""
+REDIRECTS = Attack(
+    b"HTTP/1.1 302 Found\r\nlocation: /again\r\nconnection: close\r\ncontent-length: 0\r\n\r\n", b"", pause=60
+)
+"""Each connection leads to the next one."""
 
 
 class HostileHost:
