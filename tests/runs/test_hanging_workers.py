@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import re
 import signal
 import threading
 import time
@@ -20,6 +21,7 @@ PATIENCE = 60.0
 TIMEOUT = 3.0
 """Seconds without a sign of life: a worker that only waits for a processor gives one in this time."""
 RUNS = 6
+STARTS = re.compile(r'^process_start_time_seconds\{worker="(\d)"\} (\S+)', re.MULTILINE)
 BLOCKING = """
 import time
 
@@ -74,6 +76,18 @@ def wait_for(what: Callable[[], bool]) -> None:
         time.sleep(0.01)
 
 
+def starts(client: httpx.Client) -> set[tuple[str, str]]:
+    """Return the numbers of the workers, and when their processes were started, as the metrics of both tell it."""
+    found: set[tuple[str, str]] = set()
+
+    def all_tell() -> bool:
+        found.update(STARTS.findall(client.get("/metrics").text))
+        return {number for number, _ in found} == {"0", "1"}
+
+    wait_for(all_tell)
+    return found
+
+
 @pytest.mark.parametrize("hang", [stop_one, block_one])
 def test_a_worker_that_hangs_is_replaced_and_requests_and_runs_go_on(
     server: ServerProcess, hang: Callable[[ServerProcess], None]
@@ -88,6 +102,7 @@ def test_a_worker_that_hangs_is_replaced_and_requests_and_runs_go_on(
             except httpx.TransportError:  # the worker had taken it, and then did not get to it
                 return None
 
+        started = starts(client)
         runs = [begin(number) for number in range(RUNS)]
         assert all(runs)
         hang(server)
@@ -97,6 +112,7 @@ def test_a_worker_that_hangs_is_replaced_and_requests_and_runs_go_on(
         for run in filter(None, runs):
             content = client.get(f"/v1/responses/{run}", params={"stream": True}).content
             assert lint_stream(content).types[-1] == "response.completed"
+        assert len(starts(client) - started) == 1
     after = server.children()
     assert len(after) == 2
     assert len(set(before) & set(after)) == 1
