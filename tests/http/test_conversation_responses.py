@@ -7,6 +7,8 @@ import pytest
 from openai import BadRequestError, NotFoundError
 from tests.http.sdk import CLIENT_TOOL, Served, create, done, served
 
+from antwort.storage.base import JournalEntry
+from antwort.storage.sql import conversations
 from antwort.testing import call, fail, turn
 
 BOTH_WAYS = pytest.mark.parametrize("stream", [False, True], ids=["json", "stream"])
@@ -41,6 +43,32 @@ def test_a_conversation_is_read_and_added_to(tmp_path: Path, stream: bool, store
             ("message", "You said a bicycle."),
         ]
     assert len(stage.requests[1].items) == 4
+
+
+@BOTH_WAYS
+def test_of_a_long_conversation_only_what_is_new_is_read_again(
+    tmp_path: Path, stream: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[JournalEntry] = []
+    entry_of = conversations.entry_of
+
+    def noted(row: Any) -> JournalEntry:
+        made.append(entry_of(row))
+        return made[-1]
+
+    with served(tmp_path, ["One.", "Two.", "Three."]) as stage:
+        client = stage.client()
+        name = client.conversations.create().id
+        for _ in range(5):
+            client.conversations.items.create(
+                name, items=[{"type": "message", "role": "user", "content": "Tea."} for _ in range(20)]
+            )
+        create(stage, stream, input="First?", conversation=name)
+        monkeypatch.setattr(conversations, "entry_of", noted)
+        for question in ("Second?", "Third?"):
+            create(stage, stream, input=question, conversation=name)
+    assert [len(request.items) for request in stage.requests] == [101, 103, 105]
+    assert len(made) <= 2 * 2 * 2, "of each of the two: a question and an answer, and those that it added itself"
 
 
 @BOTH_WAYS

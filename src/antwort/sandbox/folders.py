@@ -124,12 +124,7 @@ class TenantFolders:
                     logger.info("deleted %d %ss that were not used for long", count, self.what)
             except OSError:
                 logger.exception("old %ss cannot be deleted", self.what)
-            await asyncio.sleep(self.pause)
-
-    @property
-    def pause(self) -> float:
-        """Seconds between two sweeps."""
-        return min(self._keep / 4, _LONGEST_PAUSE)
+            await asyncio.sleep(min(self._keep / 4, _LONGEST_PAUSE))
 
     def _is_expired(self, mark: Path) -> bool:
         """Tell whether nobody has used a folder for too long."""

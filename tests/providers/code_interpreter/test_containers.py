@@ -450,6 +450,27 @@ def test_containers_that_nobody_uses_expire(tmp_path: Path) -> None:
     os.utime(path, (0, path.stat().st_mtime - 120))
     assert [one.id for one in containers.all("t")] == [kept.id]
     assert containers.sweep() == 1
-    assert containers.pause <= 30  # so it is gone within a minute
     assert not late.folder.exists()
     assert kept.folder.exists()
+
+
+async def test_containers_that_have_expired_are_gone_within_a_minute(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    containers = Containers(tmp_path, Sandbox(), keep=30 * 24 * 3600.0, most=10, most_files=100)
+    late = containers.create("t", "late", minutes=1)
+    path = late.folder.with_name(f"{late.folder.name}.json")
+    passed = 0.0
+
+    async def pass_by(seconds: float) -> None:
+        nonlocal passed
+        passed += seconds
+        if not late.folder.exists() or passed > 3600:
+            raise asyncio.CancelledError
+        os.utime(path, (0, path.stat().st_mtime - 120))  # it expires as soon as one looks away
+
+    monkeypatch.setattr("antwort.sandbox.folders.asyncio.sleep", pass_by)
+    with pytest.raises(asyncio.CancelledError):
+        await containers.sweep_regularly()
+    assert not late.folder.exists()
+    assert passed <= 60, "in seconds, and once more it was waited after that"
