@@ -273,7 +273,7 @@ class TenantLimitsConfig(RateConfig):
     )
     max_waiting: PositiveInt = Field(
         default=1000,
-        description="Requests, calls and files that may wait in one queue; further ones are refused.",
+        description="Requests and calls that may wait in one queue; further ones are refused.",
     )
     max_stored_bytes: ByteSize | None = Field(
         default=None,
