@@ -8,7 +8,7 @@ from openai import BadRequestError, NotFoundError
 from tests.http.sdk import CLIENT_TOOL, Served, create, done, served
 
 from antwort.storage.base import JournalEntry
-from antwort.storage.sql import conversations
+from antwort.storage.sql.rows import entry_of
 from antwort.testing import call, fail, turn
 
 BOTH_WAYS = pytest.mark.parametrize("stream", [False, True], ids=["json", "stream"])
@@ -50,7 +50,6 @@ def test_of_a_long_conversation_only_what_is_new_is_read_again(
     tmp_path: Path, stream: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made: list[JournalEntry] = []
-    entry_of = conversations.entry_of
 
     def noted(row: Any) -> JournalEntry:
         made.append(entry_of(row))
@@ -64,7 +63,7 @@ def test_of_a_long_conversation_only_what_is_new_is_read_again(
                 name, items=[{"type": "message", "role": "user", "content": "Tea."} for _ in range(20)]
             )
         create(stage, stream, input="First?", conversation=name)
-        monkeypatch.setattr(conversations, "entry_of", noted)
+        monkeypatch.setattr("antwort.storage.sql.conversations.entry_of", noted)
         for question in ("Second?", "Third?"):
             create(stage, stream, input=question, conversation=name)
     assert [len(request.items) for request in stage.requests] == [101, 103, 105]
