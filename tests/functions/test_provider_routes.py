@@ -6,7 +6,8 @@ import itertools
 import json
 import math
 import threading
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import AsyncGenerator, Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -85,6 +86,11 @@ class Flood(Provider):
         """Never end."""
         return itertools.repeat("x" * 1000)
 
+    @route("GET", "/v1/flood/within")
+    async def within(self) -> dict[str, Iterator[str]]:
+        """Tell, from within the answer, who writes it."""
+        return {"threads": (threading.current_thread().name for _ in range(1))}
+
     @route("GET", "/v1/flood/odd")
     async def odd(self) -> Iterator[float]:
         """Give something that JSON does not have."""
@@ -126,6 +132,12 @@ def test_what_has_no_end_or_is_no_json_is_an_error(tmp_path: Path) -> None:
         assert httpx.get(f"{server.url}/v1/flood/odd", timeout=GUARD).status_code == 500
 
 
+def test_an_iterator_within_an_answer_takes_a_thread_of_its_provider_and_of_nobody_else(tmp_path: Path) -> None:
+    app = Antwort(Config(data_dir=tmp_path), providers=[Flood()], backend=ScriptedBackend([]))
+    with running(app) as server:
+        assert httpx.get(f"{server.url}/v1/flood/within", timeout=GUARD).json() == {"threads": ["antwort-worker"]}
+
+
 async def test_the_loop_has_its_turn_while_a_large_answer_is_written() -> None:
     numbers = list(range(200_000))
     async with ticking() as ticks:
@@ -136,6 +148,11 @@ async def test_the_loop_has_its_turn_while_a_large_answer_is_written() -> None:
 
 class _Model(BaseModel):
     words: list[str]
+
+
+@dataclass(slots=True)
+class _Slotted:
+    words: Iterable[str]
 
 
 @pytest.mark.parametrize(
@@ -151,6 +168,9 @@ class _Model(BaseModel):
         (_Model(words=["a"] * 10_000), True),
         (iter([]), True),
         ({"a": iter([])}, True),
+        (_Slotted(["a"] * 100), False),
+        (_Slotted(["a"] * 10_000), True),
+        (_Slotted(itertools.repeat("a")), True),
     ],
 )
 def test_what_may_take_long_is_known_at_a_look(value: Any, large: bool) -> None:

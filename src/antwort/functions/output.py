@@ -291,6 +291,8 @@ def _parts_of(value: Any) -> Collection[Any]:
         return value.values()
     if isinstance(value, _SIZED):
         return value
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):  # its fields may be in slots
+        return [getattr(value, field.name) for field in dataclasses.fields(value)]
     fields = getattr(value, "__dict__", None)
     return fields.values() if isinstance(fields, dict) else ()
 

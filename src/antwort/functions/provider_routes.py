@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import time
-from collections.abc import AsyncGenerator, Callable, Iterable, Iterator
+from collections.abc import AsyncGenerator, Callable, Iterable
 from functools import partial
 from typing import Any
 
@@ -133,7 +133,7 @@ class ProviderRoutes:
             threads = self._threads(mounted.provider)  # its own: those that are stuck are stuck for nobody else
             result = await mounted.route.call(context.reaching(self._http), Request(scope, receive), threads)
             if may_take_long(result) and not isinstance(result, Response):
-                result = await _written(result, mounted.route.status, threads)
+                result = await _written(result, mounted.route.status, threads, context.tenant)
             return json_response(result, mounted.route.status)
         except BaseException as error:
             if isinstance(error, asyncio.CancelledError | KeyboardInterrupt) and task is not None and task.cancelling():
@@ -150,12 +150,11 @@ async def _close(stream: object) -> None:
         await stream.aclose()
 
 
-async def _written(result: Any, status: int, threads: WorkerThreads) -> Response:
-    """Write a large answer as JSON, on a thread: that of an iterator is its provider's, since it may do anything."""
+async def _written(result: Any, status: int, threads: WorkerThreads, tenant: str) -> Response:
+    """Write a large answer as JSON, on a thread of its provider: an iterator in it may do anything, also never end."""
     stop = Stop()
-    write = partial(answer_text, result, stop)
     try:
-        text = await (threads.run(write) if isinstance(result, Iterator) else asyncio.to_thread(write))
+        text = await threads.run(partial(answer_text, result, stop), tenant)
     finally:
         stop.asked = True
     return Response(text.encode(), status, media_type="application/json")

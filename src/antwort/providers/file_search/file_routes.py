@@ -93,6 +93,7 @@ class StoreFileRoutes(VectorStoreRoutes, ABC):
         store = await self._open_store(ctx, vector_store_id)
         found = await self.desk.get(store, file_id)
         file = await self.desk.files.get(ctx.tenant, file_id)
+        await self.desk.queue.check_room(ctx.tenant)
         return VectorStoreFile.of(await self.desk.attach(store, file, body.attributes or {}, found.value.chunking))
 
     @route("GET", f"{_FILE}/content", scope=READ, errors=[ServiceUnavailableError])
@@ -202,6 +203,8 @@ class StoreFileRoutes(VectorStoreRoutes, ABC):
                 await self.desk.files.get(ctx.tenant, file.file_id)
             except NotFoundError:
                 raise _unknown_file(file.file_id) from None
+        if files:
+            await self.desk.queue.check_room(ctx.tenant, len(files))
 
     @override
     async def detach_all(self, tenant: str, store_id: str) -> None:

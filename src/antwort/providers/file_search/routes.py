@@ -14,6 +14,7 @@ from antwort.provider import (
     FunctionError,
     NotFoundError,
     Provider,
+    QueueFullError,
     ServiceUnavailableError,
     route,
 )
@@ -80,7 +81,10 @@ class VectorStoreRoutes(Provider[FileSearchSettings], ABC):
 
     @abstractmethod
     async def check_files(self, ctx: Context, files: Sequence[AttachFile]) -> None:
-        """Raise NotFoundError for the first of some files that is not there, or an error if they may not be read."""
+        """Raise NotFoundError for the first of some files that is not there, or an error if they may not be read.
+
+        RateLimitError if there is no room for all of them among those that wait to be made searchable.
+        """
 
     @abstractmethod
     async def attach_files(self, store: VectorStoreRecord, files: Sequence[AttachFile]) -> None:
@@ -304,6 +308,8 @@ def as_api_errors(more: str = "") -> Iterator[None]:
     """Turn what goes wrong behind us into what an API client understands."""
     try:
         yield
+    except QueueFullError:  # that is a 429
+        raise
     except (VectorStoreUnavailable, EmbeddingUnavailable, FileSearchError) as error:
         raise ServiceUnavailableError(f"{error}{more}") from error
     except NoCollection:

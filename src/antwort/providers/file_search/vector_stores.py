@@ -17,6 +17,7 @@ import msgspec
 
 from antwort.provider import BadRequestError, ConflictError, FunctionError, Kept, NotFoundError, Records
 from antwort.providers.file_search.errors import NoCollection, VectorStoreUnavailable, WrongDimensions
+from antwort.providers.file_search.ingestion.store_files import JOB
 from antwort.providers.file_search.together import together
 from antwort.providers.file_search.vectors.base import (
     Chunk,
@@ -257,14 +258,23 @@ class VectorStores:
         return not (store.state is StoreState.CREATING or self.is_expired(store) or self.is_elsewhere(store))
 
     async def recount(self, stores: Sequence[VectorStoreRecord]) -> bool:
-        """Count anew what is in stores; False if one of them was changed meanwhile, whose count stays as it was."""
+        """Count anew what is in stores; False if one of them was changed meanwhile, whose count stays as it was.
+
+        So does that of one in which a file is being written or removed: what is in it is not what will be, and who does
+        that counts it at its end.
+        """
         asked = [store for store in stores if self._is_counted(store)]
         places = [Place(store.collection, store.tenant, store.id) for store in asked]
         found = await self._backend.counts(places)
         if found is None:
             found = await together(self._counted(store) for store in asked)
         changed = [(store, count) for store, count in zip(asked, found, strict=True) if store.known != count]
-        return all(await together(self._keep(store, count) for store, count in changed))
+        return all(await together(self._recounted(store, count) for store, count in changed))
+
+    async def _recounted(self, store: VectorStoreRecord, count: Count) -> bool:
+        if await self._records.count(store.tenant, JOB, parent=store.id):
+            return False
+        return await self._keep(store, count)
 
     async def refresh(self, store: VectorStoreRecord) -> None:
         """Count anew what is in a store that was written to; if that cannot be done, a later look will do it."""

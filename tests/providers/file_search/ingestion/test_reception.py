@@ -26,6 +26,7 @@ from antwort.providers.file_search.ingestion.worker import IngestionWorker
 
 VECTOR = array("f", [0.5] * DIMENSIONS).tobytes()
 CHUNK = messages.Write([NewChunk(0, "tea", [VECTOR])])
+DONE = messages.Complete([(0, 3, 0, 0, 0)], [""])
 Ask = Callable[[messages.Request], Awaitable[Answer]]
 
 
@@ -213,6 +214,76 @@ async def test_a_removal_that_failed_is_done_later_and_the_file_is_not_attached_
     on_loop(stage.served, desk.complete_removals())
     assert usage(stage, store) == 0
     assert files.create(store, file_id=file_id).status == "in_progress"
+
+
+def known(stage: IngestionStage, store: str) -> int:
+    """Return how many bytes the record of a store says are in it."""
+    return on_loop(stage.served, stage.provider.desk._stores.get("default", store)).known.bytes
+
+
+async def index(ask: Ask) -> None:
+    """Do the next job."""
+    await job_of(ask)
+    assert await ask(CHUNK) == Answer()
+    assert await ask(DONE) == Answer()
+
+
+async def test_a_file_counts_once_though_its_store_is_counted_while_it_is_written(
+    stage: IngestionStage, door: Path
+) -> None:
+    store, _ = attached(stage)
+    stores = stage.provider.desk._stores
+    async with worker(door) as ask:
+        await job_of(ask)
+        await ask(CHUNK)
+        record = on_loop(stage.served, stores.get("default", store))
+        assert not on_loop(stage.served, stores.recount([record]))
+        assert await ask(DONE) == Answer()
+    assert known(stage, store) == usage(stage, store) == 3
+
+
+async def test_a_file_that_was_searchable_and_is_cancelled_counts_no_more(stage: IngestionStage, door: Path) -> None:
+    store, first = attached(stage)
+    second = stage.upload("tea")
+    batches, files = stage.client.vector_stores.file_batches, stage.client.vector_stores.files
+    async with worker(door) as ask:
+        await index(ask)
+        files.create(store, file_id=second)
+        await index(ask)
+        assert known(stage, store) == 6
+        batch = batches.create(store, file_ids=[second])
+        batches.cancel(batch.id, vector_store_id=store)
+        assert known(stage, store) == usage(stage, store) == 3
+        files.create(store, file_id=second)
+        await index(ask)
+        assert known(stage, store) == usage(stage, store) == 6
+        batches.cancel(batches.create(store, file_ids=[second]).id, vector_store_id=store)
+        files.delete(second, vector_store_id=store)
+        assert known(stage, store) == usage(stage, store) == 3
+    assert files.retrieve(first, vector_store_id=store).status == "completed"
+
+
+async def test_a_file_that_could_not_be_cancelled_can_be_later_and_leaves_nothing(
+    stage: IngestionStage, door: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, file_id = attached(stage)
+    batches = stage.client.vector_stores.file_batches
+    batch = batches.create(store, file_ids=[file_id])
+    async with worker(door) as ask:
+        await job_of(ask)
+        await ask(CHUNK)
+
+        async def away(*_: object, **__: object) -> None:
+            raise VectorStoreUnavailable("The vector database cannot be reached.")
+
+        monkeypatch.setattr(stage.provider.desk._backend, "delete", away)
+        with pytest.raises(APIStatusError) as refused:
+            batches.cancel(batch.id, vector_store_id=store)
+        assert refused.value.status_code == 503
+        monkeypatch.undo()
+        assert batches.cancel(batch.id, vector_store_id=store).file_counts.cancelled == 1
+        assert usage(stage, store) == 0
+        assert (await ask(CHUNK)).lost
 
 
 async def test_a_store_that_is_deleted_meanwhile_ends_the_work(stage: IngestionStage, door: Path) -> None:

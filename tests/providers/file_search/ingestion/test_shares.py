@@ -180,3 +180,35 @@ def test_only_so_many_files_of_a_tenant_wait(tmp_path: Path, embeddings: Embeddi
         assert refused.value.response.headers["retry-after"] == "10"
         assert "2 files of this tenant wait" in refused.value.message
         assert both.status("other", both.attach("other", "coffee")) == "in_progress"
+
+
+def test_of_files_for_which_there_is_no_room_none_is_attached(tmp_path: Path, embeddings: EmbeddingServer) -> None:
+    with two_tenants(tmp_path, embeddings, max_waiting_files=2) as both:
+        client, store = both.clients["other"], both.stores["other"]
+        files = both.stage.served.server.app.files
+        made = [
+            on_loop(both.stage.served, files.create("other", "a.txt", "assistants", _pieces(b"tea"))).id
+            for _ in range(3)
+        ]
+        with pytest.raises(RateLimitError):
+            client.vector_stores.file_batches.create(store, file_ids=made)
+        with pytest.raises(RateLimitError):
+            client.vector_stores.create(file_ids=made)
+        assert client.vector_stores.files.list(store).data == []
+        assert [one.id for one in client.vector_stores.list()] == [store]
+        assert client.vector_stores.file_batches.create(store, file_ids=made[:2]).file_counts.in_progress == 2
+
+
+def test_a_search_for_which_too_many_wait_is_a_429(tmp_path: Path, embeddings: EmbeddingServer) -> None:
+    with two_tenants(tmp_path, embeddings) as both:
+        slots = both.stage.provider._searcher._slots
+
+        async def fill() -> None:
+            slots.queue.most_waiting = 0
+            while slots.take("other"):
+                pass
+
+        on_loop(both.stage.served, fill())
+        with pytest.raises(RateLimitError) as refused:
+            both.clients["other"].vector_stores.search(both.stores["other"], query="tea")
+        assert refused.value.code == "queue_full"

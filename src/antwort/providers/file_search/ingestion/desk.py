@@ -128,7 +128,6 @@ class IngestionDesk:
         value = StoreFileValue(file.id, file.filename, file.sha256, dict(attributes), chunking)
         async with self._locked(store.id, file.id):
             await self.queue.check_stays(store.tenant, store.id, file.id)
-            await self.queue.check_room(store.tenant)
             before = await self.store_files.get(store.tenant, store.id, file.id)
             if before is not None and before.value.indexed is not None:
                 value = msgspec.structs.replace(value, indexed=before.value.indexed)
@@ -167,9 +166,13 @@ class IngestionDesk:
             if pending.get(file_id) != "in_progress":
                 continue
             async with self._locked(store.id, file_id):
+                await self._stores.erase(store, file_id)  # first: it is only asked for again while there is a job
+                file = await self.store_files.get(store.tenant, store.id, file_id)
+                if file is not None and file.value.indexed is not None:  # it was searchable before
+                    await self.store_files.change(file, msgspec.structs.replace(file.value, indexed=None))
+                    await self._count(store, file.value.indexed, None)
                 await self.store_files.note(store.tenant, CANCELLED, store.id, file_id, {})
                 await self.queue.end(store.tenant, store.id, file_id)
-                await self._stores.erase(store, file_id)
 
     async def forget_file(self, file: FileRecord) -> None:
         """Remove a file that was deleted from all stores of its tenant."""

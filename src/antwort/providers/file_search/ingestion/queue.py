@@ -97,9 +97,9 @@ class IngestionQueue:
         """How many jobs nobody has, as far as is known here."""
         return sum(map(len, list(self._known.values())))
 
-    async def check_room(self, tenant: str) -> None:
-        """Raise RateLimitError if a tenant has as many jobs as it may."""
-        if await self._records.count(tenant, JOB) >= self._most:
+    async def check_room(self, tenant: str, more: int = 1) -> None:
+        """Raise RateLimitError if a tenant would have more jobs than it may."""
+        if more and await self._records.count(tenant, JOB) + more > self._most:
             raise RateLimitError(
                 f"{self._most:,} files of this tenant wait to be made searchable, which is the limit "
                 "(max_waiting_files of file search). Try again when some of them are done.",
