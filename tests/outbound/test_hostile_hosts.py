@@ -18,7 +18,14 @@ MOST_CPU = 1.0
 """Seconds of CPU in which nobody else has a turn: of a stall there are many more."""
 ONE_READ = 4 * 1024 * 1024
 """Bytes that one read of the socket may become for a moment, however small the limit is: as many small pieces."""
-ENDLESS = {"chunked content", "content without a length", "gzip bomb", "tiny chunks", "extended chunks"}
+ENDLESS = {
+    "chunked content",
+    "content without a length",
+    "gzip bomb",
+    "nothing in gzip",
+    "tiny chunks",
+    "extended chunks",
+}
 INTERIM = {"interim answers", "early hints"}
 
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import gzip
 import socket
 import threading
 import time
@@ -50,6 +51,7 @@ ATTACKS = {
     "chunked content": Attack(_CHUNKED + b"\r\n", _chunk(b"x" * _BLOCK)),
     "content without a length": Attack(_OK + b"\r\n", b"x" * _BLOCK),
     "gzip bomb": _bomb(),
+    "nothing in gzip": Attack(_CHUNKED + b"content-encoding: gzip\r\n\r\n", _chunk(gzip.compress(b"") * 3000)),
     "tiny chunks": Attack(_CHUNKED + b"\r\n", b"1\r\nx\r\n" * 10_000),
     "chunk extension": Attack(_CHUNKED + b"\r\n1;", b"e" * _BLOCK),
     "extended chunks": Attack(_CHUNKED + b"\r\n", b"1;%b\r\nx\r\n" % (b"e" * 1000) * 60),

@@ -308,7 +308,7 @@ class Connection(asyncio.Protocol):
     @property
     def is_read(self) -> bool:
         """Whether the answer has ended, and all of it was read."""
-        return self.complete and not self._body
+        return self.complete and not self._body and (self._unpacker is None or not self._unpacker.rest)
 
     @property
     def is_cut(self) -> bool:
@@ -323,18 +323,22 @@ class Connection(asyncio.Protocol):
 
     async def chunk(self) -> bytes:
         """Return what arrived since the last call, or wait for it; empty at the end."""
+        unpacker, nothing = self._unpacker, 0
         while True:
-            while not self._body:
+            while not self._body and (unpacker is None or not unpacker.rest):
                 if self.complete:
                     return b""
                 await self.news()
-            data = self._taken()
-            if self._unpacker is None:
-                return data
-            plain = self._unpacked(self._unpacker, data)
+            if unpacker is None:
+                return self._taken()
+            data = unpacker.rest or self._taken()  # no more is read from the server before that
+            plain = self._unpacked(unpacker, data)
             await asyncio.sleep(0)  # there may be much more of it at once, be it of what becomes nothing
             if plain:
                 return plain
+            nothing += len(data) - len(unpacker.rest)
+            if nothing > self._client.max_head:  # it stands between two pieces of the content, as much else can
+                raise self._excess()
 
     def _taken(self) -> bytes:
         data = b"".join(self._body)  # no copy of a single one
@@ -348,13 +352,9 @@ class Connection(asyncio.Protocol):
 
     def _unpacked(self, unpacker: Unpacker, data: bytes) -> bytes:
         try:
-            plain = unpacker.piece(data)
+            return unpacker.piece(data)
         except ValueError as error:
             raise ProtocolError(str(error)) from None
-        if unpacker.rest:
-            self._body.insert(0, unpacker.rest)
-            self._size += len(unpacker.rest)
-        return plain
 
     def rest(self) -> None:
         """Stop watching for silence."""
@@ -366,7 +366,7 @@ class Connection(asyncio.Protocol):
         """End the exchange: a connection whose answer was read to its end is kept, any other is closed."""
         if self._timer is not None:
             self.rest()
-        if self._reusable and not self._body and not self._unsent:
+        if self._reusable and self.is_read and not self._unsent:
             self.idle_since = monotonic()
             self._client.keep(self)
         else:
