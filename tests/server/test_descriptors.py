@@ -17,6 +17,8 @@ CALLS = 5000 if os.environ.get("ANTWORT_TEST_FULL") else 1000
 """Programs that are started in the sandbox, under each loop."""
 AT_ONCE = 4
 """Calls in one answer of the model."""
+CLIENTS = 4
+"""Those of each tenant."""
 PROGRAMS = {
     "uvloop": ["-m", "antwort"],
     "asyncio": ["-c", "import sys; sys.modules['uvloop'] = None; from antwort.cli.main import main; main()"],
@@ -27,13 +29,13 @@ NAMES = ("bwrap", "unshare", "setpriv", "prlimit")
 
 
 @dataclass
-class Clients:
-    """Those of one tenant, who go on until enough programs were started."""
+class Client:
+    """One of a tenant, who goes on until enough programs were started."""
 
     session: aiohttp.ClientSession
     tenant: str
     left: list[int]
-    """Calls to be made, by all tenants together."""
+    """Calls to be made, by all clients together."""
     numbers: "count[int]"
 
     def mark(self, kind: str) -> str:
@@ -47,48 +49,49 @@ class Clients:
             assert response.status == 200, body
         return str(body["output"][-1]["content"][0]["text"])
 
-    async def shell(self) -> None:
-        """Have commands executed."""
+    async def work(self) -> None:
+        """Use everything at the same time, over and over."""
         while self.left[0] > 0:
             self.left[0] -= AT_ONCE
-            mark = self.mark("shell")
-            commands = [f"cat; echo {mark} {number}" for number in range(AT_ONCE)]
-            said = await self.answer(calls_for(("shell", {"command": command}) for command in commands))
-            assert said.split("\n") == [f"{mark} {number}" for number in range(AT_ONCE)]
+            await asyncio.gather(self.shell(), self.files(), self.plain())
+
+    async def shell(self) -> None:
+        """Have commands executed."""
+        mark = self.mark("shell")
+        commands = [f"read -r; echo {mark} {number}" for number in range(AT_ONCE)]
+        said = await self.answer(calls_for(("shell", {"command": command}) for command in commands))
+        assert said.split("\n") == [f"{mark} {number}" for number in range(AT_ONCE)]
 
     async def plain(self) -> None:
-        """Ask for answers without calls."""
-        while self.left[0] > 0:
-            mark = self.mark("plain")
-            assert await self.answer(mark) == mark
+        """Ask for an answer without calls."""
+        mark = self.mark("plain")
+        assert await self.answer(mark) == mark
 
     async def files(self) -> None:
         """Upload, download and delete."""
-        while self.left[0] > 0:
-            mark = self.mark("file")
-            content = mark.encode() * 1000
-            form = aiohttp.FormData({"purpose": "user_data"})
-            form.add_field("file", content, filename=f"{mark}.txt")
-            async with self.session.post("/v1/files", data=form) as response:
-                made = await response.json()
-                assert (response.status, made.get("filename")) == (200, f"{mark}.txt"), made
-            async with self.session.get(f"/v1/files/{made['id']}/content") as response:
-                assert (response.status, await response.read()) == (200, content)
-            async with self.session.delete(f"/v1/files/{made['id']}") as response:
-                assert await response.json() == {"id": made["id"], "object": "file", "deleted": True}
+        mark = self.mark("file")
+        content = mark.encode() * 1000
+        form = aiohttp.FormData({"purpose": "user_data"})
+        form.add_field("file", content, filename=f"{mark}.txt")
+        async with self.session.post("/v1/files", data=form) as response:
+            made = await response.json()
+            assert (response.status, made.get("filename")) == (200, f"{mark}.txt"), made
+        async with self.session.get(f"/v1/files/{made['id']}/content") as response:
+            assert (response.status, await response.read()) == (200, content)
+        async with self.session.delete(f"/v1/files/{made['id']}") as response:
+            assert await response.json() == {"id": made["id"], "object": "file", "deleted": True}
 
 
 async def side_by_side(url: str) -> None:
-    """Let clients of all kinds and tenants work at the same time; the first wrong answer ends it."""
+    """Let clients of both tenants work at the same time; the first wrong answer ends it."""
     left, numbers = [CALLS], count()
     async with contextlib.AsyncExitStack() as stack, asyncio.TaskGroup() as group:
         for tenant in TENANTS:
             session = await stack.enter_async_context(
                 aiohttp.ClientSession(url, headers={"Authorization": f"Bearer key-of-{tenant}-which-is-long"})
             )
-            clients = Clients(session, tenant, left, numbers)
-            for use in (clients.shell, clients.shell, clients.files, clients.files, clients.plain, clients.plain):
-                group.create_task(use())
+            for _ in range(CLIENTS):
+                group.create_task(Client(session, tenant, left, numbers).work())
 
 
 def bad_closes(folder: Path) -> dict[str, str]:
