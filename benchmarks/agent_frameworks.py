@@ -1,7 +1,8 @@
 """Frameworks for agents that do what antwort's `spawn_many` does, each as a process: for each number it reads, so many.
 
 An agent calls its function, which lets as many others work, 16 at a time, each of which asks the model once; then it
-reads what they have answered. Beside them, model calls alone, with the clients that are below.
+reads what they have answered. Beside them, model calls alone, with the clients that are below. A process imports only
+what it runs: some of it takes seconds.
 """
 
 import asyncio
@@ -11,15 +12,9 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
-import agents
 import msgspec
-import pydantic_ai
 import uvloop
-from openai import AsyncOpenAI
-from openai.types.chat import ChatCompletionUserMessageParam
 from pydantic import BaseModel
-from pydantic_ai.models.openai import OpenAIChatModel
-from pydantic_ai.providers.openai import OpenAIProvider
 
 from antwort.http1.client import Http1Client
 from benchmarks.sub_agents import IN_FLIGHT, MODEL, OPENAI_AGENTS, OPENAI_CALLS, OWN_CALLS, PYDANTIC_AI, arguments
@@ -51,6 +46,9 @@ def reported(answers: Sequence[str]) -> str:
 
 def openai_agents(url: str) -> Work:
     """Return the work done with `openai-agents`."""
+    import agents
+    from openai import AsyncOpenAI
+
     agents.set_tracing_disabled(True)
     client = AsyncOpenAI(base_url=url, api_key="none")
     model = agents.OpenAIChatCompletionsModel(model=MODEL, openai_client=client)
@@ -74,6 +72,11 @@ def openai_agents(url: str) -> Work:
 
 def pydantic_agents(url: str) -> Work:
     """Return the work done with `pydantic-ai`."""
+    import pydantic_ai
+    from openai import AsyncOpenAI
+    from pydantic_ai.models.openai import OpenAIChatModel
+    from pydantic_ai.providers.openai import OpenAIProvider
+
     client = AsyncOpenAI(base_url=url, api_key="none")
     model = OpenAIChatModel(MODEL, provider=OpenAIProvider(openai_client=client))
     worker = pydantic_ai.Agent(model)
@@ -95,6 +98,9 @@ def pydantic_agents(url: str) -> Work:
 
 def openai_calls(url: str) -> Work:
     """Return model calls alone with the `openai` package, which both frameworks use."""
+    from openai import AsyncOpenAI
+    from openai.types.chat import ChatCompletionUserMessageParam
+
     client = AsyncOpenAI(base_url=url, api_key="none")
 
     async def ask(prompt: str) -> str:

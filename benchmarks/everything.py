@@ -27,7 +27,7 @@ every answer is known beforehand: each is compared. Memory of the last quarter o
 second; programs that were started for calls must be gone at the end."""
 
 
-def everything_rows(*, seconds: float) -> list[Row]:
+def everything_rows(*, seconds: float, each: int = EACH) -> list[Row]:
     """Let people use everything for some time."""
     with (
         TemporaryDirectory(prefix="antwort-everything-") as folder,
@@ -35,7 +35,7 @@ def everything_rows(*, seconds: float) -> list[Row]:
         running(_command(Path(folder), model.port), core=None, cwd=Path(folder), timeout=120) as server,
         pinging(server.port) as pinger,
     ):
-        memory, crowd = _watched(server, seconds)
+        memory, crowd = _watched(server, seconds, each)
         pings = report_of(pinger)
         left = _left_over(server)
     for problem in crowd["problems"]:
@@ -68,10 +68,10 @@ def _command(folder: Path, model_port: int) -> list[str]:
     return [*ANTWORT, "serve", "--port", "0", "--config", str(path), "--data-dir", str(folder / "data")]
 
 
-def _watched(server: Server, seconds: float) -> tuple[list[int], dict[str, Any]]:
+def _watched(server: Server, seconds: float, each: int) -> tuple[list[int], dict[str, Any]]:
     """Start the people, and return the memory of the server for each second, and their report."""
     memory = []
-    with child(program("crowd", server.port, seconds, EACH), cwd=PROJECT, stdout=subprocess.PIPE) as crowd:
+    with child(program("crowd", server.port, seconds, each), cwd=PROJECT, stdout=subprocess.PIPE) as crowd:
         end = time.monotonic() + seconds
         while time.monotonic() < end:
             time.sleep(1)

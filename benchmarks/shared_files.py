@@ -76,7 +76,7 @@ class Tenant:
         self.client.vector_stores.search(self.store, query="When does the harbour open?")
 
 
-def shared_files_rows(*, rounds: int = FILE_ROUNDS, files: int = FILES) -> list[Row]:
+def shared_files_rows(*, rounds: int = FILE_ROUNDS, files: int = FILES, under_way: float = UNDER_WAY) -> list[Row]:
     """Measure files and searches beside pages that take long to be read, and texts of many chunks."""
     with TemporaryDirectory(prefix="antwort-shares-") as name:
         folder = Path(name)
@@ -89,10 +89,10 @@ def shared_files_rows(*, rounds: int = FILE_ROUNDS, files: int = FILES) -> list[
             searching = 4 * rounds
             alone, found = _median(other.add, rounds), _median(other.search, searching)
             unit = max(0.0, _median(lambda: other.add(TURN), rounds) - alone)
-            with _attacking(server, SLOW, "slow.html", files) as lag:
+            with _attacking(server, SLOW, "slow.html", files, under_way) as lag:
                 read = _median(other.add, rounds)
                 rows = share_rows("files beside slow pages", alone, read, lag(), unit)
-            with _attacking(server, LARGE, "large.txt", files) as lag:
+            with _attacking(server, LARGE, "large.txt", files, under_way) as lag:
                 beside, embedded = _median(other.search, searching), _median(other.add, rounds)
                 worst = lag()
     rows += share_rows("files beside large texts", alone, embedded, worst, unit)
@@ -107,11 +107,11 @@ def _tenant(server: Server, name: str) -> Iterator[Tenant]:
 
 
 @contextlib.contextmanager
-def _attacking(server: Server, text: str, name: str, files: int) -> Iterator[Callable[[], float]]:
+def _attacking(server: Server, text: str, name: str, files: int, under_way: float) -> Iterator[Callable[[], float]]:
     """Have many files read meanwhile; what is given tells how long others have waited for a sign of life at most."""
     with _tenant(server, ATTACKER) as attacker, pinging(server.port) as pinger:
         attached = [attacker.attach(text, name) for _ in range(files)]
-        time.sleep(UNDER_WAY)
+        time.sleep(under_way)
         report_of(pinger)
         yield lambda: float(report_of(pinger)["worst"]) * 1e3
         if all(attacker.status(file) == "completed" for file in attached):

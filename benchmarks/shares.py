@@ -18,7 +18,16 @@ from antwort.errors import APIError
 from antwort.wire.requests import decode_create
 from benchmarks.gateway import Bench, open_bench
 from benchmarks.measure import Row
-from benchmarks.shared_files import ATTACKER, FILE_ROUNDS, FILES, KEYS, OTHER, share_rows, shared_files_rows
+from benchmarks.shared_files import (
+    ATTACKER,
+    FILE_ROUNDS,
+    FILES,
+    KEYS,
+    OTHER,
+    UNDER_WAY,
+    share_rows,
+    shared_files_rows,
+)
 from benchmarks.shared_runs import RUN_ROUNDS, RUNS, shared_runs_rows
 from benchmarks.sub_agents import MODEL, arguments
 
@@ -61,15 +70,22 @@ def rest(seconds: float) -> str:
     return "rested"
 
 
-def shares_rows(*, rounds: int = ROUNDS, children: int = CHILDREN, files: int = FILES, runs: int = RUNS) -> list[Row]:
+def shares_rows(
+    *,
+    rounds: int = ROUNDS,
+    children: int = CHILDREN,
+    files: int = FILES,
+    runs: int = RUNS,
+    under_way: float = UNDER_WAY,
+) -> list[Row]:
     """Measure all queues."""
     with open_bench() as bench:
-        rows = uvloop.run(_rows(bench, rounds, children))
+        rows = uvloop.run(_rows(bench, rounds, children, under_way))
         rows += shared_runs_rows(bench, rounds=min(rounds, RUN_ROUNDS), runs=runs)
-    return rows + shared_files_rows(rounds=min(rounds, FILE_ROUNDS), files=files)
+    return rows + shared_files_rows(rounds=min(rounds, FILE_ROUNDS), files=files, under_way=under_way)
 
 
-async def _rows(bench: Bench, rounds: int, children: int) -> list[Row]:
+async def _rows(bench: Bench, rounds: int, children: int, under_way: float) -> list[Row]:
     config = {
         "auth": {"api_keys": KEYS},
         "backends": {
@@ -119,30 +135,32 @@ async def _rows(bench: Bench, rounds: int, children: int) -> list[Row]:
         }
         for what, (name, holding, quick) in sleeping.items():
             attack = [call(ATTACKER, name, holding, number) for number in range(16)]
-            rows += await _measured(what, call(OTHER, name, quick), attack, rounds, unit=0.0)
+            rows += await _measured(what, call(OTHER, name, quick), attack, rounds, under_way, unit=0.0)
         slow = [answered(ATTACKER, SLOW)] * 16
-        rows += await _measured("connections to a model", answered(OTHER, QUICK), slow, rounds, unit=0.0)
-        rows += await _measured("sub-agents", asked, [tree] * TREES, rounds, unit=PASS)
+        rows += await _measured("connections to a model", answered(OTHER, QUICK), slow, rounds, under_way, unit=0.0)
+        rows += await _measured("sub-agents", asked, [tree] * TREES, rounds, under_way, unit=PASS)
     return rows
 
 
-async def _measured(what: str, work: Work, attack: list[Work], rounds: int, unit: float) -> list[Row]:
+async def _measured(
+    what: str, work: Work, attack: list[Work], rounds: int, under_way: float, *, unit: float
+) -> list[Row]:
     await work()
     alone, _ = await _times(work, rounds)
-    async with _attacking(attack):
+    async with _attacking(attack, under_way):
         beside, lag = await _times(work, rounds)
     return share_rows(what, alone, beside, lag, unit)
 
 
 @contextlib.asynccontextmanager
-async def _attacking(attack: list[Work]) -> AsyncIterator[None]:
+async def _attacking(attack: list[Work], under_way: float) -> AsyncIterator[None]:
     async def one(work: Work) -> None:
         with contextlib.suppress(APIError):
             while True:
                 await work()
 
     tasks = [asyncio.create_task(one(work)) for work in attack]
-    await asyncio.sleep(2.0)  # until all of it is under way
+    await asyncio.sleep(under_way)
     try:
         yield
     finally:

@@ -1,6 +1,7 @@
 """The structure holds: layers, plug-ins, names, sizes."""
 
 import ast
+import functools
 import importlib.metadata
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -82,8 +83,13 @@ def checked(tree: ast.Module) -> ast.Module:
     return ast.Module(body, [])
 
 
+@functools.cache
+def parsed(path: Path) -> ast.Module:
+    return ast.parse(path.read_text())
+
+
 def tree_of(path: Path) -> ast.Module:
-    return checked(ast.parse(path.read_text()))
+    return checked(parsed(path))
 
 
 def violations(check: Callable[[Path], Iterator[str]]) -> list[str]:
@@ -141,7 +147,7 @@ def reserved_names() -> set[str]:
 def named_providers(path: Path, reserved: set[str]) -> Iterator[str]:
     if part_of(path) in {"providers", "wire"}:
         return
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in ast.walk(parsed(path)):
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value in reserved:
             yield f"line {node.lineno}: '{node.value}' names a provider or its function"
         if isinstance(node, ast.ImportFrom | ast.Import):
@@ -158,7 +164,7 @@ def lengths(path: Path) -> Iterator[str]:
     text = path.read_text()
     if (count := len(text.splitlines())) > 700:
         yield f"line 700: the file goes on for {count - 700} more"
-    for node in ast.walk(ast.parse(text)):
+    for node in ast.walk(parsed(path)):
         if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             continue
         if (node.end_lineno or 0) - node.lineno >= 70:

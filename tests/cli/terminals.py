@@ -41,7 +41,7 @@ class Terminal:
         """Send a signal that ends the program; again, if need be: `input` may overlook one as it begins."""
         self.process.send_signal(number)
         try:
-            self.process.wait(timeout=PATIENCE / 2)
+            self.process.wait(timeout=PATIENCE / 12)
         except subprocess.TimeoutExpired:
             self.process.send_signal(number)
 
