@@ -27,7 +27,7 @@ class HTTPServer:
         self.port = 0
 
     async def answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError):
+        with contextlib.closing(writer), contextlib.suppress(ConnectionError, asyncio.IncompleteReadError):
             while True:
                 head = (await reader.readuntil(b"\r\n\r\n")).decode()
                 path = head.split(" ")[1]
@@ -36,7 +36,6 @@ class HTTPServer:
                 found = self._answers.get(path, {"detail": "Not Found"})
                 body = found if isinstance(found, bytes) else json.dumps(found).encode()
                 writer.write(f"HTTP/1.1 {status}\r\ncontent-length: {len(body)}\r\n\r\n".encode() + body)
-        writer.close()
 
 
 @contextlib.asynccontextmanager

@@ -119,8 +119,8 @@ async def test_an_answer_that_cannot_be_unpacked_is_none(client: Outbound, encod
 
 async def test_an_answer_has_to_come_in_time(client: Outbound) -> None:
     async def nothing(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await gone.wait()
-        writer.close()
+        with contextlib.closing(writer):
+            await gone.wait()
 
     gone = asyncio.Event()
     server = await asyncio.start_server(nothing, "127.0.0.1", 0)
