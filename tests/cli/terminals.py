@@ -38,12 +38,8 @@ class Terminal:
         os.write(self._ours, text.encode())
 
     def signal(self, number: signal.Signals) -> None:
-        """Send a signal that ends the program; again, if need be: `input` may overlook one as it begins."""
+        """Send a signal that ends the program."""
         self.process.send_signal(number)
-        try:
-            self.process.wait(timeout=PATIENCE / 12)
-        except subprocess.TimeoutExpired:
-            self.process.send_signal(number)
 
     def until(self, text: str) -> str:
         """Return what appears until a text has, that included."""

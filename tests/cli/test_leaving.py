@@ -2,6 +2,7 @@
 
 import signal
 import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -101,3 +102,30 @@ def test_a_signal_while_a_temporary_database_is_opened_leaves_nothing_behind(
     command.send_signal(signal.SIGTERM)
     assert command.communicate(timeout=PATIENCE) == ("", "")
     assert (command.returncode, list(temporary.iterdir())) == (128 + signal.SIGTERM, [])
+
+
+OVERLOOKED = """
+import signal
+import threading
+
+from antwort.cli.event_loop import leaving_by_signals
+
+with leaving_by_signals():
+    threading.Thread(target=threading.Event().wait, daemon=True).start()
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})  # another thread gets it, so that it wakes nobody up
+    print("begun", flush=True)
+    input()
+"""
+
+
+def test_a_signal_that_comes_as_somebody_begins_to_wait_for_a_line_is_heard() -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", OVERLOOKED], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as command:
+        assert command.stdout is not None
+        assert command.stdout.readline() == "begun\n"
+        command.send_signal(signal.SIGTERM)
+        try:
+            assert command.wait(timeout=PATIENCE) == 128 + signal.SIGTERM
+        finally:
+            command.kill()

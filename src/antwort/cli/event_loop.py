@@ -38,6 +38,8 @@ _LAST_WORD = 1.0
 """Seconds that the last line may take: whoever is stuck may hold the lock of the log."""
 _LEAVING = 30
 """Seconds in which a command that has got a signal ends, whatever blocks it."""
+_REMINDERS = (0.05, 0.2, 1.0, 5.0)
+"""Seconds after which a command that has got a signal is woken again, one after the other."""
 _NAMED = 5
 """How many tasks the last line names."""
 _ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -95,7 +97,7 @@ def leaving_by_signals() -> Iterator[LeavingRunner]:
     What is run by the runner then ends first. A signal that is ignored, as after `nohup`, stays so.
     """
     heard = [number for number in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(number) is signal.SIG_DFL]
-    with asyncio.Runner() as loops:
+    with _reminders(), asyncio.Runner() as loops:
         runner = LeavingRunner(loops)
         for number in heard:
             signal.signal(number, runner.leave)
@@ -104,6 +106,37 @@ def leaving_by_signals() -> Iterator[LeavingRunner]:
         finally:
             for number in heard:
                 signal.signal(number, signal.SIG_DFL)
+
+
+@contextlib.contextmanager
+def _reminders() -> Iterator[None]:
+    """Wake the main thread again some time after a signal.
+
+    One that comes as `input` is about to wait is only noted: the handler would be called after the next line.
+    """
+    over, main = threading.Event(), threading.main_thread().ident
+    inlet, outlet = socket.socketpair()
+    inlet.setblocking(False)
+
+    def remind() -> None:
+        with outlet:
+            while numbers := outlet.recv(64):
+                if any(number in _ENDING for number in numbers):
+                    for pause in _REMINDERS:
+                        if main is None or over.wait(pause):
+                            break
+                        signal.pthread_kill(main, signal.SIGURG)
+
+    woken = signal.signal(signal.SIGURG, lambda *_: None)  # nobody wakes up for a signal that is ignored
+    before = signal.set_wakeup_fd(inlet.fileno(), warn_on_full_buffer=False)
+    threading.Thread(target=remind, name="antwort-reminders", daemon=True).start()
+    try:
+        yield
+    finally:
+        over.set()
+        signal.set_wakeup_fd(before)
+        signal.signal(signal.SIGURG, woken)
+        inlet.close()
 
 
 def run_contained(
