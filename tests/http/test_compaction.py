@@ -92,7 +92,10 @@ def test_calls_and_their_results_are_in_the_record_and_long_ones_are_cut(tmp_pat
         {"type": "function_call_output", "call_id": "c", "output": "x" * 10_000},
         {"type": "custom_tool_call", "call_id": "d", "name": "note", "input": "rain"},
         {"type": "custom_tool_call_output", "call_id": "d", "output": [{"type": "input_text", "text": "noted"}]},
-        {"role": "user", "content": [{"type": "input_image", "image_url": "data:image/png;base64,aaaa"}]},
+        {
+            "role": "user",
+            "content": [{"type": "input_image", "image_url": "data:image/png;base64,aaaa", "detail": "auto"}],
+        },
         said("assistant", "A cloud."),
     ]
     with served(tmp_path, ["It rains."]) as stage:
@@ -260,7 +263,7 @@ def test_the_users_own_words_never_fill_the_new_window(tmp_path: Path) -> None:
 
 @BOTH_WAYS
 def test_a_question_is_never_compacted_however_long_it_is(tmp_path: Path, stream: bool) -> None:
-    image: Any = {"type": "input_image", "image_url": "data:image/png;base64,aaaa"}
+    image: Any = {"type": "input_image", "image_url": "data:image/png;base64,aaaa", "detail": "auto"}
     question: Any = {"role": "user", "content": [{"type": "input_text", "text": "word " * 5000}, image]}
     manage: Any = [{"type": "compaction", "compact_threshold": 100}]
     with served(tmp_path, ["Summary.", "Answer."]) as stage:

@@ -329,6 +329,18 @@ def test_an_image_reaches_the_model_server(tmp_path: Path) -> None:
     assert kept[0].content[1].image_url == picture
 
 
+def test_an_image_without_detail_comes_back_with_one_as_strict_clients_want_it(tmp_path: Path) -> None:
+    picture = "data:image/png;base64," + base64.b64encode(b"\x89PNG").decode()
+    given: Any = [{"role": "user", "content": [{"type": "input_image", "image_url": picture}]}]
+    with served(tmp_path, ["A dot."]) as stage:
+        client = stage.client()
+        response = client.responses.create(model="scripted", input=given)
+        kept = client.responses.input_items.list(response.id).data[0]
+    assert kept.type == "message"
+    assert kept.content[0].type == "input_image"
+    assert kept.content[0].detail == "auto"
+
+
 def test_a_text_file_reaches_the_model_server_as_text(tmp_path: Path) -> None:
     data = "data:text/plain;base64," + base64.b64encode("Zeile eins: äöü".encode()).decode()
     content = [{"type": "input_file", "filename": "notes.txt", "file_data": data}]

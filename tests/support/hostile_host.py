@@ -84,6 +84,7 @@ class HostileHost:
         """Bytes that went out, to all together."""
         self._over = threading.Event()
         self._threads: list[threading.Thread] = []
+        self._opened: list[socket.socket] = []
 
     def _accept(self) -> None:
         while True:
@@ -92,6 +93,7 @@ class HostileHost:
             except OSError:
                 return
             self.connections += 1
+            self._opened.append(opened)
             thread = threading.Thread(target=self._answer, args=(opened,), daemon=True)
             self._threads.append(thread)
             thread.start()
@@ -121,6 +123,9 @@ class HostileHost:
         self._over.set()
         self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
+        for opened in self._opened:  # the loop, which may be about to close the other end, waits for us meanwhile
+            with contextlib.suppress(OSError):
+                opened.shutdown(socket.SHUT_RDWR)
         for thread in self._threads:
             thread.join(60)
 

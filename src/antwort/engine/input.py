@@ -179,4 +179,6 @@ def _filled(part: JSON) -> JSON:
     """Return a part with what others read in it."""
     if part["type"] == "output_text" and part.get("annotations") is None:
         return {**part, "annotations": []}
+    if part["type"] == "input_image" and part.get("detail") is None:
+        return {**part, "detail": "auto"}
     return part
