@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import gc
 import statistics
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -105,6 +106,8 @@ async def _rows(bench: Bench, rounds: int, children: int, under_way: float) -> l
     folder: Path = bench.folder / "shares"
     rows: list[Row] = []
     async with Antwort(Config.model_validate({**config, "data_dir": folder}), functions=[rest]) as app:
+        gc.freeze()
+        gc.set_threshold(20_000, 2, 1_000)  # as in the server
 
         def call(tenant: str, name: str, given: dict[str, Any], number: int = 0) -> Work:
             ctx = Context(tenant, run_id=f"run_{tenant}_{number}", agent_id=f"agent_{number}")
