@@ -14,8 +14,8 @@ from antwort.outbound import Outbound
 LIMIT = 2 * 1024 * 1024
 MOST_SENT = 64 * 1024 * 1024
 """Bytes after which an endless answer is given up for certain: eight times the content, and what sockets hold."""
-MOST_CPU = 1.0
-"""Seconds of CPU in which nobody else has a turn: of a stall there are many more."""
+MOST_CPU = 5.0
+"""Seconds of CPU in which nobody else has a turn: a stall lasts as long as the attack does."""
 ONE_READ = 4 * 1024 * 1024
 """Bytes that one read of the socket may become for a moment, however small the limit is: as many small pieces."""
 ENDLESS = {

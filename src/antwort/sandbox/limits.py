@@ -8,12 +8,12 @@ Ending = Literal["exit", "time", "memory", "disk", "output", "killed"]
 """Why a process ended: by itself, because a limit was reached, or because it was closed."""
 
 MEBIBYTE = 1 << 20
-NICENESS = 10
+NICENESS = 5
 """How far commands stand back: those that compute without end do not keep the server from answering others."""
 STRETCH = 0.25
 """Seconds of processor time after which a command, with all that it has started, stands back further."""
-LEAST = 19
-"""How far it stands back then: commands that have just begun, and mostly are short, do not wait for it."""
+LEAST = 12
+"""How far it stands back then: commands that have just begun do not wait for it, and it does not stand still either."""
 
 
 class SandboxLimits(Struct, frozen=True):

@@ -202,7 +202,7 @@ class SandboxProcess:
 
     def _stand_back(self, first: int, niceness: int) -> None:
         """Give the processes a priority that is so much lower than the server's."""
-        niceness = min(os.getpriority(os.PRIO_PROCESS, 0) + niceness, LEAST)
+        niceness = min(os.getpriority(os.PRIO_PROCESS, 0) + niceness, 19)
         if self._group is not None:
             self._group.stand_back(niceness)
         own = os.getsid(0)
