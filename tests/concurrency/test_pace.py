@@ -45,7 +45,7 @@ async def test_on_a_crowded_loop_somebody_else_has_many_passes_for_each_that_goe
     waiting = [asyncio.create_task(go()) for _ in range(50)]
     while passes < 60:  # noqa: ASYNC110 - the loop itself is what is waited for
         await asyncio.sleep(0)
-    most = 8 * (1 + (time.monotonic() - began) / 0.25)  # eight at a time, each held up for a quarter of a second
+    most = 8 * (1 + (time.monotonic() - began) // 0.25)  # eight at a time, each held up for a quarter of a second
     assert went <= most, "without a pace all would have gone on in the first pass"
     busy = False
     async with asyncio.timeout(PATIENCE):

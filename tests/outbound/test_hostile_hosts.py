@@ -14,8 +14,10 @@ from antwort.outbound import Outbound
 LIMIT = 2 * 1024 * 1024
 MOST_SENT = 64 * 1024 * 1024
 """Bytes after which an endless answer is given up for certain: eight times the content, and what sockets hold."""
-MOST_CPU = 5.0
-"""Seconds of CPU in which nobody else has a turn: a stall lasts as long as the attack does."""
+MOST_CPU = 1.0
+"""Seconds of CPU in which nobody else has a turn: of a stall there are many more."""
+TRIES = 3
+"""How often it may be otherwise: what a busy machine takes away counts, too, but a stall comes back each time."""
 ONE_READ = 4 * 1024 * 1024
 """Bytes that one read of the socket may become for a moment, however small the limit is: as many small pieces."""
 ENDLESS = {
@@ -41,14 +43,17 @@ async def client() -> AsyncIterator[Outbound]:
 async def test_an_answer_without_end_is_given_up_while_others_have_their_turns(
     client: Outbound, attack: str, way: str
 ) -> None:
-    with HostileHost(ATTACKS[attack]) as host:
-        async with LoopWatch() as watch:
-            with pytest.raises(OutboundError) as caught:
-                await (client.fetch(host.url, time_limit=60) if way == "fetch" else client.call("GET", host.url))
     wanted = TooLargeError if attack not in INTERIM else UnreachableError
-    assert isinstance(caught.value, wanted), caught.value
-    assert host.sent < MOST_SENT
-    assert watch.longest < MOST_CPU
+    longest: list[float] = []
+    while len(longest) < TRIES and (not longest or longest[-1] >= MOST_CPU):
+        with HostileHost(ATTACKS[attack]) as host:
+            async with LoopWatch() as watch:
+                with pytest.raises(OutboundError) as caught:
+                    await (client.fetch(host.url, time_limit=60) if way == "fetch" else client.call("GET", host.url))
+        assert isinstance(caught.value, wanted), caught.value
+        assert host.sent < MOST_SENT
+        longest.append(watch.longest)
+    assert min(longest) < MOST_CPU
 
 
 @pytest.mark.parametrize("attack", DRIP)

@@ -190,7 +190,9 @@ class SandboxProcess:
             self._first_handle = ProcessHandle(self._first)
             await self._join(descendants(self._first))
             await self.stderr.readuntil(READY)
-            self._stand_back(self._first, NICENESS)  # it waits for `GO`, and starts nothing yet
+            await asyncio.to_thread(
+                self._stand_back, self._first, NICENESS
+            )  # it waits for `GO`, and starts nothing yet
         except asyncio.IncompleteReadError as error:
             self.complaint = error.partial
             return False
@@ -201,7 +203,7 @@ class SandboxProcess:
         return True
 
     def _stand_back(self, first: int, niceness: int) -> None:
-        """Give the processes a priority that is so much lower than the server's."""
+        """Give the processes a priority so much lower than the server's; it writes files, so not on the loop."""
         niceness = min(os.getpriority(os.PRIO_PROCESS, 0) + niceness, 19)
         if self._group is not None:
             self._group.stand_back(niceness)

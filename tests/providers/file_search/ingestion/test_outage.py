@@ -30,6 +30,15 @@ def door(tmp_path: Path) -> Path:
     return tmp_path / "providers" / "file_search" / "workers.json"
 
 
+def attached_while_away(stage: IngestionStage, qdrant: QdrantServer) -> tuple[str, str]:
+    """Attach a file to a store whose vector database has gone."""
+    store = stage.client.vector_stores.create(name="tea").id
+    qdrant.kill()
+    file_id = stage.upload("tea")
+    stage.client.vector_stores.files.create(store, file_id=file_id)
+    return store, file_id
+
+
 async def indexed(ask: Ask) -> None:
     """Make the file that is next searchable."""
     await job_of(ask)
@@ -40,10 +49,7 @@ async def indexed(ask: Ask) -> None:
 async def test_a_file_waits_for_a_vector_database_that_is_away_for_longer_than_it_is_tried(
     stage: IngestionStage, door: Path, qdrant: QdrantServer
 ) -> None:
-    store = stage.client.vector_stores.create(name="tea").id
-    qdrant.kill()
-    file_id = stage.upload("tea")
-    stage.client.vector_stores.files.create(store, file_id=file_id)
+    store, file_id = attached_while_away(stage, qdrant)
     async with worker(door) as ask:
         for _ in range(MOST_ATTEMPTS + 1):
             await job_of(ask)
@@ -73,10 +79,7 @@ async def test_a_file_that_cannot_be_read_is_told_why_when_the_vector_database_i
     stage: IngestionStage, door: Path, qdrant: QdrantServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(desk, "_AWAY", 0.0)
-    store = stage.client.vector_stores.create(name="tea").id
-    qdrant.kill()
-    file_id = stage.upload("tea")
-    stage.client.vector_stores.files.create(store, file_id=file_id)
+    store, file_id = attached_while_away(stage, qdrant)
     async with worker(door) as ask:
         for _ in range(MOST_ATTEMPTS + 1):
             await job_of(ask)
