@@ -2,15 +2,18 @@
 
 import asyncio
 import os
+import select
 import signal
 import subprocess
+import sys
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from antwort.concurrency.child_processes import ChildProcess, ProcessHandle
+from antwort.concurrency.child_processes import ChildProcess, ProcessHandle, tied
 
 HERE = Path("/")
 PATH = {"PATH": "/usr/bin:/bin"}
@@ -155,3 +158,44 @@ def test_a_program_whose_loop_is_closed_is_still_waited_for() -> None:
     os.kill(child.pid, signal.SIGKILL)
     while Path(f"/proc/{child.pid}").exists():
         threading.Event().wait(0.01)
+
+
+_PARENT = """
+import shutil, subprocess, sys
+from antwort.concurrency.child_processes import tied
+if sys.argv[1] == "python":
+    shutil.which = lambda name: None
+command = tied(["sleep", "1000"], niceness=7)
+assert ("setpriv" in command[0]) == (sys.argv[1] == "setpriv"), command
+print(subprocess.Popen(command).pid, flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.mark.parametrize("by", ["setpriv", "python"])
+def test_a_program_that_is_tied_ends_with_whoever_has_started_it(by: str) -> None:
+    piped = subprocess.PIPE
+    with subprocess.Popen([sys.executable, "-c", _PARENT, by], stdin=piped, stdout=piped) as parent:
+        assert parent.stdout is not None
+        child = int(parent.stdout.readline())
+        handle = os.pidfd_open(child)
+        try:
+            while Path(f"/proc/{child}/comm").read_text() != "sleep\n":
+                time.sleep(0.01)
+            niceness = os.getpriority(os.PRIO_PROCESS, child) - os.getpriority(os.PRIO_PROCESS, 0)
+            parent.kill()
+            assert select.select([handle], [], [], 30)[0], "it lives on"
+            assert niceness == 7
+        finally:
+            os.close(handle)
+
+
+@pytest.mark.parametrize("by", ["setpriv", "python"])
+def test_a_program_is_not_even_started_if_whoever_has_tied_it_is_gone(by: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    if by == "python":
+        monkeypatch.setattr("shutil.which", lambda _: None)
+    command = ["1" if part == str(os.getpid()) else part for part in tied(["echo", "started"])]
+
+    ended = subprocess.run(command, stdout=subprocess.PIPE, check=False)
+
+    assert (ended.returncode, ended.stdout) == (1, b"")

@@ -65,12 +65,17 @@ class Slots:
         queues = self._queues
         if tenant != queues.only:
             queues.note(tenant)
-        held = self._held[tenant] if tenant in self._held else 0  # noqa: SIM401 - several times as fast
-        if self._free > 0 and held < (self._share if queues.several else self._limit):
-            self._free -= 1
-            self._held[tenant] = held + 1
-            return True
-        return False
+        if self._free <= 0:
+            return False
+        held = self._held
+        if tenant not in held:
+            held[tenant] = 1
+        elif queues.several and held[tenant] >= self._share:
+            return False
+        else:
+            held[tenant] += 1
+        self._free -= 1
+        return True
 
     async def acquire(self, tenant: str = "", seconds: float | None = None) -> None:
         """Take a slot, waiting for one if need be; TimeoutError if there was none in so many seconds.

@@ -118,6 +118,13 @@ class Emitter:
     the output as `positions` tells, -1 if they are no part of it; readers count all of them.
     """
 
+    turn_usage: Usage | None = None
+    finish_reason: str | None = None
+    first_piece_at: float | None = None
+    """When the turn gave its first piece, on the clock of `time.perf_counter()`; None if nobody listens."""
+    _before = 0
+    """How many items there were when the turn began."""
+
     def __init__(
         self,
         response: ResponseObject,
@@ -136,11 +143,6 @@ class Emitter:
         self._calls: dict[int, ModelCall] = {}
         self._room = manner.longest_answer
         """Characters that the turn may still say; below 0 it is too long."""
-        self._before = len(response.output)
-        self.turn_usage: Usage | None = None
-        self.finish_reason: str | None = None
-        self.first_piece_at: float | None = None
-        """When the turn gave its first piece, on the clock of `time.perf_counter()`; None if nobody listens."""
 
     # --- the response ------------------------------------------------------------------------------------------------
 
@@ -172,15 +174,16 @@ class Emitter:
 
     def whole_turn(self, turn: WholeTurn) -> None:
         """Take a turn that came as a whole: if nobody is told of its pieces, it is not taken apart."""
-        size = len(turn.text or "") + sum(len(call.arguments) for call in turn.calls)
+        text, calls = turn.text or "", turn.calls
+        size = len(text) + sum(len(call.arguments) for call in calls) if calls else len(text)
         # How an item was cut off is known when the turn ends.
         if self.events.enabled or turn.reason in CUT_SHORT or size > self._room:
             turn.feed(self)
             return
-        if turn.text:
-            part = OutputText(turn.text, self.cite(turn.text))
+        if text:
+            part = OutputText(text, self.cite(text))
             self.add(Message(new_id("msg"), "completed", content=[part]))
-        for index, call in enumerate(turn.calls):
+        for index, call in enumerate(calls):
             if call.name in self.client_functions:
                 self.tool_call(index, call_id=call.id, name=call.name, arguments=call.arguments)
             else:

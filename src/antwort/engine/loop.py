@@ -55,6 +55,20 @@ class Loop:
     Nothing that it has refers back to it, so that all of it is gone when it is over: it may hold very much.
     """
 
+    parked = False
+    """Whether the response waits for somebody: it is not over, and nobody works on it."""
+    broke_off = False
+    """Whether the model server has ended its last answer in the middle: it was there, and worked for nothing."""
+    called_off = False
+    """Whether it is cut off because its reader said so: it is as long as it is, like one that met a limit."""
+    farewell: Callable[[], APIError] | None = None
+    """What the reader of a response that is cut off is told. None if there is nobody left to be told anything."""
+    _asked: ModelRequest | None = None
+    """What a turn has asked of the model last."""
+    _last_used = 0
+    """Tokens in the window after the last turn, as the model server has counted; 0 if nobody has."""
+    _compacted = False
+
     def __init__(
         self, parts: EngineParts, plan: Plan, journal: Journal, sink: EventSink | None, earlier: Earlier
     ) -> None:
@@ -65,8 +79,6 @@ class Loop:
         self._earlier = earlier
         self._budget = plan.ctx.budget or Budget(RunLimits())
         self._unconfirmed = plan.answered
-        self.parked = False
-        """Whether the response waits for somebody: it is not over, and nobody works on it."""
         response = self.response = plan.response
         seals = self._seals = Seals(parts.sealer, plan.ctx.tenant, response.model)
         self._choice = plan.choice
@@ -87,21 +99,10 @@ class Loop:
         self._coalescer = Coalescer(emitter) if response.background and sink is not None else None
         self._noted = len(response.output)
         self._totals = Totals()
-        self._asked: ModelRequest | None = None
-        """What a turn has asked of the model last."""
-        self._last_used = 0
-        """Tokens in the window after the last turn, as the model server has counted; 0 if nobody has."""
-        self._compacted = False
-        if earlier.resumed:
-            self._restore()
         self.on_progress: Callable[[], None] = _unheard
         """Called when the response got further: a function has returned, or the window was compacted."""
-        self.farewell: Callable[[], APIError] | None = None
-        """What the reader of a response that is cut off is told. None if there is nobody left to be told anything."""
-        self.broke_off = False
-        """Whether the model server has ended its last answer in the middle: it was there, and worked for nothing."""
-        self.called_off = False
-        """Whether it is cut off because its reader said so: it is as long as it is, like one that met a limit."""
+        if earlier.resumed:
+            self._restore()
 
     def _restore(self) -> None:
         """Go on from what is stored."""

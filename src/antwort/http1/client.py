@@ -168,11 +168,16 @@ class Connection(asyncio.Protocol):
         except (httptools.HttpParserError, httptools.HttpParserUpgrade, UnicodeDecodeError) as error:
             self._fail(self._excess() if self._has_long_head() else ProtocolError(str(error)))
             return
-        if self._mute > self._client.max_head and not self.complete:
+        if not self.complete and self._mute > self._client.max_head:
             # The parser keeps what it has not understood to the end: a head, a trailer, whatever a chunk begins with.
             self._fail(self._excess())
             return
-        self._wake()
+        waiter = self._waiter
+        if waiter is not None and not waiter.done():
+            waiter.set_result(None)
+        elif (self._size > HIGH_WATER or len(self._body) > MANY_PIECES) and not self._paused:
+            self._paused = True
+            self.transport.pause_reading()
 
     @override
     def pause_writing(self) -> None:
@@ -231,9 +236,6 @@ class Connection(asyncio.Protocol):
         self._mute = 0
         self._body.append(data)
         self._size += len(data)
-        if (self._size > HIGH_WATER or len(self._body) > MANY_PIECES) and not self._paused:
-            self._paused = True
-            self.transport.pause_reading()
 
     def on_message_complete(self) -> None:
         """Take note of the end of an answer, or of one before it."""

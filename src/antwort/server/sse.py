@@ -57,7 +57,6 @@ class EventStream:
         self._send = send
         self._frames: list[bytes | memoryview] = []
         """What waits to be written; the first may be the rest of a frame."""
-        self._size = 0
         self._slicing: asyncio.Lock | None = None
         """Whoever writes much, piece by piece, has it: nothing may come between."""
         self._now = asyncio.get_running_loop().time
@@ -68,15 +67,14 @@ class EventStream:
     def put(self, kind: str, data: bytes) -> None:
         """Take an event."""
         self._frames += (_heads[kind], data, b"\n\n")
-        self._size += len(data)
 
     def flush(self) -> Coroutine[Any, Any, None]:
         """Write what was taken; wait while the client does not read."""
         if not self._frames:
             return _nothing()
-        if self._size > LARGE or self._is_slicing:
+        if self._is_large:
             return self._write_sliced()
-        frames, self._frames, self._size = self._frames, [], 0
+        frames, self._frames = self._frames, []
         return self._write(b"".join(frames))
 
     async def open(self) -> None:
@@ -101,11 +99,11 @@ class EventStream:
 
     async def end(self) -> None:
         """Write what is left and the end mark."""
-        if self._size > LARGE or self._is_slicing:
+        if self._is_large:
             await self._write_sliced()
         self._frames.append(DONE)
         body = b"".join(self._frames)
-        self._frames, self._size = [], 0
+        self._frames = []
         await self._write(body, more=False)
 
     async def break_off(self) -> None:
@@ -116,6 +114,11 @@ class EventStream:
     def _is_slicing(self) -> bool:
         return self._slicing is not None and self._slicing.locked()
 
+    @property
+    def _is_large(self) -> bool:
+        """Whether what was taken is written piece by piece."""
+        return sum(map(len, self._frames)) > LARGE or self._is_slicing
+
     async def _write_sliced(self) -> None:
         """Write what was taken piece by piece: it is not copied as a whole, and others have their turn in between.
 
@@ -123,7 +126,7 @@ class EventStream:
         """
         self._slicing = self._slicing or asyncio.Lock()
         async with self._slicing:
-            frames, self._frames, self._size = self._frames, [], 0
+            frames, self._frames = self._frames, []
             frames.reverse()
             piece = b""
             try:
@@ -135,7 +138,6 @@ class EventStream:
             finally:
                 if piece or frames:
                     self._frames = [piece, *reversed(frames), *self._frames]
-                    self._size = sum(map(len, self._frames))
 
     async def _write(self, body: bytes, *, more: bool = True) -> None:
         self.last = self._now()

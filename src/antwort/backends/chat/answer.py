@@ -148,14 +148,13 @@ class ChatAnswer:
         if delta.reasoning_content or delta.reasoning or delta.reasoning_details:
             self._take_reasoning(delta)
         content = delta.content
-        logprobs = None if choice.logprobs is None else logprobs_of(choice.logprobs, self._alternatives)
-        if content:
-            if self._plain and self._kind == "text" and logprobs is None and content.__class__ is str:
+        if choice.logprobs is not None:
+            self._take_with_logprobs(content, choice.logprobs)
+        elif content:
+            if self._plain and self._kind == "text" and content.__class__ is str:
                 self._held.append(content)
             else:
-                self._take_content(content, logprobs)
-        elif logprobs is not None:
-            self._keep(logprobs)
+                self._take_content(content, None)
         if delta.refusal:
             self.begun = True
             self._turn_to("refusal")
@@ -182,6 +181,13 @@ class ChatAnswer:
                 self._leave_tags()  # what has a field of its own is not tagged in the text
                 self._think(text)
                 return
+
+    def _take_with_logprobs(self, content: Any, sent: Any) -> None:
+        logprobs = logprobs_of(sent, self._alternatives)
+        if content:
+            self._take_content(content, logprobs)
+        elif logprobs is not None:
+            self._keep(logprobs)
 
     def _take_content(self, content: Any, logprobs: list[JSON] | None) -> None:
         if isinstance(content, list):
