@@ -44,7 +44,7 @@ def ended(name: str, ending: Ending, script: str, says: str = "", **limits: Any)
     return Attempt(name, ["bash", "-c", script], ending, {"seconds": 20.0, **limits}, says)
 
 
-_UNKNOWN = (194, 279, 435)
+_UNKNOWN = (0, 107, 180, 186, 190, 194, 234, 279, 435, 448, 457, 458)
 _PROGRAM = """
 import ctypes, os, platform, resource, signal, socket, sys
 libc = ctypes.CDLL(None, use_errno=True)
@@ -206,6 +206,16 @@ _KERNEL = [
     system_call("start another kernel", 246, 104, "0", "0", "0", "0"),
     system_call("start the machine again", 169, 142, "0xfee1dead", "672274793", "0x1234567", "0"),
     system_call("type into a terminal", 16, 29, "0", "0x5412", "b'x'"),
+    system_call("load a driver for a terminal", 16, 29, "0", "0x5423", "b'x'"),
+    system_call("run as on another system", 135, 92, "0x0400000"),
+    system_call("signal by a timer", 222, 107, "0", "0", "0"),
+    system_call("signal by a file", 72, 25, "0", "10", "18"),
+    system_call("signal by the end of a parent", 157, 167, "1", "18"),
+    system_call("keep others from a file", 72, 25, "0", "1024", "0"),
+    system_call("list what is mounted", 457, 457, "0", "0", "0", "0"),
+    system_call("read and write behind one's back", 206, 0, "64", "0"),
+    system_call("give memory of others back", 448, 448, "0", "0"),
+    system_call("make a call that there will be one day", 599, 458),
 ]
 _NETWORK = [
     python("reach a port of this machine", "connected(socket.AF_INET, ('127.0.0.1', @port@))"),
@@ -226,6 +236,16 @@ _NETWORK = [
 _MEMORY_WITHOUT_OWNER = [
     system_call("keep memory in a file without a name", 319, 279, "b'x'", "0"),
     system_call("keep memory that is shared", 29, 194, "0", str(64 * MB), "0o1666"),
+    system_call("keep semaphores", 64, 190, "0", "250", "0o1666"),
+    system_call("keep messages", 68, 186, "0", "0o1666"),
+    system_call("keep messages of another kind", 240, 180, "b'x'", "0o102", "0o666", "0"),
+    system_call("keep much in a pipe", 72, 25, "os.pipe()[1]", "1031", str(MB)),
+    python("keep datagrams", "socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)"),
+    python(
+        "keep much in a socket",
+        "one = socket.socketpair()[0]; before = one.getsockopt(1, 7); one.setsockopt(1, 7, 10**8); "
+        "assert one.getsockopt(1, 7) > before or sys.exit(print('contained'))",
+    ),
     Attempt(
         "fill the memory by files",
         ["bash", "-c", "head -c 100M /dev/zero > /tmp/x || head -c 100M /dev/zero > /dev/shm/x || echo contained"],
