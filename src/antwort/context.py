@@ -60,6 +60,8 @@ class Source(Struct, frozen=True):
     file_id: str | None = None
     container_id: str | None = None
     """Where the file is, if code in a container has made it."""
+    other_urls: tuple[str, ...] = ()
+    """Further URLs that stand for the same."""
 
 
 class _Numbers(Struct, eq=False):
@@ -130,8 +132,10 @@ class Sources(Struct, eq=False):
 
 def _storable(source: Source) -> Source:
     """Return a source of texts that can be encoded: it is kept with the call that noted it."""
-    more = (source.url, source.file_id, source.container_id)
-    return Source(_text(source.title), *(None if value is None else _text(value) for value in more))
+    url, file_id, container_id = (
+        None if value is None else _text(value) for value in (source.url, source.file_id, source.container_id)
+    )
+    return Source(_text(source.title), url, file_id, container_id, tuple(map(_text, source.other_urls)))
 
 
 def _text(value: object) -> str:

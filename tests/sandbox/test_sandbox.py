@@ -94,11 +94,17 @@ async def test_input_that_nobody_reads_holds_nobody_up(folder: Path) -> None:
 
 async def test_files_stay_in_the_folder(folder: Path) -> None:
     box = Sandbox()
-    assert box.path_of(folder) == "/workspace"
+    assert box.paths_of(folder) == ("/workspace", "/mnt/data")
     await box.run(["sh", "-c", "pwd > where; echo $HOME >> where"], folder)
     assert (folder / "where").read_text() == "/workspace\n/workspace\n"
     done = await box.run(["cat", "where"], folder)
     assert done.stdout == b"/workspace\n/workspace\n"
+
+
+async def test_the_folder_has_another_path_unless_the_operator_needs_that(folder: Path) -> None:
+    (folder / "file").write_text("here")
+    assert (await Sandbox().run(["cat", "/mnt/data/file"], folder)).stdout == b"here"
+    assert (await Sandbox().run(["cat", "/workspace/file"], folder, readonly=[Path("/mnt")])).stdout == b"here"
 
 
 async def test_a_folder_may_be_given_by_a_relative_path(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -318,7 +324,7 @@ async def test_the_bare_host_is_no_sandbox_but_has_limits(folder: Path, monkeypa
     monkeypatch.setenv("ANTWORT_TEST_SECRET", "secret")
     host = BareHost()
     await host.prepare()
-    assert host.path_of(folder) == str(folder)
+    assert host.paths_of(folder) == (str(folder),)
     done = await host.run(["sh", "-c", "pwd; env; exit 4"], folder)
     assert done.exit_code == 4
     assert done.stdout.startswith(f"{folder}\n".encode())

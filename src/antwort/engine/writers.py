@@ -229,7 +229,7 @@ def annotations(text: str, sources: Mapping[int, Source]) -> list[JSON]:
             source = sources.get(int(number))
             if source is not None:
                 found.append((match.start(), match.end(), source))
-    by_url = {source.url.rstrip("/"): source for source in sources.values() if source.url}
+    by_url = {url.rstrip("/"): one for one in sources.values() for url in (one.url, *one.other_urls) if url}
     for match in _URL.finditer(text):
         url = match[0].rstrip(".,;:!?")
         source = by_url.get(url.rstrip("/"))

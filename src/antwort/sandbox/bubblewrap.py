@@ -13,6 +13,8 @@ from antwort.sandbox.seccomp import filter_program
 
 WORKSPACE = "/workspace"
 """Where the folder is, in the sandbox."""
+DATA = "/mnt/data"
+"""Where it is, too: OpenAI's models expect it there."""
 USER = 1000
 """Who the process is, in the sandbox."""
 ENVIRONMENT = {
@@ -120,6 +122,7 @@ def command_line(
         *_namespaces(network=seen.network),
         *_system(openings, network=seen.network),
         *(part for path in seen.readonly for part in ("--ro-bind", str(path), str(path))),
+        *_link(seen.readonly),
         *_own_places(None if folder is None else stage or str(folder), limits),
         *_environment({**ENVIRONMENT, **seen.environment}),
         *_filter(openings, network=seen.network),
@@ -150,6 +153,12 @@ def _system(openings: Openings, *, network: bool) -> Iterator[str]:
         yield from ("--ro-bind-try", f"/etc/{name}", f"/etc/{name}")
     for name, content in _OWN_ETC.items():
         yield from ("--ro-bind-data", openings.holding(content.encode()), f"/etc/{name}")
+
+
+def _link(readonly: Sequence[Path]) -> Iterator[str]:
+    """Show the folder at its other place, unless the operator has something there."""
+    if not any(path.is_relative_to(DATA) or Path(DATA).is_relative_to(path) for path in readonly):
+        yield from ("--symlink", WORKSPACE, DATA)
 
 
 def _own_places(source: str | None, limits: SandboxLimits) -> Iterator[str]:

@@ -14,6 +14,7 @@ from antwort.concurrency.child_processes import ChildProcess
 from antwort.concurrency.undisturbed import in_any_case
 from antwort.errors import ConfigError, FunctionUnavailableError
 from antwort.sandbox.bubblewrap import (
+    DATA,
     ENVIRONMENT,
     WORKSPACE,
     Openings,
@@ -66,9 +67,9 @@ class Sandbox:
                     "Allow unprivileged users their own namespaces and, in a container, to mount /proc."
                 ) from error
 
-    def path_of(self, folder: Path) -> str:  # noqa: ARG002 - elsewhere it matters
-        """Return where a folder is, for processes in the sandbox."""
-        return WORKSPACE
+    def paths_of(self, folder: Path) -> tuple[str, ...]:  # noqa: ARG002 - elsewhere it matters
+        """Return where a folder is, for processes in the sandbox: all the paths that it has."""
+        return WORKSPACE, DATA
 
     def adopt(self, folder: Path) -> None:
         """Give a new folder to whom processes in it will run as, so that the server can put files there before."""
@@ -212,8 +213,8 @@ class BareHost(Sandbox):
         """Do nothing: there is always a host."""
 
     @override
-    def path_of(self, folder: Path) -> str:
-        return str(folder.absolute())
+    def paths_of(self, folder: Path) -> tuple[str, ...]:
+        return (str(folder.absolute()),)
 
     @override
     def adopt(self, folder: Path) -> None:

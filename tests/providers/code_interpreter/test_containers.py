@@ -64,7 +64,7 @@ def test_files_are_uploaded_listed_retrieved_downloaded_and_deleted(tmp_path: Pa
         container = client.containers.create(name="one").id
         files = client.containers.files
         made = files.create(container, file=("data.csv", b"a,b\n1,2\n"))
-        assert (made.path, made.bytes, made.source) == ("/workspace/data.csv", 8, "user")
+        assert (made.path, made.bytes, made.source) == ("/mnt/data/data.csv", 8, "user")
         assert files.retrieve(made.id, container_id=container).path == made.path
         assert files.content.retrieve(made.id, container_id=container).read() == b"a,b\n1,2\n"
         again = files.create(container, file=("data.csv", b"new"))
@@ -99,10 +99,10 @@ def test_code_and_clients_share_files_in_both_directions(tmp_path: Path) -> None
         client.responses.create(model="m", input="Go.", tools=[tool])
         found = {file.path: file for file in files.list(container)}
         assert {path: file.source for path, file in found.items()} == {
-            "/workspace/data.csv": "user",
-            "/workspace/out/sum.txt": "assistant",
+            "/mnt/data/data.csv": "user",
+            "/mnt/data/out/sum.txt": "assistant",
         }
-        content = files.content.retrieve(found["/workspace/out/sum.txt"].id, container_id=container)
+        content = files.content.retrieve(found["/mnt/data/out/sum.txt"].id, container_id=container)
         assert content.read() == b"10"
 
 
@@ -156,7 +156,7 @@ def test_files_of_the_files_api_are_put_into_containers(tmp_path: Path) -> None:
         assert outputs(stage)[-1].startswith("new")  # what code has changed is not put back
         made = client.containers.create(name="one", file_ids=[known]).id
         [copy] = client.containers.files.list(made)
-        assert (copy.path, copy.source) == ("/workspace/a.txt", "user")
+        assert (copy.path, copy.source) == ("/mnt/data/a.txt", "user")
         other = client.containers.create(name="two").id
         put = client.containers.files.create(other, file_id=known)
         assert client.containers.files.content.retrieve(put.id, container_id=other).read() == b"Hello."
@@ -195,7 +195,7 @@ def test_wrong_uploads_are_refused(tmp_path: Path) -> None:
         assert status(files={"file": ("a", b"x")}, headers={"origin": "https://evil.example"}) == 415
         assert client.containers.files.list(path.split("/")[2]).data == []
         assert status(files={"file": ("../../../up.txt", b"x")}) == 200
-        assert [file.path for file in client.containers.files.list(path.split("/")[2])] == ["/workspace/up.txt"]
+        assert [file.path for file in client.containers.files.list(path.split("/")[2])] == ["/mnt/data/up.txt"]
 
 
 def test_there_are_only_so_many_containers(tmp_path: Path) -> None:
@@ -368,7 +368,7 @@ def test_a_session_does_not_outlive_its_container(tmp_path: Path) -> None:
         client.responses.create(**create)
         (item,) = calls(client.responses.create(**create, conversation=conversation))
         assert "NameError" in outputs(stage)[-1]
-        assert [file.path for file in client.containers.files.list(item.container_id)] == ["/workspace/f"]
+        assert [file.path for file in client.containers.files.list(item.container_id)] == ["/mnt/data/f"]
 
 
 def test_a_container_tells_the_memory_that_it_has(tmp_path: Path) -> None:
@@ -383,7 +383,7 @@ def test_names_that_are_no_text_are_shown_and_can_be_used(tmp_path: Path) -> Non
         client = stage.client()
         (item,) = calls(client.responses.create(model="m", input="Go.", tools=[TOOL]))
         (file,) = client.containers.files.list(item.container_id)
-        assert file.path == "/workspace/bad\\xff.txt"
+        assert file.path == "/mnt/data/bad\\xff.txt"
         content = client.containers.files.content.retrieve(file.id, container_id=item.container_id)
         assert (content.read(), content.response.headers["content-type"]) == (b"x", "text/plain")
         client.containers.files.delete(file.id, container_id=item.container_id)

@@ -317,7 +317,7 @@ def test_the_operator_s_interpreter_has_its_packages_and_open_figures_become_pic
         answer = client.responses.create(model="m", input="Go.", tools=[TOOL], include=OUTPUTS)
         (item,) = calls(answer)
         files = client.containers.files.list(item.container_id, order="asc").data
-        assert [file.path for file in files] == ["/workspace/figure-1-1.png", "/workspace/figure-1-2.png"]
+        assert [file.path for file in files] == ["/mnt/data/figure-1-1.png", "/mnt/data/figure-1-2.png"]
         assert item.outputs is not None
         assert [output.type for output in item.outputs] == ["image", "image"]
 

@@ -68,13 +68,13 @@ def test_a_stream_has_openai_s_events_in_order(tmp_path: Path) -> None:
 
 
 def test_a_picture_is_a_file_an_output_and_can_be_cited(tmp_path: Path) -> None:
-    answers = "Here: [1], or [the dot](sandbox:/workspace/dot.svg)."
+    answers = "Here: [1], or [the dot](sandbox:/mnt/data/dot.svg)."
     with staged(tmp_path, running_code(PICTURE, answer=answers)) as stage:
         client = stage.client()
         answer = client.responses.create(model="m", input="Draw.", tools=[TOOL], include=OUTPUTS)
         (item,) = calls(answer)
         (file,) = client.containers.files.list(item.container_id).data
-        assert (file.path, file.source, file.object) == ("/workspace/dot.svg", "assistant", "container.file")
+        assert (file.path, file.source, file.object) == ("/mnt/data/dot.svg", "assistant", "container.file")
         path = f"/containers/{item.container_id}/files/{file.id}/content"
         assert item.outputs is not None
         assert item.outputs[-1] == OutputImage(type="image", url=f"/v1{path}")
@@ -88,7 +88,7 @@ def test_a_picture_is_a_file_an_output_and_can_be_cited(tmp_path: Path) -> None:
         assert first.type == second.type == "container_file_citation"
         assert (first.file_id, first.container_id, first.filename) == (file.id, item.container_id, "dot.svg")
         assert text.text[first.start_index : first.end_index] == "[1]"
-        assert text.text[second.start_index : second.end_index] == "sandbox:/workspace/dot.svg"
+        assert text.text[second.start_index : second.end_index] == "sandbox:/mnt/data/dot.svg"
 
 
 def test_why_a_session_has_ended_is_in_the_logs(tmp_path: Path) -> None:

@@ -341,3 +341,11 @@ def test_the_bare_host_has_to_be_asked_for(tmp_path: Path, monkeypatch: pytest.M
 
 def test_it_is_off_unless_it_is_enabled() -> None:
     assert "shell" not in [spec.name for spec in Antwort(Config()).registry.discovered_tools()]
+
+
+def test_files_are_where_openai_s_models_expect_them(tmp_path: Path) -> None:
+    assert used(
+        tmp_path,
+        ("shell", {"command": "echo hi > /mnt/data/a.txt; cat /workspace/a.txt"}),
+        ("read_file", {"path": "/mnt/data/a.txt"}),
+    ) == ["hi", "hi\n"]

@@ -17,8 +17,10 @@ from antwort.provider import (
     delete_tree,
 )
 
-HOME = "/workspace"
-"""Where code sees the files."""
+HOME = "/mnt/data"
+"""Where code sees the files: where OpenAI's models expect them."""
+HOMES = (HOME, "/workspace")
+"""All places where it sees them."""
 _LONGEST_NAME = 255
 
 

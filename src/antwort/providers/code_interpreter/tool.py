@@ -5,7 +5,7 @@ from itertools import islice
 from typing import Any
 
 from antwort.provider import JSON, BadRequestError, Context, Hosted, SandboxLimits, Source, media_type, one_line
-from antwort.providers.code_interpreter.files import File
+from antwort.providers.code_interpreter.files import HOMES, File
 from antwort.providers.code_interpreter.memory import MEMORY_LIMITS
 from antwort.providers.code_interpreter.session import Outcome
 
@@ -201,7 +201,8 @@ def _notes(outcome: Outcome, limits: SandboxLimits) -> list[str]:
 
 
 def _line(ctx: Context, container_id: str, file: File) -> str:
-    source = Source(file.path, url=f"sandbox:{file.full_path}", file_id=file.id, container_id=container_id)
+    url, *others = (f"sandbox:{home}/{file.path}" for home in HOMES)
+    source = Source(file.path, url, file.id, container_id, tuple(others))
     return f"[{ctx.sources.add(source)}] {one_line(file.path)} ({file.found.size:,} bytes)"
 
 

@@ -74,7 +74,7 @@ class Folders(TenantFolders):
 
     def files(self, folder: Path) -> ConfinedFiles:
         """Return the files in a folder."""
-        return ConfinedFiles(folder, (self._sandbox.path_of(folder),), self.what)
+        return ConfinedFiles(folder, self._sandbox.paths_of(folder), self.what)
 
     def delete(self, tenant: str, workspace_id: str) -> None:
         """Delete a workspace with all that is in it."""
