@@ -1,5 +1,6 @@
 """What is kept of past responses: a model reads the very same as if all was read and encoded anew."""
 
+import os
 import random
 import threading
 from collections.abc import AsyncIterator, Sequence
@@ -29,6 +30,7 @@ from antwort.storage.sql.rows import entry_of
 from antwort.storage.sqlite import SqliteStore
 from antwort.types import JSON
 
+SEEDS = range(12 if os.environ.get("ANTWORT_TEST_FULL") else 3)
 TENANTS = ("acme", "umbrella")
 SEALER = Sealer(lambda: ["a key of thirty-two characters, or more"])
 DIALECTS = (ChatDialect(), ChatDialect(False, "developer", "max_completion_tokens", reasoning=False))
@@ -144,7 +146,7 @@ def read(window: Any, *parts: Any) -> list[JSON] | str:
     return items
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("most_bytes", [100_000_000, 5_000])
 async def test_what_a_model_reads_is_the_same_as_if_it_was_made_anew(
     store: SqliteStore, seed: int, most_bytes: int
@@ -191,7 +193,7 @@ async def test_what_a_model_reads_is_the_same_as_if_it_was_made_anew(
     assert passed > 5
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("most_bytes", [100_000_000, 5_000])
 async def test_what_a_model_reads_of_a_conversation_is_the_same_as_if_it_was_made_anew(
     store: SqliteStore, tmp_path: Path, seed: int, most_bytes: int
