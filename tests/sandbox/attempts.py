@@ -122,6 +122,18 @@ _NAMELESS = """file = os.open("x", os.O_RDWR | os.O_CREAT)
 _GREEDY = """kept = []
     while True: kept.append(b"x" * 10**7); time.sleep(0.01)"""
 
+_SIGNALS = """
+import os, time
+def state():
+    return open("/proc/1/stat").read().split()[2]
+for number in range(1, 65):
+    os.kill(1, number)
+    for _ in range(20):
+        os.sched_yield()
+    assert state() in "SR", (number, state())
+print("contained")
+"""
+
 _PATHS = [
     shell("read the database of the server", "cat @database@"),
     shell("read the key of the server", "cat @key@"),
@@ -164,6 +176,37 @@ _PROCESSES = [
     shell("leave the control group", "ls /sys/fs/cgroup || echo $$ > /proc/1/root/sys/fs/cgroup/cgroup.procs"),
     shell("keep open what the server has open", "ls /proc/self/fd | grep -v '^[0-3]$'"),
 ]
+_FIRST_PROCESS = [
+    python("write into the first process", "os.open('/proc/1/mem', os.O_RDWR)"),
+    python("write into the first process by its thread", "os.open('/proc/1/task/1/mem', os.O_RDWR)"),
+    python("write into the first process after its thread", "os.open('/proc/thread-self/../1/mem', os.O_RDWR)"),
+    python("read the memory of the first process", "os.open('/proc/1/mem', os.O_RDONLY)"),
+    python("see where things are in the first process", "print(open('/proc/1/maps').read())"),
+    python("see where the first process stands", "print(open('/proc/1/syscall').read(), open('/proc/1/stack').read())"),
+    python("see what the kernel gave the first process", "print(open('/proc/1/auxv', 'rb').read())"),
+    python("see what the first process maps", "print(os.listdir('/proc/1/map_files'))"),
+    python("see what the first process has written", "print(open('/proc/1/io').read())"),
+    python("read the environment of the first process", "print(open('/proc/1/environ').read())"),
+    python("read the input of the first process", "os.open('/proc/1/fd/0', os.O_RDONLY)"),
+    python("write what the first process writes", "os.open('/proc/1/fd/3', os.O_WRONLY)"),
+    python("see the folder of the first process", "os.readlink('/proc/1/cwd')"),
+    python("see the root of the first process", "os.listdir('/proc/1/root/')"),
+    python("see the program of the first process", "os.readlink('/proc/1/exe')"),
+    python("see the namespaces of the first process", "os.readlink('/proc/1/ns/mnt')"),
+    python("change how soon the first process is ended", "open('/proc/1/oom_score_adj', 'w').write('1000')"),
+    python("change the share of the first process", "open('/proc/1/autogroup', 'w').write('19')"),
+    python("raise the limits of the first process", "resource.prlimit(1, resource.RLIMIT_NPROC, (10**6, 10**6))"),
+    shell("find a process without limits", "cat /proc/[0-9]*/limits | grep '^Max processes' | grep -v ' 64  *64 '"),
+    shell("find a process that could write more", "cat /proc/[0-9]*/limits | grep '^Max file size' | grep unlimited"),
+    python("read the program of the first process", "os.open('/init', os.O_RDONLY)"),
+    python("change the program of the first process", "os.open('/init', os.O_WRONLY)"),
+    python("make the program of the first process readable", "os.chmod('/init', 0o755)"),
+    python("replace the program of the first process", "os.rename('/init', '/workspace/init')"),
+    python("link the program of the first process", "os.link('/init', '/workspace/init')"),
+    python("delete the program of the first process", "os.unlink('/init')"),
+    shell("find out where it is outside", "tr '\\0' ' ' < /proc/1/cmdline | grep -e data/w[0-9a-f] -e [b]wrap"),
+    Attempt("send the first process all signals", ["python3", "-c", _SIGNALS], says="contained"),
+]
 _PRIVILEGES = [
     shell("be root", "test $(id -u) = 0 -o $(id -ru) = 0"),
     shell("have a capability", "grep -E 'Cap(Prm|Eff|Bnd|Amb)' /proc/self/status | grep -v 0000000000000000"),
@@ -187,7 +230,7 @@ _NAMESPACES = [
     shell("enter a namespace", "nsenter --target 1 --mount true"),
     system_call("clone into a user namespace", 56, 220, "0x10000000 | 17", "0", "0", "0", "0"),
     system_call("clone in a way that filters cannot read", 435, 435, "0", "0"),
-    system_call("enter a namespace by its file", 308, 268, "os.open('/proc/1/ns/mnt', os.O_RDONLY)", "0"),
+    system_call("enter a namespace by its file", 308, 268, "os.open('/proc/self/ns/mnt', os.O_RDONLY)", "0"),
     shell("mount a file system", "mount -t tmpfs tmpfs /tmp"),
     shell("unmount what hides something", "umount -l /proc || umount -l /tmp"),
     system_call("mount in the new way", 430, 430, "b'tmpfs'", "0"),
@@ -359,6 +402,7 @@ REFUSED = [
     *_PATHS,
     *_LINKS,
     *_PROCESSES,
+    *_FIRST_PROCESS,
     *_PRIVILEGES,
     *_NAMESPACES,
     *_KERNEL,

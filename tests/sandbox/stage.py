@@ -33,16 +33,26 @@ class Machine:
 
     def run(self, command: list[str], own: str | None = None, **limits: Any) -> Finished:
         """Run a command in a folder of its own, or one that was used before."""
-        own = own or f"w{secrets.token_hex(4)}"
-        asked = {"command": [self.filled(part) for part in command], "folder": own, "limits": limits}
+        told = self._ask(command, own, limits)
+        stdout, stderr = (base64.b64decode(told[name]) for name in ("stdout", "stderr"))
+        return Finished(told["ending"], told["exit_code"], stdout, stderr, 0.0)
+
+    def pause(self, command: list[str], **limits: Any) -> dict[str, Any]:
+        """Start a command, pause it when it says that it is ready, and return what went on then."""
+        return self._ask(command, None, limits, pause=True)
+
+    def _ask(
+        self, command: list[str], own: str | None, limits: dict[str, Any], *, pause: bool = False
+    ) -> dict[str, Any]:
+        filled = [self.filled(part) for part in command]
+        asked = {"command": filled, "folder": own or f"w{secrets.token_hex(4)}", "limits": limits, "pause": pause}
         assert self.runner.stdin is not None
         assert self.runner.stdout is not None
         self.runner.stdin.write(json.dumps(asked) + "\n")
         self.runner.stdin.flush()
-        told = json.loads(self.runner.stdout.readline())
+        told: dict[str, Any] = json.loads(self.runner.stdout.readline())
         assert "error" not in told, told
-        stdout, stderr = (base64.b64decode(told[name]) for name in ("stdout", "stderr"))
-        return Finished(told["ending"], told["exit_code"], stdout, stderr, 0.0)
+        return told
 
     def filled(self, text: str) -> str:
         """Return a text with what is outside in the place of its names, as in `@database@`."""

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from antwort.errors import ConfigError, FunctionUnavailableError
-from antwort.sandbox import BareHost, Sandbox, SandboxLimits, sandbox
+from antwort.sandbox import BareHost, Sandbox, SandboxLimits, bubblewrap, sandbox
 from antwort.sandbox.control_groups import ControlGroups
 from antwort.sandbox.limits import LEAST, NICENESS
 from antwort.sandbox.usage import descendants
@@ -191,7 +191,7 @@ async def test_a_process_that_is_paused_stands_still_with_all_that_it_has_starte
     async with Sandbox().open(["bash", "-c", program], folder) as process:
         await process.write(b"one\n")
         assert await process.stdout.readline() == b"one\n"
-        process.pause()
+        await process.pause()
         ticks = folder / "ticks"
         before = ticks.stat().st_size if ticks.exists() else 0
         await process.write(b"two\n")
@@ -199,7 +199,7 @@ async def test_a_process_that_is_paused_stands_still_with_all_that_it_has_starte
             async with asyncio.timeout(0.2):
                 await process.stdout.readline()
         assert before == (ticks.stat().st_size if ticks.exists() else 0)
-        process.resume()
+        await process.resume()
         assert await process.stdout.readline() == b"two\n"
 
 
@@ -299,6 +299,20 @@ async def test_a_machine_that_forbids_it_is_told_why(tmp_path: Path, monkeypatch
     monkeypatch.setattr(sandbox, "_PATH", f"{tmp_path}:{sandbox._PATH}")
     with pytest.raises(ConfigError, match=r"cannot be started here: .*No permissions to create new namespace"):
         await Sandbox().prepare()
+
+
+async def test_a_machine_whose_first_process_is_open_is_told_what_to_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bubblewrap, "_UNREADABLE", "0555")  # as if the kernel let others look at what cannot be read
+    with pytest.raises(ConfigError, match=r"take over: .* sysctl fs\.suid_dumpable=0"):
+        await Sandbox().prepare()
+
+
+async def test_the_first_process_can_be_any_shell(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bubblewrap, "_SHELL", Path("/bin/bash"))
+    box = Sandbox()
+    await box.prepare()
+    done = await box.run(["sh", "-c", "kill -INT 1; cat; echo err >&2; kill -TERM $$"], folder, stdin=b"in")
+    assert (done.exit_code, done.stdout, done.stderr) == (128 + 15, b"in", b"err\n")
 
 
 async def test_a_folder_that_is_gone_is_no_crash(tmp_path: Path) -> None:

@@ -54,8 +54,18 @@ stage=$1 folder=$2 user=$3; shift 3
 [ -z "$folder" ] || mount --no-canonicalize --bind "$folder" "$stage" || exit
 exec setpriv --reuid="$user" --regid="$user" --clear-groups --inh-caps=-all --bounding-set=-all --no-new-privs "$@"
 """
-# A shell takes no more of its input than the line that it reads. If whoever should write it is gone, nothing happens.
-_WAIT = 'printf "\\006" >&2; read -r _ && exec "$@"'
+# PID 1 in the sandbox: a shell that cannot be read, so that nobody else can look into it; `_first_process` tells why.
+# It takes no more of its input than the line that it waits for; if whoever should write it is gone, nothing happens.
+# What it starts is another process. When that ends, it says how, and the kernel ends all others with it.
+_FIRST = """
+printf '\\006' >&2; read -r _ || exit
+exec 3>&2 2>/dev/null
+trap '' INT
+(trap - INT; exec "$@") 2>&3 3>&-
+exit "$?"
+"""
+_INIT, _UNREADABLE = "/init", "0111"
+_SHELL = Path("/bin/sh")
 READY = b"\x06"
 """What the sandbox writes, on standard error, when all of it is set up: from then on it ends with its parent."""
 GO = b"\n"
@@ -67,6 +77,11 @@ class Openings:
 
     def __init__(self) -> None:
         self.files: list[int] = []
+
+    def reading(self, path: Path) -> str:
+        """Return the number of a file that is opened to be read."""
+        self.files.append(os.open(path, os.O_RDONLY | os.O_CLOEXEC))
+        return str(self.files[-1])
 
     def holding(self, data: bytes) -> str:
         """Return the number of an open file with some content."""
@@ -123,11 +138,12 @@ def command_line(
         *_system(openings, network=seen.network),
         *(part for path in seen.readonly for part in ("--ro-bind", str(path), str(path))),
         *_link(seen.readonly),
+        *_first_process(openings),
         *_own_places(None if folder is None else stage or str(folder), limits),
         *_environment({**ENVIRONMENT, **seen.environment}),
         *_filter(openings, network=seen.network),
         *("--json-status-fd", str(status), "--", *rlimits(limits, memory_is_counted=memory_is_counted)),
-        *("/bin/sh", "-c", _WAIT, "sh", *command),
+        *(_INIT, "-c", _FIRST, "sh", *command),
     ]
     if user is None:
         return inside
@@ -173,6 +189,15 @@ def _own_places(source: str | None, limits: SandboxLimits) -> Iterator[str]:
     yield from ("--remount-ro", "/dev", "--remount-ro", "/", "--chdir", WORKSPACE)
 
 
+def _first_process(openings: Openings) -> Iterator[str]:
+    """Give it a program that can be executed but not read, not even by whose it is, and that nobody can change.
+
+    The kernel makes whoever executes such a program one that others of the same user can neither look into, nor trace,
+    nor take open files from. So what runs in the sandbox does not become its first process, and has its limits, too.
+    """
+    yield from ("--as-pid-1", "--perms", _UNREADABLE, "--ro-bind-data", openings.reading(_SHELL), _INIT)
+
+
 def _environment(variables: Mapping[str, str]) -> Iterator[str]:
     yield "--clearenv"
     for name, value in variables.items():
@@ -192,7 +217,7 @@ def _open_files(limits: SandboxLimits) -> int:
 
 
 def rlimits(limits: SandboxLimits, *, memory_is_counted: bool) -> Iterator[str]:
-    """Limit each process. Inside, where the user's processes are counted on their own, and for root as for others."""
+    """Limit each process, the first before any other. Inside, where the user's processes are counted on their own."""
     yield "prlimit"
     chosen = {
         "as": None if memory_is_counted else max(4 * limits.memory, 2 << 30),  # programs reserve more than they use

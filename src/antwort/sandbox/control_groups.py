@@ -12,6 +12,8 @@ from pathlib import Path
 from antwort.sandbox.limits import SandboxLimits
 
 _CONTROLLERS = ("memory", "pids", "cpu")
+_FREEZER = "freezer"
+"""What is no controller, but a part of every group of version 2. That of version 1 keeps processes from being ended."""
 _PERIOD = 100_000
 """Microseconds in which processor time is counted."""
 _SHARES, _STEP = 1024, 1.25
@@ -35,6 +37,23 @@ class ControlGroup:
         for process in processes:
             for folder in dict.fromkeys(self._folders.values()):
                 (folder / "cgroup.procs").write_text(str(process))
+
+    @property
+    def can_freeze(self) -> bool:
+        """Tell whether its processes can be stopped together."""
+        return _FREEZER in self._folders
+
+    def freeze(self) -> None:
+        """Have all processes stop where they are; they can be killed all the same. `is_frozen` tells when they have."""
+        (self._folders[_FREEZER] / "cgroup.freeze").write_text("1")
+
+    def thaw(self) -> None:
+        """Let all processes go on."""
+        (self._folders[_FREEZER] / "cgroup.freeze").write_text("0")
+
+    def is_frozen(self) -> bool:
+        """Tell whether all processes have stopped."""
+        return "frozen 1" in (self._folders[_FREEZER] / "cgroup.events").read_text().splitlines()
 
     def stand_back(self, niceness: int) -> None:
         """Let the group have as little of the processors as one process of such a niceness, if others want them."""
@@ -87,7 +106,7 @@ class ControlGroups:
 
     @property
     def controllers(self) -> frozenset[str]:
-        """What can be limited: `memory`, `pids`, `cpu`, or some of them."""
+        """What can be done: limit `memory`, `pids`, `cpu`, or some of them, and stop all at once by the `freezer`."""
         return frozenset(self._parents)
 
     @classmethod
@@ -110,7 +129,7 @@ class ControlGroups:
     def _works(self) -> bool:
         """Tell whether a group can be made, and filled."""
         try:
-            group = self.make(SandboxLimits())
+            group = self.make(SandboxLimits(), to_be_frozen=True)
         except OSError:
             return False
         with subprocess.Popen(["/bin/cat"], stdin=subprocess.PIPE) as trial:
@@ -124,12 +143,18 @@ class ControlGroups:
                 group.remove()
         return True
 
-    def make(self, limits: SandboxLimits) -> ControlGroup:
-        """Make a group with limits; OSError if that cannot be done."""
+    def make(self, limits: SandboxLimits, *, to_be_frozen: bool = False) -> ControlGroup:
+        """Make a group with limits; OSError if that cannot be done.
+
+        One that is never frozen is in no hierarchy that is there for that alone, since each takes its time.
+        """
         name = f"antwort-{os.getpid()}-{secrets.token_hex(6)}"
-        group = ControlGroup({controller: parent / name for controller, parent in self._parents.items()})
+        parents = dict(self._parents)
+        if not to_be_frozen:
+            parents.pop(_FREEZER, None)
+        group = ControlGroup({controller: parent / name for controller, parent in parents.items()})
         try:
-            for controller, parent in self._parents.items():
+            for controller, parent in parents.items():
                 folder = parent / name
                 folder.mkdir(exist_ok=True)
                 _limit(controller, folder, limits)
@@ -157,6 +182,8 @@ def _limit(controller: str, folder: Path, limits: SandboxLimits) -> None:
         else:
             (folder / "cpu.cfs_period_us").write_text(str(_PERIOD))
             (folder / "cpu.cfs_quota_us").write_text(share)
+    elif controller == _FREEZER:
+        (folder / "cgroup.freeze").write_text("0")  # kernels before 5.2 have none
     elif (folder / "memory.max").exists():
         (folder / "memory.max").write_text(str(limits.memory))
         for name, value in (("memory.swap.max", "0"), ("memory.oom.group", "1")):
@@ -182,6 +209,7 @@ def _places(mounts: str, own: str) -> Iterator[tuple[str, list[Path]]]:
             best = max(handed, key=lambda folder: len(handed[folder]))
             for controller in handed[best]:
                 yield controller, [best]
+            yield _FREEZER, [best] if handed[best] else [mine, root]
         elif kind == "cgroup":
             for names, path in paths.items():
                 for controller in set(names.split(",")) & set(_CONTROLLERS) & set(options.split(",")):

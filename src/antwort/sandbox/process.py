@@ -7,7 +7,7 @@ import logging
 import os
 import signal
 import time
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 
 from typing_extensions import override
@@ -18,6 +18,7 @@ from antwort.concurrency.undisturbed import undisturbed
 from antwort.sandbox.bubblewrap import GO, READY
 from antwort.sandbox.control_groups import ControlGroup
 from antwort.sandbox.limits import LEAST, NICENESS, STRETCH, Ending, SandboxLimits
+from antwort.sandbox.standstill import send_signal, stop_all, waited_for
 from antwort.sandbox.usage import Room, descendants, is_stopped, memory_usage, processor_time
 
 logger = logging.getLogger(__name__)
@@ -37,6 +38,9 @@ class SandboxProcess:
 
     `stdout` and `stderr` hold back a writer whom nobody reads.
     """
+
+    _own = 1
+    """How many of its processes are the sandbox's own: the first one, which starts and ends the others."""
 
     def __init__(
         self,
@@ -95,34 +99,46 @@ class SandboxProcess:
 
     def interrupt(self) -> None:
         """Send what Ctrl-C sends to all processes in the sandbox: Python raises KeyboardInterrupt."""
-        self._signal_all(signal.SIGINT)
+        if self._first is not None:
+            send_signal(signal.SIGINT, list(descendants(self._first))[self._own :])
 
-    def pause(self) -> None:
-        """Stop all processes in the sandbox where they are, until `resume`: nothing goes on behind one's back."""
-        stopped: set[int] = set()
-        for _ in range(_ROUNDS):
-            nobody_works = all(map(is_stopped, stopped))
-            new = self._signal_all(signal.SIGSTOP, stopped)  # those that started meanwhile, too
-            if nobody_works and not new:
-                break
-            stopped |= new
+    async def pause(self) -> None:
+        """Stop all processes in the sandbox where they are, until `resume`: nothing goes on behind one's back.
+
+        They are ended if they do not stop, or if nobody waits until they have.
+        """
         self._paused = True
+        try:
+            has_stopped = await asyncio.to_thread(self._stop)
+        except BaseException:
+            self.kill()
+            raise
+        if not has_stopped:
+            self.kill()
+            if self._first_handle is not None:
+                await self._first_handle.wait()
 
-    def resume(self) -> None:
+    async def resume(self) -> None:
         """Let all processes go on."""
-        self._paused = False
         self._active.set()
-        self._signal_all(signal.SIGCONT)
+        if self._paused:
+            self._paused = False
+            await asyncio.to_thread(self._go_on)
 
-    def _signal_all(self, which: signal.Signals, known: Collection[int] = ()) -> set[int]:
-        """Send a signal to all processes but those that are known; return to which."""
+    def _stop(self) -> bool:
+        """Stop the first process, too: whatever it is, it does nothing meanwhile."""
         if self._first is None:
-            return set()
-        found = set(list(descendants(self._first))[1:]) - set(known)  # the first is the sandbox's own
-        for one in found:
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.kill(one, which)
-        return found
+            return True
+        if self._group is not None and self._group.can_freeze:
+            self._group.freeze()
+            return waited_for(self._group.is_frozen)
+        return stop_all(self._first)
+
+    def _go_on(self) -> None:
+        if self._group is not None and self._group.can_freeze:
+            self._group.thaw()
+        elif self._first is not None:
+            send_signal(signal.SIGCONT, descendants(self._first))
 
     def kill(self, why: Ending = "killed") -> None:
         """End the process and all that it has started; `wait` says when they are gone."""
@@ -130,6 +146,8 @@ class SandboxProcess:
             self._ending = why
         if self._first_handle is not None:  # with it the kernel ends all others, and only then tells that it is gone
             self._first_handle.send_signal(signal.SIGKILL)
+            if self._paused:  # whoever would tell how it ended may be stopped, too
+                self._process.send_signal(signal.SIGKILL)
 
     async def wait(self) -> Ending:
         """Wait until the process has ended, and say why it did."""
@@ -260,6 +278,8 @@ class SandboxProcess:
             return "memory"
         if processor_time(first) > STRETCH:
             self._stand_back(first, LEAST)  # again each time: some may have started meanwhile
+        elif self._group is None:  # of a session one cannot tell its share by the first process, which is closed
+            self._stand_back(first, NICENESS)
         return "disk" if self._room is not None and self._room.is_exceeded(first) else None
 
 
@@ -295,6 +315,8 @@ async def end_unfinished(process: ChildProcess) -> None:
 
 class BareProcess(SandboxProcess):
     """A process on the bare host: those that it has started end with it unless they hide."""
+
+    _own = 0
 
     @override
     def kill(self, why: Ending = "killed") -> None:

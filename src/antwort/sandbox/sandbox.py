@@ -32,6 +32,7 @@ from antwort.sandbox.users import has_others, own_user, unused_user
 _PIECE = 1 << 16
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _LONGEST_CAUSE = 300
+_IS_CLOSED = "! readlink /proc/1/exe"
 
 
 class Sandbox:
@@ -59,13 +60,19 @@ class Sandbox:
                 )
             self._groups = await asyncio.to_thread(ControlGroups.find)
             try:
-                await self.run(["true"])
+                closed = await self.run(["sh", "-c", _IS_CLOSED])
             except FunctionUnavailableError as error:
                 self._groups = None
                 raise ConfigError(
                     f"code needs a sandbox, which cannot be started here: {error} "
                     "Allow unprivileged users their own namespaces and, in a container, to mount /proc."
                 ) from error
+            if closed.exit_code != 0:
+                self._groups = None
+                raise ConfigError(
+                    "code needs a sandbox, whose first process code here could take over: set the kernel's "
+                    "fs.suid_dumpable to 0, as by: sysctl fs.suid_dumpable=0"
+                )
 
     def paths_of(self, folder: Path) -> tuple[str, ...]:  # noqa: ARG002 - elsewhere it matters
         """Return where a folder is, for processes in the sandbox: all the paths that it has."""
@@ -93,8 +100,8 @@ class Sandbox:
         """
         limits = limits or SandboxLimits()
         started = time.monotonic()
-        running = self.open(command, folder, limits=limits, readonly=readonly, environment=environment, network=network)
-        async with running as process:
+        seen = Surroundings(_absolute(folder), readonly, environment or {}, network)
+        async with self._opened(command, seen, limits, pausable=False) as process:
             outputs = (_Collected(limits.output_bytes), _Collected(limits.output_bytes))
             alarm = asyncio.get_running_loop().call_later(limits.seconds, process.kill, "time")
             try:
@@ -127,16 +134,25 @@ class Sandbox:
         Its limits hold but those of `run`, of the clock and of the output.
         """
         seen = Surroundings(_absolute(folder), readonly, environment or {}, network)
-        process = await self._start(command, seen, limits or SandboxLimits())
+        async with self._opened(command, seen, limits or SandboxLimits(), pausable=True) as process:
+            yield process
+
+    @contextlib.asynccontextmanager
+    async def _opened(
+        self, command: Sequence[str], seen: Surroundings, limits: SandboxLimits, *, pausable: bool
+    ) -> AsyncIterator[SandboxProcess]:
+        process = await self._start(command, seen, limits, pausable=pausable)
         try:
             yield process
         finally:
             await process.close()
 
-    async def _start(self, command: Sequence[str], seen: Surroundings, limits: SandboxLimits) -> SandboxProcess:
+    async def _start(
+        self, command: Sequence[str], seen: Surroundings, limits: SandboxLimits, *, pausable: bool
+    ) -> SandboxProcess:
         if self._groups is None:
             await self.prepare()
-        arranging = asyncio.ensure_future(asyncio.to_thread(self._arranged, command, seen, limits))
+        arranging = asyncio.ensure_future(asyncio.to_thread(self._arranged, command, seen, limits, pausable=pausable))
         try:
             arranged = await asyncio.shield(arranging)
         except asyncio.CancelledError:
@@ -178,13 +194,15 @@ class Sandbox:
             raise _failure(said if seen.folder is None else said.replace(str(seen.folder), WORKSPACE))
         return process
 
-    def _arranged(self, command: Sequence[str], seen: Surroundings, limits: SandboxLimits) -> "_Arranged":
+    def _arranged(
+        self, command: Sequence[str], seen: Surroundings, limits: SandboxLimits, *, pausable: bool = False
+    ) -> "_Arranged":
         """Make what a process needs to start."""
         user = None
         if has_others():
             user = unused_user() if seen.folder is None else own_user(seen.folder)
         groups = self._groups or ControlGroups({})
-        group = groups.make(limits) if groups.controllers else None
+        group = groups.make(limits, to_be_frozen=pausable) if groups.controllers else None
         arranged = _Arranged([], Openings(), -1, group, None, "memory" in groups.controllers)
         try:
             arranged.status, tell = _status_pipe()
@@ -221,7 +239,9 @@ class BareHost(Sandbox):
         """Leave it as it is: processes run as the server's user."""
 
     @override
-    async def _start(self, command: Sequence[str], seen: Surroundings, limits: SandboxLimits) -> SandboxProcess:
+    async def _start(
+        self, command: Sequence[str], seen: Surroundings, limits: SandboxLimits, *, pausable: bool
+    ) -> SandboxProcess:
         environment = {**ENVIRONMENT, "HOME": str(seen.folder or "/"), **seen.environment}
         with_server = ["setpriv", "--pdeathsig", "KILL", "--"]  # the kernel ends it when the server has ended
         standing_back = ["nice", "-n", str(NICENESS)]

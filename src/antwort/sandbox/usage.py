@@ -16,8 +16,8 @@ _RESERVE = 64 * MEBIBYTE
 """Bytes of the disk that nobody gets, whatever the limit."""
 _LENIENCE = 2
 """How many times its limit a folder may have that was found too full: enough to be cleaned up."""
-_MEMORY = ("/dev/zero", "/dev/shm/", "/memfd:", "/SYSV", "/tmp/")  # noqa: S108 - the sandbox's own
-"""How the names of mapped files begin that are not on the disk."""
+_MEMORY = ("/dev/zero", "/dev/shm/", "/memfd:", "/SYSV", "/tmp/", "/init ")  # noqa: S108 - the sandbox's own
+"""How the names of mapped files begin that are not on the disk; the last is that of its first process."""
 
 
 class DiskUsage(Struct, frozen=True):

@@ -75,8 +75,8 @@ class Session:
         Whoever leaves before the end ends the session: nobody knows where it stands.
         """
         mark = secrets.token_hex(16)
-        self._process.resume()
         try:
+            await self._process.resume()
             await self._process.write(json.dumps({"code": code, "mark": mark}).encode() + b"\n")
             written = _Written(b"\0%s\0" % mark.encode(), most)
             stopped = await self._read(written, seconds)
@@ -89,7 +89,7 @@ class Session:
             if not logs and ending == "exit":
                 logs = (await self._process.stderr.read(_PIECE)).decode(errors="replace")
             return Outcome(logs, stopped, ending)
-        self._process.pause()
+        await self._process.pause()
         if await self._process.check() is not None:  # quick code can write much before anybody looks
             return Outcome(logs, stopped, await self._process.wait())
         return Outcome(logs, stopped)
