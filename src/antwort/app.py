@@ -19,7 +19,7 @@ from antwort.backends.demo import DEMO_MODEL, DemoBackend
 from antwort.concurrency.closing import Closing
 from antwort.concurrency.large_work import LargeWork
 from antwort.concurrency.queues import Queues
-from antwort.config import BackendConfig, Config, LoadedConfig, ProviderConfig, mask_urls, secret_values
+from antwort.config import BackendConfig, Config, LoadedConfig, ProviderConfig, mask_urls, named_places, secret_values
 from antwort.context import ANONYMOUS_TENANT, Context
 from antwort.engine.engine import Engine
 from antwort.engine.input_files import InputFiles
@@ -39,7 +39,7 @@ from antwort.run_services import RunServices, Values
 from antwort.runs.limits import TenantLimits
 from antwort.runs.local import LocalRuns
 from antwort.runs.questions import RunQuestions
-from antwort.sandbox import Sandbox
+from antwort.sandbox import Sandbox, SandboxRules
 from antwort.sealing import Sealer, key_of
 from antwort.server import Parts, build_asgi, build_websockets
 from antwort.server.body_limit import BodyBudget
@@ -94,7 +94,6 @@ class Antwort:
         self.router, self.state.model, self.model_description = choose_models(self.config, backend, self.queues)
         count_connections(self.metrics, self.router)
         self.outbound = Outbound(self.config.outbound)
-        self.sandbox = Sandbox()
         self.command: Callable[..., list[str]] | None = None
         """How this program is started once more, for providers whose work is done in other processes."""
         self._executors = tuple(executors)
@@ -110,6 +109,7 @@ class Antwort:
         self.redactor = Redactor(secrets)
         self.chain = build_authenticator(self.config)
         self.queues.several = self.chain.has_several_tenants
+        self.sandbox = Sandbox(self._sandbox_rules(made))
         self._tracer = tracer(self.config.observability.tracing, self.redactor)
         self._audit = AuditLog(self.config.observability.audit_file, redactor=self.redactor)
         self._watchdog = LoopWatchdog(self.metrics, self.config.observability.loop_warning)
@@ -212,6 +212,21 @@ class Antwort:
         reasons = {"storage.url": why_one_process(self.config)}
         reasons |= {f"providers.{made.name}": getattr(made, "one_process", None) for made in providers}
         return {key: reason for key, reason in reasons.items() if reason is not None}
+
+    def _sandbox_rules(self, providers: Iterable[FunctionProvider]) -> SandboxRules:
+        """Return what code in the sandbox may not see: all that the configuration names, and itself."""
+        own = self.config.sandbox
+        private = {key: place for key, place in named_places(self.config) if not key.startswith("sandbox.")}
+        for provider in providers:
+            private |= named_places(getattr(provider, "settings", None), f"providers.{provider.name}")
+        if self.loaded.path is not None:
+            private["the configuration"] = self.loaded.path
+        return SandboxRules(
+            private=private,
+            visible=own.visible,
+            several_tenants=self.chain.has_several_tenants,
+            allows_unbounded=own.unbounded == "allow",
+        )
 
     def _check_workers(self) -> None:
         """Refuse several processes where something belongs to one."""

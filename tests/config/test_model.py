@@ -141,6 +141,7 @@ def test_the_defaults_are_those_the_documentation_promises() -> None:
             "model_urls": "public",
             "max_connections": 100,
         },
+        "sandbox": {"unbounded": "refuse", "visible": []},
         "observability": {
             "log_level": "info",
             "log_format": "auto",

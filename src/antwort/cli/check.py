@@ -111,6 +111,10 @@ async def _examine_providers(app: Antwort, report: CheckReport) -> None:
         async with app.providers_only(rehearsal=True):  # not the app: that would create the database
             for registration in app.registry.registrations():
                 await _examine_provider(app, registration, report)
+            if app.sandbox.is_prepared:
+                unheld = "; ".join(app.sandbox.unheld())
+                held = f"the kernel does not hold {unheld}" if unheld else "the kernel holds every limit"
+                report.parts["sandbox"] = held
     except ConfigError as error:
         report.add(error)
 

@@ -20,7 +20,8 @@ from antwort.config.engine import (
     StorageConfig,
 )
 from antwort.config.load import LoadedConfig, Override, load_config, validate_settings
-from antwort.config.model import Config, FunctionsConfig, ObservabilityConfig, ProviderConfig
+from antwort.config.model import Config, FunctionsConfig, ObservabilityConfig, ProviderConfig, SandboxConfig
+from antwort.config.places import named_places
 from antwort.config.secrets import mask_urls, secret_values
 from antwort.config.server import (
     ApiKeyConfig,
@@ -58,6 +59,7 @@ __all__ = [
     "RateConfig",
     "RunConfig",
     "S3Config",
+    "SandboxConfig",
     "ServerConfig",
     "Settings",
     "StorageConfig",
@@ -66,6 +68,7 @@ __all__ = [
     "is_duration",
     "load_config",
     "mask_urls",
+    "named_places",
     "read_age",
     "secret_values",
     "short_duration",

@@ -65,6 +65,19 @@ class FunctionsConfig(Settings):
     )
 
 
+class SandboxConfig(Settings):
+    """Where code runs that models write."""
+
+    unbounded: Literal["refuse", "allow"] = Field(
+        default="refuse",
+        description="Several tenants where the kernel does not hold every limit of their code: do not start, or do.",
+    )
+    visible: list[UserPath] = Field(
+        default=[],
+        description="Folders that code can read, beside those of the system, such as /usr/local/go.",
+    )
+
+
 class ObservabilityConfig(Settings):
     """What the server tells about itself."""
 
@@ -155,6 +168,7 @@ class Config(Settings):
     encryption: EncryptionConfig = Field(
         default=EncryptionConfig(), description="The key for what clients carry and must not read."
     )
+    sandbox: SandboxConfig = Field(default=SandboxConfig(), description="Where code runs that models write.")
     observability: ObservabilityConfig = Field(
         default=ObservabilityConfig(), description="What the server tells about itself."
     )

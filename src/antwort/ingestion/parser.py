@@ -12,6 +12,7 @@ from antwort.errors import ConfigError, FunctionUnavailableError
 from antwort.ingestion.child import Answer
 from antwort.ingestion.document import Document, UnreadableError
 from antwort.sandbox import BareHost, Ending, Finished, Sandbox, SandboxLimits
+from antwort.sandbox.places import python_places, system_places
 
 logger = logging.getLogger(__name__)
 
@@ -90,7 +91,9 @@ class DocumentParser:
 
 
 def _places() -> list[Path]:
-    """Return the folders outside of the system that this interpreter lives in, and this package."""
-    package = Path(antwort.__file__ or "").resolve().parent.parent
-    found = {Path(sys.prefix), Path(sys.base_prefix), Path(sys.executable).resolve().parent.parent, package}
-    return sorted(path for path in found if not path.is_relative_to("/usr"))
+    """Return what of this interpreter and of this package lies outside of the system."""
+    executable = Path(sys.executable)
+    prefixes = {Path(sys.prefix), Path(sys.base_prefix), executable.resolve().parent.parent}
+    found = python_places(prefixes, [executable, executable.resolve()])
+    package = Path(antwort.__file__ or "").resolve().parent
+    return found if any(map(package.is_relative_to, [*found, *system_places()])) else [*found, package]

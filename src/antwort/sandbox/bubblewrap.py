@@ -3,12 +3,14 @@
 import os
 import resource
 import shutil
+import stat
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from msgspec import Struct
 
 from antwort.sandbox.limits import SandboxLimits
+from antwort.sandbox.places import system_links, system_places
 from antwort.sandbox.seccomp import filter_program
 
 WORKSPACE = "/workspace"
@@ -24,19 +26,6 @@ ENVIRONMENT = {
     "TMPDIR": "/tmp",  # noqa: S108 - the sandbox's own
     "USER": "sandbox",
 }
-_LINKS = ("/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
-_ETC = (
-    "alternatives",
-    "fonts",
-    "ld.so.cache",
-    "ld.so.conf",
-    "ld.so.conf.d",
-    "localtime",
-    "mime.types",
-    "ssl/certs",
-    "timezone",
-)
-"""What programs need of the system's settings; nothing that somebody on this machine would keep to himself."""
 _OWN_ETC = {
     "passwd": f"sandbox:x:{USER}:{USER}::{WORKSPACE}:/bin/sh\nnobody:x:65534:65534::/nonexistent:/bin/false\n",
     "group": f"sandbox:x:{USER}:\nnogroup:x:65534:\n",
@@ -44,14 +33,21 @@ _OWN_ETC = {
     "nsswitch.conf": "passwd: files\ngroup: files\nhosts: files dns\n",
 }
 _STAGES = ("/mnt", "/media", "/srv", "/run")
-"""Folders that every system has and everybody can enter: where root shows a folder to whom it is for."""
+"""Folders that every system has and everybody can enter: where root shows things to whom they are for."""
 TOOLS = {"bwrap": "bubblewrap", "prlimit": "util-linux", "setpriv": "util-linux", "unshare": "util-linux"}
 """The programs that the sandbox needs, and the packages that have them."""
 
-# As root, in a namespace of mounts that ends with the process: show the folder, be somebody else.
+# As root, in a namespace of mounts that ends with the process: show the folder, and what else the user could not reach
+# by himself, as what is in root's home; be somebody else.
 _DESCEND = """
-stage=$1 folder=$2 user=$3; shift 3
+stage=$1 folder=$2 user=$3 rooms=$4 count=$5; shift 5
 [ -z "$folder" ] || mount --no-canonicalize --bind "$folder" "$stage" || exit
+[ "$count" = 0 ] || mount -t tmpfs -o mode=755 antwort "$rooms" || exit
+while [ "$count" -gt 0 ]; do
+    if [ -d "$1" ]; then mkdir "$rooms/$count"; else : > "$rooms/$count"; fi
+    mount --no-canonicalize --bind "$1" "$rooms/$count" || exit
+    shift; count=$((count - 1))
+done
 exec setpriv --reuid="$user" --regid="$user" --clear-groups --inh-caps=-all --bounding-set=-all --no-new-privs "$@"
 """
 # PID 1 in the sandbox: a shell that cannot be read, so that nobody else can look into it; `_first_process` tells why.
@@ -129,17 +125,21 @@ def command_line(
     Whoever is root gives the `user` to be instead. To the open file `status` goes who the first process is, and how the
     command ended. It begins when it has read `GO`, which is for whom `READY` was written.
     """
-    folder, stage = seen.folder, None
+    folder, stage, rooms = seen.folder, None, ""
+    hidden: list[Path] = []
     if user is not None:
-        stage = next(place for place in _STAGES if Path(place).is_dir())
+        stage, rooms = [place for place in _STAGES if Path(place).is_dir()][:2]
+        hidden = [path for path in seen.readonly if not _is_reachable(path)]
+    sources = {path: f"{rooms}/{len(hidden) - place}" for place, path in enumerate(hidden)}
     inside = [
         "bwrap",
         *_namespaces(network=seen.network),
         *_system(openings, network=seen.network),
-        *(part for path in seen.readonly for part in ("--ro-bind", str(path), str(path))),
         *_link(seen.readonly),
         *_first_process(openings),
         *_own_places(None if folder is None else stage or str(folder), limits),
+        *(part for path in seen.readonly for part in ("--ro-bind", sources.get(path, str(path)), str(path))),
+        *("--remount-ro", "/dev", "--remount-ro", "/", "--chdir", WORKSPACE),
         *_environment({**ENVIRONMENT, **seen.environment}),
         *_filter(openings, network=seen.network),
         *("--json-status-fd", str(status), "--", *rlimits(limits, memory_is_counted=memory_is_counted)),
@@ -147,8 +147,13 @@ def command_line(
     ]
     if user is None:
         return inside
-    shown = [stage or "", "" if folder is None else str(folder), str(user)]
+    shown = [stage or "", "" if folder is None else str(folder), str(user), rooms, str(len(hidden)), *map(str, hidden)]
     return ["unshare", "--mount", "--propagation", "private", "--", "/bin/sh", "-c", _DESCEND, "sh", *shown, *inside]
+
+
+def _is_reachable(path: Path) -> bool:
+    """Tell whether everybody can enter the folders on the way to a place."""
+    return all(folder.stat().st_mode & stat.S_IXOTH for folder in path.parents)
 
 
 def _namespaces(*, network: bool) -> Iterator[str]:
@@ -159,14 +164,12 @@ def _namespaces(*, network: bool) -> Iterator[str]:
 
 def _system(openings: Openings, *, network: bool) -> Iterator[str]:
     """Show the system, so that it can be read but not changed, and as little of its settings as programs need."""
-    yield from ("--ro-bind", "/usr", "/usr")
-    for link in map(Path, _LINKS):
-        if link.is_symlink():
-            yield from ("--symlink", str(link.readlink()), str(link))
-        elif link.is_dir():
-            yield from ("--ro-bind", str(link), str(link))
-    for name in (*_ETC, *(["resolv.conf"] if network else [])):
-        yield from ("--ro-bind-try", f"/etc/{name}", f"/etc/{name}")
+    for place in map(str, system_places()):
+        yield from ("--ro-bind", place, place)
+    for link, target in system_links().items():
+        yield from ("--symlink", str(target), str(link))
+    if network:
+        yield from ("--ro-bind-try", "/etc/resolv.conf", "/etc/resolv.conf")
     for name, content in _OWN_ETC.items():
         yield from ("--ro-bind-data", openings.holding(content.encode()), f"/etc/{name}")
 
@@ -178,7 +181,7 @@ def _link(readonly: Sequence[Path]) -> Iterator[str]:
 
 
 def _own_places(source: str | None, limits: SandboxLimits) -> Iterator[str]:
-    """Show what it can write, all of it limited in size; what lies around that can only be read."""
+    """Show what it can write, all of it limited in size."""
     yield from ("--proc", "/proc", "--dev", "/dev")
     for place in ("/dev/shm", "/tmp"):  # noqa: S108 - the sandbox's own
         yield from ("--perms", "1777", "--size", str(limits.scratch_bytes), "--tmpfs", place)
@@ -186,7 +189,6 @@ def _own_places(source: str | None, limits: SandboxLimits) -> Iterator[str]:
         yield from ("--dir", WORKSPACE)
     else:
         yield from ("--bind", source, WORKSPACE)
-    yield from ("--remount-ro", "/dev", "--remount-ro", "/", "--chdir", WORKSPACE)
 
 
 def _first_process(openings: Openings) -> Iterator[str]:

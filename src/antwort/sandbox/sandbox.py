@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from pathlib import Path
 
 from msgspec import Struct
+from msgspec.structs import replace
 from typing_extensions import override
 
 from antwort.concurrency.child_processes import ChildProcess
@@ -26,6 +27,8 @@ from antwort.sandbox.bubblewrap import (
 from antwort.sandbox.control_groups import ControlGroup, ControlGroups
 from antwort.sandbox.limits import NICENESS, Finished, SandboxLimits
 from antwort.sandbox.process import BareProcess, SandboxProcess, end_unfinished
+from antwort.sandbox.rules import SandboxRules
+from antwort.sandbox.seccomp import filter_program
 from antwort.sandbox.usage import Room
 from antwort.sandbox.users import has_others, own_user, unused_user
 
@@ -42,7 +45,8 @@ class Sandbox:
     filter of system calls; all that they start ends with them. Providers have one as `services.sandbox`.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, rules: SandboxRules | None = None) -> None:
+        self.rules = rules or SandboxRules()
         self._groups: ControlGroups | None = None
         self._preparing = asyncio.Lock()
 
@@ -54,6 +58,7 @@ class Sandbox:
         async with self._preparing:
             if self._groups is not None:
                 return
+            await asyncio.to_thread(self.rules.check_places)
             if missing := await asyncio.to_thread(missing_tools):
                 raise ConfigError(
                     f"code needs a sandbox, which this machine lacks; install it: apt-get install {' '.join(missing)}"
@@ -73,6 +78,28 @@ class Sandbox:
                     "code needs a sandbox, whose first process code here could take over: set the kernel's "
                     "fs.suid_dumpable to 0, as by: sysctl fs.suid_dumpable=0"
                 )
+            try:
+                self.rules.tolerate(self.unheld())
+            except ConfigError:
+                self._groups = None
+                raise
+
+    @property
+    def is_prepared(self) -> bool:
+        """Whether somebody has needed it, and this machine has one."""
+        return self._groups is not None
+
+    def unheld(self) -> list[str]:
+        """Return the limits that the kernel does not hold on this machine, once it is prepared."""
+        unheld = []
+        if self._groups is not None and "memory" not in self._groups.controllers:
+            unheld.append(
+                "memory of all processes of a command together, for there are no control groups that the server may "
+                "make (run it as root, or as a service of systemd with Delegate=yes)"
+            )
+        if filter_program(network=False) is None:
+            unheld.append("system calls, for there is no filter for this kind of processor")
+        return unheld
 
     def paths_of(self, folder: Path) -> tuple[str, ...]:  # noqa: ARG002 - elsewhere it matters
         """Return where a folder is, for processes in the sandbox: all the paths that it has."""
@@ -198,6 +225,8 @@ class Sandbox:
         self, command: Sequence[str], seen: Surroundings, limits: SandboxLimits, *, pausable: bool = False
     ) -> "_Arranged":
         """Make what a process needs to start."""
+        self.rules.check_places(seen.readonly)
+        seen = replace(seen, readonly=[*self.rules.visible, *seen.readonly])
         user = None
         if has_others():
             user = unused_user() if seen.folder is None else own_user(seen.folder)

@@ -1,0 +1,63 @@
+"""What of the machine is seen in the sandbox, and what must not be."""
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+from antwort.errors import ConfigError
+
+_PARTS = ("bin", "sbin", "lib", "lib32", "lib64", "libx32", "libexec", "share", "include")
+"""The folders of a system, or of one part of it, that programs live in. What is beside them is somebody's own."""
+_LINKS = ("/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
+_ETC = (
+    "alternatives",
+    "fonts",
+    "ld.so.cache",
+    "ld.so.conf",
+    "ld.so.conf.d",
+    "localtime",
+    "mime.types",
+    "ssl/certs",
+    "timezone",
+)
+"""What programs need of the system's settings; nothing that somebody on this machine would keep to himself."""
+_PYTHON = ("bin", "lib", "lib64", "libexec", "share", "include", "etc", "ssl", "pyvenv.cfg")
+"""What there is of an interpreter where it is installed; people put their own things beside it."""
+
+
+def system_places() -> list[Path]:
+    """Return the folders and files of the system that every process in the sandbox sees."""
+    parts = [Path(root, part) for root in ("/usr", "/usr/local") for part in _PARTS]
+    parts += [link for link in map(Path, _LINKS) if not link.is_symlink()]
+    return [path for path in (*parts, *(Path("/etc", name) for name in _ETC)) if path.exists()]
+
+
+def system_links() -> dict[Path, Path]:
+    """Return the links that lead to folders of the system, with where they lead to."""
+    return {link: link.readlink() for link in map(Path, _LINKS) if link.is_symlink()}
+
+
+def python_places(prefixes: Iterable[Path], executables: Iterable[Path] = ()) -> list[Path]:
+    """Return what a Python needs to see that is installed at some prefixes, but for what every process sees anyway."""
+    own = [prefix for prefix in prefixes if str(prefix) not in {"/usr", "/usr/local"}]
+    seen = [*system_places(), *(prefix / part for prefix in own for part in _PYTHON if (prefix / part).exists())]
+    seen += [path for path in executables if not any(map(path.is_relative_to, seen))]
+    return sorted({path for path in seen if not any(map(path.is_relative_to, system_places()))})
+
+
+def check_unseen(private: Mapping[str, Path], places: Sequence[Path]) -> None:
+    """Refuse to show places that have something private in them; a ConfigError names both, and says what to do.
+
+    The private is given by its name, such as that of the setting it is from.
+    """
+    if not places:
+        return
+    shown = [(place, os.path.realpath(place)) for place in places]
+    for name, path in private.items():
+        real = Path(os.path.realpath(path))
+        for place, target in shown:
+            if real.is_relative_to(target):
+                raise ConfigError(
+                    f"{name} is {real}, and code in the sandbox can read {place}: "
+                    "move one of them, so that what is the server's own lies elsewhere, such as below /var/lib/antwort"
+                )

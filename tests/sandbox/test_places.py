@@ -1,0 +1,142 @@
+"""What of the machine is seen in the sandbox: nothing of the server's, wherever that lies."""
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from base64 import b64decode
+from pathlib import Path
+
+import pytest
+from tests.sandbox.stage import KINDS, SECRET
+
+from antwort import Antwort
+from antwort.config import Config, LoadedConfig, SandboxConfig
+from antwort.errors import ConfigError
+from antwort.sandbox import Sandbox, SandboxRules
+from antwort.sandbox.places import python_places, system_places
+
+ROOT = [] if os.geteuid() == 0 else ["--map-root-user"]
+BELOW = """
+mount --bind "$1" "$2" && shift && exec "$PYTHON" "$RUNNER" "$KIND" "$1"
+"""
+"""In a namespace of mounts of its own: a folder appears somewhere else, and the runner works there."""
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("place", ["/usr/src", "/usr/local/src"])
+def test_a_server_that_lies_below_a_folder_of_the_system_is_not_seen(kind: str, place: str) -> None:
+    with tempfile.TemporaryDirectory(prefix="antwort-sandbox-") as folder:
+        data = Path(folder, "data")
+        (data / "w0").mkdir(parents=True)
+        for path in (data, data / "w0", Path(folder)):
+            path.chmod(0o755)
+        for name in ("keys.json", "antwort.yaml", "w0/notes.txt"):
+            (data / name).write_text(SECRET)
+        asked = {"command": ["grep", "-rs", SECRET, place, "/usr/local"], "folder": "w1", "limits": {}, "pause": False}
+        done = subprocess.run(
+            ["unshare", "--mount", *ROOT, "sh", "-c", BELOW, "sh", str(data), place],
+            input=json.dumps(asked) + "\n",
+            capture_output=True,
+            text=True,
+            check=True,
+            env={
+                **os.environ,
+                "KIND": kind,
+                "PYTHON": sys.executable,
+                "RUNNER": str(Path(__file__).with_name("runner.py")),
+            },
+        )
+        told = json.loads(done.stdout.splitlines()[-1])
+        assert (told["ending"], told["exit_code"]) == ("exit", 2)  # there is no such folder
+        assert SECRET not in b64decode(told["stdout"]).decode()
+
+
+def test_everybody_sees_what_programs_need_and_nothing_beside_it() -> None:
+    seen = set(map(str, system_places()))
+    assert {"/usr/bin", "/usr/lib", "/usr/share", "/etc/ssl/certs"} <= seen
+    assert not seen & {"/usr", "/usr/local", "/usr/src", "/etc", "/var", "/opt", "/srv", "/home", "/root"}
+
+
+@pytest.mark.parametrize("name", ["data_dir", "the configuration"])
+async def test_private_things_in_a_folder_of_the_system_stop_the_start(name: str) -> None:
+    sandbox = Sandbox(SandboxRules(private={name: Path("/usr/share/antwort/own")}))
+    with pytest.raises(ConfigError, match=f"{name} is /usr/share/antwort/own, and code .* read /usr/share: move one"):
+        await sandbox.prepare()
+
+
+async def test_private_things_in_a_place_that_is_shown_are_refused_through_links_too(tmp_path: Path) -> None:
+    shown, elsewhere = tmp_path / "env", tmp_path / "elsewhere"
+    (shown / "data").mkdir(parents=True)
+    elsewhere.mkdir()
+    (elsewhere / "link").symlink_to(shown / "data")
+    for private in (shown, shown / "data" / "keys.json", elsewhere / "link" / "keys.json"):
+        sandbox = Sandbox(SandboxRules(private={"auth.keys_file": private}))
+        with pytest.raises(ConfigError, match=r"auth.keys_file is .* can read .*/env: move"):
+            await sandbox.run(["true"], readonly=[shown])
+    beside = Sandbox(SandboxRules(private={"data_dir": elsewhere, "a folder around": tmp_path}))
+    assert (await beside.run(["ls", str(shown)], readonly=[shown])).stdout == b"data\n"
+
+
+async def test_visible_folders_are_seen_and_hold_nothing_private(tmp_path: Path) -> None:
+    tools = tmp_path / "tools"
+    tools.mkdir()
+    (tools / "version").write_text("7")
+    sandbox = Sandbox(SandboxRules(visible=[tools]))
+    assert (await sandbox.run(["cat", str(tools / "version")])).stdout == b"7"
+    with pytest.raises(ConfigError, match=r"data_dir is .*/tools/data, and code in the sandbox can read .*/tools"):
+        await Sandbox(SandboxRules(visible=[tools], private={"data_dir": tools / "data"})).prepare()
+
+
+def told_private(tmp_path: Path, **settings: object) -> SandboxRules:
+    config = Config.model_validate({"data_dir": tmp_path / "data", **settings})
+    return Antwort(LoadedConfig(config, tmp_path / "antwort.yaml")).sandbox.rules
+
+
+def test_all_that_the_configuration_names_is_private(tmp_path: Path) -> None:
+    (tmp_path / "plugins").mkdir()
+    rules = told_private(
+        tmp_path,
+        plugins_dir=tmp_path / "plugins",
+        auth={"keys_file": tmp_path / "keys.json"},
+        observability={"audit_file": tmp_path / "audit.log"},
+        storage={"url": f"postgresql://me@/db?host={tmp_path}/postgresql"},
+        sandbox={"visible": ["/usr/local/go"]},
+    )
+    assert rules.private == {
+        "data_dir": tmp_path / "data",
+        "plugins_dir": tmp_path / "plugins",
+        "auth.keys_file": tmp_path / "keys.json",
+        "observability.audit_file": tmp_path / "audit.log",
+        "storage.url": tmp_path / "postgresql",
+        "the configuration": tmp_path / "antwort.yaml",
+    }
+    assert rules.visible == [Path("/usr/local/go")]
+    assert told_private(tmp_path, storage={"url": f"sqlite:///{tmp_path}/own.db"}).private["storage.url"] == (
+        tmp_path / "own.db"
+    )
+
+
+async def test_a_server_whose_data_code_could_read_does_not_start(tmp_path: Path) -> None:
+    config = Config(
+        data_dir=tmp_path / "tools" / "data",
+        sandbox=SandboxConfig(visible=[tmp_path / "tools"]),
+        providers={"workspace": {"enabled": True}},  # type: ignore[dict-item]
+    )
+    app = Antwort(config)
+    try:
+        with pytest.raises(ConfigError, match=r"data_dir is .*/tools/data, and code in the sandbox can read .*/tools"):
+            async with app.providers_only(rehearsal=True):
+                pass
+    finally:
+        await app.close()
+
+
+def test_a_python_shows_what_is_its_own_and_not_what_lies_beside_it(tmp_path: Path) -> None:
+    for name in ("bin", "lib", "data"):
+        (tmp_path / name).mkdir()
+    for name in ("pyvenv.cfg", "antwort.yaml"):
+        (tmp_path / name).touch()
+    assert [path.name for path in python_places([tmp_path, Path("/usr")])] == ["bin", "lib", "pyvenv.cfg"]
+    assert python_places([Path("/usr/local")], [Path("/usr/bin/python3"), tmp_path / "python"]) == [tmp_path / "python"]
