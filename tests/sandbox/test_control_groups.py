@@ -67,15 +67,15 @@ def test_limits_of_version_2(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "text", "expected"),
     [
-        ("memory.events", "low 0\noom 1\noom_kill 1\n", True),
-        ("memory.events", "low 0\noom 1\noom_kill 0\n", False),
-        ("memory.oom_control", "under_oom 0\noom_kill 2\n", True),
-        ("memory.stat", "", False),
+        ("memory.events", "low 0\noom 1\noom_kill 1\n", 1),
+        ("memory.events", "low 0\noom 1\noom_kill 0\n", 0),
+        ("memory.oom_control", "under_oom 0\noom_kill 2\n", 2),
+        ("memory.stat", "", 0),
     ],
 )
-def test_a_group_tells_whether_it_ran_out_of_memory(tmp_path: Path, name: str, text: str, expected: bool) -> None:
+def test_a_group_tells_how_often_it_ran_out_of_memory(tmp_path: Path, name: str, text: str, expected: int) -> None:
     (tmp_path / name).write_text(text)
-    assert ControlGroup({"memory": tmp_path}).ran_out_of_memory() is expected
+    assert ControlGroup({"memory": tmp_path}).memory_kills() == expected
 
 
 def test_where_nothing_can_be_written_there_are_no_groups(tmp_path: Path) -> None:

@@ -66,13 +66,13 @@ class ControlGroup:
             else:
                 (folder / "cpu.shares").write_text(str(max(2, round(_SHARES / _STEP**niceness))))
 
-    def ran_out_of_memory(self) -> bool:
-        """Tell whether the kernel had to end a process because there was no memory left."""
+    def memory_kills(self) -> int:
+        """Return how many processes the kernel had to end because there was no memory left."""
         for name in ("memory.events", "memory.oom_control"):
             with contextlib.suppress(OSError, KeyError, ValueError):
                 lines = (self._folders["memory"] / name).read_text().splitlines()
-                return any(line.startswith("oom_kill ") and int(line.split()[1]) for line in lines)
-        return False
+                return sum(int(line.split()[1]) for line in lines if line.startswith("oom_kill "))
+        return 0
 
     def kill(self) -> None:
         """End all processes of the group."""

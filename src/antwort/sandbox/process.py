@@ -67,6 +67,8 @@ class SandboxProcess:
         """What was written instead, if the sandbox failed."""
         self.exit_code: int | None = None
         """What the command said when it ended by itself; None before, or if it was never started."""
+        self.memory_kills = 0
+        """What `count_memory_kills` has returned, or would have when the process was looked at last."""
 
     @property
     def stdin(self) -> asyncio.StreamWriter:
@@ -154,10 +156,15 @@ class SandboxProcess:
         await self._process.wait()
         if self._tasks:
             await asyncio.wait(self._tasks[:1])  # its exit code is about to be told
-        failed = self._ending is None and self.exit_code != 0
-        if failed and self._group is not None and await asyncio.to_thread(self._group.ran_out_of_memory):
+        if self._ending is None and self.exit_code != 0 and await self.count_memory_kills():
             self._ending = "memory"
         return self.ending or "exit"
+
+    async def count_memory_kills(self) -> int:
+        """Return how many processes the kernel has ended because there was no memory left, where it counts them."""
+        if self._group is not None:
+            self.memory_kills = await asyncio.to_thread(self._group.memory_kills)
+        return self.memory_kills
 
     async def close(self) -> None:
         """End the process, and return when it and all that it has started are gone, however often one is cancelled."""
@@ -274,6 +281,8 @@ class SandboxProcess:
         limits, first = self._limits, self._first
         if first is None:
             return None
+        if self._group is not None:
+            self.memory_kills = self._group.memory_kills()
         if not self._memory_is_counted and memory_usage(first) > limits.memory:
             return "memory"
         if processor_time(first) > STRETCH:

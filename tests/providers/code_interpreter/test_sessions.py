@@ -12,9 +12,11 @@ from tests.providers.code_interpreter.stage import OUTPUTS, TOOL, calls, execute
 
 from antwort import Antwort, Context
 from antwort.config import Config
-from antwort.errors import ConfigError
+from antwort.errors import ConfigError, FunctionUnavailableError
 from antwort.providers.code_interpreter import CodeInterpreter
+from antwort.providers.code_interpreter.session import examined
 from antwort.providers.code_interpreter.tool import RENEWED
+from antwort.sandbox import Sandbox
 from antwort.testing import ScriptedBackend, call, turn
 
 
@@ -88,7 +90,7 @@ def test_a_call_that_loses_its_output_does_not_lose_that_of_the_next(tmp_path: P
     ("code", "why"),
     [
         ("import os; os._exit(3)", "the interpreter has ended"),
-        ("import os, signal; os.kill(os.getpid(), signal.SIGSEGV)", "the interpreter has ended"),
+        ("import os, signal; os.kill(os.getpid(), signal.SIGSEGV)", "the interpreter has ended, by the signal SIGSEGV"),
         ("b = b'x' * (600 << 20)", "it used more than 104,857,600 bytes of memory"),
     ],
     ids=["exit", "crash", "memory"],
@@ -320,6 +322,22 @@ def test_the_operator_s_interpreter_has_its_packages_and_open_figures_become_pic
         assert [file.path for file in files] == ["/mnt/data/figure-1-1.png", "/mnt/data/figure-1-2.png"]
         assert item.outputs is not None
         assert [output.type for output in item.outputs] == ["image", "image"]
+
+
+@pytest.mark.parametrize(
+    ("script", "why"),
+    [
+        ("#!/bin/sh\nsleep 600", "said nothing for 0.5 seconds and was ended"),
+        ("#!/bin/sh\necho hello", "is no Python"),
+        ("#!/nothing/like/it", "cannot be started: No such file or directory"),
+    ],
+)
+async def test_an_interpreter_that_says_nothing_or_is_none_is_named(tmp_path: Path, script: str, why: str) -> None:
+    python = tmp_path / "python"
+    python.write_text(script)
+    python.chmod(0o755)
+    with pytest.raises(FunctionUnavailableError, match=f"'{python}' {why}."):
+        await examined(Sandbox(), str(python), seconds=0.5)
 
 
 async def test_without_a_sandbox_the_provider_refuses_to_start(tmp_path: Path, monkeypatch: Any) -> None:

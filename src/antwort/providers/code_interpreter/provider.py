@@ -122,7 +122,8 @@ class CodeInterpreter(ContainerRoutes):
     ) -> ToolResult:
         """Execute Python; returns what it prints. Variables stay for later calls; the value of the last line is shown.
 
-        Work with files in the current folder, by relative paths; plots are saved there as pictures. No network.
+        Work with files in the current folder, /mnt/data; plots are saved there as pictures. No network. `await` and
+        `!command` work.
         """
         try:
             return await self._result(ctx, code)
@@ -151,11 +152,13 @@ class CodeInterpreter(ContainerRoutes):
             else:
                 await asyncio.to_thread(self._note_use, container)
             made = await asyncio.to_thread(_changed, files, before, outcome)
-        self.calls.labels(outcome.ending or outcome.stopped or "success").inc()
+        starved = "memory" if outcome.starved else None
+        self.calls.labels(outcome.ending or starved or outcome.stopped or "success").inc()
         limits = self._limits(container)
         renewed = is_new and container.about.begun
         text = report(ctx, container.id, outcome, made, limits, renewed=renewed)
-        return ToolResult(text, item=item_fields(container.id, outcome, made, limits))
+        item = item_fields(container.id, outcome, made, limits)
+        return ToolResult(text, is_error=outcome.has_failed, status=_status(outcome), item=item)
 
     async def _execute(self, session: Session, code: str) -> Outcome:
         own = self.settings
@@ -208,6 +211,12 @@ class CodeInterpreter(ContainerRoutes):
 
 def _conversation(ctx: Context) -> str:
     return ctx.conversation_id or ctx.run_id or _ALONE
+
+
+def _status(outcome: Outcome) -> str:
+    if not outcome.has_failed:
+        return "success"
+    return "timeout" if "time" in {outcome.stopped, outcome.ending} else "error"
 
 
 def _note_given(file_id: str, about: About) -> None:

@@ -13,13 +13,16 @@ from msgspec import Struct
 
 from antwort.provider import FunctionUnavailableError, Sandbox, SandboxLimits, SandboxProcess
 
-_DRIVER = Path(__file__).with_name("driver.py")
+_DRIVER, *_HELPERS = (Path(__file__).with_name(f"{name}.py") for name in ("driver", "notebook_lines", "event_loop"))
 _PIECE = 1 << 16
 _GRACE = 2.0
 """Seconds that code has to end after it was interrupted."""
+_START = 30.0
+"""Seconds that the operator's Python has to say where it lives."""
 _ENVIRONMENT = {
     "MPLBACKEND": "Agg",
     "MPLCONFIGDIR": "/tmp/.matplotlib",  # noqa: S108 - the sandbox's own
+    "PIP_RETRIES": "0",  # there is nobody to be reached
     "XDG_CACHE_HOME": "/tmp/.cache",  # noqa: S108
 }
 
@@ -36,7 +39,7 @@ class Interpreter(Struct, frozen=True):
     @property
     def command(self) -> list[str]:
         """How a session is started."""
-        return [self.python, "-I", "-B", "-c", _DRIVER.read_text()]
+        return [self.python, "-I", "-B", "-c", _DRIVER.read_text(), *(path.read_text() for path in _HELPERS)]
 
 
 class Outcome(Struct, frozen=True):
@@ -47,6 +50,17 @@ class Outcome(Struct, frozen=True):
     stopped: Stop | None = None
     ending: str | None = None
     """Why the session has ended, if it has."""
+    exit_code: int | None = None
+    """What the interpreter said when it has ended; 128 and the signal if one ended it."""
+    starved: bool = False
+    """Whether a process was ended because there was no memory left."""
+    left_out: int = 0
+    """Bytes that were written by what a call has left running that was stopped."""
+
+    @property
+    def has_failed(self) -> bool:
+        """Tell whether the code was not executed to its end, or not with all that it has started."""
+        return self.starved or self.stopped is not None or self.ending is not None
 
 
 class Session:
@@ -55,6 +69,11 @@ class Session:
     def __init__(self, process: SandboxProcess, closing: contextlib.AsyncExitStack) -> None:
         self._process = process
         self._closing = closing
+        self._stopped = False
+        """Whether the last call was."""
+        self._early = b""
+        """What was written after the end of the last call."""
+        self._memory_kills = 0
 
     @classmethod
     async def start(cls, sandbox: Sandbox, interpreter: Interpreter, folder: Path, limits: SandboxLimits) -> "Session":
@@ -77,22 +96,33 @@ class Session:
         mark = secrets.token_hex(16)
         try:
             await self._process.resume()
-            await self._process.write(json.dumps({"code": code, "mark": mark}).encode() + b"\n")
-            written = _Written(b"\0%s\0" % mark.encode(), most)
+            asked = {"code": code, "mark": mark, "stopped": self._stopped}
+            await self._process.write(json.dumps(asked).encode() + b"\n")
+            written = Written(b"\0%s\0" % mark.encode(), most, heard=not self._stopped)
+            written.add(self._early)
             stopped = await self._read(written, seconds)
         except BaseException:
             self._process.kill()
             raise
-        logs = written.text
+        self._stopped, self._early = stopped is not None, written.rest
         if not written.is_whole:
-            ending = await self._end(stopped)
-            if not logs and ending == "exit":
-                logs = (await self._process.stderr.read(_PIECE)).decode(errors="replace")
-            return Outcome(logs, stopped, ending)
+            return await self._ended(written, stopped)
         await self._process.pause()
-        if await self._process.check() is not None:  # quick code can write much before anybody looks
-            return Outcome(logs, stopped, await self._process.wait())
-        return Outcome(logs, stopped)
+        await self._process.check()  # quick code can write much before anybody looks
+        ending = None if self._process.ending is None else await self._process.wait()
+        starved = self._process.memory_kills > self._memory_kills
+        self._memory_kills = self._process.memory_kills
+        return Outcome(written.text, stopped, ending, starved=starved, left_out=written.left_out)
+
+    async def _ended(self, written: "Written", stopped: Stop | None) -> Outcome:
+        """Return what came of a call with which the session has ended."""
+        ending, logs = await self._end(stopped), written.text
+        starved = await self._process.count_memory_kills() > self._memory_kills
+        if self._process.memory_kills and ending in {"exit", "memory"}:  # an earlier call may have had some, too
+            ending = "memory" if starved else "exit"
+        if not logs and ending == "exit":
+            logs = (await self._process.stderr.read(_PIECE)).decode(errors="replace")
+        return Outcome(logs, stopped, ending, self._process.exit_code, starved=starved, left_out=written.left_out)
 
     async def _end(self, stopped: Stop | None) -> str:
         """Return why the session ended; one that goes on although it says nothing any more is ended."""
@@ -103,7 +133,7 @@ class Session:
         self._process.kill("time" if stopped == "time" else "killed")
         return await self._process.wait()
 
-    async def _read(self, written: "_Written", seconds: float) -> Stop | None:
+    async def _read(self, written: "Written", seconds: float) -> Stop | None:
         """Read to the end of the call, or of the process; return why it was interrupted, if it was."""
         stopped: Stop | None = None
         left = asyncio.get_running_loop().time() + seconds
@@ -131,29 +161,56 @@ class Session:
         await self._closing.aclose()
 
 
-class _Written:
-    """What a call writes, up to a limit, and its end."""
+class Written:
+    """What a call writes, up to a limit, between its two marks.
 
-    def __init__(self, mark: bytes, most: int) -> None:
+    What stands before the first was written by what earlier calls have left running. It is `heard` or not.
+    """
+
+    def __init__(self, mark: bytes, most: int, *, heard: bool) -> None:
         self._mark = mark
         self._most = most
+        self._heard = heard
+        self._has_begun = False
         self._data = bytearray()
         self._tail = b""
         self._dropped = 0
+        self.left_out = 0
+        """Bytes before the first mark that are not heard."""
+        self.rest = b""
+        """What came after the second mark."""
         self.is_whole = False
 
     def add(self, piece: bytes) -> bool:
         """Take a piece; tell whether it is not the last, and there is too much already."""
         piece = self._tail + piece
-        before, found, _ = piece.partition(self._mark)
-        self.is_whole = bool(found)
-        keep = 0 if found else min(len(before), len(self._mark) - 1)  # the mark may have come in part
-        self._tail = before[len(before) - keep :]
-        before = before[: len(before) - keep]
-        room = self._most - len(self._data)
-        self._data += before[:room]
-        self._dropped += max(0, len(before) - room)
+        if not self._has_begun:
+            early, self._has_begun, piece = self._parted(piece)
+            self._add_early(early)
+        if self._has_begun:
+            own, self.is_whole, self.rest = self._parted(piece)
+            self._keep(own)
         return self._dropped > 0 and not self.is_whole
+
+    def _parted(self, piece: bytes) -> tuple[bytes, bool, bytes]:
+        """Return what stands before a mark, whether there is one, and what stands after it."""
+        before, found, after = piece.partition(self._mark)
+        unsure = 0 if found else min(len(before), len(self._mark) - 1)  # the mark may have come in part
+        self._tail = before[len(before) - unsure :]
+        return before[: len(before) - unsure], bool(found), after
+
+    def _add_early(self, early: bytes) -> None:
+        if not self._heard:
+            self.left_out += len(early)
+            return
+        self._keep(early)
+        if self._has_begun and self._data and not self._data.endswith(b"\n"):
+            self._keep(b"\n")
+
+    def _keep(self, data: bytes) -> None:
+        room = self._most - len(self._data)
+        self._data += data[:room]
+        self._dropped += max(0, len(data) - room)
 
     @property
     def text(self) -> str:
@@ -162,19 +219,24 @@ class _Written:
         return whole.decode(errors="replace").replace("\0", "�")
 
 
-async def examined(sandbox: Sandbox, python: str) -> Interpreter:
-    """Return the interpreter with what it needs to see; FunctionUnavailableError if it cannot be used."""
-    readonly = await _places(python) if "/" in python else []
+async def examined(sandbox: Sandbox, python: str, *, seconds: float = _START) -> Interpreter:
+    """Return the interpreter with what it needs to see; FunctionUnavailableError if it cannot be used.
+
+    It has some seconds, outside of the sandbox and in it, to say something.
+    """
+    readonly = await _places(python, seconds) if "/" in python else []
     probe = [python, "-I", "-c", "import sys; sys.exit(sys.version_info < (3, 8))"]
-    done = await sandbox.run(probe, readonly=readonly)
+    done = await sandbox.run(probe, readonly=readonly, limits=SandboxLimits(seconds=seconds))
     if done.exit_code != 0:
         lines = done.stderr.decode(errors="replace").strip().splitlines()
         why = lines[-1] if lines else "it is older than Python 3.8"
+        if done.ending == "time":
+            why = f"it said nothing for {seconds:g} seconds"
         raise FunctionUnavailableError(f"'{python}' cannot be used in the sandbox: {why[:300].rstrip('.')}.")
     return Interpreter(python, readonly)
 
 
-async def _places(python: str) -> list[Path]:
+async def _places(python: str, seconds: float) -> list[Path]:
     """Return the folders outside of the system that an interpreter lives in: those of its environment too."""
     code = "import json, sys; print(json.dumps([sys.prefix, sys.base_prefix, sys.executable]))"
     try:
@@ -185,11 +247,15 @@ async def _places(python: str) -> list[Path]:
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             check=False,
+            timeout=seconds,
         )
+    except subprocess.TimeoutExpired:
+        raise FunctionUnavailableError(f"'{python}' said nothing for {seconds:g} seconds and was ended.") from None
     except OSError as error:
         raise FunctionUnavailableError(f"'{python}' cannot be started: {error.strerror}.") from error
-    if process.returncode != 0:
-        raise FunctionUnavailableError(f"'{python}' is no Python.")
-    prefix, base, executable = (Path(path) for path in json.loads(process.stdout))
+    try:
+        prefix, base, executable = (Path(path) for path in json.loads(process.stdout))
+    except (TypeError, ValueError):  # whatever it is, it says something else
+        raise FunctionUnavailableError(f"'{python}' is no Python.") from None
     found = {prefix, base, executable.resolve().parent.parent}
     return sorted(path for path in found if not path.is_relative_to("/usr"))

@@ -1,5 +1,6 @@
 """OpenAI's `code_interpreter` tool: what a request may ask of it, and how a call shows itself."""
 
+import signal
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
 from typing import Any
@@ -21,13 +22,15 @@ _ENDINGS = {
     "time": "it took longer than {0.seconds:g} seconds and did not stop",
     "memory": "it used more than {0.memory:,} bytes of memory",
     "disk": "there are more than {0.disk_bytes:,} bytes or {0.disk_files:,} files",
-    "exit": "the interpreter has ended",
+    "exit": "the interpreter has ended{1}",
     "killed": "it did not stop when it was told to",
 }
 _STOPS = {
     "time": "it took longer than {0.seconds:g} seconds",
     "output": "it printed more than {0.output_bytes:,} bytes; write long output to a file",
 }
+_SIGNALLED = 128
+"""What a signal is added to in the exit code of whom it has ended."""
 _NAMED = 50
 """Files that a tool may name."""
 _ANY: JSON = {"type": "auto"}
@@ -190,10 +193,14 @@ def _notes(outcome: Outcome, limits: SandboxLimits) -> list[str]:
     if outcome.ending == "deleted":
         return [f"[{DELETED}]"]
     notes = []
+    if outcome.left_out:
+        notes.append(f"[{outcome.left_out:,} bytes that a call wrote after it was stopped are left out.]")
     if outcome.stopped is not None:
         notes.append(f"[Stopped: {_STOPS[outcome.stopped].format(limits)}.]")
+    if outcome.starved and outcome.ending != "memory":
+        notes.append(f"[A process that the code has started was ended: {_ENDINGS['memory']}.]".format(limits))
     if outcome.ending is not None:
-        why = _ENDINGS.get(outcome.ending, outcome.ending).format(limits)
+        why = _ENDINGS.get(outcome.ending, outcome.ending).format(limits, _by_signal(outcome.exit_code))
         notes.append(f"[The session has ended: {why}. The next call begins a new one; files stay, variables do not.]")
     if outcome.ending == "disk":
         notes.append("[Files that this call has written were deleted.]")
@@ -204,6 +211,12 @@ def _line(ctx: Context, container_id: str, file: File) -> str:
     url, *others = (f"sandbox:{home}/{file.path}" for home in HOMES)
     source = Source(file.path, url, file.id, container_id, tuple(others))
     return f"[{ctx.sources.add(source)}] {one_line(file.path)} ({file.found.size:,} bytes)"
+
+
+def _by_signal(code: int | None) -> str:
+    """Return what has ended the interpreter, if it did not do so by itself."""
+    number = (code or 0) - _SIGNALLED
+    return f", by the signal {signal.Signals(number).name}" if number in set(signal.Signals) else ""
 
 
 def _is_picture(file: File) -> bool:
