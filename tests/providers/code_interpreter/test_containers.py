@@ -374,8 +374,44 @@ def test_a_session_does_not_outlive_its_container(tmp_path: Path) -> None:
 def test_a_container_tells_the_memory_that_it_has(tmp_path: Path) -> None:
     with staged(tmp_path, max_memory=8 << 30) as stage:
         client = stage.client()
-        told = [client.containers.create(name="x", memory_limit=one).memory_limit for one in ("1g", "4g", "64g")]
-        assert [*told, client.containers.create(name="x").memory_limit] == ["1g", "4g", "4g", "4g"]
+        made = [client.containers.create(name="x", memory_limit=one) for one in ("1g", "4g")]
+        made.append(client.containers.create(name="x"))
+        assert [one.memory_limit for one in made] == ["1g", "4g", "4g"]
+        assert [one.to_dict()["memory_bytes"] for one in made] == [1 << 30, 4 << 30, 8 << 30]
+    with staged(tmp_path, max_memory=300 << 20) as stage:
+        small = stage.client().containers.create(name="x")
+        assert (small.memory_limit, small.to_dict()["memory_bytes"]) == (None, 300 << 20)
+
+
+@pytest.mark.parametrize(
+    ("most", "limit", "told"),
+    [
+        (1 << 30, "4g", "'1g' is the largest that can be had here. Leave it out to have 1,073,741,824 bytes."),
+        (8 << 30, "64g", "'4g' is the largest that can be had here."),
+        (300 << 20, "1g", "no value of it can be had here. Leave it out to have 314,572,800 bytes."),
+    ],
+)
+def test_more_memory_than_the_operator_allows_is_refused(tmp_path: Path, most: int, limit: Any, told: str) -> None:
+    with staged(tmp_path, max_memory=most) as stage:
+        client = stage.client()
+        with pytest.raises(BadRequestError, match=f"'memory_limit' is '{limit}', but {told}") as refused:
+            client.containers.create(name="x", memory_limit=limit)
+        assert refused.value.param == "memory_limit"
+        tool: Any = {"type": "code_interpreter", "container": {"type": "auto", "memory_limit": limit}}
+        with pytest.raises(BadRequestError, match=told) as refused:
+            client.responses.create(model="m", input="Go.", tools=[tool])
+        assert refused.value.param == "tools[0].container.memory_limit"
+        assert client.containers.list().data == []
+
+
+def test_a_container_cannot_be_kept_longer_than_the_operator_keeps_any(tmp_path: Path) -> None:
+    with staged(tmp_path, keep="90m") as stage:
+        client = stage.client()
+        kept = client.containers.create(name="x", expires_after={"anchor": "last_active_at", "minutes": 90})
+        assert kept.expires_after == client.containers.create(name="y").expires_after
+        with pytest.raises(BadRequestError, match="can be up to 90 here, and is 91") as refused:
+            client.containers.create(name="x", expires_after={"anchor": "last_active_at", "minutes": 91})
+        assert refused.value.param == "expires_after.minutes"
 
 
 def test_names_that_are_no_text_are_shown_and_can_be_used(tmp_path: Path) -> None:

@@ -229,3 +229,18 @@ async def test_the_agents_sdk_uses_it(tmp_path: Path) -> None:
             run = await Runner.run(agent, "Go.", run_config=RunConfig(tracing_disabled=True))
     assert run.final_output == "It says out."
     assert [item.type for item in run.new_items] == ["tool_call_item", "tool_call_output_item", "message_output_item"]
+
+
+@pytest.mark.parametrize(
+    ("settings", "limit", "told"),
+    [
+        ({}, "4g", "'1g' is the largest that can be had here"),
+        ({"max_memory": 300 << 20}, "1g", "no value of it can be had here. Leave it out to have 314,572,800 bytes."),
+    ],
+)
+def test_more_memory_than_the_operator_allows_is_refused(tmp_path: Path, settings: Any, limit: str, told: str) -> None:
+    with staged(tmp_path, **settings) as stage:
+        tool: Any = {"type": "shell", "environment": {"type": "container_auto", "memory_limit": limit}}
+        with pytest.raises(BadRequestError, match=told) as refused:
+            stage.client().responses.create(model="m", input="Go.", tools=[tool])
+        assert refused.value.param == "tools[0].environment.memory_limit"

@@ -29,7 +29,7 @@ from antwort.provider import (
 )
 from antwort.providers.code_interpreter.containers import About, Container, Containers
 from antwort.providers.code_interpreter.files import File, Files
-from antwort.providers.code_interpreter.memory import memory_bytes
+from antwort.providers.code_interpreter.memory import check_memory, memory_bytes
 from antwort.providers.code_interpreter.routes import READ, WRITE, ContainerRoutes
 from antwort.providers.code_interpreter.session import Interpreter, Outcome, Session, examined
 from antwort.providers.code_interpreter.sessions import Sessions
@@ -98,6 +98,7 @@ class CodeInterpreter(ContainerRoutes):
     async def prepare_tool(
         self, name: str, tool: Mapping[str, Any], items: Iterable[Mapping[str, Any]], ctx: Context
     ) -> Mapping[str, Any]:
+        check_memory(asked_memory(tool), self.settings.max_memory, "container.memory_limit")
         for file_id in asked_files(tool):
             await self._known_file(ctx, file_id, "container.file_ids")
         if (named := named_container(tool)) is not None:

@@ -27,6 +27,7 @@ from antwort.provider import (
 )
 from antwort.providers.code_interpreter.containers import About, Container, Containers
 from antwort.providers.code_interpreter.files import File, upload_name
+from antwort.providers.code_interpreter.memory import check_memory
 from antwort.providers.code_interpreter.sessions import Sessions
 from antwort.providers.code_interpreter.settings import CodeInterpreterSettings
 from antwort.providers.code_interpreter.tool import check_wishes
@@ -38,6 +39,7 @@ from antwort.providers.code_interpreter.wire import (
     CreateContainer,
     DeletedContainer,
     DeletedFile,
+    ExpiresAfter,
     NamedFile,
     container_object,
     file_object,
@@ -69,9 +71,9 @@ class ContainerRoutes(Provider[CodeInterpreterSettings]):
     async def create_container(self, ctx: Context, body: CreateContainer) -> ContainerObject:
         """Create a container."""
         check_wishes(body.model_dump())
+        check_memory(body.memory_limit, self.settings.max_memory, "memory_limit")
+        minutes = self._checked_minutes(body.expires_after)
         wanted = [await self._known_file(ctx, file_id, "file_ids") for file_id in dict.fromkeys(body.file_ids or ())]
-        most = max(1, int(self.settings.keep // 60))
-        minutes = None if body.expires_after is None else min(body.expires_after.minutes, most)
         made = await asyncio.to_thread(
             lambda: self.containers.create(ctx.tenant, body.name, minutes=minutes, memory_limit=body.memory_limit)
         )
@@ -215,6 +217,16 @@ class ContainerRoutes(Provider[CodeInterpreterSettings]):
     async def _file(self, ctx: Context, container_id: str, file_id: str) -> tuple[Container, File]:
         container = await self._find(ctx, container_id)
         return container, await asyncio.to_thread(self.containers.files(container).find, file_id)
+
+    def _checked_minutes(self, asked: ExpiresAfter | None) -> int | None:
+        """Return how long a container is to be kept; BadRequestError if that is longer than any is."""
+        most = self.settings.keep_minutes
+        if asked is not None and asked.minutes > most:
+            raise BadRequestError(
+                f"'expires_after.minutes' can be up to {most:,} here, and is {asked.minutes:,}.",
+                param="expires_after.minutes",
+            )
+        return None if asked is None else asked.minutes
 
     def _shown(self, container: Container) -> ContainerObject:
         return container_object(container, self.settings)

@@ -34,6 +34,11 @@ class CodeInterpreterSettings(Settings):
     max_file_bytes: PositiveInt = Field(default=128 << 20, description="Bytes of one file.")
     concurrency: PositiveInt = Field(default=8, description="Calls at the same time; further ones wait.")
 
+    @property
+    def keep_minutes(self) -> int:
+        """Whole minutes that a container is kept, as clients name them."""
+        return max(1, int(self.keep // 60))
+
     def limits(self, memory: int | None = None) -> SandboxLimits:
         """Return what a session may use; less memory if it asks for less."""
         return SandboxLimits(

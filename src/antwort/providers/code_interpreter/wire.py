@@ -49,7 +49,7 @@ class CreateContainer(_Body):
 
     name: str = Field(min_length=1, max_length=256)
     expires_after: ExpiresAfter | None = None
-    memory_limit: MemoryLimit | None = Field(default=None, description="The operator's limit holds.")
+    memory_limit: MemoryLimit | None = Field(default=None, description="Not more than the operator allows.")
     file_ids: list[str] | None = Field(default=None, max_length=50, description="Files to begin with, by their ids.")
     network_policy: NoNetwork | SomeNetwork | None = Field(
         default=None, discriminator="type", description="Only `disabled` is served."
@@ -79,7 +79,8 @@ class ContainerObject(BaseModel):
     last_active_at: int
     status: Literal["active"] = "active"
     expires_after: ExpiresAfter
-    memory_limit: MemoryLimit
+    memory_limit: MemoryLimit | None = Field(description="The largest of these that it has; null if it has less.")
+    memory_bytes: int = Field(description="The memory that it has.")
     network_policy: NetworkPolicy = NetworkPolicy()
 
 
@@ -132,15 +133,17 @@ class DeletedFile(BaseModel):
 
 
 def container_object(container: Container, settings: CodeInterpreterSettings) -> ContainerObject:
-    """Return a container as clients see it, with the memory that it has, in steps."""
+    """Return a container as clients see it, with the memory that it has."""
     about = container.about
+    memory = settings.limits(memory_bytes(about.memory_limit)).memory
     return ContainerObject(
         id=container.id,
         name=about.name,
         created_at=about.created_at,
         last_active_at=container.last_active_at,
-        expires_after=ExpiresAfter(minutes=about.minutes or max(1, int(settings.keep // 60))),
-        memory_limit=memory_name(settings.limits(memory_bytes(about.memory_limit)).memory),
+        expires_after=ExpiresAfter(minutes=about.minutes or settings.keep_minutes),
+        memory_limit=memory_name(memory),
+        memory_bytes=memory,
     )
 
 

@@ -33,6 +33,7 @@ from antwort.providers.workspace.shell import (
     FACE,
     asked_memory,
     check_command,
+    check_memory,
     earlier_workspace,
     earlier_workspaces,
     going_on,
@@ -78,6 +79,7 @@ class Workspace(WorkspaceRoutes):
     async def prepare_tool(
         self, name: str, tool: Mapping[str, Any], items: Iterable[Mapping[str, Any]], ctx: Context
     ) -> Mapping[str, Any]:
+        check_memory(tool, self.settings.max_memory)
         if (workspace_id := named_workspace(tool)) is not None:
             for access, scope in _SCOPES.items():
                 ctx.require(scope, param="environment.container_id", purpose="to use a workspace by its id")

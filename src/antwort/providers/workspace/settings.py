@@ -22,7 +22,7 @@ class WorkspaceSettings(Settings):
     max_files: PositiveInt = Field(default=20_000, description="Files and folders of a workspace.")
     max_file_bytes: PositiveInt = Field(default=128 << 20, description="Bytes of one file.")
     max_time: Duration = Field(default=60.0, gt=0, description="Time that a command may take.")
-    max_memory: PositiveInt = Field(default=512 << 20, description="Bytes of memory that a command may use.")
+    max_memory: PositiveInt = Field(default=1 << 30, description="Bytes of memory that a command may use.")
     max_processes: PositiveInt = Field(default=64, description="Processes and threads of a command.")
     cpus: PositiveFloat = Field(default=1.0, description="Processors that a command may use, with control groups.")
     max_output: PositiveInt = Field(default=4 << 20, description="Bytes that a command may write; then it is ended.")

@@ -52,6 +52,20 @@ def check_tool(tool: Mapping[str, Any]) -> None:
         )
 
 
+def check_memory(tool: Mapping[str, Any], most: int) -> None:
+    """Refuse a tool that asks for more memory than there may be; BadRequestError names the largest limit."""
+    environment = tool.get("environment")
+    asked = environment.get("memory_limit") if isinstance(environment, Mapping) else None
+    if _MEMORY.get(str(asked), 0) <= most:
+        return
+    largest = max((name for name, size in _MEMORY.items() if size <= most), key=_MEMORY.__getitem__, default=None)
+    allowed = "no value of it can be had" if largest is None else f"'{largest}' is the largest that can be had"
+    raise BadRequestError(
+        f"'environment.memory_limit' is '{asked}', but {allowed} here. Leave it out to have {most:,} bytes.",
+        param="environment.memory_limit",
+    )
+
+
 def check_command(command: str) -> None:
     """Refuse what no shell takes; FunctionError tells the model."""
     try:
