@@ -263,9 +263,14 @@ def stage(tmp_path: Path, request: pytest.FixtureRequest, workers: int) -> Itera
         yield made
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=lambda number: signal.Signals(number).name)
+WAYS = [(1, signal.SIGTERM), (1, signal.SIGINT), (2, signal.SIGTERM)]
+"""How many workers there are, and by which signal they are told to stop."""
+if os.environ.get("ANTWORT_TEST_FULL"):
+    WAYS.append((2, signal.SIGINT))
+
+
 @pytest.mark.parametrize("trouble", TROUBLES, ids=lambda trouble: str(trouble.__name__))
-@pytest.mark.parametrize("workers", [1, 2], ids=["alone", "two_workers"])
+@pytest.mark.parametrize(("workers", "number"), WAYS)
 def test_a_server_that_is_told_to_stop_is_gone_in_time_and_nothing_is_lost(
     stage: Stage, trouble: Trouble, number: int
 ) -> None:
