@@ -120,7 +120,9 @@ _NAMELESS = """file = os.open("x", os.O_RDWR | os.O_CREAT)
     os.unlink("x")
     while os.write(file, bytes(1 << 20)): time.sleep(0.01)"""
 _GREEDY = """kept = []
-    while True: kept.append(b"x" * 10**7); time.sleep(0.01)"""
+    try:
+        while True: kept.append(b"x" * 10**6); time.sleep(0.001)
+    except MemoryError: time.sleep(9)"""
 
 _SIGNALS = """
 import os, time
@@ -308,7 +310,8 @@ BOMBS = [
     ended(
         "take memory without end",
         "memory",
-        "python3 -c 'x = []\nwhile True: x.append(bytearray(10**7))'; exit 1",
+        "python3 -c 'import time\nx = []\ntry:\n  while True: x.append(bytearray(10**6))\n"
+        "except MemoryError: time.sleep(9)'; exit 1",
         memory=64 * MB,
     ),
     ended(

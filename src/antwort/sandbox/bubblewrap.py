@@ -9,7 +9,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from antwort.sandbox.limits import SandboxLimits
+from antwort.sandbox.limits import MEBIBYTE, SandboxLimits
 from antwort.sandbox.places import system_links, system_places
 from antwort.sandbox.seccomp import filter_program
 
@@ -32,6 +32,7 @@ _OWN_ETC = {
     "hosts": "127.0.0.1 localhost\n::1 localhost\n",
     "nsswitch.conf": "passwd: files\ngroup: files\nhosts: files dns\n",
 }
+_FEW_FILES = 128
 _STAGES = ("/mnt", "/media", "/srv", "/run")
 """Folders that every system has and everybody can enter: where root shows things to whom they are for."""
 TOOLS = {"bwrap": "bubblewrap", "prlimit": "util-linux", "setpriv": "util-linux", "unshare": "util-linux"}
@@ -212,10 +213,14 @@ def _filter(openings: Openings, *, network: bool) -> Iterator[str]:
         yield from ("--seccomp", openings.holding(program))
 
 
-def _open_files(limits: SandboxLimits) -> int:
-    """Return how many files a process may open: no more than the server may, since nobody but root can raise that."""
+def _open_files(limits: SandboxLimits, *, memory_is_counted: bool) -> int:
+    """Return how many files a process may open: no more than the server may, since nobody but root can raise that.
+
+    What the kernel keeps for each is counted with the memory, or else there are few.
+    """
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
-    return limits.open_files if most == resource.RLIM_INFINITY else min(limits.open_files, most)
+    wanted = limits.open_files if memory_is_counted else min(limits.open_files, _FEW_FILES)
+    return wanted if most == resource.RLIM_INFINITY else min(wanted, most)
 
 
 def rlimits(limits: SandboxLimits, *, memory_is_counted: bool) -> Iterator[str]:
@@ -225,10 +230,12 @@ def rlimits(limits: SandboxLimits, *, memory_is_counted: bool) -> Iterator[str]:
         "as": None if memory_is_counted else max(4 * limits.memory, 2 << 30),  # programs reserve more than they use
         "core": 0,
         "cpu": limits.cpu_seconds,
+        # Its own memory; a little more than all may have together, so that who takes it little by little is ended.
+        "data": None if memory_is_counted else limits.memory + max(limits.memory // 10, 16 * MEBIBYTE),
         "fsize": limits.file_bytes,
         "memlock": 0,
         "msgqueue": 0,
-        "nofile": _open_files(limits),
+        "nofile": _open_files(limits, memory_is_counted=memory_is_counted),
         "nproc": limits.processes,
     }
     for name, value in chosen.items():

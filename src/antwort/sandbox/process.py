@@ -7,7 +7,7 @@ import logging
 import os
 import signal
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from typing_extensions import override
@@ -18,15 +18,18 @@ from antwort.concurrency.undisturbed import undisturbed
 from antwort.sandbox.bubblewrap import GO, READY
 from antwort.sandbox.control_groups import ControlGroup
 from antwort.sandbox.limits import LEAST, NICENESS, STRETCH, Ending, SandboxLimits
+from antwort.sandbox.memory import memory_usage
 from antwort.sandbox.standstill import send_signal, stop_all, waited_for
-from antwort.sandbox.usage import Room, descendants, is_stopped, memory_usage, processor_time
+from antwort.sandbox.usage import Room, descendants, is_stopped, processor_time
 
 logger = logging.getLogger(__name__)
 
 _SOON, _LATE = 0.05, 0.5
 """Seconds between two looks at what a process uses: soon at first, then later and later."""
-_SHARE = 10
-"""How many times as long as a look takes the pause after it is at least."""
+_SHARE, _MEMORY_SHARE = 10, 3
+"""How many times as long as a look takes the pause after it is at least; memory fills faster than a disk."""
+_FASTEST = 4 << 30
+"""Bytes of memory that processes may take in a second."""
 _ROUNDS = 200
 """How often processes are looked at that are to stop: on another processor one may go on for a moment."""
 _PATIENCE = 5.0
@@ -60,6 +63,7 @@ class SandboxProcess:
         self._first_handle: ProcessHandle | None = None
         self._active = asyncio.Event()
         self._paused = False
+        self._memory_left = limits.memory
         self._tasks: list[asyncio.Task[None]] = []
         self._status: asyncio.BaseTransport | None = None
         self._ending: Ending | None = None
@@ -224,7 +228,7 @@ class SandboxProcess:
         except (ProcessLookupError, asyncio.LimitOverrunError):
             return False
         await self.write(GO)
-        self._tasks = [asyncio.create_task(self._follow(reader)), asyncio.create_task(self._watch())]
+        self._tasks = [asyncio.create_task(self._follow(reader)), *self._watches()]
         return True
 
     def _stand_back(self, first: int, niceness: int) -> None:
@@ -251,8 +255,11 @@ class SandboxProcess:
 
     async def check(self) -> Ending | None:
         """Look now at what the process uses, and end it if that is too much; return why, if it is."""
+        return await self._look(self._excess)
+
+    async def _look(self, excess_now: Callable[[], Ending | None]) -> Ending | None:
         try:
-            excess = await asyncio.to_thread(self._excess)
+            excess = await asyncio.to_thread(excess_now)
         except FileNotFoundError:  # its folder was deleted
             excess = "killed"
         except Exception:
@@ -261,6 +268,10 @@ class SandboxProcess:
         if excess is not None:
             self.kill(excess)
         return excess
+
+    def _watches(self) -> list[asyncio.Task[None]]:
+        watches = [self._watch()] if self._memory_is_counted else [self._watch(), self._watch_memory()]
+        return [asyncio.create_task(watch) for watch in watches]
 
     async def _watch(self) -> None:
         """End the process when it uses more than it may."""
@@ -276,14 +287,31 @@ class SandboxProcess:
                 return
             pause = max(min(pause * 2, _LATE), _SHARE * (time.monotonic() - started))
 
+    async def _watch_memory(self) -> None:
+        """End the process when it holds more memory than it may: the less is left, the sooner is the next look."""
+        while self._process.returncode is None:
+            if self._paused:
+                await self._active.wait()
+            started = time.monotonic()
+            if await self._look(self._memory_excess) is not None:
+                return
+            pause = max(min(self._memory_left / _FASTEST, _LATE), _MEMORY_SHARE * (time.monotonic() - started))
+            await asyncio.sleep(pause)
+
+    def _memory_excess(self) -> Ending | None:
+        if self._first is None:
+            return None
+        self._memory_left = self._limits.memory - memory_usage(self._first)
+        return "memory" if self._memory_left < 0 else None
+
     def _excess(self) -> Ending | None:
         """Return what there is too much of; who has computed for a while stands back for others."""
-        limits, first = self._limits, self._first
+        first = self._first
         if first is None:
             return None
         if self._group is not None:
             self.memory_kills = self._group.memory_kills()
-        if not self._memory_is_counted and memory_usage(first) > limits.memory:
+        if not self._memory_is_counted and self._memory_excess() is not None:
             return "memory"
         if processor_time(first) > STRETCH:
             self._stand_back(first, LEAST)  # again each time: some may have started meanwhile
@@ -346,4 +374,4 @@ class BareProcess(SandboxProcess):
     def watch(self) -> None:
         """Begin to watch what the process uses."""
         self._first = self._process.pid
-        self._tasks = [asyncio.create_task(self._watch())]
+        self._tasks = self._watches()

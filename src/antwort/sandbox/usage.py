@@ -96,22 +96,6 @@ def is_stopped(process: int) -> bool:
     return state in "TtZX"
 
 
-def memory_usage(process: int) -> int:
-    """Return the bytes of memory that a process and all that it has started hold, files that they read aside."""
-    return sum(map(_memory, descendants(process)))
-
-
-def _memory(process: int) -> int:
-    """Return what one process holds; any of its threads tells, but not one that has ended, as the first may have."""
-    for thread in _threads(process):
-        with contextlib.suppress(OSError):
-            lines = (thread / "status").read_text().splitlines()
-            held = [int(line.split()[1]) for line in lines if line.startswith(("RssAnon:", "RssShmem:"))]
-            if held:
-                return sum(held) * 1024
-    return 0
-
-
 def processor_time(process: int) -> float:
     """Return the seconds that a process and all that it has started, and waited for, have computed."""
     return sum(map(_ticks, descendants(process))) / os.sysconf("SC_CLK_TCK")
