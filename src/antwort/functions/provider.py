@@ -343,7 +343,7 @@ class Provider(Generic[S]):
             specs = [
                 FunctionSpec.of(
                     getattr(self, name),
-                    cast("FunctionOptions", {"scope": "core", **options}),
+                    cast("FunctionOptions", {"scope": "core", **options, **self._described(name)}),
                     trusted=comes_with_antwort(self),
                 )
                 for name, options in _marked(type(self), _FUNCTION)
@@ -357,6 +357,14 @@ class Provider(Generic[S]):
     def offers(self, name: str) -> bool:  # noqa: ARG002 - for those who override it
         """Tell whether the settings ask for a function; asked once. Override it to leave some out."""
         return True
+
+    def describes(self, name: str) -> str | None:  # noqa: ARG002 - for those who override it
+        """Return what models read of a function; None is its docstring. Override it if that depends on the settings."""
+        return None
+
+    def _described(self, name: str) -> dict[str, str]:
+        description = self.describes(name)
+        return {} if description is None else {"description": description}
 
     def can_execute(self, name: str) -> bool:
         """Tell whether a function can be executed now. Override it to take functions away for a while."""

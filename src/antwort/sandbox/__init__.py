@@ -4,6 +4,7 @@ from antwort.sandbox.files import ConfinedFiles, FileProblemError, FoundFile, Mi
 from antwort.sandbox.folders import FolderInUse, TenantFolders
 from antwort.sandbox.limits import Ending, Finished, SandboxLimits
 from antwort.sandbox.process import SandboxProcess
+from antwort.sandbox.pythons import SandboxPython
 from antwort.sandbox.rules import SandboxRules
 from antwort.sandbox.sandbox import BareHost, Sandbox
 from antwort.sandbox.storing import store_file
@@ -24,6 +25,7 @@ __all__ = [
     "Sandbox",
     "SandboxLimits",
     "SandboxProcess",
+    "SandboxPython",
     "SandboxRules",
     "TenantFolders",
     "delete_tree",

@@ -12,11 +12,10 @@ from tests.providers.code_interpreter.stage import OUTPUTS, TOOL, calls, execute
 
 from antwort import Antwort, Context
 from antwort.config import Config
-from antwort.errors import ConfigError, FunctionUnavailableError
+from antwort.errors import ConfigError
 from antwort.providers.code_interpreter import CodeInterpreter
-from antwort.providers.code_interpreter.session import examined
 from antwort.providers.code_interpreter.tool import RENEWED
-from antwort.sandbox import Sandbox
+from antwort.sandbox import Sandbox, SandboxPython
 from antwort.testing import ScriptedBackend, call, turn
 
 
@@ -336,8 +335,8 @@ async def test_an_interpreter_that_says_nothing_or_is_none_is_named(tmp_path: Pa
     python = tmp_path / "python"
     python.write_text(script)
     python.chmod(0o755)
-    with pytest.raises(FunctionUnavailableError, match=f"'{python}' {why}."):
-        await examined(Sandbox(), str(python), seconds=0.5)
+    with pytest.raises(ConfigError, match=f"'{python}' {why}."):
+        await SandboxPython.find(Sandbox(), str(python), seconds=0.5)
 
 
 async def test_without_a_sandbox_the_provider_refuses_to_start(tmp_path: Path, monkeypatch: Any) -> None:

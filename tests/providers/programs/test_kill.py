@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import httpx
+import pytest
 from tests.providers.programs.stage import program
 from tests.runs.processes import ServerProcess
 
@@ -13,7 +14,7 @@ from antwort.testing import ScriptServer, lint_response, lint_stream, turn
 from antwort.types import JSON
 
 PATIENCE = 60.0
-PROVIDERS = {"programs": {"enabled": True}, "user": {"enabled": True}}
+INTERPRETERS = pytest.mark.parametrize("interpreter", ["monty", "sandbox"])
 ASKING = """
 before = [await charge(order=str(i)) for i in range(3)]
 answer = await ask_user(question="Go on?")
@@ -75,10 +76,11 @@ def printed(response: JSON) -> str:
 
 
 @contextlib.contextmanager
-def running_program(folder: Path, code: str) -> Iterator[tuple[ServerProcess, str]]:
+def running_program(folder: Path, code: str, interpreter: str) -> Iterator[tuple[ServerProcess, str]]:
     """Give a server with a run of a program, to be killed and started again by whoever gets it."""
     with ScriptServer([program(code), turn("Done.")]) as model:
-        server = ServerProcess(folder, model.url, providers=PROVIDERS)
+        own = {"enabled": True, "settings": {"interpreter": interpreter}}
+        server = ServerProcess(folder, model.url, providers={"programs": own, "user": {"enabled": True}})
         try:
             server.start()
             yield server, begun(server)
@@ -87,8 +89,9 @@ def running_program(folder: Path, code: str) -> Iterator[tuple[ServerProcess, st
     assert server.errors == ""
 
 
-def test_a_program_that_waits_in_a_question_goes_on_after_a_kill(tmp_path: Path) -> None:
-    with running_program(tmp_path, ASKING) as (server, response_id):
+@INTERPRETERS
+def test_a_program_that_waits_in_a_question_goes_on_after_a_kill(tmp_path: Path, interpreter: str) -> None:
+    with running_program(tmp_path, ASKING, interpreter) as (server, response_id):
         until(lambda: len(questions(server)) == 1)
         server.kill()
         server.start()
@@ -106,8 +109,9 @@ def test_a_program_that_waits_in_a_question_goes_on_after_a_kill(tmp_path: Path)
         assert sorted(server.executions().values()) == [1] * 4
 
 
-def test_a_program_in_the_middle_of_calls_goes_on_after_kills(tmp_path: Path) -> None:
-    with running_program(tmp_path, MANY) as (server, response_id):
+@INTERPRETERS
+def test_a_program_in_the_middle_of_calls_goes_on_after_kills(tmp_path: Path, interpreter: str) -> None:
+    with running_program(tmp_path, MANY, interpreter) as (server, response_id):
         until(lambda: len(server.executions()) >= 20)
         server.kill()
         server.start()

@@ -43,6 +43,6 @@ def test_a_program_that_sleeps_gives_its_process_to_others(tmp_path: Path) -> No
 
 
 def test_a_program_does_not_sleep_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_SLEEP_IN_ALL", 0.05)
+    monkeypatch.setattr(module, "SLEEP_IN_ALL", 0.05)
     read = ran(tmp_path, "import time\nwhile True:\n    time.sleep(0.02)")
     assert "RuntimeError: A program may sleep for 0.05 seconds in all." in read

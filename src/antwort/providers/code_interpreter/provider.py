@@ -13,7 +13,6 @@ from typing_extensions import override
 
 from antwort.provider import (
     APIError,
-    ConfigError,
     Context,
     Counter,
     Field,
@@ -24,6 +23,7 @@ from antwort.provider import (
     Histogram,
     NotFoundError,
     SandboxLimits,
+    SandboxPython,
     ToolResult,
     function,
 )
@@ -31,7 +31,7 @@ from antwort.providers.code_interpreter.containers import About, Container, Cont
 from antwort.providers.code_interpreter.files import File, Files
 from antwort.providers.code_interpreter.memory import check_memory, memory_bytes
 from antwort.providers.code_interpreter.routes import READ, WRITE, ContainerRoutes
-from antwort.providers.code_interpreter.session import Interpreter, Outcome, Session, examined
+from antwort.providers.code_interpreter.session import Outcome, Session
 from antwort.providers.code_interpreter.sessions import Sessions
 from antwort.providers.code_interpreter.tool import (
     DELETED,
@@ -68,10 +68,7 @@ class CodeInterpreter(ContainerRoutes):
     async def lifespan(self) -> AsyncIterator[None]:
         own, sandbox = self.settings, self.services.sandbox
         await sandbox.prepare()
-        try:
-            self._interpreter: Interpreter = await examined(sandbox, own.python)
-        except FunctionUnavailableError as error:
-            raise ConfigError(f"{error} Install Python there, or set `python` to the path of another one.") from error
+        self._python = await SandboxPython.find(sandbox, own.python)
         place = await asyncio.to_thread(lambda: self.services.folder)
         self.containers = Containers(place, sandbox, keep=own.keep, most=own.max_containers, most_files=own.max_files)
         self.sessions = Sessions(
@@ -167,7 +164,7 @@ class CodeInterpreter(ContainerRoutes):
 
     async def _start_session(self, container: Container) -> Session:
         limits = self._limits(container)
-        return await Session.start(self.services.sandbox, self._interpreter, container.folder, limits)
+        return await Session.start(self.services.sandbox, self._python, container.folder, limits)
 
     def _limits(self, container: Container) -> SandboxLimits:
         return self.settings.limits(memory_bytes(container.about.memory_limit))

@@ -4,21 +4,17 @@ import asyncio
 import contextlib
 import json
 import secrets
-import subprocess
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
 from msgspec import Struct
 
-from antwort.provider import FunctionUnavailableError, Sandbox, SandboxLimits, SandboxProcess
+from antwort.provider import Sandbox, SandboxLimits, SandboxProcess, SandboxPython
 
 _DRIVER, *_HELPERS = (Path(__file__).with_name(f"{name}.py") for name in ("driver", "notebook_lines", "event_loop"))
 _PIECE = 1 << 16
 _GRACE = 2.0
 """Seconds that code has to end after it was interrupted."""
-_START = 30.0
-"""Seconds that the operator's Python has to say where it lives."""
 _ENVIRONMENT = {
     "MPLBACKEND": "Agg",
     "MPLCONFIGDIR": "/tmp/.matplotlib",  # noqa: S108 - the sandbox's own
@@ -28,18 +24,6 @@ _ENVIRONMENT = {
 
 Stop = Literal["time", "output"]
 """Why code was interrupted."""
-
-
-class Interpreter(Struct, frozen=True):
-    """Which Python it is, and what else it needs to see."""
-
-    python: str
-    readonly: Sequence[Path] = ()
-
-    @property
-    def command(self) -> list[str]:
-        """How a session is started."""
-        return [self.python, "-I", "-B", "-c", _DRIVER.read_text(), *(path.read_text() for path in _HELPERS)]
 
 
 class Outcome(Struct, frozen=True):
@@ -76,11 +60,12 @@ class Session:
         self._memory_kills = 0
 
     @classmethod
-    async def start(cls, sandbox: Sandbox, interpreter: Interpreter, folder: Path, limits: SandboxLimits) -> "Session":
+    async def start(cls, sandbox: Sandbox, python: SandboxPython, folder: Path, limits: SandboxLimits) -> "Session":
         """Start an interpreter; FunctionUnavailableError if it does not start."""
         closing = contextlib.AsyncExitStack()
-        command = await asyncio.to_thread(lambda: interpreter.command)
-        opened = sandbox.open(command, folder, limits=limits, readonly=interpreter.readonly, environment=_ENVIRONMENT)
+        texts = await asyncio.to_thread(lambda: [path.read_text() for path in (_DRIVER, *_HELPERS)])
+        command = [python.path, "-I", "-B", "-c", *texts]
+        opened = sandbox.open(command, folder, limits=limits, readonly=python.readonly, environment=_ENVIRONMENT)
         return cls(await closing.enter_async_context(opened), closing)
 
     @property
@@ -217,45 +202,3 @@ class Written:
         """What was kept."""
         whole = self._data if self.is_whole or self._dropped else self._data + self._tail
         return whole.decode(errors="replace").replace("\0", "�")
-
-
-async def examined(sandbox: Sandbox, python: str, *, seconds: float = _START) -> Interpreter:
-    """Return the interpreter with what it needs to see; FunctionUnavailableError if it cannot be used.
-
-    It has some seconds, outside of the sandbox and in it, to say something.
-    """
-    readonly = await _places(python, seconds) if "/" in python else []
-    probe = [python, "-I", "-c", "import sys; sys.exit(sys.version_info < (3, 8))"]
-    done = await sandbox.run(probe, readonly=readonly, limits=SandboxLimits(seconds=seconds))
-    if done.exit_code != 0:
-        lines = done.stderr.decode(errors="replace").strip().splitlines()
-        why = lines[-1] if lines else "it is older than Python 3.8"
-        if done.ending == "time":
-            why = f"it said nothing for {seconds:g} seconds"
-        raise FunctionUnavailableError(f"'{python}' cannot be used in the sandbox: {why[:300].rstrip('.')}.")
-    return Interpreter(python, readonly)
-
-
-async def _places(python: str, seconds: float) -> list[Path]:
-    """Return the folders outside of the system that an interpreter lives in: those of its environment too."""
-    code = "import json, sys; print(json.dumps([sys.prefix, sys.base_prefix, sys.executable]))"
-    try:
-        process = await asyncio.to_thread(
-            subprocess.run,
-            [python, "-I", "-c", code],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            check=False,
-            timeout=seconds,
-        )
-    except subprocess.TimeoutExpired:
-        raise FunctionUnavailableError(f"'{python}' said nothing for {seconds:g} seconds and was ended.") from None
-    except OSError as error:
-        raise FunctionUnavailableError(f"'{python}' cannot be started: {error.strerror}.") from error
-    try:
-        prefix, base, executable = (Path(path) for path in json.loads(process.stdout))
-    except (TypeError, ValueError):  # whatever it is, it says something else
-        raise FunctionUnavailableError(f"'{python}' is no Python.") from None
-    found = {prefix, base, executable.resolve().parent.parent}
-    return sorted(path for path in found if not path.is_relative_to("/usr"))

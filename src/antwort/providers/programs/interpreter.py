@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from antwort.provider import FunctionError, Slots, tied
+from antwort.providers.programs.prelude import PRELUDE
 from antwort.providers.programs.settings import ProgramsSettings
 
 if TYPE_CHECKING:
@@ -20,54 +21,15 @@ if TYPE_CHECKING:
 _MONTY = "pydantic_monty"
 _BINARY = "monty"
 _GRACE = 2.0
-_PATIENCE = 60.0
+PATIENCE = 60.0
 """Seconds that a program waits for a process."""
-_BUSY = "Too many programs run at the moment. Try again later."
+BUSY = "Too many programs run at the moment. Try again later."
 _IDLE = 300.0
 """Seconds after which processes that nobody needs end."""
 _NICENESS = 10
 """How far programs stand back: those that compute without end do not keep the server from answering others."""
 _CHECKOUTS = 1000
 """Sessions after which a process is replaced."""
-
-PRELUDE = '''
-class Variable:
-    """A value that is kept outside; parts of it can be read."""
-
-    def __init__(self, id, key, size, kind):
-        self.id = id
-        self.key = key
-        self.size = size
-        self.kind = kind
-
-    def __repr__(self):
-        return f"<variable {self.key}: {self.kind}, {self.size} bytes>"
-
-    async def read(self, offset=0, limit=10000):
-        return await _variable_read(self.id, offset, limit)
-
-    async def lines(self, first=1, count=100):
-        return await _variable_lines(self.id, first, count)
-
-    async def grep(self, pattern, limit=100):
-        return await _variable_grep(self.id, pattern, limit)
-
-    async def load(self):
-        return await _variable_load(self.id)
-
-
-async def variable(name):
-    return Variable(**await _variable_find(name["$ref"] if isinstance(name, dict) else name))
-
-
-async def variables():
-    return [Variable(**one) for one in await _variable_list()]
-
-
-async def set_variable(key, value):
-    return Variable(**await _variable_set(key, value))
-'''
-"""What every program has besides the functions of its agent."""
 
 
 def monty() -> Any:
@@ -79,7 +41,7 @@ class Interpreter:
     """Gives sessions to programs. Its processes are started when they are needed, and end when nobody needs them."""
 
     def __init__(self, settings: ProgramsSettings, *, idle: float = _IDLE) -> None:
-        self._settings = settings
+        self.settings = settings
         self._idle = idle
         self._users = 0
         """Programs that have a session, or want one."""
@@ -145,9 +107,9 @@ class Interpreter:
     async def _lent(self, tenant: str) -> "AsyncIterator[AsyncMontySession]":
         pool, slots = await self._started(), self.slots
         try:
-            await slots.acquire(tenant, _PATIENCE)
+            await slots.acquire(tenant, PATIENCE)
         except TimeoutError as error:
-            raise FunctionError(_BUSY) from error
+            raise FunctionError(BUSY) from error
         try:
             session = await self._checked_out(pool)
             try:
@@ -161,7 +123,7 @@ class Interpreter:
         try:
             return await pool.checkout(limits=self._limits).__aenter__()
         except TimeoutError as error:
-            raise FunctionError(_BUSY) from error
+            raise FunctionError(BUSY) from error
 
     async def fresh(self) -> bytes:
         """Return the state of a session in which nothing has happened yet."""
@@ -176,9 +138,9 @@ class Interpreter:
                 self._launcher = self._launcher or _Launcher()
                 self._pool = await library.AsyncMonty(
                     binary_path=self._launcher.path,
-                    max_processes=self._settings.processes,
-                    checkout_timeout=_PATIENCE,
-                    request_timeout=self._settings.seconds + _GRACE,
+                    max_processes=self.settings.processes,
+                    checkout_timeout=PATIENCE,
+                    request_timeout=self.settings.seconds + _GRACE,
                     max_checkouts_per_worker=_CHECKOUTS,
                 ).__aenter__()
                 async with self._pool.checkout(limits=self._limits, script_name="program.py") as session:
@@ -188,7 +150,7 @@ class Interpreter:
 
     @property
     def _limits(self) -> "ResourceLimits":
-        settings = self._settings
+        settings = self.settings
         return {
             "max_feed_duration_secs": settings.seconds,
             "max_memory": settings.max_memory,

@@ -2,25 +2,17 @@
 
 import asyncio
 import contextlib
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import msgspec
 
-from antwort.provider import (
-    Context,
-    FunctionError,
-    FunctionUnavailableError,
-    SuspendedError,
-    Suspension,
-    did_you_mean,
-    python_name,
-)
+from antwort.provider import Context, FunctionError, SuspendedError, Suspension
+from antwort.providers.programs.calls import Calls
 from antwort.providers.programs.interpreter import Interpreter, monty
-from antwort.providers.programs.settings import ProgramsSettings
+from antwort.providers.programs.language import FULL, advice, may_lack
+from antwort.providers.programs.outcome import LOST, SLEEP_IN_ALL, Outcome, Printed
 from antwort.providers.programs.states import Pending, State, States
 from antwort.providers.programs.values import joined, plain, shortened, written
-from antwort.providers.programs.variables import VariableCalls
 
 if TYPE_CHECKING:
     from pydantic_monty import AsyncFunctionSnapshot, AsyncFutureSnapshot, AsyncMontySession, AsyncNameLookupSnapshot
@@ -31,16 +23,12 @@ if TYPE_CHECKING:
 _BETWEEN = 1.0
 """Seconds between two times that the state of a program is kept, and until one that waits gives its process back."""
 _LONGEST_SLEEP = 10.0
-_SLEEP_IN_ALL = 300.0
-"""Seconds that a program may sleep at a time, and in all."""
+"""Seconds that a program may sleep at a time."""
 _SLEEPS = frozenset({"system.sleep", "system.async_sleep"})
 
 
-class Outcome(msgspec.Struct, frozen=True):
-    """What came of a program."""
-
-    output: str
-    failed: bool = False
+class NotUnderstoodError(Exception):
+    """The interpreter lacks what a program needs, and nothing has happened yet that another could not do again."""
 
 
 class Program:
@@ -51,15 +39,13 @@ class Program:
         ctx: Context,
         interpreter: Interpreter,
         states: States,
-        variables: VariableCalls,
-        settings: ProgramsSettings,
+        calls: Calls,
     ) -> None:
         self._ctx = ctx
         self._interpreter = interpreter
         self._states = states
-        self._variables = variables.by_name
-        self._settings = settings
-        self._functions = {python_name(name): name for name in _callable(ctx)}
+        self._calls = calls
+        self._settings = settings = interpreter.settings
         self._closing = contextlib.AsyncExitStack()
         self._session: AsyncMontySession | None = None
         self._noted: dict[int, Pending] = {}
@@ -67,30 +53,30 @@ class Program:
         self._tasks: dict[int, asyncio.Task[Any]] = {}
         self._waiting: set[int] = set()
         """Those among them that wait for somebody."""
-        self._printed: list[str] = []
-        self._room = settings.max_printed
+        self._printed = Printed(settings.max_printed)
         self._kept_at = asyncio.get_running_loop().time()
         self._slept = 0.0
-        self.calls = 0
 
-    async def run(self, code: str) -> Outcome:
-        """Run the program to its end. If it waits for somebody, its state is kept, and SuspendedError raised."""
-        call_id, session = self._ctx.call_id or "", await self._states.session()
-        if self._ctx.attached and session is not None and session.call_id == call_id and session.output is not None:
-            return Outcome(session.output, session.failed)  # it was over, and nobody has read it
-        snapshot = await self._states.snapshot(call_id) if self._ctx.attached else None
+    async def run(
+        self, code: str, before: State | None, snapshot: State | None = None, *, leaves: bool = False
+    ) -> Outcome:
+        """Run the program to its end, or go on with it from where it stood.
+
+        If it waits for somebody, its state is kept, and SuspendedError raised. One that `leaves` raises
+        NotUnderstoodError if it has made no call yet and needs what the interpreter, perhaps, does not have.
+        """
         try:
-            return await self._run(code, session, snapshot)
+            return await self._run(code, before, snapshot, leaves=leaves)
         finally:
             for task in self._tasks.values():
                 task.cancel()
             await asyncio.gather(*self._tasks.values(), return_exceptions=True)
             await self._release()
 
-    async def _run(self, code: str, session: State | None, snapshot: State | None) -> Outcome:
+    async def _run(self, code: str, before: State | None, snapshot: State | None, *, leaves: bool) -> Outcome:
         library = await self._library()
         try:
-            pause = await (self._begin(code, session) if snapshot is None else self._load(snapshot))
+            pause = await (self._begin(code, before) if snapshot is None else self._load(snapshot))
             while not isinstance(pause, library.MontyComplete):
                 if isinstance(pause, library.AsyncNameLookupSnapshot):
                     pause = await self._look_up(pause)
@@ -99,15 +85,29 @@ class Program:
                 else:
                     pause = await self._wait(pause)
             result = "" if pause.output is None else written(pause.output)
-            return await self._end(joined(self._text, result) or "(The program has printed nothing.)", failed=False)
+            output = joined(self._printed.text, result) or "(The program has printed nothing.)"
+            return await self._end(output, failed=False)
         except library.MontyCrashedError:
-            return Outcome(joined(self._text, "The interpreter has ended: the program took too much. " + _LOST), True)
+            ended = f"The interpreter has ended: the program took too much. {LOST}"
+            return Outcome(joined(self._printed.text, ended), True)
         except library.MontyError as error:
-            if isinstance(error, library.MontyRuntimeError) and isinstance(error.exception(), TimeoutError):
-                late = f"TimeoutError: The program has computed for longer than {self._settings.seconds:g} seconds."
-                return Outcome(joined(self._text, f"{late}\n{_LOST}"), True)
-            trace = shortened(error.display() if hasattr(error, "display") else str(error))
-            return await self._end(joined(self._text, trace), failed=True)
+            return await self._failed(library, error, leaves=leaves)
+
+    async def _failed(self, library: Any, error: Any, *, leaves: bool) -> Outcome:
+        """Return what the model reads of an error: its traceback, and what to do about what the interpreter lacks."""
+        if isinstance(error, library.MontyRuntimeError) and isinstance(error.exception(), TimeoutError):
+            late = f"TimeoutError: The program has computed for longer than {self._settings.seconds:g} seconds."
+            return Outcome(joined(self._printed.text, f"{late}\n{LOST}"), True)
+        if not hasattr(error, "display"):
+            return await self._end(joined(self._printed.text, shortened(str(error))), failed=True)
+        cause = error.display("type-msg")
+        if leaves and not self._calls.made and may_lack(cause):
+            raise NotUnderstoodError
+        found = advice(cause)
+        if found and leaves:
+            found += f" Or begin the program with the line `{FULL}`; the calls that it has made are made again then."
+        trace = joined(shortened(error.display()), found and f"({found})")
+        return await self._end(joined(self._printed.text, trace), failed=True)
 
     async def _library(self) -> Any:
         await self._interpreter.fresh()
@@ -120,8 +120,8 @@ class Program:
 
     async def _load(self, state: State) -> "Pause":
         """Go on from where a program was kept."""
-        self._noted, self.calls = dict(state.pending), state.calls
-        self._print("stdout", state.printed)
+        self._noted, self._calls.made = dict(state.pending), state.calls
+        self._printed.add(state.printed)
         return await (await self._open()).load_snapshot(state.session, print_callback=self._print)
 
     async def _end(self, output: str, *, failed: bool) -> Outcome:
@@ -130,10 +130,10 @@ class Program:
             return Outcome(output, failed)
         try:
             dumped = await self._session.dump()
-        except RuntimeError:  # its process has ended: there was no memory left
-            return Outcome(f"{output}\n{_LOST}", failed)
+        except (RuntimeError, monty().MontyError):  # its process has ended: there was no memory left
+            return Outcome(f"{output}\n(MemoryError: no memory is left to keep names. {LOST})", failed)
         if len(dumped) > self._settings.max_snapshot:
-            return Outcome(f"{output}\n(The names hold too much. {_LOST})", failed)
+            return Outcome(f"{output}\n(The names hold too much. {LOST})", failed)
         await self._states.keep_session(State(dumped, self._ctx.call_id or "", output, failed))
         return Outcome(output, failed)
 
@@ -142,7 +142,7 @@ class Program:
     async def _look_up(self, pause: "AsyncNameLookupSnapshot") -> "Pause":
         """Give a function that is named without being called; other names are not defined."""
         name = pause.variable_name
-        if name not in self._functions:
+        if name not in self._calls.functions:
             return await pause.resume()
 
         def stand_in() -> None:
@@ -156,13 +156,9 @@ class Program:
         name = str(pause.function_name)
         if pause.is_os_function:
             return await self._answer_system(pause, name)
-        if name not in self._functions and name not in self._variables:
-            hint = did_you_mean(name, self._functions)
-            return await pause.resume({"exc_type": "NameError", "message": f"name '{name}' is not defined{hint}"})
-        self.calls += 1
-        if self.calls > self._settings.max_calls:
-            message = f"A program may make {self._settings.max_calls:,} calls."
-            return await pause.resume({"exc_type": "RuntimeError", "message": message})
+        refusal = self._calls.refusal(name)
+        if refusal is not None:
+            return await pause.resume({"exc_type": refusal.exc_type, "message": refusal.message})
         try:
             arguments = msgspec.json.encode([plain(list(pause.args)), plain(pause.kwargs)]).decode()
         except (TypeError, ValueError, RecursionError) as error:
@@ -176,8 +172,8 @@ class Program:
             return await pause.resume_not_handled()
         seconds = min(float(pause.args[0]), _LONGEST_SLEEP)
         self._slept += seconds
-        if self._slept > _SLEEP_IN_ALL:
-            message = f"A program may sleep for {_SLEEP_IN_ALL:g} seconds in all."
+        if self._slept > SLEEP_IN_ALL:
+            message = f"A program may sleep for {SLEEP_IN_ALL:g} seconds in all."
             return await pause.resume({"exc_type": "RuntimeError", "message": message})
         again: Any = pause
         if seconds < _BETWEEN or len(dumped := pause.dump()) > self._settings.max_snapshot:
@@ -241,27 +237,8 @@ class Program:
         return results
 
     async def _call(self, number: int, call: Pending) -> Any:
-        """Make a call; return its value, or raise what the program is to get."""
         positional, named = msgspec.json.decode(call.arguments)
-        own = self._variables.get(call.name)
-        if own is not None:
-            try:
-                return await own(*positional, **named)
-            except (TypeError, ValueError) as error:
-                raise FunctionError(f"{call.name.removeprefix('_variable_')}: {error}") from error
-        name = self._functions.get(call.name, call.name)
-        result = await self._ctx.call_function(name, self._bound(name, positional, named), key=str(number))
-        if result.is_error:
-            raise FunctionError(result.output)
-        return result.value
-
-    def _bound(self, name: str, positional: list[Any], named: Mapping[str, Any]) -> dict[str, Any]:
-        """Return all arguments by name."""
-        known = self._ctx.calls.functions.get(name)
-        names = [] if known is None else [*known.parameters.get("properties", {})]
-        if len(positional) > len(names):
-            raise FunctionError(f"{name} takes {len(names)} arguments: {', '.join(names)}")
-        return {**dict(zip(names, positional, strict=False)), **named}
+        return await self._calls.make(str(number), call.name, positional, named)
 
     # --- what is kept ------------------------------------------------------------------------------------------------
 
@@ -275,7 +252,9 @@ class Program:
         dumped = pause.dump()
         if len(dumped) > self._settings.max_snapshot:
             return None
-        state = State(dumped, self._ctx.call_id or "", pending=self._noted, printed=self._text, calls=self.calls)
+        state = State(
+            dumped, self._ctx.call_id or "", pending=self._noted, printed=self._printed.text, calls=self._calls.made
+        )
         await self._states.keep_snapshot(state)
         return state
 
@@ -288,24 +267,5 @@ class Program:
         self._session = None
         await self._closing.aclose()
 
-    @property
-    def _text(self) -> str:
-        return "".join(self._printed)
-
     def _print(self, _stream: str, text: str) -> None:
-        if self._room <= 0:
-            return
-        self._printed.append(text[: self._room])
-        self._room -= len(text)
-        if self._room <= 0:
-            self._printed.append("\n(What it has printed further is left out.)\n")
-
-
-_LOST = "What this program has defined is lost; what was defined before is there."
-
-
-def _callable(ctx: Context) -> list[str]:
-    try:
-        return [*ctx.calls.functions]
-    except FunctionUnavailableError:  # outside of a response there are none
-        return []
+        self._printed.add(text)

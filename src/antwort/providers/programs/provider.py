@@ -4,6 +4,7 @@ import asyncio
 import hashlib
 import math
 from collections.abc import AsyncIterator, Mapping
+from functools import partial
 from typing import Annotated, Any
 from weakref import WeakValueDictionary
 
@@ -16,14 +17,18 @@ from antwort.provider import (
     Hosted,
     LargeWork,
     Provider,
+    SandboxPython,
     SuspendedError,
     ToolResult,
     function,
 )
+from antwort.providers.programs.calls import Calls
 from antwort.providers.programs.interpreter import Interpreter
-from antwort.providers.programs.program import Program
+from antwort.providers.programs.language import DESCRIPTIONS
+from antwort.providers.programs.pythons import ALIVE, Pythons
+from antwort.providers.programs.running import Running
 from antwort.providers.programs.settings import ProgramsSettings
-from antwort.providers.programs.states import States
+from antwort.providers.programs.states import MONTY, States
 from antwort.providers.programs.variables import VariableCalls
 
 
@@ -54,14 +59,28 @@ class Programs(Provider[ProgramsSettings]):
         for outcome in ("completed", "failed", "waiting"):
             self.ended_programs.labels(outcome)
         self._interpreter = Interpreter(self.settings)
+        self._pythons: Pythons | None = None
+        """Where programs run that the interpreter does not understand; None if they do not."""
         self._work = LargeWork()
         self._turns: WeakValueDictionary[tuple[str, str | None], asyncio.Lock] = WeakValueDictionary()
         """Programs of one agent run one after the other, since they share names."""
 
     @override
+    def describes(self, name: str) -> str:
+        return DESCRIPTIONS[self.settings.interpreter]
+
+    @override
     async def lifespan(self) -> AsyncIterator[None]:
-        """End the processes of the interpreter, if there are any, at the end."""
-        self._interpreter.slots = self.slots(self.settings.processes)
+        """Find the sandbox, if programs run there; at the end, end the processes of the interpreter."""
+        own = self.settings
+        slots = self._interpreter.slots = self.slots(own.processes)
+        if own.interpreter != MONTY:
+            sandbox = self.services.sandbox
+            await sandbox.prepare()
+            python = await SandboxPython.find(sandbox, own.python)
+            waiting = self.slots(ALIVE * own.processes, f"{self.name}_alive")
+            start = partial(Pythons, sandbox, python, own, slots=slots, alive=waiting, work=self._work)
+            self._pythons = await asyncio.to_thread(start)
         try:
             yield
         finally:
@@ -72,30 +91,18 @@ class Programs(Provider[ProgramsSettings]):
     async def run_program(
         self, ctx: Context, code: Annotated[str, Field(min_length=1, description="The program, in Python.")]
     ) -> ToolResult:
-        """Run a Python program that calls functions. Use it for loops, and for many calls: only the end is read.
-
-        Your functions are async functions of the same names: `r = await name(key=value)`, many at once with
-        `await asyncio.gather(*[name(key=x) for x in xs])`. They return what they give as dicts, lists, numbers, or
-        text; one that fails raises RuntimeError. A long result is a dict with "$ref": `v = await variable(it)`.
-        Variables: `v = await variable("key")`, `v.size`, `await v.read(offset, limit)` (bytes, returns text),
-        `await v.lines(first, count)`, `await v.grep(pattern)`, `await v.load()` if it is small;
-        `await set_variable(key, value)`, `await variables()`. Pass a variable to a function as it is.
-        You read what is printed, and the value of the last expression. Names stay for your next program.
-        It is a subset of Python. There are no files, network, packages or environment; of the standard library
-        asyncio, collections, csv, dataclasses, datetime, functools, itertools, json, math, random, re, string, time,
-        typing. Not understood: yield, async comprehensions, async with, async for, del, create_task, TaskGroup,
-        decorators such as staticmethod.
-        """
+        """Run a Python program that calls functions; what models read of it depends on the interpreter."""
         lock = self._turns.setdefault((ctx.tenant, ctx.agent_id), asyncio.Lock())
         async with lock:
-            variables = VariableCalls(ctx, self._work, most=self.settings.max_part)
-            program = Program(ctx, self._interpreter, States(self.services, ctx), variables, self.settings)
+            own = self.settings
+            calls = Calls(ctx, VariableCalls(ctx, self._work, most=own.max_part), most=own.max_calls)
+            running = Running(ctx, self._interpreter, self._pythons, States(self.services, ctx), calls)
             try:
-                outcome = await program.run(code)
+                outcome = await running.run(code)
             except SuspendedError:
                 self.ended_programs.labels("waiting").inc()
                 raise
             finally:
-                self.made_calls.inc(program.calls)
+                self.made_calls.inc(calls.made)
         self.ended_programs.labels("failed" if outcome.failed else "completed").inc()
         return ToolResult.error(outcome.output) if outcome.failed else ToolResult(outcome.output)

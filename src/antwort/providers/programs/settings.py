@@ -1,13 +1,25 @@
 """Settings of the provider `programs`."""
 
+from typing import Literal
+
 from antwort.provider import Duration, Field, Settings
 
 _MB = 1024**2
 
 
 class ProgramsSettings(Settings):
-    """What a program may take."""
+    """What runs programs, and what a program may take."""
 
+    interpreter: Literal["monty", "sandbox", "auto"] = Field(
+        default="monty",
+        description="What runs programs: a small interpreter of its own, Python in the sandbox, or the first and, for "
+        "programs that it does not understand, the second.",
+    )
+    python: str = Field(
+        default="python3",
+        min_length=1,
+        description="The Python of `sandbox` and `auto`: a name within the sandbox, or the path of one.",
+    )
     seconds: Duration = Field(
         default=10.0, gt=0, description="Time that a program may compute; waiting for calls does not count."
     )

@@ -11,6 +11,8 @@ import msgspec
 from antwort.provider import APIError, Context, FunctionError, Place, Services, Signer, Values, Variable
 
 _SESSION = "session"
+MONTY, SANDBOX = "monty", "sandbox"
+"""The interpreters that states are of."""
 
 
 class Pending(msgspec.Struct, frozen=True):
@@ -25,7 +27,7 @@ class State(msgspec.Struct, frozen=True, omit_defaults=True):
     """A session between two programs or, with `pending`, in the middle of one."""
 
     session: bytes
-    """As the interpreter has dumped it."""
+    """As the interpreter has dumped it; empty if a program begins again, in the sandbox."""
     call_id: str = ""
     """The program that it is the state of, or after."""
     output: str | None = None
@@ -34,6 +36,7 @@ class State(msgspec.Struct, frozen=True, omit_defaults=True):
     pending: dict[int, Pending] = {}
     printed: str = ""
     calls: int = 0
+    interpreter: str = MONTY
 
 
 class States:

@@ -1,0 +1,83 @@
+"""What goes between a program in the sandbox and us: JSON behind its length. What comes may be the program's own."""
+
+import asyncio
+import struct
+from typing import Annotated, Any, TypeAlias
+
+import msgspec
+
+from antwort.provider import LargeWork
+
+LARGEST = 8 * 1024**2
+"""Bytes of a frame, at most; one that ends a program has its names besides."""
+_HEADER = struct.Struct(">I")
+_LARGE = 1 << 18
+"""Bytes of a frame from which on it is read on a thread."""
+
+
+class Ready(msgspec.Struct, frozen=True, tag_field="type", tag="ready", forbid_unknown_fields=True):
+    """The program begins."""
+
+
+class Call(msgspec.Struct, frozen=True, tag_field="type", tag="call", forbid_unknown_fields=True):
+    """The program calls a function."""
+
+    key: str
+    """Which call it is, whenever the program runs."""
+    name: str
+    args: list[Any]
+    kwargs: dict[str, Any]
+
+
+class Idle(msgspec.Struct, frozen=True, tag_field="type", tag="idle", forbid_unknown_fields=True):
+    """The program does nothing for so many seconds, or until there is another result than those that it has seen."""
+
+    seen: int
+    seconds: Annotated[float, msgspec.Meta(ge=0)] | None
+
+
+class End(msgspec.Struct, frozen=True, tag_field="type", tag="end", forbid_unknown_fields=True):
+    """The program is over."""
+
+    failed: bool
+    text: str
+    names: str
+    """What it has defined, for the next one, in base 64; empty if that cannot be kept."""
+
+
+Frame: TypeAlias = Ready | Call | Idle | End
+
+_DECODER: msgspec.json.Decoder[Frame] = msgspec.json.Decoder(Frame)
+
+
+class BrokenError(Exception):
+    """What came is no frame, or none that could come."""
+
+
+class Frames:
+    """Reads the frames of a program one by one: no more is held of them than one, of a limited size."""
+
+    def __init__(self, stream: asyncio.StreamReader, work: LargeWork, *, most: int) -> None:
+        self._stream = stream
+        self._work = work
+        self._most = most
+
+    async def next(self) -> tuple[Frame, int] | None:
+        """Return a frame and its size; None at the end of all, BrokenError if it is none."""
+        try:
+            (size,) = _HEADER.unpack(await self._stream.readexactly(_HEADER.size))
+            if size > self._most:
+                raise BrokenError(f"a frame of {size:,} bytes")
+            data = await self._stream.readexactly(size)
+        except asyncio.IncompleteReadError:
+            return None
+        try:
+            return await self._work.run_if(size > _LARGE, _DECODER.decode, data), size
+        except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
+            raise BrokenError("what is no frame") from error
+
+
+def encoded(frame: dict[str, Any]) -> bytes:
+    """Return a frame for the program."""
+    data = msgspec.json.encode(frame)
+    return _HEADER.pack(len(data)) + data
