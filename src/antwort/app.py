@@ -226,6 +226,8 @@ class Antwort:
             visible=own.visible,
             several_tenants=self.chain.has_several_tenants,
             allows_unbounded=own.unbounded == "allow",
+            disk_reserve=self.config.storage.disk_reserve,
+            processes=self.config.server.workers,
         )
 
     def _check_workers(self) -> None:

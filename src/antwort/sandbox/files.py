@@ -9,13 +9,15 @@ import os
 import secrets
 import stat
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from io import BufferedReader
 from pathlib import Path
 
 from msgspec import Struct
 
 from antwort.errors import FunctionError
+from antwort.sandbox.usage import DiskUsage, disk_usage
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC  # who opens a pipe would wait for a writer
@@ -25,12 +27,19 @@ _LONGEST = 4096
 _SHOWN = 200
 
 
+Held = Callable[[Path], AbstractContextManager[Path]]
+
+
 class FileProblemError(FunctionError):
     """A file cannot be used, and why."""
 
 
 class MissingFileError(FileProblemError):
     """There is no such file, or the whole folder is gone."""
+
+
+class NoRoomError(FileProblemError):
+    """The file system of the folder is full."""
 
 
 class FoundFile(Struct, frozen=True):
@@ -53,13 +62,17 @@ class FoundFile(Struct, frozen=True):
 class ConfinedFiles:
     """The files of one folder. Paths are relative to it, or begin with one of `homes`.
 
-    `what` names the folder in what goes wrong, as in `workspace`.
+    `what` names the folder in what goes wrong, as in `workspace`. If the folder has a file system of its own, it is
+    mounted as long as `held` lasts, which tells where the files are.
     """
 
-    def __init__(self, folder: Path, homes: tuple[str, ...] = (), what: str = "folder") -> None:
+    def __init__(
+        self, folder: Path, homes: tuple[str, ...] = (), what: str = "folder", *, held: Held | None = None
+    ) -> None:
         self.folder = folder
         self.what = what
         self._homes = homes
+        self._held = held or contextlib.nullcontext
 
     def open(self, path: str) -> BufferedReader:
         """Open a file to be read."""
@@ -101,6 +114,21 @@ class ConfinedFiles:
                 if len(found) == most:
                     break
         return sorted(found, key=lambda file: file.path)
+
+    def usage(self, most_files: int) -> DiskUsage:
+        """Count what is there, up to a little more than so many files."""
+        with self.place() as folder:
+            return disk_usage(folder, most_files)
+
+    @contextlib.contextmanager
+    def place(self) -> Iterator[Path]:
+        """Give the folder in which the files are; MissingFileError if it is gone."""
+        with contextlib.ExitStack() as stack:
+            try:
+                folder = stack.enter_context(self._held(self.folder))
+            except FileNotFoundError as error:
+                raise _gone(self.what) from error
+            yield folder
 
     def about(self, path: str) -> FoundFile:
         """Return what a file is."""
@@ -149,12 +177,14 @@ class ConfinedFiles:
     @contextlib.contextmanager
     def _walk(self, folders: list[str], path: str, *, make: bool = False) -> Iterator[int]:
         """Give the open folder that a file is in."""
-        try:
-            current = os.open(self.folder, _FOLDER)
-        except FileNotFoundError as error:
-            raise _gone(self.what) from error
-        except OSError as error:
-            raise _problem(path, error) from error
+        with self.place() as top:
+            try:
+                current = os.open(top, _FOLDER)
+            except FileNotFoundError as error:
+                raise _gone(self.what) from error
+            except OSError as error:
+                raise _problem(path, error) from error
+        # What is open stays mounted.
         try:
             for name in folders:
                 try:
@@ -198,6 +228,8 @@ class NewFile:
         with self._ending:
             if self._is_over:
                 return
+            if not self._among.folder.is_dir():  # what it was on may still be there for those who have it open
+                raise _gone(self._among.what)
             try:
                 self._file.close()
                 os.replace(self._own_name, self._name, src_dir_fd=self._parent, dst_dir_fd=self._parent)
@@ -275,4 +307,6 @@ def _problem(path: str, error: OSError) -> FileProblemError:
         return FileProblemError(f"A part of {shown} is a link, or no folder: links are not followed.")
     if error.errno == errno.ELOOP:
         return FileProblemError(f"{shown} is a link: links are not followed.")
+    if error.errno in {errno.ENOSPC, errno.EDQUOT}:
+        return NoRoomError(f"There is no room for {shown}: delete something.")
     return FileProblemError(f"{shown} cannot be used: {error.strerror}.")

@@ -10,16 +10,23 @@ import threading
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 
+from antwort.concurrency.undisturbed import undisturbed
 from antwort.errors import ConflictError
+from antwort.sandbox.disk_kinds import IMAGE, image_of
+from antwort.sandbox.disks import Disks, locked
 from antwort.sandbox.files import MissingFileError
+from antwort.sandbox.limits import SandboxLimits
 from antwort.sandbox.sandbox import Sandbox
 from antwort.sandbox.trees import delete_tree
 
 logger = logging.getLogger(__name__)
 
 _TRASH = ".trash-"
+_LONGEST_MAKING = 3600.0
+"""Seconds after which nobody makes an image any more that is not finished."""
 _LONGEST_PAUSE = 30.0
 """Seconds between two sweeps: what has expired is gone within a minute, and there may be much of it."""
 
@@ -27,8 +34,10 @@ _LONGEST_PAUSE = 30.0
 class FolderInUse:
     """A folder that somebody works in. It is open as long, so that no other one can be taken for it."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, disks: Disks) -> None:
         self.folder = folder
+        self._disks = disks
+        self._held = contextlib.ExitStack()
         self._open = os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
 
     @property
@@ -39,9 +48,21 @@ class FolderInUse:
         except FileNotFoundError:
             return True
 
+    @property
+    def is_full(self) -> bool:
+        """Tell whether nothing more can be written to it, as far as that is known."""
+        return self._disks.is_full(self.folder)
+
+    def hold(self, *, written: bool) -> None:
+        """Have its file system mounted; if it is written to, only if there is room for all that it may take."""
+        self._held.enter_context(self._disks.written(self.folder) if written else self._disks.held(self.folder))
+
     def close(self) -> None:
         """Let go of it."""
-        os.close(self._open)
+        try:
+            self._held.close()
+        finally:
+            os.close(self._open)
 
 
 class TenantFolders:
@@ -50,14 +71,19 @@ class TenantFolders:
     The mark is out of reach for code, which could make a folder look as if it had just been used. `what` is how a
     folder is called, `suffix` how the name of a mark ends. Folders that nobody has used for `keep` seconds go; so do
     those that a subclass calls dispensable, those used last at the end, when a tenant would have more than `most`.
+    Between `open` and `close` each folder has a file system of its own that holds no more than the `limits` say, where
+    the machine allows that: then its files are elsewhere, and `held` tells where.
     """
 
     what: str
     suffix: str
 
-    def __init__(self, place: Path, sandbox: Sandbox, *, keep: float, most: int) -> None:
+    def __init__(
+        self, place: Path, sandbox: Sandbox, *, keep: float, most: int, limits: SandboxLimits | None = None
+    ) -> None:
         self._place = place
         self._sandbox = sandbox
+        self._disks = sandbox.new_disks(place, limits or SandboxLimits())
         self._keep = keep
         self._most = most
         self._users: Counter[Path] = Counter()
@@ -66,13 +92,26 @@ class TenantFolders:
         """Held by whoever adds a folder, takes one away, or changes what is known of one."""
         self._discarded: list[Path] = []
 
+    async def open(self) -> None:
+        """Find out how folders get file systems of their own; ConfigError if that is needed, and there is no way."""
+        await asyncio.to_thread(self._sandbox.open_disks, self._disks)
+
+    async def close(self) -> None:
+        """Unmount all of them."""
+        await asyncio.to_thread(self._sandbox.close_disks, self._disks)
+
+    def held(self, folder: Path) -> AbstractContextManager[Path]:
+        """Have the file system of a folder mounted, and be told where its files are."""
+        return self._disks.held(folder)
+
     @contextlib.asynccontextmanager
-    async def in_use(self, get: Callable[[], Path]) -> AsyncIterator[FolderInUse]:
+    async def in_use(self, get: Callable[[], Path], *, written: bool = True) -> AsyncIterator[FolderInUse]:
         """Work in a folder that a function gets or makes, on a thread; it is not taken away to make room for others.
 
-        MissingFileError if it is gone already.
+        If it is `written` to, there has to be room on the disk for all that it may take: ServiceUnavailableError if
+        there is not. MissingFileError if it is gone already.
         """
-        holding = asyncio.ensure_future(asyncio.to_thread(self._hold, get))
+        holding = asyncio.ensure_future(asyncio.to_thread(self._hold, get, written=written))
         try:
             used = await asyncio.shield(holding)
         except asyncio.CancelledError:
@@ -81,7 +120,10 @@ class TenantFolders:
         try:
             yield used
         finally:
-            self._let_go(used)
+            if self._disks.settles:
+                await undisturbed(asyncio.to_thread(self._let_go, used))
+            else:
+                self._let_go(used)
 
     def touch(self, folder: Path) -> None:
         """Note that a folder was in use until now, unless it is gone."""
@@ -92,9 +134,10 @@ class TenantFolders:
         """Put a folder where nobody finds it any more; to delete what is in it may take long."""
         trash = folder.with_name(f"{_TRASH}{secrets.token_hex(8)}")
         with self._changing:
-            with contextlib.suppress(FileNotFoundError):
+            with contextlib.suppress(FileNotFoundError), locked(folder.parent):
                 folder.rename(trash)
                 self._discarded.append(trash)
+                image_of(folder).rename(image_of(trash))
             self._mark(folder).unlink(missing_ok=True)
 
     def empty_discarded(self) -> None:
@@ -107,13 +150,13 @@ class TenantFolders:
         """Delete folders that nobody has used for long; return how many that were."""
         count = 0
         for tenant in [path for path in self._place.iterdir() if path.is_dir()] if self._place.is_dir() else []:
-            for trash in tenant.glob(f"{_TRASH}*"):  # of a process that ended meanwhile
-                self._empty(trash)
+            self._clean(tenant)
             for mark in self._marks(tenant):
                 with contextlib.suppress(FileNotFoundError):  # somebody else has deleted it
                     if self._is_expired(mark):
                         self._delete(mark.with_suffix(""))
                         count += 1
+        self._disks.release_idle()
         return count
 
     async def sweep_regularly(self) -> None:
@@ -165,30 +208,55 @@ class TenantFolders:
         self.discard(folder)
         self.empty_discarded()
 
+    def _clean(self, tenant: Path) -> None:
+        """Delete what a process has left behind that ended before it was done."""
+        for trash in tenant.glob(f"{_TRASH}*"):
+            self._empty(trash.with_suffix(""))
+        late = time.time() - _LONGEST_MAKING
+        for image in tenant.glob(f"*{IMAGE}"):
+            with contextlib.suppress(FileNotFoundError):  # somebody else has deleted it
+                if not image.with_suffix("").is_dir() and image.stat().st_mtime < late:
+                    image.unlink()
+
     def _empty(self, trash: Path) -> None:
         try:
-            delete_tree(trash)
+            delete_tree(trash)  # what is mounted on it goes with it, in all processes
+            image_of(trash).unlink(missing_ok=True)
         except OSError as error:
             logger.info("a deleted %s is still in use: %s", self.what, error.strerror)
 
-    def _hold(self, get: Callable[[], Path]) -> FolderInUse:
+    def _hold(self, get: Callable[[], Path], *, written: bool) -> FolderInUse:
+        used = self._entered(get)
+        self.empty_discarded()
+        try:
+            used.hold(written=written)
+        except FileNotFoundError as error:
+            self._let_go(used)
+            raise _missing(self.what) from error
+        except BaseException:
+            self._let_go(used)
+            raise
+        return used
+
+    def _entered(self, get: Callable[[], Path]) -> FolderInUse:
         with self._changing:  # nobody takes it away in between
             folder = get()
             try:
-                used = FolderInUse(folder)
+                used = FolderInUse(folder, self._disks)
             except OSError as error:
-                raise MissingFileError(f"The {self.what} is not there any more: it was deleted.") from error
+                raise _missing(self.what) from error
             with self._counting:
                 self._users[folder] += 1
-        self.empty_discarded()
         return used
 
     def _let_go(self, used: FolderInUse) -> None:
-        used.close()
-        with self._counting:
-            self._users[used.folder] -= 1
-            if not self._users[used.folder]:
-                del self._users[used.folder]
+        try:
+            used.close()
+        finally:
+            with self._counting:
+                self._users[used.folder] -= 1
+                if not self._users[used.folder]:
+                    del self._users[used.folder]
 
     def _let_go_later(self, holding: "asyncio.Future[FolderInUse]") -> None:
         """Let go of what somebody does not wait for any more."""
@@ -204,6 +272,10 @@ class TenantFolders:
 
     def _marks(self, tenant: Path) -> Iterator[Path]:
         return tenant.glob(f"*{self.suffix}")
+
+
+def _missing(what: str) -> MissingFileError:
+    return MissingFileError(f"The {what} is not there any more: it was deleted.")
 
 
 def _time_of(mark: Path) -> float:

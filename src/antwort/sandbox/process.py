@@ -20,7 +20,7 @@ from antwort.sandbox.control_groups import ControlGroup
 from antwort.sandbox.limits import LEAST, NICENESS, STRETCH, Ending, SandboxLimits
 from antwort.sandbox.memory import memory_usage
 from antwort.sandbox.standstill import send_signal, stop_all, waited_for
-from antwort.sandbox.usage import Room, descendants, is_stopped, processor_time
+from antwort.sandbox.usage import BoundedRoom, Room, descendants, is_stopped, processor_time
 
 logger = logging.getLogger(__name__)
 
@@ -50,7 +50,7 @@ class SandboxProcess:
         process: ChildProcess,
         limits: SandboxLimits,
         *,
-        room: Room | None = None,
+        room: Room | BoundedRoom | None = None,
         group: ControlGroup | None = None,
         memory_is_counted: bool = False,
     ) -> None:

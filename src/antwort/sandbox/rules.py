@@ -23,6 +23,10 @@ class SandboxRules(Struct, frozen=True):
     """Whether the code is that of people who are strangers to each other."""
     allows_unbounded: bool = False
     """Whether that is all right where the kernel does not hold every limit."""
+    disk_reserve: int = 0
+    """Bytes of the disk that the server wants for itself."""
+    processes: int = 1
+    """How many processes the server has: each lets code take its share of the disk."""
 
     def check_places(self, places: Sequence[Path] | None = None) -> None:
         """Refuse to show places, by default those that everybody sees, if something private lies there: ConfigError."""

@@ -24,12 +24,14 @@ from antwort.sandbox.bubblewrap import (
     missing_tools,
     rlimits,
 )
+from antwort.sandbox.claims import Claims
 from antwort.sandbox.control_groups import ControlGroup, ControlGroups
+from antwort.sandbox.disks import Disks
 from antwort.sandbox.limits import NICENESS, Finished, SandboxLimits
 from antwort.sandbox.process import BareProcess, SandboxProcess, end_unfinished
 from antwort.sandbox.rules import SandboxRules
 from antwort.sandbox.seccomp import filter_program
-from antwort.sandbox.usage import Room
+from antwort.sandbox.usage import BoundedRoom, Room
 from antwort.sandbox.users import has_others, own_user, unused_user
 
 _PIECE = 1 << 16
@@ -48,6 +50,9 @@ class Sandbox:
     def __init__(self, rules: SandboxRules | None = None) -> None:
         self.rules = rules or SandboxRules()
         self._groups: ControlGroups | None = None
+        self._claims = Claims(reserve=self.rules.disk_reserve, processes=self.rules.processes)
+        self._disks: dict[Path, Disks] = {}
+        """The file systems of folders, by where the folders of tenants are."""
         self._preparing = asyncio.Lock()
 
     async def prepare(self) -> None:
@@ -110,6 +115,20 @@ class Sandbox:
         if has_others():
             own_user(folder)
 
+    def new_disks(self, place: Path, limits: SandboxLimits) -> Disks:
+        """Return the file systems of folders in a place; there are none before they are opened."""
+        return Disks(place, limits, self._claims)
+
+    def open_disks(self, disks: Disks) -> None:
+        """Let folders have file systems of their own, if there is a way."""
+        disks.open()
+        self._disks[disks.place] = disks
+
+    def close_disks(self, disks: Disks) -> None:
+        """Unmount the file systems of folders."""
+        self._disks.pop(disks.place, None)
+        disks.close()
+
     async def run(
         self,
         command: Sequence[str],
@@ -168,11 +187,17 @@ class Sandbox:
     async def _opened(
         self, command: Sequence[str], seen: Surroundings, limits: SandboxLimits, *, pausable: bool
     ) -> AsyncIterator[SandboxProcess]:
-        process = await self._start(command, seen, limits, pausable=pausable)
-        try:
-            yield process
-        finally:
-            await process.close()
+        disks = self._disks_of(seen.folder)
+        with contextlib.nullcontext() if disks is None or seen.folder is None else disks.kept(seen.folder):
+            process = await self._start(command, seen, limits, pausable=pausable)
+            try:
+                yield process
+            finally:
+                await process.close()
+
+    def _disks_of(self, folder: Path | None) -> Disks | None:
+        """Return the file systems to which that of a folder belongs, if it has one."""
+        return None if folder is None else self._disks.get(folder.parent.parent)
 
     async def _start(
         self, command: Sequence[str], seen: Surroundings, limits: SandboxLimits, *, pausable: bool
@@ -245,7 +270,9 @@ class Sandbox:
                 user=user,
                 memory_is_counted=arranged.memory_is_counted,
             )
-            arranged.room = None if seen.folder is None else Room.of(seen.folder, limits)
+            disks = self._disks_of(seen.folder)
+            arranged.arguments[:0] = () if disks is None else disks.entering
+            arranged.room = _room(seen.folder, limits, disks)
         except BaseException:
             arranged.undo()
             raise
@@ -266,6 +293,10 @@ class BareHost(Sandbox):
     @override
     def adopt(self, folder: Path) -> None:
         """Leave it as it is: processes run as the server's user."""
+
+    @override
+    def open_disks(self, disks: Disks) -> None:
+        """Leave folders as they are: what runs on the host can write anywhere."""
 
     @override
     async def _start(
@@ -292,7 +323,7 @@ class _Arranged(Struct):
     status: int
     """The end of the pipe over which is told what happens; -1 if there is none."""
     group: ControlGroup | None
-    room: Room | None
+    room: Room | BoundedRoom | None
     memory_is_counted: bool
 
     def undo(self) -> None:
@@ -340,6 +371,15 @@ def _status_pipe() -> tuple[int, int]:
         raise
     finally:
         os.close(writing)
+
+
+def _room(folder: Path | None, limits: SandboxLimits, disks: Disks | None) -> Room | BoundedRoom | None:
+    """Return how much there may be in a folder."""
+    if folder is None:
+        return None
+    if disks is None or disks.kind is None:
+        return Room.of(folder, limits)
+    return BoundedRoom(folder, limits.disk_files, disks.files)
 
 
 def _absolute(folder: Path | None) -> Path | None:

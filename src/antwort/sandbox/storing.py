@@ -4,9 +4,8 @@ import asyncio
 from collections.abc import AsyncIterator
 
 from antwort.errors import PayloadTooLargeError
-from antwort.sandbox.files import ConfinedFiles
+from antwort.sandbox.files import ConfinedFiles, NoRoomError
 from antwort.sandbox.limits import SandboxLimits
-from antwort.sandbox.usage import disk_usage
 
 _COUNTED = 8 << 20
 """Bytes of a file after which what is in its folder is counted again."""
@@ -18,6 +17,15 @@ async def store_file(files: ConfinedFiles, path: str, chunks: AsyncIterator[byte
     PayloadTooLargeError if it does not fit, FileProblemError if it cannot be there; then nothing of it is left.
     """
     room = min(limits.file_bytes, await _room(files, limits, more=1))
+    try:
+        return await _stored(files, path, chunks, limits, room)
+    except NoRoomError as error:  # others were quicker to fill the folder
+        raise _no_room(files, 0, limits) from error
+
+
+async def _stored(
+    files: ConfinedFiles, path: str, chunks: AsyncIterator[bytes], limits: SandboxLimits, room: int
+) -> int:
     file = await asyncio.to_thread(files.create, path)
     size = counted = 0
     try:
@@ -40,7 +48,7 @@ async def store_file(files: ConfinedFiles, path: str, chunks: AsyncIterator[byte
 async def _room(files: ConfinedFiles, limits: SandboxLimits, more: int = 0) -> int:
     """Return how many bytes fit into a folder; PayloadTooLargeError if it is too full for `more` files."""
     most = limits.disk_files
-    used = await asyncio.to_thread(disk_usage, files.folder, most)
+    used = await asyncio.to_thread(files.usage, most)
     if used.files + more > most:
         raise PayloadTooLargeError(f"The {files.what} has {most:,} files, which is the limit; delete some.")
     if used.size > limits.disk_bytes:

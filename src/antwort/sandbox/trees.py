@@ -60,7 +60,12 @@ def make_accessible(place: str, top: Path) -> None:
     _make_accessible(place, None, within=top)
 
 
-def _make_accessible(name: str, parent: int | None, within: Path | None = None) -> None:
+def make_accessible_at(name: str, parent: int) -> None:
+    """Open a folder or a file, in an open folder, that its owner has closed to himself; links stay as they are."""
+    _make_accessible(name, parent, files=True)
+
+
+def _make_accessible(name: str, parent: int | None, within: Path | None = None, *, files: bool = False) -> None:
     """Open a folder that its owner has closed to himself."""
     found = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=parent)
     try:
@@ -69,5 +74,7 @@ def _make_accessible(name: str, parent: int | None, within: Path | None = None) 
             return
         if stat.S_ISDIR(mode) and mode & stat.S_IRWXU != stat.S_IRWXU:
             own.chmod(stat.S_IRWXU)
+        elif files and stat.S_ISREG(mode) and not mode & stat.S_IRUSR:
+            own.chmod(stat.S_IRUSR | stat.S_IWUSR)
     finally:
         os.close(found)

@@ -3,7 +3,7 @@
 import contextlib
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from msgspec import Struct
@@ -153,6 +153,22 @@ def _mapped(thread: Path) -> list[list[str]]:
         return [line.split(maxsplit=5) for line in (thread / "maps").read_text(errors="replace").splitlines()]
     except OSError:
         return []
+
+
+class BoundedRoom(Struct, frozen=True):
+    """What a process may have in a folder with a file system of its own: the kernel lets nobody write more.
+
+    Only the number of files may be a few more than it should, as the file system rounds it up.
+    """
+
+    folder: Path
+    files: int
+    count: Callable[[Path], int]
+
+    def is_exceeded(self, process: int) -> bool:  # noqa: ARG002 - it does not matter who has written it
+        """Tell whether there are more files; FileNotFoundError if the folder is gone."""
+        self.folder.stat()
+        return self.count(self.folder) > self.files
 
 
 class Room(Struct, frozen=True):

@@ -12,6 +12,7 @@ import pytest
 from openai import APIStatusError, BadRequestError, NotFoundError, PermissionDeniedError
 from openai.types.responses.response_code_interpreter_tool_call import OutputLogs
 from tests.providers.code_interpreter.stage import OUTPUTS, TOOL, calls, outputs, running_code, staged
+from tests.support.inner_files import found
 
 from antwort.errors import ConflictError
 from antwort.providers.code_interpreter.containers import Containers
@@ -249,7 +250,7 @@ def test_a_container_that_is_deleted_during_an_upload_is_missed(tmp_path: Path) 
 
         def content() -> Iterator[bytes]:
             yield bytes(300_000)
-            while not list(tmp_path.glob("data/providers/code_interpreter/*/*/.antwort-*")):
+            while not list(found(tmp_path, "data/providers/code_interpreter/*/*/.antwort-*")):
                 pass  # until it is under way
             client.containers.delete(container)
             yield bytes(300_000)

@@ -102,11 +102,12 @@ def test_a_session_that_dies_is_begun_anew_and_the_model_is_told(tmp_path: Path,
     assert "NameError" in gone
 
 
-def test_quick_code_that_writes_too_much_is_found_when_it_ends(tmp_path: Path) -> None:
+def test_quick_code_that_writes_too_much_finds_the_container_full(tmp_path: Path) -> None:
     code = "for i in range(4): open(f'big{i}', 'wb').write(b'x' * 400_000)"
-    ended, after = executed(tmp_path, code, "import os\nos.listdir()", max_bytes=1_000_000)
-    assert ended.endswith("[Files that this call has written were deleted.]")
-    assert after == f"{RENEWED}\n[]"
+    ended, after = executed(tmp_path, code, "import os\nsorted(os.listdir())", max_bytes=1_000_000)
+    assert "OSError: [Errno 28] No space left on device" in ended
+    assert "[No room: a container holds at most 1,000,000 bytes and 5,000 files; delete some.]" in ended
+    assert after == "['big0', 'big1', 'big2']"
 
 
 def test_a_child_that_code_forks_takes_no_calls(tmp_path: Path) -> None:
@@ -215,7 +216,8 @@ async def test_calls_wait_for_a_session_when_all_are_at_work_and_hold_up_nobody_
             assert await _execute(app, "e", "1", tenant="other") == "1"
             assert not any(one.done() for one in waiting)
             containers = _provider(app).containers
-            (containers.find("t", containers.id_of_conversation("t", "a")).folder / "go").touch()
+            with containers.held(containers.find("t", containers.id_of_conversation("t", "a")).folder) as place:
+                (place / "go").touch()
             assert await asyncio.gather(*waiting) == ["'b'", "'c'", "'d'"]
             await first
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from tests.providers.workspace.stage import calling, outputs, staged
+from tests.support.inner_files import found
 
 from antwort.providers.workspace.folders import Folders
 from antwort.sandbox import BareHost, folders
@@ -269,7 +270,7 @@ def test_a_workspace_that_is_deleted_during_an_upload_is_missed(tmp_path: Path) 
 
         def content() -> Iterator[bytes]:
             yield bytes(300_000)
-            while not list(tmp_path.glob("data/providers/workspace/*/*/.antwort-*")):
+            while not list(found(tmp_path, "data/providers/workspace/*/*/.antwort-*")):
                 pass  # until it is under way
             assert stage.request("DELETE", "/workspaces/conv-1").status_code == 200
             yield bytes(300_000)

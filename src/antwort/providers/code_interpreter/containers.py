@@ -11,7 +11,7 @@ import msgspec
 from msgspec import Struct
 from typing_extensions import override
 
-from antwort.provider import NotFoundError, Sandbox, TenantFolders
+from antwort.provider import ConfinedFiles, NotFoundError, Sandbox, SandboxLimits, TenantFolders
 from antwort.providers.code_interpreter.files import Files
 
 _ID = re.compile(r"cntr_[0-9a-f]{48}")
@@ -58,8 +58,17 @@ class Containers(TenantFolders):
     what = "container"
     suffix = ".json"
 
-    def __init__(self, place: Path, sandbox: Sandbox, *, keep: float, most: int, most_files: int) -> None:
-        super().__init__(place, sandbox, keep=keep, most=most)
+    def __init__(
+        self,
+        place: Path,
+        sandbox: Sandbox,
+        *,
+        keep: float,
+        most: int,
+        most_files: int,
+        limits: SandboxLimits | None = None,
+    ) -> None:
+        super().__init__(place, sandbox, keep=keep, most=most, limits=limits)
         self._most_files = most_files
         self._gone: dict[Path, tuple[int, str]] = {}
         """Where those that are gone were in the lists."""
@@ -124,7 +133,8 @@ class Containers(TenantFolders):
 
     def files(self, container: Container) -> Files:
         """Return the files of a container."""
-        return Files(container.id, container.folder, self._most_files)
+        confined = ConfinedFiles(container.folder, what="container", held=self.held)
+        return Files(container.id, confined, self._most_files)
 
     def change(self, container: Container, change: Callable[[About], None]) -> None:
         """Change what is known of a container, unless it is gone."""

@@ -1,8 +1,8 @@
 """Files of a container: those that clients see, by their ids."""
 
+import contextlib
 import hashlib
 from collections.abc import Collection
-from pathlib import Path
 from typing import BinaryIO
 
 from msgspec import Struct
@@ -44,10 +44,10 @@ class File(Struct, frozen=True):
 class Files:
     """The files of one container. Links, pipes and the like are none, nor is what begins with a dot."""
 
-    def __init__(self, container_id: str, folder: Path, most: int) -> None:
+    def __init__(self, container_id: str, confined: ConfinedFiles, most: int) -> None:
         self._container_id = container_id
         self._most = most
-        self.confined = ConfinedFiles(folder, what="container")
+        self.confined = confined
 
     def all(self) -> list[File]:
         """Return the files by their paths, as many as there may be; none if the container is gone."""
@@ -82,14 +82,14 @@ class Files:
         """Delete what is there, hidden or not, but these files."""
         paths = {file.found.path for file in known}
         kept = {path.partition("/")[0] for path in paths}
-        folder = self.confined.folder
-        for path in folder.iterdir() if folder.is_dir() else ():
-            if path.name in kept:
-                continue
-            if path.is_dir() and not path.is_symlink():
-                delete_tree(path)
-            else:
-                path.unlink(missing_ok=True)
+        with contextlib.suppress(MissingFileError), self.confined.place() as folder:
+            for path in folder.iterdir() if folder.is_dir() else ():
+                if path.name in kept:
+                    continue
+                if path.is_dir() and not path.is_symlink():
+                    delete_tree(path)
+                else:
+                    path.unlink(missing_ok=True)
         for file in self.all():
             if file.found.path not in paths:
                 self.delete(file)

@@ -70,7 +70,15 @@ class CodeInterpreter(ContainerRoutes):
         await sandbox.prepare()
         self._python = await SandboxPython.find(sandbox, own.python)
         place = await asyncio.to_thread(lambda: self.services.folder)
-        self.containers = Containers(place, sandbox, keep=own.keep, most=own.max_containers, most_files=own.max_files)
+        self.containers = Containers(
+            place,
+            sandbox,
+            keep=own.keep,
+            most=own.max_containers,
+            most_files=own.max_files,
+            limits=own.limits(),
+        )
+        await self.containers.open()
         self.sessions = Sessions(
             self._start_session,
             idle=own.idle,
@@ -90,6 +98,7 @@ class CodeInterpreter(ContainerRoutes):
                 task.cancel()
             await asyncio.wait(sweeping)
             await self.sessions.close_all()
+            await self.containers.close()
 
     @override
     async def prepare_tool(
@@ -149,6 +158,8 @@ class CodeInterpreter(ContainerRoutes):
                 outcome = msgspec.structs.replace(outcome, ending="deleted")
             else:
                 await asyncio.to_thread(self._note_use, container)
+                is_full = await asyncio.to_thread(lambda: used.is_full)
+                outcome = msgspec.structs.replace(outcome, is_full=is_full)
             made = await asyncio.to_thread(_changed, files, before, outcome)
         starved = "memory" if outcome.starved else None
         self.calls.labels(outcome.ending or starved or outcome.stopped or "success").inc()

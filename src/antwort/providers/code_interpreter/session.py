@@ -40,6 +40,8 @@ class Outcome(Struct, frozen=True):
     """Whether a process was ended because there was no memory left."""
     left_out: int = 0
     """Bytes that were written by what a call has left running that was stopped."""
+    is_full: bool = False
+    """Whether nothing more can be written to the container."""
 
     @property
     def has_failed(self) -> bool:

@@ -1,5 +1,7 @@
 """OpenAI's `code_interpreter` tool: what a request may ask of it, and how a call shows itself."""
 
+import errno
+import os
 import signal
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
@@ -39,6 +41,8 @@ _GOING_ON = "container_id"
 """Where a tool with any container has the one of an earlier call."""
 _EARLIER = 10
 """Containers of earlier calls that are looked at."""
+_FULL = "No room: a container holds at most {0.disk_bytes:,} bytes and {0.disk_files:,} files; delete some."
+_NO_ROOM = os.strerror(errno.ENOSPC)
 DELETED = "The container was deleted while the code ran: the session has ended, and the files are gone."
 RENEWED = "[A new session has begun: variables of earlier calls are gone, files are still there.]"
 
@@ -199,6 +203,8 @@ def _notes(outcome: Outcome, limits: SandboxLimits) -> list[str]:
         notes.append(f"[Stopped: {_STOPS[outcome.stopped].format(limits)}.]")
     if outcome.starved and outcome.ending != "memory":
         notes.append(f"[A process that the code has started was ended: {_ENDINGS['memory']}.]".format(limits))
+    if outcome.ending != "disk" and (outcome.is_full or _NO_ROOM in outcome.logs):
+        notes.append(f"[{_FULL.format(limits)}]")
     if outcome.ending is not None:
         why = _ENDINGS.get(outcome.ending, outcome.ending).format(limits, _by_signal(outcome.exit_code))
         notes.append(f"[The session has ended: {why}. The next call begins a new one; files stay, variables do not.]")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from typing_extensions import override
 
-from antwort.provider import BaseModel, ConfinedFiles, Field, NotFoundError, TenantFolders, disk_usage
+from antwort.provider import BaseModel, ConfinedFiles, Field, MissingFileError, NotFoundError, TenantFolders
 
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,127}")
 _DISPENSABLE = "dispensable"
@@ -65,7 +65,10 @@ class Folders(TenantFolders):
     def describe(self, tenant: str, workspace_id: str, most_files: int) -> WorkspaceObject:
         """Return a workspace with what is in it."""
         folder = self.find(tenant, workspace_id)
-        used = disk_usage(folder, most_files)
+        try:
+            used = self.files(folder).usage(most_files)
+        except MissingFileError:
+            raise _missing(workspace_id) from None
         try:
             found = self._described(self._mark(folder))
         except FileNotFoundError:
@@ -74,7 +77,7 @@ class Folders(TenantFolders):
 
     def files(self, folder: Path) -> ConfinedFiles:
         """Return the files in a folder."""
-        return ConfinedFiles(folder, self._sandbox.paths_of(folder), self.what)
+        return ConfinedFiles(folder, self._sandbox.paths_of(folder), self.what, held=self.held)
 
     def delete(self, tenant: str, workspace_id: str) -> None:
         """Delete a workspace with all that is in it."""

@@ -66,7 +66,8 @@ class Workspace(WorkspaceRoutes):
             self._sandbox = BareHost()
         await self._sandbox.prepare()
         place = await asyncio.to_thread(lambda: self.services.folder)
-        self.folders = Folders(place, self._sandbox, keep=own.keep, most=own.max_workspaces)
+        self.folders = Folders(place, self._sandbox, keep=own.keep, most=own.max_workspaces, limits=own.limits())
+        await self.folders.open()
         self._slots = self.slots(own.concurrency)
         sweeping = asyncio.create_task(self.folders.sweep_regularly())
         try:
@@ -74,6 +75,7 @@ class Workspace(WorkspaceRoutes):
         finally:
             sweeping.cancel()
             await asyncio.wait([sweeping])
+            await self.folders.close()
 
     @override
     async def prepare_tool(
@@ -112,9 +114,10 @@ class Workspace(WorkspaceRoutes):
                 done = await self._sandbox.run(
                     ["bash", "-c", command], used.folder, limits=limits, network=self.settings.network
                 )
-            is_deleted = await asyncio.to_thread(lambda: used.is_deleted)
+            is_deleted, is_full = await asyncio.to_thread(_state, used)
         self.commands.labels(done.ending).inc()
-        return ToolResult(report(done, limits, is_deleted=is_deleted), item=item_fields(used.folder.name, done))
+        text = report(done, limits, is_deleted=is_deleted, is_full=is_full)
+        return ToolResult(text, item=item_fields(used.folder.name, done))
 
     @function(attach=True, hosted=BESIDES, in_order=True)
     async def read_file(
@@ -125,7 +128,7 @@ class Workspace(WorkspaceRoutes):
         limit: Annotated[int | None, Field(ge=1, description="Lines to return.")] = None,
     ) -> str:
         """Read a file of the workspace, or some lines of it."""
-        async with self._folder(ctx) as used:
+        async with self._folder(ctx, written=False) as used:
             files = self.folders.files(used.folder)
 
             def read() -> str:
@@ -171,11 +174,12 @@ class Workspace(WorkspaceRoutes):
             return await store_file(self.folders.files(folder), path, chunks(), self.settings.limits())
 
     @contextlib.asynccontextmanager
-    async def _folder(self, ctx: Context) -> AsyncIterator[FolderInUse]:
+    async def _folder(self, ctx: Context, *, written: bool = True) -> AsyncIterator[FolderInUse]:
         """Use the workspace of a call."""
         async with contextlib.AsyncExitStack() as stack:
             with _told():
-                used = await stack.enter_async_context(self.folders.in_use(lambda: self._asked(ctx)))
+                using = self.folders.in_use(lambda: self._asked(ctx), written=written)
+                used = await stack.enter_async_context(using)
             try:
                 yield used
             except FunctionUnavailableError as error:
@@ -197,6 +201,12 @@ class Workspace(WorkspaceRoutes):
     def _id(self, ctx: Context) -> str:
         own = ctx.run_id if self.settings.per == "run" else ctx.conversation_id
         return own or ctx.run_id or _ALONE
+
+
+def _state(used: FolderInUse) -> tuple[bool, bool]:
+    """Tell whether a folder is gone, and whether it is full."""
+    is_deleted = used.is_deleted
+    return is_deleted, not is_deleted and used.is_full
 
 
 @contextlib.contextmanager

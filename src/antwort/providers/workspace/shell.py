@@ -1,5 +1,7 @@
 """OpenAI's `shell` tool: what a request may ask of it, and how a command shows itself."""
 
+import errno
+import os
 from collections.abc import Iterable, Mapping
 from itertools import islice
 from typing import Any
@@ -17,6 +19,8 @@ _ENDINGS = {
     "output": "it wrote more than {0.output_bytes:,} bytes; send long output to a file",
     "killed": "it was stopped",
 }
+_FULL = "no room: a workspace holds at most {0.disk_bytes:,} bytes and {0.disk_files:,} files; delete some"
+_NO_ROOM = os.strerror(errno.ENOSPC).encode()
 DELETED = "The workspace was deleted while the command ran: the command was ended, and the files are gone."
 _LONGEST = 100_000
 """Bytes of a command; the kernel takes a little more."""
@@ -178,7 +182,7 @@ def item_fields(workspace_id: str, done: Finished) -> JSON:
     }
 
 
-def report(done: Finished, limits: SandboxLimits, *, is_deleted: bool = False) -> str:
+def report(done: Finished, limits: SandboxLimits, *, is_deleted: bool = False, is_full: bool = False) -> str:
     """Return what the model reads of a command that has ended."""
     if is_deleted:
         ending = f"[{DELETED}]"
@@ -186,6 +190,8 @@ def report(done: Finished, limits: SandboxLimits, *, is_deleted: bool = False) -
         ending = f"[ended: {_ENDINGS[done.ending].format(limits)}]"
     else:
         ending = _exit(done.exit_code)
+    if (is_full or _NO_ROOM in done.stderr) and done.ending != "disk" and not is_deleted:
+        ending = f"{ending}\n[{_FULL.format(limits)}]".lstrip()
     return _joined(_text(done.stdout), _text(done.stderr), ending)
 
 

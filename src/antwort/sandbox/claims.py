@@ -1,0 +1,63 @@
+"""What calls that are under way may still write, so that none begins for which the disk has no room."""
+
+import contextlib
+import os
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from msgspec import Struct
+
+from antwort.errors import ServiceUnavailableError
+from antwort.sandbox.limits import MEBIBYTE
+
+RESERVE = 64 * MEBIBYTE
+"""Bytes of a disk that no code gets, at least."""
+
+
+class _Claim(Struct):
+    left: Callable[[], int]
+    users: int = 0
+
+
+class Claims:
+    """What folders may still take of the disks that they are on, as long as somebody writes to them.
+
+    A call begins only if there is room for all that it may write, beside all that others may: none of them fills the
+    disk, and what is reserved for everything else is never touched. Each of several `processes` has its share.
+    """
+
+    def __init__(self, *, reserve: int = 0, processes: int = 1) -> None:
+        self._reserve = max(reserve, RESERVE)
+        self._processes = processes
+        self._claimed: dict[int, dict[Path, _Claim]] = {}
+        self._changing = threading.Lock()
+
+    @contextlib.contextmanager
+    def claimed(self, folder: Path, left: Callable[[], int]) -> Iterator[None]:
+        """Claim what a folder may still take, as `left` tells; ServiceUnavailableError if the disk has not so much."""
+        device = folder.parent.stat().st_dev
+        with self._changing:
+            here = self._claimed.setdefault(device, {})
+            claim = here.get(folder)
+            if claim is None:
+                self._check(folder.parent, left(), here)
+                claim = here[folder] = _Claim(left)
+            claim.users += 1
+        try:
+            yield
+        finally:
+            with self._changing:
+                claim.users -= 1
+                if not claim.users:
+                    del here[folder]
+
+    def _check(self, place: Path, wanted: int, claimed: dict[Path, _Claim]) -> None:
+        disk = os.statvfs(place)
+        room = (disk.f_bavail * disk.f_frsize - self._reserve) // self._processes
+        if wanted + sum(claim.left() for claim in claimed.values()) > room:
+            raise ServiceUnavailableError(
+                "The disk of the server is nearly full: there is no room for what this may write. "
+                "Try again later, or delete what is not needed.",
+                code="disk_full",
+            )

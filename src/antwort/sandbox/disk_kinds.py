@@ -1,0 +1,189 @@
+"""The ways in which a folder can have a file system of its own size."""
+
+import contextlib
+import errno
+import os
+import secrets
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from pathlib import Path
+from typing import ClassVar
+
+from msgspec import Struct
+from typing_extensions import override
+
+from antwort.sandbox.copying import make_alike
+from antwort.sandbox.images import OWN_FILES, is_clean, make_image, mend
+from antwort.sandbox.mounts import MountSpace, run
+from antwort.sandbox.trees import delete_tree
+from antwort.sandbox.usage import DiskUsage, disk_usage
+
+IMAGE = ".disk"
+"""How the name of an image ends: that of its folder, beside which it is, comes before."""
+_BLOCK = 512
+_TRIES, _PAUSE = 20, 0.05
+"""How often something is tried that another process is about to give back, and seconds in between."""
+_LENIENCE = 4
+"""How many times its limits a folder may hold to which a file system is given: there was none when it was filled."""
+
+
+class Disk(Struct, frozen=True):
+    """A folder, and what it may hold."""
+
+    folder: Path
+    """Without links in it."""
+    size: int
+    files: int
+
+    @property
+    def image(self) -> Path:
+        """The file that holds all of it, for kinds that have one; it is beside the folder, where no code gets."""
+        return image_of(self.folder)
+
+    def before(self) -> DiskUsage:
+        """Return what is in the folder itself: what was written when it had no file system of its own."""
+        return disk_usage(self.folder, _LENIENCE * self.files)
+
+
+class DiskKind(ABC):
+    """A way to give folders file systems of their own, in a namespace of mounts."""
+
+    name: ClassVar[str]
+    own_files: ClassVar[int]
+    """Files that a file system counts for itself."""
+    settles: ClassVar[bool] = False
+    """Whether what was written has to be brought to the disk after each use."""
+
+    def __init__(self, space: MountSpace) -> None:
+        self._space = space
+
+    @property
+    def entering(self) -> Sequence[str]:
+        """How the command line begins of what is to see the file systems."""
+        return self._space.entering
+
+    def seen(self, folder: Path) -> Path:
+        """Return where this process finds the files of a folder."""
+        return self._space.seen(folder)
+
+    def is_attached(self, folder: Path) -> bool:
+        """Tell whether a folder has its file system; the kernel knows, whoever has moved or deleted it meanwhile."""
+        return self.seen(folder).stat().st_dev != folder.parent.stat().st_dev
+
+    @abstractmethod
+    def attach(self, disk: Disk) -> None:
+        """Mount the file system of a folder; OSError if that cannot be done.
+
+        Nobody else does so with a folder of the same tenant meanwhile, in any process, or takes one away.
+        """
+
+    def detach(self, folder: Path) -> None:
+        """Unmount the file system of a folder; OSError if somebody uses it."""
+        self._space.run(["umount", "-n", "-i", str(folder)])
+
+    def settle(self, disk: Disk) -> None:  # noqa: B027 - most have nothing to do
+        """Bring to the disk what was written."""
+
+    @abstractmethod
+    def left(self, disk: Disk) -> int:
+        """Return how many bytes of the disk a folder may still take."""
+
+
+class LoopImages(DiskKind):
+    """Images that the kernel mounts, for root. Whichever processes mount one, it is the same file system for all."""
+
+    name = "loop"
+    own_files = OWN_FILES
+
+    @override
+    def attach(self, disk: Disk) -> None:
+        if not disk.image.exists():
+            self._make(disk)
+            return
+        if not is_clean(disk.image) and not self._has_device(disk.image):
+            mend(disk.image)
+        self._mount(disk.image, disk.folder)
+        _empty(disk.folder)  # whoever moved it to the image may have been interrupted
+
+    @override
+    def left(self, disk: Disk) -> int:
+        about = disk.image.stat()
+        return max(0, about.st_size - _BLOCK * about.st_blocks)
+
+    def _make(self, disk: Disk) -> None:
+        """Make an image that holds what is in the folder already, or none."""
+        new = image_of(disk.folder.with_name(f".new-{secrets.token_hex(8)}"))
+        before, owner = disk.before(), disk.folder.stat().st_uid
+        try:
+            make_image(new, max(disk.size, before.size * 21 // 20), max(disk.files, before.files), owner)
+            self._mount(new, disk.folder)
+            try:
+                seen = self.seen(disk.folder)
+                (seen / "lost+found").rmdir()
+                seen.chmod(0o700)
+                if before.files:
+                    make_alike(disk.folder, seen, size=new.stat().st_size, files=before.files, owner=owner)
+                new.rename(disk.image)
+            except BaseException:
+                self.detach(disk.folder)
+                raise
+        except BaseException:
+            new.unlink(missing_ok=True)
+            raise
+        if before.files:
+            _empty(disk.folder)
+
+    def _mount(self, image: Path, folder: Path) -> None:
+        """Mount an image; if it has a loop device, of whatever process, that is the one."""
+        options = "loop,nosuid,nodev,noatime,discard,errors=remount-ro,noinit_itable"
+        command = ["mount", "-n", "-i", "-t", "ext4", "-o", options, str(image), str(folder)]
+        for _ in range(_TRIES if self._has_device(image) else 0):
+            with contextlib.suppress(OSError):
+                self._space.run(command)
+                return
+            time.sleep(_PAUSE)  # the kernel may be about to take the device away from a process that has ended
+        self._space.run(command)
+
+    @staticmethod
+    def _has_device(image: Path) -> bool:
+        return bool(run(["losetup", "--noheadings", "--output", "NAME", "--associated", str(image)]).strip())
+
+
+KINDS: Sequence[type[DiskKind]] = (LoopImages,)
+"""In the order in which they are tried."""
+
+
+def image_of(folder: Path) -> Path:
+    """Return where the image of a folder is, if it has one."""
+    return folder.with_name(folder.name + IMAGE)
+
+
+def try_out(kind: DiskKind, disk: Disk) -> None:
+    """Give a folder its file system, write too much to it, and take it away; OSError if any of that does not work."""
+    kind.attach(disk)
+    try:
+        file = os.open(kind.seen(disk.folder) / "file", os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        try:
+            os.posix_fallocate(file, 0, disk.size)
+            kind.settle(disk)
+            os.posix_fallocate(file, 0, 2 * disk.size)
+        except OSError as error:
+            if error.errno not in {errno.ENOSPC, errno.EDQUOT} or os.fstat(file).st_size < disk.size:
+                raise
+        else:
+            raise OSError(errno.EINVAL, "what is written has no limit")
+        finally:
+            os.close(file)
+    finally:
+        kind.detach(disk.folder)
+
+
+def _empty(folder: Path) -> None:
+    """Delete what is in a folder itself."""
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            if entry.is_dir(follow_symlinks=False):
+                delete_tree(Path(entry.path))
+            else:
+                Path(entry.path).unlink(missing_ok=True)

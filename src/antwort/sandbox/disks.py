@@ -1,0 +1,240 @@
+"""File systems of their own size for folders that code works in: the kernel keeps their limits, nobody has to look.
+
+They are mounted where the folders are, in a namespace of mounts of this process, when they are needed. What is mounted
+goes with the process, however that ends.
+"""
+
+import contextlib
+import errno
+import fcntl
+import logging
+import os
+import secrets
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from msgspec import Struct
+
+from antwort.errors import ServiceUnavailableError
+from antwort.sandbox.claims import Claims
+from antwort.sandbox.disk_kinds import KINDS, Disk, DiskKind, image_of, try_out
+from antwort.sandbox.limits import MEBIBYTE, SandboxLimits
+from antwort.sandbox.mounts import MountSpace
+from antwort.sandbox.trees import delete_tree
+
+logger = logging.getLogger(__name__)
+
+_IDLE = 60.0
+"""Seconds that a file system stays mounted when nobody uses it."""
+_TRIAL_SIZE, _TRIAL_FILES = MEBIBYTE, 64
+_FULL = 64 * 1024
+"""Bytes that are left at most of what is called full."""
+
+
+class _Use(Struct):
+    """Who uses a file system."""
+
+    users: int = 0
+    since: float = 0.0
+    """When the last one left."""
+    goes: bool = False
+    """Whether it is about to be unmounted."""
+
+
+class Disks:
+    """The file systems of folders that are in folders of tenants, which are in a place.
+
+    A folder has one as long as it is held, and for a while after. To hold one may take its time, so not on the loop.
+    """
+
+    def __init__(self, place: Path, limits: SandboxLimits, claims: Claims) -> None:
+        self._given = self._place = place.absolute()
+        self._limits = limits
+        self._claims = claims
+        self._space: MountSpace | None = None
+        self._kind: DiskKind | None = None
+        self._uses: dict[Path, _Use] = {}
+        self._counting = threading.Lock()
+        self.reasons: list[str] = []
+        """Why those kinds that were tried do not work here."""
+
+    @property
+    def place(self) -> Path:
+        """Where the folders of tenants are."""
+        return self._given
+
+    @property
+    def kind(self) -> str | None:
+        """How folders get their file systems; None if they have none, because no way works here."""
+        return None if self._kind is None else self._kind.name
+
+    @property
+    def settles(self) -> bool:
+        """Whether it may take its time to let go of a folder that was written to."""
+        return self._kind is not None and self._kind.settles
+
+    @property
+    def entering(self) -> Sequence[str]:
+        """How the command line begins of what is to work in a folder."""
+        return () if self._kind is None else self._kind.entering
+
+    def open(self) -> None:
+        """Find out which kind works here, by trying one after the other."""
+        self._given.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._place = self._given.resolve()
+        try:
+            self._space = MountSpace.make()
+        except OSError as error:
+            self.reasons.append(str(error.strerror))
+            return
+        for kind in (make(self._space) for make in KINDS):
+            tenant = self._place / f".trial-{secrets.token_hex(8)}"
+            folder = tenant / "folder"
+            folder.mkdir(mode=0o700, parents=True)
+            try:
+                try_out(kind, Disk(folder, _TRIAL_SIZE, _TRIAL_FILES))
+            except OSError as error:
+                self.reasons.append(f"{kind.name}: {error.strerror}")
+            else:
+                self._kind = kind
+                return
+            finally:
+                delete_tree(tenant)
+
+    def close(self) -> None:
+        """Unmount everything; what still runs there goes on with what it has."""
+        space, self._space, self._kind = self._space, None, None
+        self._uses.clear()
+        if space is not None:
+            space.close()
+
+    def seen(self, folder: Path) -> Path:
+        """Return where this process finds the files of a folder that is held."""
+        return folder if self._kind is None else self._kind.seen(self._real(folder))
+
+    @contextlib.contextmanager
+    def held(self, folder: Path) -> Iterator[Path]:
+        """Have the file system of a folder mounted, and be told where its files are.
+
+        FileNotFoundError if the folder is gone, ServiceUnavailableError if its file system is broken.
+        """
+        if self._kind is None:
+            yield folder
+            return
+        with self.kept(folder) as use:
+            if use.goes or not self._kind.is_attached(self._real(folder)):
+                self._attach(folder, self._kind)
+            yield self.seen(folder)
+
+    @contextlib.contextmanager
+    def kept(self, folder: Path) -> Iterator[_Use]:
+        """Keep the file system of a folder from being unmounted, if it is mounted."""
+        with self._counting:
+            use = self._uses.setdefault(folder.absolute(), _Use())
+            use.users += 1
+        try:
+            yield use
+        finally:
+            with self._counting:
+                use.users -= 1
+                use.since = time.monotonic()
+
+    @contextlib.contextmanager
+    def written(self, folder: Path) -> Iterator[Path]:
+        """Hold a folder that is written to: the disk has room for all that it may still take.
+
+        ServiceUnavailableError if it has not.
+        """
+        kind = self._kind
+        with self.held(folder) as seen:
+            if kind is None:
+                yield seen
+                return
+            disk = self._disk(folder)
+            with self._claims.claimed(disk.folder, lambda: kind.left(disk)):
+                try:
+                    yield seen
+                finally:
+                    if kind.settles:
+                        with locked(folder.parent):
+                            kind.settle(disk)
+
+    def is_full(self, folder: Path) -> bool:
+        """Tell whether nothing can be written any more to a folder that is held."""
+        if self._kind is None:
+            return False
+        state = os.statvfs(self.seen(folder))
+        return state.f_ffree == 0 or state.f_bavail * state.f_frsize < _FULL
+
+    def files(self, folder: Path) -> int:
+        """Return how many files and folders there are in a folder that is held; 0 if it has no file system."""
+        if self._kind is None:
+            return 0
+        state = os.statvfs(self.seen(folder))
+        return state.f_files - state.f_ffree - self._kind.own_files
+
+    def release_idle(self, idle: float = _IDLE) -> None:
+        """Unmount what nobody has used for a while."""
+        late = time.monotonic() - idle
+        for folder, use in list(self._uses.items()):
+            if not use.users and use.since <= late:
+                try:
+                    with locked(folder.parent):
+                        self._release(folder, use)
+                except FileNotFoundError:  # the folder was deleted, and what was mounted there is gone
+                    self._forget(folder, use)
+                except OSError as error:
+                    logger.info("a file system is still in use: %s", error.strerror)
+
+    def _release(self, folder: Path, use: _Use) -> None:
+        with self._counting:
+            if use.users or self._kind is None:
+                return
+            use.goes = True
+        try:
+            if self._kind.is_attached(self._real(folder)):
+                self._kind.detach(self._real(folder))
+        finally:
+            use.goes = False
+        self._forget(folder, use)
+
+    def _forget(self, folder: Path, use: _Use) -> None:
+        with self._counting:
+            if not use.users:
+                self._uses.pop(folder, None)
+
+    def _attach(self, folder: Path, kind: DiskKind) -> None:
+        real = self._real(folder)
+        try:
+            with locked(real.parent):
+                if not kind.is_attached(real):
+                    kind.attach(self._disk(folder))
+        except FileNotFoundError:
+            raise
+        except OSError as error:
+            if not real.exists():
+                raise FileNotFoundError(errno.ENOENT, "it was deleted") from error
+            logger.error("%s cannot be mounted: %s", image_of(real), error.strerror)  # noqa: TRY400 - no bug of ours
+            raise ServiceUnavailableError(
+                "Its files cannot be reached: their file system cannot be mounted. The server's log says why."
+            ) from error
+
+    def _disk(self, folder: Path) -> Disk:
+        return Disk(self._real(folder), self._limits.disk_bytes, self._limits.disk_files)
+
+    def _real(self, folder: Path) -> Path:
+        """Return the path of a folder without links."""
+        return self._place / folder.absolute().relative_to(self._given)
+
+
+@contextlib.contextmanager
+def locked(tenant: Path) -> Iterator[None]:
+    """Be the only one, in all processes, who mounts folders of a tenant or takes them away."""
+    opened = os.open(tenant, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(opened, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(opened)
