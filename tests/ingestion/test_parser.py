@@ -1,15 +1,17 @@
 """Files are read in a process apart: whatever a file does to it, the next one is read."""
 
 import logging
+from pathlib import Path
 
 import pytest
 from tests.ingestion import samples
 from typing_extensions import override
 
+import antwort
 from antwort.errors import ConfigError
 from antwort.ingestion.document import UnreadableError
 from antwort.ingestion.parser import DocumentParser, ParsingLimits
-from antwort.sandbox import Sandbox
+from antwort.sandbox import Sandbox, SandboxRules
 
 BOMB = samples.docx(samples.paragraph("a" * 50_000_000))
 
@@ -79,3 +81,29 @@ async def test_without_a_sandbox_files_are_read_with_a_warning(caplog: pytest.Lo
     assert [record.getMessage() for record in caplog.records] == [
         "documents are read without a sandbox, in a process with limits: there is none here"
     ]
+
+
+async def test_files_are_read_in_the_sandbox_also_by_an_interpreter_that_only_root_can_reach(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    parser = DocumentParser(Sandbox(SandboxRules(several_tenants=True, allows_unbounded=True)))
+    with caplog.at_level(logging.WARNING):
+        await parser.prepare()
+    assert [record for record in caplog.records if "without a sandbox" in record.getMessage()] == []
+
+
+async def test_without_a_sandbox_nothing_is_read_for_several_tenants(caplog: pytest.LogCaptureFixture) -> None:
+    parser = DocumentParser(NoSandbox(SandboxRules(several_tenants=True)))
+    with pytest.raises(ConfigError, match=r"read in a sandbox.*: there is none here .*sandbox.unbounded: allow"):
+        await parser.prepare()
+    with caplog.at_level(logging.ERROR), pytest.raises(UnreadableError, match="reads no documents now"):
+        await parser.parse(b"text", "a.txt")
+    assert "there is none here" in caplog.text
+    allowed = DocumentParser(NoSandbox(SandboxRules(several_tenants=True, allows_unbounded=True)))
+    assert (await allowed.parse(b"text", "a.txt")).text == "text\n\n"
+
+
+async def test_what_lies_in_the_interpreter_that_reads_is_not_shown_to_it() -> None:
+    own = Path(antwort.__file__ or "").parent / "data"
+    with pytest.raises(ConfigError, match=r"data_dir is .*/data, and code in the sandbox can read"):
+        await DocumentParser(Sandbox(SandboxRules(private={"data_dir": own}))).prepare()

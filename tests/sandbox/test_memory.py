@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from tests.sandbox.stage import KINDS, Machine, machine
 
+from antwort.sandbox import BareHost, SandboxLimits
 from antwort.sandbox.memory import memory_usage
 
 MB = 1 << 20
@@ -144,3 +145,9 @@ def test_what_belongs_to_the_host_is_not_counted() -> None:
     used = memory_usage(os.getpid())
     held = int(Path("/proc/self/status").read_text().split("RssAnon:")[1].split()[0]) << 10
     assert 0.5 * held < used < held + 100 * MB
+
+
+async def test_one_process_without_a_sandbox_is_held_to_its_limit_too() -> None:
+    script = f"try:\n    x = b'x' * {2 * LIMIT * MB}\nexcept MemoryError:\n    print('too much')"
+    done = await BareHost().run(["python3", "-c", script], limits=SandboxLimits(memory=LIMIT * MB))
+    assert (done.ending, done.stdout) == ("exit", b"too much\n")

@@ -36,7 +36,8 @@ class ParsingLimits(msgspec.Struct, frozen=True):
 class DocumentParser:
     """Reads files, each in a process of its own, which ends with it. Whatever a file does, it is done to that process.
 
-    Where the sandbox cannot be had, the process has its limits all the same, and a warning says so once.
+    Where the sandbox cannot be had, the process has its limits all the same, and a warning says so once; nothing is
+    read there for several tenants, unless the operator allows it.
     """
 
     def __init__(self, sandbox: Sandbox | None = None, limits: ParsingLimits | None = None) -> None:
@@ -51,9 +52,20 @@ class DocumentParser:
         self._host: Sandbox | None = None
         self._choosing = asyncio.Lock()
 
+    async def prepare(self) -> None:
+        """Find out where files are read, once; ConfigError if they would be read where they must not be.
+
+        Whoever does not call this learns it with the first file.
+        """
+        await self._chosen()
+
     async def parse(self, data: bytes, filename: str) -> Document:
         """Return what a file says; UnreadableError if it cannot be read, or not within the limits."""
-        done = await self._run(msgspec.json.encode(filename) + b"\n" + data)
+        try:
+            done = await self._run(msgspec.json.encode(filename) + b"\n" + data)
+        except ConfigError as error:
+            logger.error("a file cannot be read: %s", error)  # noqa: TRY400 - the operator's to mend, no bug of ours
+            raise UnreadableError("This server reads no documents now. Its log says why.") from None
         if done.ending != "exit":
             raise UnreadableError(_REASONS.get(done.ending, _CRASHED))
         try:
@@ -74,7 +86,14 @@ class DocumentParser:
         """Return the sandbox, or the bare host where there is none in which this interpreter runs."""
         async with self._choosing:
             if self._host is None:
+                await asyncio.to_thread(self._sandbox.rules.check_places, _places())
                 why = await self._why_not()
+                if why and self._sandbox.rules.needs_bounds:
+                    raise ConfigError(
+                        f"documents of several tenants are read in a sandbox, and there is none for them here: {why} "
+                        "Mend that, or accept it with `sandbox.unbounded: allow`",
+                        where="sandbox.unbounded",
+                    )
                 if why:
                     logger.warning("documents are read without a sandbox, in a process with limits: %s", why)
                 self._host = BareHost() if why else self._sandbox
@@ -87,7 +106,10 @@ class DocumentParser:
             done = await self._sandbox.run(probe, readonly=_places())
         except (ConfigError, FunctionUnavailableError) as error:
             return str(error)
-        return "" if done.exit_code == 0 else "this Python cannot be used in it"
+        if done.exit_code == 0:
+            return ""
+        said = done.stderr.decode(errors="replace").strip().splitlines()
+        return f"{sys.executable} cannot be used in it ({(said or ['it said nothing'])[-1][:300]})."
 
 
 def _places() -> list[Path]:

@@ -28,6 +28,11 @@ class SandboxRules(Struct, frozen=True):
     processes: int = 1
     """How many processes the server has: each lets code take its share of the disk."""
 
+    @property
+    def needs_bounds(self) -> bool:
+        """Whether nothing may be done that the kernel does not hold to its limits."""
+        return self.several_tenants and not self.allows_unbounded
+
     def check_places(self, places: Sequence[Path] | None = None) -> None:
         """Refuse to show places, by default those that everybody sees, if something private lies there: ConfigError."""
         check_unseen(self.private, [*system_places(), *self.visible] if places is None else places)
@@ -39,7 +44,7 @@ class SandboxRules(Struct, frozen=True):
         """
         if not unheld:
             return
-        if self.several_tenants and not self.allows_unbounded:
+        if self.needs_bounds:
             raise ConfigError(
                 f"this server has several tenants, and the kernel does not hold every limit of their code: "
                 f"{'; '.join(unheld)}. Mend that, or accept it with `sandbox.unbounded: allow`",

@@ -210,6 +210,9 @@ class FileSearch(StoreFileRoutes, WorksApart):
         closing.push_async_callback(reception.close)
         command, count = self.services.command, self.settings.ingestion_workers
         if command is not None and count:
+            await DocumentParser(
+                self.services.sandbox
+            ).prepare()  # what is missing is said now, not with the first file
             companions = Companions(command, count, reception)
             companions.start()
             closing.push_async_callback(companions.close)
