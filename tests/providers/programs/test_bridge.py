@@ -49,6 +49,14 @@ LIES = {
         f"call = {CALL}\ncall['name'] = 'wait'\ncall['kwargs'] = {{}}\nsend(call)\nsend(call)\nwhile True:\n    pass",
         "a call that is under way",
     ),
+    "a call that is too long": (
+        'send(b\'{"type":"call","key":"k","name":"add","kwargs":{},"args":[\' + b\'[],\' * 2_000_000 + b\'1]}\')',
+        "a call of 6,000,0",
+    ),
+    "arguments that are none": (
+        f"call = {CALL}\ncall['args'] = 7\nsend(call)\nwhile True:\n    pass",
+        "without arguments",
+    ),
     "an end of its own": ("send({'type': 'end', 'failed': False, 'text': 'fine', 'names': ''})", "fine"),
     "an end and then more": (
         "send({'type': 'end', 'failed': False, 'text': 'fine', 'names': '%%%'})\nwhile True:\n    send({'type': 'x'})",

@@ -8,10 +8,10 @@ import msgspec
 
 from antwort.provider import LargeWork
 
-LARGEST = 8 * 1024**2
-"""Bytes of a frame, at most; one that ends a program has its names besides."""
+LARGEST = 4 * 1024**2
+"""Bytes of a call, and of all calls that are under way; a frame that ends a program has its names besides."""
 _HEADER = struct.Struct(">I")
-_LARGE = 1 << 18
+LARGE = 1 << 18
 """Bytes of a frame from which on it is read on a thread."""
 
 
@@ -25,8 +25,9 @@ class Call(msgspec.Struct, frozen=True, tag_field="type", tag="call", forbid_unk
     key: str
     """Which call it is, whenever the program runs."""
     name: str
-    args: list[Any]
-    kwargs: dict[str, Any]
+    args: msgspec.Raw
+    """As JSON, a list: to be read takes many times the memory of the text."""
+    kwargs: msgspec.Raw
 
 
 class Idle(msgspec.Struct, frozen=True, tag_field="type", tag="idle", forbid_unknown_fields=True):
@@ -48,6 +49,8 @@ class End(msgspec.Struct, frozen=True, tag_field="type", tag="end", forbid_unkno
 Frame: TypeAlias = Ready | Call | Idle | End
 
 _DECODER: msgspec.json.Decoder[Frame] = msgspec.json.Decoder(Frame)
+_ARGS: msgspec.json.Decoder[list[Any]] = msgspec.json.Decoder(list[Any])
+_KWARGS: msgspec.json.Decoder[dict[str, Any]] = msgspec.json.Decoder(dict[str, Any])
 
 
 class BrokenError(Exception):
@@ -72,9 +75,17 @@ class Frames:
         except asyncio.IncompleteReadError:
             return None
         try:
-            return await self._work.run_if(size > _LARGE, _DECODER.decode, data), size
+            return await self._work.run_if(size > LARGE, _DECODER.decode, data), size
         except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
             raise BrokenError("what is no frame") from error
+
+
+def arguments_of(call: Call) -> tuple[list[Any], dict[str, Any]]:
+    """Return what a function is called with; BrokenError if that is none."""
+    try:
+        return _ARGS.decode(call.args), _KWARGS.decode(call.kwargs)
+    except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
+        raise BrokenError("a call without arguments") from error
 
 
 def encoded(frame: dict[str, Any]) -> bytes:

@@ -19,7 +19,19 @@ from typing import Any
 from antwort.provider import Context, SandboxProcess, SuspendedError, Suspension
 from antwort.providers.programs.calls import Calls
 from antwort.providers.programs.clock import Clock
-from antwort.providers.programs.frames import LARGEST, BrokenError, Call, End, Frame, Frames, Idle, Ready, encoded
+from antwort.providers.programs.frames import (
+    LARGE,
+    LARGEST,
+    BrokenError,
+    Call,
+    End,
+    Frame,
+    Frames,
+    Idle,
+    Ready,
+    arguments_of,
+    encoded,
+)
 from antwort.providers.programs.outcome import LOST, SLEEP_IN_ALL, Outcome, Printed
 from antwort.providers.programs.prelude import PRELUDE
 from antwort.providers.programs.pythons import Pythons, Turn
@@ -123,7 +135,7 @@ class SandboxedProgram:
         """Return what is known of a program whose process has ended."""
         ending = await self._process.wait()
         why = "The interpreter has ended."
-        if ending == "memory" or self._process.exit_code == 128 + 9:
+        if ending == "memory":
             why = f"MemoryError: The program took more than the {self._settings.max_memory:,} bytes that it may."
         elif ending not in {"exit", "killed"}:
             why = f"The interpreter was ended: {ending}."
@@ -142,12 +154,12 @@ class SandboxedProgram:
         try:
             while (found := await frames.next()) is not None:
                 self._take(*found)
-                while self._held > self._settings.max_memory and not self._ended.done():
+                while self._held > LARGEST and not self._ended.done():
                     self._room.clear()
                     await self._room.wait()
             self._end(None)
         except BrokenError as error:
-            self._end(Outcome(f"The program was ended: it has sent {error} to the server.\n{LOST}", True))
+            self._end_broken(error)
 
     def _take(self, frame: Frame, size: int) -> None:
         if isinstance(frame, Ready):
@@ -164,6 +176,8 @@ class SandboxedProgram:
             self._asked += 1
             if self._asked > 4 * self._settings.max_calls + 1000:
                 raise BrokenError("call after call although it may not")
+            if size > LARGEST:
+                raise BrokenError(f"a call of {size:,} bytes")
             key = _key(frame.key)
             if key in self._under_way:
                 raise BrokenError("a call that is under way")
@@ -181,6 +195,9 @@ class SandboxedProgram:
         if not task.cancelled() and (error := task.exception()) is not None and not self._ended.done():
             self._ended.set_exception(error)
 
+    def _end_broken(self, why: BrokenError) -> None:
+        self._end(Outcome(f"The program was ended: it has sent {why} to the server.\n{LOST}", True))
+
     def _end(self, how: End | Outcome | None) -> None:
         if not self._ended.done():
             self._ended.set_result(how)
@@ -195,7 +212,11 @@ class SandboxedProgram:
             return
         await self._mark()
         try:
-            found = {"key": call.key, "value": await self._calls.make(key, call.name, call.args, call.kwargs)}
+            args, kwargs = await self._pythons.work.run_if(self._under_way[key] > LARGE, arguments_of, call)
+            found = {"key": call.key, "value": await self._calls.make(key, call.name, args, kwargs)}
+        except BrokenError as error:
+            self._end_broken(error)
+            return
         except SuspendedError:
             self._waiting.add(key)
             self._check_waiting()
