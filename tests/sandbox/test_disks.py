@@ -5,19 +5,44 @@ import contextlib
 import os
 import subprocess
 import sys
-from collections.abc import AsyncIterator
+import tempfile
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
 from tests.support.inner_files import found
 
-from antwort.errors import ServiceUnavailableError
-from antwort.sandbox import Sandbox, SandboxLimits, TenantFolders
+from antwort.errors import ConfigError, ServiceUnavailableError
+from antwort.sandbox import Sandbox, SandboxLimits, TenantFolders, disk_kinds, disks
+from antwort.sandbox.disk_kinds import LoopImages, MemoryDisks
 from antwort.sandbox.images import image_size, make_image
 from antwort.sandbox.rules import SandboxRules
 
 MB = 1 << 20
 LIMITS = SandboxLimits(disk_bytes=(512 if "ANTWORT_TEST_FULL" in os.environ else 48) * MB, disk_files=500, seconds=60.0)
+
+
+KINDS = {kind.name: kind for kind in disk_kinds.KINDS if os.geteuid() == 0 or kind.name == "memory"}
+
+
+@pytest.fixture(params=KINDS)
+def kind(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Have file systems of one kind only, one after the other."""
+    monkeypatch.setattr(disks, "KINDS", (KINDS[request.param],))
+    return str(request.param)
+
+
+@pytest.fixture
+def loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have images."""
+    monkeypatch.setattr(disks, "KINDS", (LoopImages,))
+
+
+@pytest.fixture
+def open_path() -> Iterator[Path]:
+    """A folder that everybody can get to."""
+    with tempfile.TemporaryDirectory() as folder:
+        yield Path(folder)
 
 
 class Things(TenantFolders):
@@ -134,28 +159,22 @@ GREEDY = {
 }
 
 
+@pytest.mark.usefixtures("kind")
 @pytest.mark.parametrize("code", GREEDY.values(), ids=GREEDY)
 async def test_what_code_takes_of_the_disk_is_never_more_than_its_limit(tmp_path: Path, code: str) -> None:
     async with opened(tmp_path) as things:
-        most = 0
-
-        async def look() -> None:
-            nonlocal most
-            while True:
-                most = max(most, await asyncio.to_thread(taken, tmp_path))
-
-        looking = asyncio.create_task(look())
         async with things.in_use(lambda: things.at("one")) as used:
             limits = SandboxLimits(disk_bytes=LIMITS.disk_bytes, disk_files=LIMITS.disk_files, memory=2 << 30)
             run = ["python3", "-c", code.replace("LIMIT", str(LIMITS.disk_bytes))]
             done = await things._sandbox.run(run, used.folder, limits=limits)
             files = things._disks.files(used.folder)
-        looking.cancel()
+            whole = os.statvfs(things._disks.seen(used.folder))
         assert done.ending == "disk" or done.stdout.split()[-1:] == [b"28"], done
-        assert max(most, taken(tmp_path)) <= LIMITS.disk_bytes * 1.1
+        assert max(whole.f_blocks * whole.f_frsize, taken(tmp_path)) <= LIMITS.disk_bytes * 1.1
         assert files <= LIMITS.disk_files * 1.1
 
 
+@pytest.mark.usefixtures("kind")
 async def test_a_folder_has_room_for_what_its_limits_say(tmp_path: Path) -> None:
     async with opened(tmp_path) as things:
         code = f"import os; f = os.open('f', os.O_CREAT | os.O_RDWR); os.posix_fallocate(f, 0, {LIMITS.disk_bytes})"
@@ -174,18 +193,24 @@ def test_an_image_holds_a_little_more_than_it_must(tmp_path: Path, size: int, fi
     assert size < image_size(size, files) <= size * 1.05 + 300 * files + MB
 
 
-async def test_nothing_is_left_of_a_folder_that_is_deleted_or_of_a_server_that_has_ended(tmp_path: Path) -> None:
+async def test_nothing_is_left_of_a_folder_that_is_deleted_or_of_a_server_that_has_ended(
+    tmp_path: Path, kind: str
+) -> None:
     async with opened(tmp_path) as things:
         await executed(things, "open('f', 'w').write('tea')")
         await executed(things, "open('f', 'w').write('milk')", "two")
-        assert [path.read_text() for path in found(tmp_path, "*/*/f")] == ["tea", "milk"]
+        assert {path.read_text() for path in found(tmp_path, "*/*/f")} == {"tea", "milk"}
         things._delete(things.at("one"))
-        assert names(tmp_path) == ["two", "two.disk", "two.mark"]
-        assert len(devices(tmp_path)) == (1 if os.geteuid() == 0 else 0)
+        assert names(tmp_path) == ["two", *(["two.disk"] if kind == "loop" else []), "two.mark"]
+        assert len(devices(tmp_path)) == (1 if kind == "loop" else 0)
+        things._delete(things.at("two"))
+        assert names(tmp_path) == []
+        await executed(things, "open('f', 'w').write('tea')", "three")
     assert devices(tmp_path) == []
-    assert list(found(tmp_path, "*/*/f")) == []
+    assert len(list(found(tmp_path, "*/*/f"))) == (1 if kind == "memory" else 0)
 
 
+@pytest.mark.usefixtures("kind")
 async def test_files_stay_when_nobody_uses_a_folder_and_after_the_server(tmp_path: Path) -> None:
     async with opened(tmp_path) as things:
         await executed(things, "open('f', 'w').write('tea')")
@@ -196,7 +221,7 @@ async def test_files_stay_when_nobody_uses_a_folder_and_after_the_server(tmp_pat
         assert await executed(things, "print(open('f').read())") == "tea\n"
 
 
-async def test_a_folder_from_before_goes_on_with_its_files(tmp_path: Path) -> None:
+async def test_a_folder_from_before_goes_on_with_its_files(tmp_path: Path, kind: str) -> None:
     sandbox = Sandbox()
     before = Things(tmp_path, sandbox, keep=3600.0, most=100)
     folder = before.at("one")
@@ -216,10 +241,10 @@ async def test_a_folder_from_before_goes_on_with_its_files(tmp_path: Path) -> No
         told = await executed(things, code)
         assert told.splitlines()[0].startswith("tea 2 0o100751 [")
         assert told.splitlines()[1] == "100000000 True"
-        if things._disks.kind != "memory":
-            assert list(folder.iterdir()) == []
+        assert (names(folder, "*") == []) is (kind == "loop")
 
 
+@pytest.mark.usefixtures("loop")
 async def test_two_processes_of_a_server_work_in_one_folder_at_the_same_time(tmp_path: Path) -> None:
     async with opened(tmp_path) as one, opened(tmp_path) as two:
         rounds = 20
@@ -231,6 +256,59 @@ async def test_two_processes_of_a_server_work_in_one_folder_at_the_same_time(tmp
         one._delete(one.at("one"))
         assert await executed(two, "import os; print(os.listdir())") == "[]\n"
     await asyncio.to_thread(check, tmp_path)
+
+
+async def test_what_is_deleted_or_linked_in_memory_is_so_on_the_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(disks, "KINDS", (MemoryDisks,))
+    async with opened(tmp_path) as things:
+        folder = things.at("one")
+        await executed(things, "import os; os.makedirs('a/b'); open('a/b/f', 'w').write('tea'); os.mkfifo('pipe')")
+        assert names(folder, "**/*") == ["a", "b", "f"]
+        await executed(things, "import os; os.link('a/b/f', 'g'); os.symlink('/etc/passwd', 'l'); os.chmod('a', 0)")
+        assert (folder / "g").stat().st_nlink == 2
+        assert (folder / "l").is_symlink()
+        await executed(things, "import os, shutil; os.chmod('a', 0o700); shutil.rmtree('a'); os.mkdir('g2')")
+        assert names(folder, "**/*") == ["g", "g2", "l"]
+        await executed(
+            things, "import os; os.rmdir('g2'); open('g2', 'w').write('milk'); os.unlink('g'); os.mkdir('g')"
+        )
+        assert ((folder / "g2").read_text(), (folder / "g").is_dir()) == ("milk", True)
+
+
+ORDINARY = """
+import asyncio, concurrent.futures.thread, ctypes, os, sys
+from pathlib import Path
+from tests.sandbox import test_disks
+
+place = Path(sys.argv[1])
+if os.geteuid() == 0:
+    os.chown(place, 65534, 65534)
+    os.setgroups([])
+    os.setresgid(65534, 65534, 65534)
+    os.setresuid(65534, 65534, 65534)
+    ctypes.CDLL(None).prctl(4, 1, 0, 0, 0)  # as it is for who was never somebody else
+
+async def main():
+    async with test_disks.opened(place) as things:
+        told = [things._disks.kind]
+        for number, code in enumerate(test_disks.GREEDY.values()):
+            code = code.replace("LIMIT", str(test_disks.LIMITS.disk_bytes))
+            async with things.in_use(lambda: things.at(f"n{number}")) as used:
+                done = await things._sandbox.run(["python3", "-c", code], used.folder, limits=test_disks.LIMITS)
+            told.append("28" if done.ending == "disk" else done.stdout.decode().strip() or done.stderr.decode())
+            assert test_disks.taken(used.folder) <= test_disks.LIMITS.disk_bytes * 1.1
+            things._delete(used.folder)
+        print(*told, flush=True)
+
+asyncio.run(main())
+"""
+
+
+def test_the_limits_hold_for_a_server_that_is_an_ordinary_user(open_path: Path) -> None:
+    told = killed(ORDINARY, open_path)
+    assert told.split() == ["memory", *["28"] * len(GREEDY)]
 
 
 SERVER = """
@@ -263,6 +341,7 @@ async def test_a_server_that_is_killed_leaves_nothing_mounted_and_the_next_one_f
             await asyncio.sleep(0.01)
 
 
+@pytest.mark.usefixtures("loop")
 async def test_a_broken_image_is_a_clear_error_and_can_be_deleted(tmp_path: Path) -> None:
     async with opened(tmp_path) as things:
         await executed(things, "open('f', 'w').write('tea')")
@@ -290,3 +369,17 @@ async def test_a_call_begins_only_if_the_disk_has_room_for_all_that_it_may_write
                 async with things.in_use(lambda: things.at("three"), written=False):
                     pass
         assert await executed(things, "print('fine')", "three") == "fine\n"
+
+
+async def test_without_any_file_systems_several_tenants_are_refused_unless_the_operator_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(disks, "KINDS", ())
+    rules = SandboxRules(several_tenants=True)
+    with pytest.raises(ConfigError, match=r"several tenants.*what it writes to the disk.*`sandbox.unbounded: allow`"):
+        async with opened(tmp_path, sandbox=Sandbox(rules)):
+            pass
+    for tolerant in (SandboxRules(several_tenants=True, allows_unbounded=True), SandboxRules()):
+        async with opened(tmp_path, sandbox=Sandbox(tolerant)) as things:
+            assert things._disks.kind is None
+            assert await executed(things, "print('fine')") == "fine\n"

@@ -54,6 +54,8 @@ class DiskKind(ABC):
     """Files that a file system counts for itself."""
     settles: ClassVar[bool] = False
     """Whether what was written has to be brought to the disk after each use."""
+    is_shared: ClassVar[bool] = True
+    """Whether several processes can use a folder at the same time."""
 
     def __init__(self, space: MountSpace) -> None:
         self._space = space
@@ -98,6 +100,8 @@ class LoopImages(DiskKind):
 
     @override
     def attach(self, disk: Disk) -> None:
+        if self._space.has_own_users:
+            raise OSError(errno.EPERM, "only root can mount images")
         if not disk.image.exists():
             self._make(disk)
             return
@@ -150,7 +154,49 @@ class LoopImages(DiskKind):
         return bool(run(["losetup", "--noheadings", "--output", "NAME", "--associated", str(image)]).strip())
 
 
-KINDS: Sequence[type[DiskKind]] = (LoopImages,)
+class MemoryDisks(DiskKind):
+    """File systems in memory, for everybody: what is in the folder is brought there first, and back after each use."""
+
+    name = "memory"
+    own_files = 1
+    settles = True
+    is_shared = False
+
+    @override
+    def attach(self, disk: Disk) -> None:
+        if disk.image.exists():
+            raise OSError(errno.EPERM, "it is in an image, which only root can mount")
+        before, owner = disk.before(), disk.folder.stat().st_uid
+        size, files = max(disk.size, before.size), max(disk.files, before.files)
+        if _free_memory() < size:
+            raise OSError(errno.ENOMEM, "there is too little memory for its files")
+        options = f"size={size},nr_inodes={files + self.own_files},mode=0700,nosuid,nodev,noatime"
+        if not self._space.has_own_users:
+            options += f",uid={owner},gid={owner}"
+        self._space.run(["mount", "-n", "-i", "-t", "tmpfs", "-o", options, "antwort", str(disk.folder)])
+        try:
+            make_alike(disk.folder, self.seen(disk.folder), size=size, files=files, owner=self._given_to(owner))
+        except BaseException:
+            self.detach(disk.folder)
+            raise
+
+    @override
+    def settle(self, disk: Disk) -> None:
+        state = os.statvfs(self.seen(disk.folder))
+        owner = self._given_to(disk.folder.stat().st_uid)
+        size = state.f_blocks * state.f_frsize
+        make_alike(self.seen(disk.folder), disk.folder, size=size, files=state.f_files, owner=owner)
+
+    @override
+    def left(self, disk: Disk) -> int:
+        return max(0, disk.size - disk.before().size)
+
+    def _given_to(self, owner: int) -> int | None:
+        """Return whom files are given to; who is alone has them anyway."""
+        return None if self._space.has_own_users else owner
+
+
+KINDS: Sequence[type[DiskKind]] = (LoopImages, MemoryDisks)
 """In the order in which they are tried."""
 
 
@@ -177,6 +223,14 @@ def try_out(kind: DiskKind, disk: Disk) -> None:
             os.close(file)
     finally:
         kind.detach(disk.folder)
+
+
+def _free_memory() -> int:
+    """Return how many bytes of memory can be had."""
+    for line in Path("/proc/meminfo").read_text().splitlines():
+        if line.startswith("MemAvailable:"):
+            return int(line.split()[1]) * 1024
+    return 0
 
 
 def _empty(folder: Path) -> None:

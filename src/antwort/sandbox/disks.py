@@ -49,10 +49,11 @@ class Disks:
     A folder has one as long as it is held, and for a while after. To hold one may take its time, so not on the loop.
     """
 
-    def __init__(self, place: Path, limits: SandboxLimits, claims: Claims) -> None:
+    def __init__(self, place: Path, limits: SandboxLimits, claims: Claims, *, processes: int = 1) -> None:
         self._given = self._place = place.absolute()
         self._limits = limits
         self._claims = claims
+        self._processes = processes
         self._space: MountSpace | None = None
         self._kind: DiskKind | None = None
         self._uses: dict[Path, _Use] = {}
@@ -90,6 +91,9 @@ class Disks:
             self.reasons.append(str(error.strerror))
             return
         for kind in (make(self._space) for make in KINDS):
+            if self._processes > 1 and not kind.is_shared:
+                self.reasons.append(f"{kind.name}: a server of several processes cannot have it")
+                continue
             tenant = self._place / f".trial-{secrets.token_hex(8)}"
             folder = tenant / "folder"
             folder.mkdir(mode=0o700, parents=True)
@@ -105,6 +109,8 @@ class Disks:
 
     def close(self) -> None:
         """Unmount everything; what still runs there goes on with what it has."""
+        if self.settles:
+            self.release_idle(0.0)
         space, self._space, self._kind = self._space, None, None
         self._uses.clear()
         if space is not None:
@@ -158,8 +164,7 @@ class Disks:
                     yield seen
                 finally:
                     if kind.settles:
-                        with locked(folder.parent):
-                            kind.settle(disk)
+                        self._settle(disk, kind)
 
     def is_full(self, folder: Path) -> bool:
         """Tell whether nothing can be written any more to a folder that is held."""
@@ -195,6 +200,7 @@ class Disks:
             use.goes = True
         try:
             if self._kind.is_attached(self._real(folder)):
+                self._kind.settle(self._disk(folder))
                 self._kind.detach(self._real(folder))
         finally:
             use.goes = False
@@ -220,6 +226,16 @@ class Disks:
             raise ServiceUnavailableError(
                 "Its files cannot be reached: their file system cannot be mounted. The server's log says why."
             ) from error
+
+    def _settle(self, disk: Disk, kind: DiskKind) -> None:
+        try:
+            with locked(disk.folder.parent):
+                kind.settle(disk)
+        except FileNotFoundError:  # it was deleted
+            return
+        except OSError as error:
+            logger.error("what was written in %s is lost: %s", disk.folder, error.strerror)  # noqa: TRY400
+            raise ServiceUnavailableError("What was written could not be kept. The server's log says why.") from error
 
     def _disk(self, folder: Path) -> Disk:
         return Disk(self._real(folder), self._limits.disk_bytes, self._limits.disk_files)

@@ -117,11 +117,17 @@ class Sandbox:
 
     def new_disks(self, place: Path, limits: SandboxLimits) -> Disks:
         """Return the file systems of folders in a place; there are none before they are opened."""
-        return Disks(place, limits, self._claims)
+        return Disks(place, limits, self._claims, processes=self.rules.processes)
 
     def open_disks(self, disks: Disks) -> None:
-        """Let folders have file systems of their own, if there is a way."""
+        """Let folders have file systems of their own; if there is no way, ConfigError unless that is tolerated."""
         disks.open()
+        if disks.kind is None:
+            try:
+                self.rules.tolerate([f"what it writes to the disk ({', '.join(disks.reasons)})"])
+            except ConfigError:
+                disks.close()
+                raise
         self._disks[disks.place] = disks
 
     def close_disks(self, disks: Disks) -> None:
