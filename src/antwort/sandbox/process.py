@@ -275,17 +275,23 @@ class SandboxProcess:
 
     async def _watch(self) -> None:
         """End the process when it uses more than it may."""
+        loop = asyncio.get_running_loop()
         pause = _SOON
+        due = loop.time() + pause
         while self._process.returncode is None:
+            was_paused = self._paused
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(None if self._paused else pause):  # who is stopped uses no more
+                async with asyncio.timeout_at(None if was_paused else due):  # who is stopped uses no more
                     await self._active.wait()
-                    pause = _SOON
-            self._active.clear()
-            started = time.monotonic()
+                    self._active.clear()
+                    pause, soon = _SOON, loop.time() + _SOON  # not at once: it has used nothing yet
+                    due = soon if was_paused else min(due, soon)
+                    continue
+            started = loop.time()
             if await self.check() is not None:
                 return
-            pause = max(min(pause * 2, _LATE), _SHARE * (time.monotonic() - started))
+            pause = max(min(pause * 2, _LATE), _SHARE * (loop.time() - started))
+            due = loop.time() + pause
 
     async def _watch_memory(self) -> None:
         """End the process when it holds more memory than it may: the less is left, the sooner is the next look."""

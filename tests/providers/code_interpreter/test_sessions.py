@@ -15,7 +15,7 @@ from antwort.config import Config
 from antwort.errors import ConfigError
 from antwort.providers.code_interpreter import CodeInterpreter
 from antwort.providers.code_interpreter.tool import RENEWED
-from antwort.sandbox import Sandbox, SandboxPython
+from antwort.sandbox import Sandbox, SandboxProcess, SandboxPython
 from antwort.testing import ScriptedBackend, call, turn
 
 
@@ -361,3 +361,24 @@ def test_models_see_the_function_without_being_asked_for_the_tool(tmp_path: Path
         answer = stage.client().responses.create(model="m", input="Go.")
         assert outputs(stage) == ["42"]
         assert [item.type for item in answer.output] == ["code_interpreter_call", "message"]
+
+
+async def test_what_a_call_uses_is_looked_at_when_it_ends_and_not_when_it_begins(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks = 0
+    look = SandboxProcess._excess
+
+    def counted(process: SandboxProcess) -> Any:
+        nonlocal looks
+        looks += 1
+        return look(process)
+
+    with ScriptedBackend([]) as model:
+        async with _app(tmp_path, model) as app:
+            monkeypatch.setattr("antwort.sandbox.process._SOON", 600.0)
+            assert await _execute(app, "a", "x = 1") == "[no output]"
+            monkeypatch.setattr(SandboxProcess, "_excess", counted)
+            for _ in range(5):
+                assert await _execute(app, "a", "x") == "1"
+    assert looks == 5

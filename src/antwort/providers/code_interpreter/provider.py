@@ -6,6 +6,7 @@ import math
 import time
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Annotated, Any
 
 import msgspec
@@ -28,7 +29,7 @@ from antwort.provider import (
     function,
 )
 from antwort.providers.code_interpreter.containers import About, Container, Containers
-from antwort.providers.code_interpreter.files import File, Files
+from antwort.providers.code_interpreter.files import File
 from antwort.providers.code_interpreter.memory import check_memory, memory_bytes
 from antwort.providers.code_interpreter.routes import READ, WRITE, ContainerRoutes
 from antwort.providers.code_interpreter.session import Outcome, Session
@@ -144,8 +145,7 @@ class CodeInterpreter(ContainerRoutes):
         except UnicodeEncodeError:
             raise FunctionError("The code is no text that can be written in UTF-8.") from None
         async with self._container(ctx) as (used, container):
-            files = self.containers.files(container)
-            before = await asyncio.to_thread(files.all)
+            before = await asyncio.to_thread(self.containers.files(container).all)
             started = time.perf_counter()
             try:
                 outcome, is_new = await self.sessions.execute(container, lambda one: self._execute(one, code))
@@ -154,13 +154,7 @@ class CodeInterpreter(ContainerRoutes):
                     raise FunctionError(DELETED) from error
                 raise
             self.duration.observe(time.perf_counter() - started)
-            if await asyncio.to_thread(lambda: used.is_deleted):
-                outcome = msgspec.structs.replace(outcome, ending="deleted")
-            else:
-                await asyncio.to_thread(self._note_use, container)
-                is_full = await asyncio.to_thread(lambda: used.is_full)
-                outcome = msgspec.structs.replace(outcome, is_full=is_full)
-            made = await asyncio.to_thread(_changed, files, before, outcome)
+            outcome, made = await asyncio.to_thread(self._concluded, used, container, before, outcome)
         starved = "memory" if outcome.starved else None
         self.calls.labels(outcome.ending or starved or outcome.stopped or "success").inc()
         limits = self._limits(container)
@@ -185,8 +179,14 @@ class CodeInterpreter(ContainerRoutes):
         """Use the container that a call is for."""
         async with contextlib.AsyncExitStack() as stack:
             with _told():
-                used = await stack.enter_async_context(self.containers.in_use(lambda: self._asked(ctx).folder))
-                container = await asyncio.to_thread(self.containers.find, ctx.tenant, used.folder.name)
+                asked: list[Container] = []
+
+                def ask() -> Path:
+                    asked.append(self._asked(ctx))
+                    return asked[0].folder
+
+                used = await stack.enter_async_context(self.containers.in_use(ask))
+                (container,) = asked
                 await self._give_files(ctx, container)
             yield used, container
 
@@ -211,11 +211,21 @@ class CodeInterpreter(ContainerRoutes):
         named = named_container(ctx.options) or earlier_container(ctx.options)
         return named or self.containers.id_of_conversation(ctx.tenant, _conversation(ctx))
 
-    def _note_use(self, container: Container) -> None:
-        """Note that a container was in use until now, and that there was a session."""
+    def _concluded(
+        self, used: FolderInUse, container: Container, before: Sequence[File], outcome: Outcome
+    ) -> tuple[Outcome, list[File]]:
+        """Return what came of a call, with the files that it has written, and note that its container was in use."""
+        if used.is_deleted:
+            return msgspec.structs.replace(outcome, ending="deleted"), []
         if not container.about.begun:
             self.containers.change(container, _begin)
         self.containers.touch(container.folder)
+        files = self.containers.files(container)
+        if outcome.ending == "disk":  # no session could begin where there is so much
+            files.delete_all_but(before)
+        known = set(before)
+        outcome = msgspec.structs.replace(outcome, is_full=used.is_full)
+        return outcome, [file for file in files.all() if file not in known]
 
 
 def _conversation(ctx: Context) -> str:
@@ -234,15 +244,6 @@ def _note_given(file_id: str, about: About) -> None:
 
 def _begin(about: About) -> None:
     about.begun = True
-
-
-def _changed(files: Files, before: Sequence[File], outcome: Outcome) -> list[File]:
-    """Return the files that a call has written, unless they are deleted."""
-    if outcome.ending == "deleted":
-        return []
-    if outcome.ending == "disk":  # no session could begin where there is so much
-        files.delete_all_but(before)
-    return [file for file in files.all() if file not in set(before)]
 
 
 @contextlib.contextmanager
