@@ -7,12 +7,21 @@ from pathlib import Path
 
 def found(folder: Path, pattern: str, process: int | None = None) -> Iterator[Path]:
     """Yield what a process, by default this one, has in a folder, as a pattern says: on the disk, or mounted there."""
-    yield from folder.glob(pattern)
-    own = Path("/proc", str(process or os.getpid()), "fd")
-    for opened in own.iterdir():
+    seen = set()
+    for place in (folder, *_mounted(folder, process or os.getpid())):
+        for path in place.glob(pattern):
+            about = path.stat()
+            if (about.st_dev, about.st_ino) not in seen:
+                seen.add((about.st_dev, about.st_ino))
+                yield path
+
+
+def _mounted(folder: Path, process: int) -> Iterator[Path]:
+    """Yield the folder as it is seen from the roots that a process has open."""
+    for opened in Path("/proc", str(process), "fd").iterdir():
         try:
             is_root = opened.readlink() == Path("/")
         except FileNotFoundError:  # it was closed meanwhile
             continue
         if is_root:
-            yield from Path(f"{opened}{folder}").glob(pattern)
+            yield Path(f"{opened}{folder}")

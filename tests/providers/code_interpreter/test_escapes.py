@@ -84,11 +84,13 @@ ATTEMPTS = [
         "disk bomb",
         "n = 0\nwhile True:\n    n += 1\n    open(f'f{n}', 'wb').write(b'x' * (4 << 20))",
         "Files that this call has written were deleted",
+        or_told="[No room: ",
     ),
     Attempt(
         "bomb of files",
         "n = 0\nwhile True:\n    n += 1\n    open(f'f{n}', 'wb').close()",
         "Files that this call has written were deleted",
+        or_told="[No room: ",
     ),
     Attempt("endless output", "import sys\nwhile True: sys.stdout.write('x' * 10_000)", "printed more than"),
     Attempt("endless output of a child", "import os\n_ = os.system('yes')", "[Stopped: it printed more than"),
