@@ -154,7 +154,12 @@ _PATHS = [
     shell("become somebody in the list of users", "echo root2::0:0::/:/bin/sh >> /etc/passwd"),
     shell("write beside the folder", "touch /evil"),
     shell("write among the devices", "touch /dev/evil"),
-    shell("make the system writable", "mount -o remount,rw /usr"),
+    shell("make the system writable", "mount -o remount,rw /usr/bin"),
+    shell("learn where the folder is from other processes", "grep -as @folder@ /proc/[0-9]*/{cmdline,environ,maps}"),
+    shell("learn how the machine was started", "grep . /proc/cmdline"),
+    shell("list keys of others", "grep . /proc/keys"),
+    shell("learn where the machine swaps", "grep . /proc/swaps"),
+    shell("see what is beside the programs of the system", "ls -d /usr/src /usr/local/src /usr/games | grep ."),
 ]
 _LINKS = [
     shell("read through a symbolic link", "ln -s @database@ link && cat link"),

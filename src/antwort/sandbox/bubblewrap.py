@@ -32,6 +32,8 @@ _OWN_ETC = {
     "hosts": "127.0.0.1 localhost\n::1 localhost\n",
     "nsswitch.conf": "passwd: files\ngroup: files\nhosts: files dns\n",
 }
+_OF_THE_HOST = ("cmdline", "keys", "swaps")
+"""Files of `/proc` about the machine and others on it, which are empty in the sandbox."""
 _FEW_FILES = 128
 _STAGES = ("/mnt", "/media", "/srv", "/run")
 """Folders that every system has and everybody can enter: where root shows things to whom they are for."""
@@ -167,12 +169,12 @@ def _system(openings: Openings, *, network: bool) -> Iterator[str]:
     """Show the system, so that it can be read but not changed, and as little of its settings as programs need."""
     for place in map(str, system_places()):
         yield from ("--ro-bind", place, place)
-    for link, target in system_links().items():
+    for link, target in system_links():
         yield from ("--symlink", str(target), str(link))
     if network:
         yield from ("--ro-bind-try", "/etc/resolv.conf", "/etc/resolv.conf")
     for name, content in _OWN_ETC.items():
-        yield from ("--ro-bind-data", openings.holding(content.encode()), f"/etc/{name}")
+        yield from ("--perms", "0444", "--file", openings.holding(content.encode()), f"/etc/{name}")
 
 
 def _link(readonly: Sequence[Path]) -> Iterator[str]:
@@ -184,6 +186,9 @@ def _link(readonly: Sequence[Path]) -> Iterator[str]:
 def _own_places(source: str | None, limits: SandboxLimits) -> Iterator[str]:
     """Show what it can write, all of it limited in size."""
     yield from ("--proc", "/proc", "--dev", "/dev")
+    for name in _OF_THE_HOST:
+        if Path("/proc", name).exists():
+            yield from ("--ro-bind", "/dev/null", f"/proc/{name}")
     for place in ("/dev/shm", "/tmp"):  # noqa: S108 - the sandbox's own
         yield from ("--perms", "1777", "--size", str(limits.scratch_bytes), "--tmpfs", place)
     if source is None:

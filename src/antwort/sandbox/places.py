@@ -1,5 +1,6 @@
 """What of the machine is seen in the sandbox, and what must not be."""
 
+import functools
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -13,8 +14,6 @@ _ETC = (
     "alternatives",
     "fonts",
     "ld.so.cache",
-    "ld.so.conf",
-    "ld.so.conf.d",
     "localtime",
     "mime.types",
     "ssl/certs",
@@ -25,16 +24,28 @@ _PYTHON = ("bin", "lib", "lib64", "libexec", "share", "include", "etc", "ssl", "
 """What there is of an interpreter where it is installed; people put their own things beside it."""
 
 
-def system_places() -> list[Path]:
+@functools.cache  # a system stays as it is, and every command asks
+def system_places() -> tuple[Path, ...]:
     """Return the folders and files of the system that every process in the sandbox sees."""
     parts = [Path(root, part) for root in ("/usr", "/usr/local") for part in _PARTS]
     parts += [link for link in map(Path, _LINKS) if not link.is_symlink()]
-    return [path for path in (*parts, *(Path("/etc", name) for name in _ETC)) if path.exists()]
+    etc = [path for path in (Path("/etc", name) for name in _ETC) if path.exists()]
+    return (*filter(_is_filled, parts), *etc)
 
 
-def system_links() -> dict[Path, Path]:
+def _is_filled(folder: Path) -> bool:
+    """Tell whether there is something in a folder, for each that is shown costs a part of a millisecond."""
+    try:
+        with os.scandir(folder) as entries:
+            return any(True for _ in entries)
+    except OSError:
+        return False
+
+
+@functools.cache
+def system_links() -> tuple[tuple[Path, Path], ...]:
     """Return the links that lead to folders of the system, with where they lead to."""
-    return {link: link.readlink() for link in map(Path, _LINKS) if link.is_symlink()}
+    return tuple((link, link.readlink()) for link in map(Path, _LINKS) if link.is_symlink())
 
 
 def python_places(prefixes: Iterable[Path], executables: Iterable[Path] = ()) -> list[Path]:
