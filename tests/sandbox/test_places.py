@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 import tempfile
+import venv
 from base64 import b64decode
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from tests.sandbox.stage import KINDS, SECRET
 from antwort import Antwort
 from antwort.config import Config, LoadedConfig, SandboxConfig
 from antwort.errors import ConfigError
-from antwort.sandbox import Sandbox, SandboxRules
+from antwort.sandbox import Sandbox, SandboxPython, SandboxRules
 from antwort.sandbox.places import python_places, system_places
 
 ROOT = [] if os.geteuid() == 0 else ["--map-root-user"]
@@ -140,3 +141,17 @@ def test_a_python_shows_what_is_its_own_and_not_what_lies_beside_it(tmp_path: Pa
         (tmp_path / name).touch()
     assert [path.name for path in python_places([tmp_path, Path("/usr")])] == ["bin", "lib", "pyvenv.cfg"]
     assert python_places([Path("/usr/local")], [Path("/usr/bin/python3"), tmp_path / "python"]) == [tmp_path / "python"]
+
+
+async def test_an_environment_may_be_in_the_folder_of_the_data(tmp_path: Path) -> None:
+    venv.create(tmp_path, with_pip=False, symlinks=True)
+    (tmp_path / "data").mkdir()
+    (tmp_path / "antwort.yaml").write_text(SECRET)
+    private = {"data_dir": tmp_path / "data", "the configuration": tmp_path / "antwort.yaml"}
+    sandbox = Sandbox(SandboxRules(private=private))
+    python = await SandboxPython.find(sandbox, str(tmp_path / "bin" / "python"))
+    code = f"import os; print(*sorted(os.listdir({str(tmp_path)!r})))"
+    done = await sandbox.run([python.path, "-c", code], readonly=python.readonly)
+    seen = set(done.stdout.decode().split())
+    assert {"bin", "lib", "pyvenv.cfg"} <= seen, done.stderr
+    assert not seen & {"data", "antwort.yaml"}

@@ -10,6 +10,7 @@ from msgspec import Struct
 
 from antwort.errors import ConfigError, FunctionUnavailableError
 from antwort.sandbox.limits import SandboxLimits
+from antwort.sandbox.places import python_places
 from antwort.sandbox.sandbox import Sandbox
 
 _START = 30.0
@@ -44,7 +45,7 @@ class SandboxPython(Struct, frozen=True):
 
 
 async def _places(python: str, seconds: float) -> list[Path]:
-    """Return the folders outside of the system that a Python lives in: those of its environment too."""
+    """Return what of a Python lies outside of the system, and of its environment too."""
     code = "import json, sys; print(json.dumps([sys.prefix, sys.base_prefix, sys.executable]))"
     try:
         process = await asyncio.to_thread(
@@ -64,8 +65,8 @@ async def _places(python: str, seconds: float) -> list[Path]:
         prefix, base, executable = (Path(path) for path in json.loads(process.stdout))
     except (TypeError, ValueError):  # whatever it is, it says something else
         raise _failure(f"'{python}' is no Python.") from None
-    found = {prefix, base, executable.resolve().parent.parent}
-    return sorted(path for path in found if not path.is_relative_to("/usr"))
+    executables = [executable, executable.resolve()]
+    return python_places({prefix, base, executables[-1].parent.parent}, executables)
 
 
 def _failure(why: str) -> ConfigError:
