@@ -89,7 +89,7 @@ async def wait() -> None:
 def test_a_lie_ends_the_program_and_the_server_lives(lie: str, tmp_path: Path) -> None:
     code, expected = LIES[lie]
     steps: list[Any] = [program(PIPE + code), program("1 + 1"), "Done."]
-    settings = {"interpreter": "sandbox", "seconds": 3, "max_calls": 20}
+    settings = {"interpreter": "sandbox", "seconds": 3 if expected == "TimeoutError" else 60, "max_calls": 20}
     with served_programs(tmp_path, steps, settings=settings, more=[FunctionSpec.of(wait)]) as stage:
         stage.client().responses.create(model="scripted", input="Go!", tools=[TOOL])
         assert expected in result(stage, 1)

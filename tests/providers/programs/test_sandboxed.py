@@ -161,13 +161,13 @@ def test_time_counts_while_it_computes_and_not_while_it_waits(tmp_path: Path) ->
         await asyncio.sleep(2.5)
         return "done"
 
-    codes = ["import time\nprint(await slow())\ntime.sleep(1.5)\nprint('up')", "print('a')\nwhile True:\n    pass"]
+    codes = ["import time\nprint(await slow())\ntime.sleep(2.5)\nprint('up')", "print('a')\nwhile True:\n    pass"]
     steps: list[Turn | str] = [*map(program, codes), "Done."]
-    settings = {**SANDBOX, "seconds": 1.5}
+    settings = {**SANDBOX, "seconds": 2}
     with served_programs(tmp_path, steps, settings=settings, more=[FunctionSpec.of(slow)]) as stage:
         create(stage, False, input="Go!", tools=[TOOL])
         assert result(stage, 1) == "done\nup"
-        assert result(stage, 2).startswith("a\nTimeoutError: The program has computed for longer than 1.5 seconds.")
+        assert result(stage, 2).startswith("a\nTimeoutError: The program has computed for longer than 2 seconds.")
 
 
 def test_waiting_for_nothing_ends(tmp_path: Path) -> None:
