@@ -339,7 +339,9 @@ def limit_memory(most: int) -> None:
     """Let the program have so much memory beyond what there is already; then it is a MemoryError."""
     with open("/proc/self/statm") as file:  # noqa: PTH123
         taken = int(file.read().split()[5]) * resource.getpagesize()
-    resource.setrlimit(resource.RLIMIT_DATA, (taken + most, taken + most + _RESERVE))
+    _, hard = resource.getrlimit(resource.RLIMIT_DATA)
+    highest = taken + most + _RESERVE if hard == resource.RLIM_INFINITY else min(taken + most + _RESERVE, hard)
+    resource.setrlimit(resource.RLIMIT_DATA, (min(taken + most, highest), highest))
 
 
 def free_reserve() -> None:
