@@ -99,9 +99,11 @@ from antwort.sandbox import (
     SandboxLimits,
     SandboxProcess,
     SandboxPython,
+    SandboxRuntime,
     TenantFolders,
     delete_tree,
     disk_usage,
+    sandbox_of,
     store_file,
 )
 from antwort.storage import FileRecord, Kept, Page, Question, Questions, Records
@@ -190,6 +192,7 @@ __all__ = [
     "SandboxLimits",
     "SandboxProcess",
     "SandboxPython",
+    "SandboxRuntime",
     "Scanner",
     "Scope",
     "SecretStr",
@@ -236,6 +239,7 @@ __all__ = [
     "python_stub",
     "retry_after",
     "route",
+    "sandbox_of",
     "scan",
     "steady_mark",
     "store_file",

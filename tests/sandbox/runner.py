@@ -1,7 +1,8 @@
 """A program that runs commands in the sandbox as whoever it is told to be: requests and results are lines of JSON.
 
 `python runner.py root|plain|ordinary FOLDER`: as root, as root on a machine without control groups, as a user like any
-other. It becomes that user after all that it needs is imported, which such a user may not be able to read.
+other; the name of a runtime may follow in the same word. It becomes that user after all that it needs is imported,
+which such a user may not be able to read.
 """
 
 import asyncio
@@ -15,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from antwort.errors import FunctionUnavailableError
-from antwort.sandbox import Sandbox, SandboxLimits
+from antwort.sandbox import Sandbox, SandboxLimits, sandbox_of
 from antwort.sandbox.control_groups import ControlGroups
 from antwort.sandbox.usage import descendants
 
@@ -70,7 +71,8 @@ def at_work(first: int) -> dict[str, str]:
 
 
 async def main(kind: str, folder: Path) -> None:
-    sandbox = Sandbox()
+    kind, _, runtime = kind.partition(" ")
+    sandbox = sandbox_of(runtime or "bubblewrap", Sandbox())
     if kind == "plain":
         sandbox._groups = ControlGroups({})
     elif kind == "ordinary" and os.geteuid() == 0:

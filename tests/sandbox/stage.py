@@ -100,7 +100,7 @@ def machine(kind: str) -> Iterator[Machine]:
             stack.enter_context(_listening(socket.AF_UNIX, places["socket"])),
         ]
         places |= {"port": str(listeners[0].getsockname()[1]), "abstract": abstract}
-        if kind == "ordinary":
+        if kind.startswith("ordinary"):
             folder.chmod(0o711)
         runner = subprocess.Popen(
             [sys.executable, str(Path(__file__).with_name("runner.py")), kind, str(data)],
@@ -112,7 +112,9 @@ def machine(kind: str) -> Iterator[Machine]:
         stack.callback(_end, runner)
         assert runner.stdout is not None
         assert runner.stdout.readline() == "ready\n"
-        victim = subprocess.Popen(["sleep", "600"], user=65534 if kind == "ordinary" and os.geteuid() == 0 else None)
+        victim = subprocess.Popen(
+            ["sleep", "600"], user=65534 if kind.startswith("ordinary") and os.geteuid() == 0 else None
+        )
         stack.callback(_end, victim)
         yield Machine(data, {**places, "victim": str(victim.pid)}, runner, victim, listeners)
 

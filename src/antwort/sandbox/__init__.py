@@ -6,6 +6,7 @@ from antwort.sandbox.limits import Ending, Finished, SandboxLimits
 from antwort.sandbox.process import SandboxProcess
 from antwort.sandbox.pythons import SandboxPython
 from antwort.sandbox.rules import SandboxRules
+from antwort.sandbox.runtimes import SandboxRuntime, sandbox_of
 from antwort.sandbox.sandbox import BareHost, Sandbox
 from antwort.sandbox.storing import store_file
 from antwort.sandbox.trees import delete_tree
@@ -27,8 +28,10 @@ __all__ = [
     "SandboxProcess",
     "SandboxPython",
     "SandboxRules",
+    "SandboxRuntime",
     "TenantFolders",
     "delete_tree",
     "disk_usage",
+    "sandbox_of",
     "store_file",
 ]

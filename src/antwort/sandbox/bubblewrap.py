@@ -56,7 +56,7 @@ exec setpriv --reuid="$user" --regid="$user" --clear-groups --inh-caps=-all --bo
 # PID 1 in the sandbox: a shell that cannot be read, so that nobody else can look into it; `_first_process` tells why.
 # It takes no more of its input than the line that it waits for; if whoever should write it is gone, nothing happens.
 # What it starts is another process. When that ends, it says how, and the kernel ends all others with it.
-_FIRST = """
+FIRST = """
 printf '\\006' >&2; read -r _ || exit
 exec 3>&2 2>/dev/null
 trap '' INT
@@ -128,30 +128,62 @@ def command_line(
     Whoever is root gives the `user` to be instead. To the open file `status` goes who the first process is, and how the
     command ended. It begins when it has read `GO`, which is for whom `READY` was written.
     """
-    folder, stage, rooms = seen.folder, None, ""
-    hidden: list[Path] = []
-    if user is not None:
-        stage, rooms = [place for place in _STAGES if Path(place).is_dir()][:2]
-        hidden = [path for path in seen.readonly if not _is_reachable(path)]
-    sources = {path: f"{rooms}/{len(hidden) - place}" for place, path in enumerate(hidden)}
+    descent = Descent.of(seen, user)
     inside = [
         "bwrap",
         *_namespaces(network=seen.network),
-        *_system(openings, network=seen.network),
-        *_link(seen.readonly),
         *_first_process(openings),
-        *_own_places(None if folder is None else stage or str(folder), limits),
-        *(part for path in seen.readonly for part in ("--ro-bind", sources.get(path, str(path)), str(path))),
+        *places(seen, descent, limits, openings),
         *("--remount-ro", "/dev", "--remount-ro", "/", "--chdir", WORKSPACE),
         *_environment({**ENVIRONMENT, **seen.environment}),
         *_filter(openings, network=seen.network),
         *("--json-status-fd", str(status), "--", *rlimits(limits, memory_is_counted=memory_is_counted)),
-        *(_INIT, "-c", _FIRST, "sh", *command),
+        *(_INIT, "-c", FIRST, "sh", *command),
     ]
-    if user is None:
-        return inside
-    shown = [stage or "", "" if folder is None else str(folder), str(user), rooms, str(len(hidden)), *map(str, hidden)]
-    return ["unshare", "--mount", "--propagation", "private", "--", "/bin/sh", "-c", _DESCEND, "sh", *shown, *inside]
+    return descent.starting(inside)
+
+
+class Descent(Struct, frozen=True):
+    """How root becomes the user that sets up the sandbox; whoever is not root stays who he is."""
+
+    folder: Path | None
+    user: int | None
+    stage: str = ""
+    rooms: str = ""
+    hidden: Sequence[Path] = ()
+    """What that user could not reach by himself."""
+
+    @classmethod
+    def of(cls, seen: Surroundings, user: int | None) -> "Descent":
+        """Return how that is for what a process is to see."""
+        if user is None:
+            return cls(seen.folder, None)
+        stage, rooms = [place for place in _STAGES if Path(place).is_dir()][:2]
+        return cls(seen.folder, user, stage, rooms, [path for path in seen.readonly if not _is_reachable(path)])
+
+    def source(self, path: Path) -> str:
+        """Return where something is for whoever sets up the sandbox."""
+        if self.user is not None and path == self.folder:
+            return self.stage
+        return f"{self.rooms}/{len(self.hidden) - self.hidden.index(path)}" if path in self.hidden else str(path)
+
+    def starting(self, inside: Sequence[str]) -> list[str]:
+        """Return how something is started as that user."""
+        if self.user is None:
+            return list(inside)
+        folder = "" if self.folder is None else str(self.folder)
+        shown = [self.stage, folder, str(self.user), self.rooms, str(len(self.hidden)), *map(str, self.hidden)]
+        beginning = ["unshare", "--mount", "--propagation", "private", "--", "/bin/sh", "-c", _DESCEND, "sh"]
+        return [*beginning, *shown, *inside]
+
+
+def places(seen: Surroundings, descent: Descent, limits: SandboxLimits, openings: Openings) -> Iterator[str]:
+    """Yield what is shown, and where."""
+    yield from _system(openings, network=seen.network)
+    yield from _link(seen.readonly)
+    yield from _own_places(None if seen.folder is None else descent.source(seen.folder), limits)
+    for path in seen.readonly:
+        yield from ("--ro-bind", descent.source(path), str(path))
 
 
 def _is_reachable(path: Path) -> bool:
@@ -231,6 +263,13 @@ def _open_files(limits: SandboxLimits, *, memory_is_counted: bool) -> int:
 def rlimits(limits: SandboxLimits, *, memory_is_counted: bool) -> Iterator[str]:
     """Limit each process, the first before any other. Inside, where the user's processes are counted on their own."""
     yield "prlimit"
+    for name, most in chosen_limits(limits, memory_is_counted=memory_is_counted).items():
+        yield f"--{name}={most}:{most}"
+    yield "--"
+
+
+def chosen_limits(limits: SandboxLimits, *, memory_is_counted: bool) -> dict[str, int]:
+    """Return what each process may use, by the names of the kernel's limits."""
     chosen = {
         "as": None if memory_is_counted else max(4 * limits.memory, 2 << 30),  # programs reserve more than they use
         "core": 0,
@@ -243,7 +282,4 @@ def rlimits(limits: SandboxLimits, *, memory_is_counted: bool) -> Iterator[str]:
         "nofile": _open_files(limits, memory_is_counted=memory_is_counted),
         "nproc": limits.processes,
     }
-    for name, value in chosen.items():
-        if value is not None:
-            yield f"--{name}={value}:{value}"
-    yield "--"
+    return {name: most for name, most in chosen.items() if most is not None}

@@ -20,6 +20,7 @@ from antwort.sandbox.control_groups import ControlGroup
 from antwort.sandbox.limits import LEAST, NICENESS, STRETCH, Ending, SandboxLimits
 from antwort.sandbox.memory import memory_usage
 from antwort.sandbox.standstill import send_signal, stop_all, waited_for
+from antwort.sandbox.trees import delete_tree
 from antwort.sandbox.usage import BoundedRoom, Room, descendants, is_stopped, processor_time
 
 logger = logging.getLogger(__name__)
@@ -53,12 +54,14 @@ class SandboxProcess:
         room: Room | BoundedRoom | None = None,
         group: ControlGroup | None = None,
         memory_is_counted: bool = False,
+        bundle: Path | None = None,
     ) -> None:
         self._process = process
         self._limits = limits
         self._room = room
         self._group = group
         self._memory_is_counted = memory_is_counted
+        self._bundle = bundle
         self._first: int | None = None
         self._first_handle: ProcessHandle | None = None
         self._active = asyncio.Event()
@@ -197,6 +200,8 @@ class SandboxProcess:
             self._first_handle = self._first = None
         if self._group is not None:
             await asyncio.to_thread(self._group.remove)
+        if self._bundle is not None:
+            await asyncio.to_thread(delete_tree, self._bundle)
         if self._status is not None:
             self._status.close()
         self._process.close()
@@ -307,8 +312,11 @@ class SandboxProcess:
     def _memory_excess(self) -> Ending | None:
         if self._first is None:
             return None
-        self._memory_left = self._limits.memory - memory_usage(self._first)
+        self._memory_left = self._limits.memory - self._memory_usage(self._first)
         return "memory" if self._memory_left < 0 else None
+
+    def _memory_usage(self, first: int) -> int:
+        return memory_usage(first)
 
     def _excess(self) -> Ending | None:
         """Return what there is too much of; who has computed for a while stands back for others."""
@@ -356,6 +364,11 @@ async def end_unfinished(process: ChildProcess) -> None:
             await handle.wait()
 
 
+def exit_code(code: int) -> int:
+    """Return what is told of an end: 128 and the signal, if one has ended it."""
+    return code if code >= 0 else 128 - code
+
+
 class BareProcess(SandboxProcess):
     """A process on the bare host: those that it has started end with it unless they hide."""
 
@@ -374,7 +387,7 @@ class BareProcess(SandboxProcess):
 
     @override
     async def wait(self) -> Ending:
-        self.exit_code = await self._process.wait()
+        self.exit_code = exit_code(await self._process.wait())
         return self.ending or "exit"
 
     def watch(self) -> None:

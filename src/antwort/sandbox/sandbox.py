@@ -31,6 +31,7 @@ from antwort.sandbox.limits import NICENESS, Finished, SandboxLimits
 from antwort.sandbox.process import BareProcess, SandboxProcess, end_unfinished
 from antwort.sandbox.rules import SandboxRules
 from antwort.sandbox.seccomp import filter_program
+from antwort.sandbox.trees import delete_tree
 from antwort.sandbox.usage import BoundedRoom, Room
 from antwort.sandbox.users import has_others, own_user, unused_user
 
@@ -64,30 +65,36 @@ class Sandbox:
             if self._groups is not None:
                 return
             await asyncio.to_thread(self.rules.check_places)
-            if missing := await asyncio.to_thread(missing_tools):
-                raise ConfigError(
-                    f"code needs a sandbox, which this machine lacks; install it: apt-get install {' '.join(missing)}"
-                )
+            await asyncio.to_thread(self._check_tools)
             self._groups = await asyncio.to_thread(ControlGroups.find)
             try:
-                closed = await self.run(["sh", "-c", _IS_CLOSED])
-            except FunctionUnavailableError as error:
-                self._groups = None
-                raise ConfigError(
-                    f"code needs a sandbox, which cannot be started here: {error} "
-                    "Allow unprivileged users their own namespaces and, in a container, to mount /proc."
-                ) from error
-            if closed.exit_code != 0:
-                self._groups = None
-                raise ConfigError(
-                    "code needs a sandbox, whose first process code here could take over: set the kernel's "
-                    "fs.suid_dumpable to 0, as by: sysctl fs.suid_dumpable=0"
-                )
-            try:
+                await self._try_out()
                 self.rules.tolerate(self.unheld())
             except ConfigError:
                 self._groups = None
                 raise
+
+    def _check_tools(self) -> None:
+        """Find what has to be installed; ConfigError if it is not."""
+        if missing := missing_tools():
+            raise ConfigError(
+                f"code needs a sandbox, which this machine lacks; install it: apt-get install {' '.join(missing)}"
+            )
+
+    async def _try_out(self) -> None:
+        """Run something in the sandbox; ConfigError if that cannot be done here, or is not what it is to be."""
+        try:
+            closed = await self.run(["sh", "-c", _IS_CLOSED])
+        except FunctionUnavailableError as error:
+            raise ConfigError(
+                f"code needs a sandbox, which cannot be started here: {error} "
+                "Allow unprivileged users their own namespaces and, in a container, to mount /proc."
+            ) from error
+        if closed.exit_code != 0:
+            raise ConfigError(
+                "code needs a sandbox, whose first process code here could take over: set the kernel's "
+                "fs.suid_dumpable to 0, as by: sysctl fs.suid_dumpable=0"
+            )
 
     @property
     def is_prepared(self) -> bool:
@@ -219,24 +226,19 @@ class Sandbox:
         except OSError as error:
             raise _failure(str(error.strerror)) from error
         try:
-            process = SandboxProcess(
-                await ChildProcess.start(
-                    arranged.arguments,
-                    environment={"PATH": _PATH},
-                    cwd=Path("/"),
-                    inherited=arranged.openings.files,
-                    end=end_unfinished,
-                ),
-                limits,
-                room=arranged.room,
-                group=arranged.group,
-                memory_is_counted=arranged.memory_is_counted,
+            started = await ChildProcess.start(
+                arranged.arguments,
+                environment={"PATH": _PATH},
+                cwd=Path("/"),
+                inherited=arranged.openings.files,
+                end=end_unfinished,
             )
         except BaseException as error:
             await in_any_case(asyncio.to_thread(arranged.undo), "what a sandbox was to have stays behind")
             if isinstance(error, OSError | ValueError):  # what is too long for a command line, or none
                 raise _failure(str(getattr(error, "strerror", error))) from error
             raise
+        process = self._process(started, limits, arranged)
         arranged.openings.close()
         try:
             has_begun = await process.begin(arranged.status)
@@ -252,9 +254,18 @@ class Sandbox:
             raise _failure(said if seen.folder is None else said.replace(str(seen.folder), WORKSPACE))
         return process
 
+    def _process(self, started: ChildProcess, limits: SandboxLimits, arranged: "Arranged") -> SandboxProcess:
+        return SandboxProcess(
+            started,
+            limits,
+            room=arranged.room,
+            group=arranged.group,
+            memory_is_counted=arranged.memory_is_counted,
+        )
+
     def _arranged(
         self, command: Sequence[str], seen: Surroundings, limits: SandboxLimits, *, pausable: bool = False
-    ) -> "_Arranged":
+    ) -> "Arranged":
         """Make what a process needs to start."""
         self.rules.check_places(seen.readonly)
         seen = replace(seen, readonly=[*self.rules.visible, *seen.readonly])
@@ -262,20 +273,10 @@ class Sandbox:
         if has_others():
             user = unused_user() if seen.folder is None else own_user(seen.folder)
         groups = self._groups or ControlGroups({})
-        group = groups.make(limits, to_be_frozen=pausable) if groups.controllers else None
-        arranged = _Arranged([], Openings(), -1, group, None, "memory" in groups.controllers)
+        group = groups.make(self._outside(limits), to_be_frozen=pausable) if groups.controllers else None
+        arranged = Arranged([], Openings(), -1, group, None, "memory" in groups.controllers)
         try:
-            arranged.status, tell = _status_pipe()
-            arranged.openings.files.append(tell)
-            arranged.arguments = command_line(
-                command,
-                seen,
-                limits,
-                status=tell,
-                openings=arranged.openings,
-                user=user,
-                memory_is_counted=arranged.memory_is_counted,
-            )
+            self._set_up(arranged, command, seen, limits, user)
             disks = self._disks_of(seen.folder)
             arranged.arguments[:0] = () if disks is None else disks.entering
             arranged.room = _room(seen.folder, limits, disks)
@@ -283,6 +284,26 @@ class Sandbox:
             arranged.undo()
             raise
         return arranged
+
+    def _outside(self, limits: SandboxLimits) -> SandboxLimits:
+        """Return what a command may use together with what starts it."""
+        return limits
+
+    def _set_up(
+        self, arranged: "Arranged", command: Sequence[str], seen: Surroundings, limits: SandboxLimits, user: int | None
+    ) -> None:
+        """Say how a command is started, as the `user` that root is to be instead."""
+        arranged.status, tell = _status_pipe()
+        arranged.openings.files.append(tell)
+        arranged.arguments = command_line(
+            command,
+            seen,
+            limits,
+            status=tell,
+            openings=arranged.openings,
+            user=user,
+            memory_is_counted=arranged.memory_is_counted,
+        )
 
 
 class BareHost(Sandbox):
@@ -321,7 +342,7 @@ class BareHost(Sandbox):
         return process
 
 
-class _Arranged(Struct):
+class Arranged(Struct):
     """All that there is before a process starts."""
 
     arguments: list[str]
@@ -331,6 +352,8 @@ class _Arranged(Struct):
     group: ControlGroup | None
     room: Room | BoundedRoom | None
     memory_is_counted: bool
+    bundle: Path | None = None
+    """A folder with what a runtime is told, which is deleted at the end."""
 
     def undo(self) -> None:
         """Give it back, if no process takes it over."""
@@ -339,9 +362,11 @@ class _Arranged(Struct):
             os.close(self.status)
         if self.group is not None:
             self.group.remove()
+        if self.bundle is not None:
+            delete_tree(self.bundle)
 
 
-async def _undo(arranging: "asyncio.Future[_Arranged]") -> None:
+async def _undo(arranging: "asyncio.Future[Arranged]") -> None:
     """Give back what is being made for a process that nobody wants any more."""
     with contextlib.suppress(OSError):
         await asyncio.to_thread((await arranging).undo)

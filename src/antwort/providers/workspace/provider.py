@@ -12,7 +12,6 @@ from typing_extensions import override
 
 from antwort.provider import (
     APIError,
-    BareHost,
     Context,
     Counter,
     Field,
@@ -20,9 +19,9 @@ from antwort.provider import (
     FunctionError,
     FunctionUnavailableError,
     NotFoundError,
-    Sandbox,
     ToolResult,
     function,
+    sandbox_of,
     store_file,
 )
 from antwort.providers.workspace.folders import Folders
@@ -60,10 +59,9 @@ class Workspace(WorkspaceRoutes):
     @override
     async def lifespan(self) -> AsyncIterator[None]:
         own = self.settings
-        self._sandbox: Sandbox = self.services.sandbox
+        self._sandbox = sandbox_of(own.sandbox, self.services.sandbox)
         if own.sandbox == "unsafe":
             logger.warning("workspace: commands of models run on this host without a sandbox, as the server's own user")
-            self._sandbox = BareHost()
         await self._sandbox.prepare()
         place = await asyncio.to_thread(lambda: self.services.folder)
         self.folders = Folders(place, self._sandbox, keep=own.keep, most=own.max_workspaces, limits=own.limits())

@@ -4,14 +4,16 @@ from typing import Literal
 
 from pydantic import PositiveFloat, PositiveInt
 
-from antwort.provider import Duration, Field, SandboxLimits, Settings
+from antwort.provider import Duration, Field, SandboxLimits, SandboxRuntime, Settings
 
 
 class WorkspaceSettings(Settings):
     """Whose workspaces there are, how long they are kept, and what commands in them may use."""
 
-    sandbox: Literal["bubblewrap", "unsafe"] = Field(
-        default="bubblewrap", description="Where commands run; `unsafe` is the bare host, as the server's own user."
+    sandbox: SandboxRuntime = Field(
+        default="bubblewrap",
+        description="Where commands run: `bubblewrap`, `runsc`, which is gVisor, or the path of another runtime of the "
+        "OCI; `unsafe` is the bare host, as the server's own user.",
     )
     per: Literal["conversation", "run"] = Field(
         default="conversation", description="What has a workspace of its own; a chain of responses is a conversation."

@@ -1,0 +1,294 @@
+"""The sandbox by another runtime: any that takes a bundle of the Open Container Initiative, as gVisor's `runsc` does.
+
+The runtime has no privileges. It is started as whom commands run as, is root of a user namespace of its own at most,
+and the first process of a namespace of processes: when it is killed, the kernel ends all that it has started, whatever
+the runtime thinks of it. What it shows is what bubblewrap shows.
+"""
+
+import asyncio
+import os
+import shutil
+import signal
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from typing_extensions import override
+
+from antwort.concurrency.child_processes import ChildProcess, ProcessHandle
+from antwort.errors import ConfigError, FunctionUnavailableError
+from antwort.sandbox.bubblewrap import (
+    ENVIRONMENT,
+    FIRST,
+    GO,
+    READY,
+    WORKSPACE,
+    Descent,
+    Openings,
+    Surroundings,
+    chosen_limits,
+    places,
+)
+from antwort.sandbox.limits import NICENESS, Ending, SandboxLimits
+from antwort.sandbox.process import SandboxProcess, exit_code
+from antwort.sandbox.rules import SandboxRules
+from antwort.sandbox.sandbox import Arranged, Sandbox
+from antwort.sandbox.usage import descendants
+
+_OPTIONS: Mapping[str, Sequence[str]] = {
+    "runsc": ("--rootless", "--ignore-cgroups"),
+    "crun": ("--cgroup-manager=disabled",),
+}
+"""What runtimes have to be told: they are no root, and control groups are ours."""
+_NATIVE = ("runc", "crun")
+"""Runtimes whose processes are those of the kernel; others have their own, of which only they know."""
+_THREADS = 4096
+"""Threads that a runtime may have: gVisor has dozens for each one inside, whose number it keeps itself."""
+_ALONE = ("unshare", "--user", "--map-root-user", "--mount", "--pid", "--mount-proc", "--fork", "--kill-child=KILL")
+_WAIT = 'read -r _ && exec "$@"'
+_NAMESPACES = ("pid", "mount", "ipc", "uts")
+_VERSION = "1.0.2"
+
+
+class OciSandbox(Sandbox):
+    """Runs commands by a runtime that the operator has installed: the name or the path of its program."""
+
+    def __init__(self, runtime: str, rules: SandboxRules | None = None) -> None:
+        super().__init__(rules)
+        self._runtime = runtime
+
+    @override
+    def _check_tools(self) -> None:
+        for tool in (self._runtime, "nsenter", "setpriv", "unshare"):
+            if shutil.which(tool) is None:
+                raise ConfigError(f"the sandbox '{self._runtime}' needs '{tool}', which is not installed")
+
+    @override
+    async def _try_out(self) -> None:
+        try:
+            done = await self.run(["true"])
+        except FunctionUnavailableError as error:
+            raise ConfigError(f"'{self._runtime}' starts no sandbox here: {error}") from error
+        if done.exit_code != 0:
+            raise ConfigError(f"'{self._runtime}' runs no command here: 'true' ends with {done.exit_code}")
+
+    @override
+    def unheld(self) -> list[str]:
+        unheld = [clause for clause in super().unheld() if not clause.startswith("system calls")]
+        if Path(self._runtime).name in _NATIVE:
+            unheld.append(f"system calls, for '{self._runtime}' is given no filter (take `bubblewrap` or `runsc`)")
+        return unheld
+
+    @override
+    def _outside(self, limits: SandboxLimits) -> SandboxLimits:
+        return msgspec.structs.replace(limits, processes=limits.processes + _THREADS)
+
+    @override
+    def _set_up(
+        self, arranged: Arranged, command: Sequence[str], seen: Surroundings, limits: SandboxLimits, user: int | None
+    ) -> None:
+        bundle = arranged.bundle = Path(tempfile.mkdtemp(prefix="antwort-bundle-"))
+        rlimits = chosen_limits(limits, memory_is_counted=arranged.memory_is_counted)
+        descent = Descent.of(seen, user)
+        _fill(bundle, _Bundle(command, seen, limits, descent, rlimits))
+        running = [*self._told(bundle, network=seen.network), "run", "--bundle", str(bundle), bundle.name]
+        arranged.arguments = ["/bin/sh", "-c", _WAIT, "sh", *descent.starting([*_ALONE, "--", *running])]
+
+    def _told(self, bundle: Path, *, network: bool = False) -> Iterator[str]:
+        """Yield how the runtime is called, up to what it is to do."""
+        name = Path(self._runtime).name
+        yield from (self._runtime, "--root", str(bundle / "state"), *_OPTIONS.get(name, ()))
+        if name == "runsc":
+            yield f"--network={'host' if network else 'none'}"
+
+    @override
+    def _process(self, started: ChildProcess, limits: SandboxLimits, arranged: Arranged) -> SandboxProcess:
+        process = OciProcess(
+            started,
+            limits,
+            room=arranged.room,
+            group=arranged.group,
+            memory_is_counted=arranged.memory_is_counted,
+            bundle=arranged.bundle,
+        )
+        if arranged.bundle is not None and Path(self._runtime).name not in _NATIVE:
+            process.interrupting = [*self._told(arranged.bundle), "kill", "--all", arranged.bundle.name, "INT"]
+        return process
+
+
+class OciProcess(SandboxProcess):
+    """A process that a runtime has started; the first one is the runtime itself."""
+
+    interrupting: Sequence[str] = ()
+    """How the runtime is told to interrupt processes that only it knows; empty if they are the kernel's."""
+
+    @override
+    def interrupt(self) -> None:
+        if not self.interrupting:
+            super().interrupt()
+        elif self._first is not None:
+            beside = ["nsenter", "--target", str(self._first), "--user", "--mount", "--pid", "--"]
+            self._tasks.append(asyncio.create_task(_done([*beside, *self.interrupting])))
+
+    @override
+    async def begin(self, status: int) -> bool:
+        try:
+            await self._join([self._process.pid])
+            await asyncio.to_thread(self._stand_back, self._process.pid, NICENESS)
+            await self.write(GO)  # the runtime begins
+            await self.stderr.readuntil(READY)
+            self._first = list(descendants(self._process.pid))[1]
+            self._first_handle = ProcessHandle(self._first)
+        except asyncio.IncompleteReadError as error:
+            self.complaint = error.partial
+            return False
+        except (IndexError, ProcessLookupError, asyncio.LimitOverrunError):
+            return False
+        await self.write(GO)  # the command does
+        self._tasks = [asyncio.create_task(self._tell_code()), *self._watches()]
+        return True
+
+    @override
+    def kill(self, why: Ending = "killed") -> None:
+        super().kill(why)
+        if self._first_handle is not None:  # who would only complain of the end of the other
+            self._process.send_signal(signal.SIGKILL)
+
+    @override
+    def _memory_usage(self, first: int) -> int:
+        if not self.interrupting:
+            return super()._memory_usage(first)
+        return sum(map(_resident, descendants(first)))  # such runtimes map much that they do not use
+
+    async def _tell_code(self) -> None:
+        self.exit_code = exit_code(await self._process.wait())
+
+
+def _resident(process: int) -> int:
+    """Return the bytes that a process has in memory, but for files; what it shares with others counts for each."""
+    try:
+        lines = Path("/proc", str(process), "status").read_text().splitlines()
+    except OSError:  # it is gone
+        return 0
+    return sum(int(line.split()[1]) << 10 for line in lines if line.startswith(("RssAnon:", "RssShmem:")))
+
+
+async def _done(arguments: Sequence[str]) -> None:
+    """Run a program to its end."""
+    child = await ChildProcess.start(arguments, cwd=Path("/"), piped=["stdout", "stderr"])
+    try:
+        await child.wait()
+    finally:
+        child.send_signal(signal.SIGKILL)
+        child.close()
+
+
+class _Bundle(msgspec.Struct, frozen=True):
+    """What a runtime is told."""
+
+    command: Sequence[str]
+    seen: Surroundings
+    limits: SandboxLimits
+    descent: Descent
+    rlimits: Mapping[str, int]
+
+
+def _fill(bundle: Path, told: _Bundle) -> None:
+    """Write a bundle, and give it to whom the runtime is started as."""
+    (bundle / "rootfs").mkdir()
+    (bundle / "state").mkdir()
+    contents = _Contents()
+    mounts = list(_mounts(bundle / "rootfs", places(told.seen, told.descent, told.limits, contents), contents))
+    (bundle / "config.json").write_bytes(msgspec.json.encode(_config(told, mounts)))
+    user = told.descent.user
+    if user is not None:
+        for folder, _, files in os.walk(bundle):
+            for path in (folder, *(f"{folder}/{name}" for name in files)):
+                os.chown(path, user, user, follow_symlinks=False)
+
+
+def _config(told: _Bundle, mounts: list[dict[str, Any]]) -> dict[str, Any]:
+    environment = {**ENVIRONMENT, **told.seen.environment}
+    kinds = _NAMESPACES if told.seen.network else (*_NAMESPACES, "network")
+    return {
+        "ociVersion": _VERSION,
+        "hostname": "sandbox",
+        "root": {"path": "rootfs", "readonly": True},
+        "process": {
+            "args": ["/bin/sh", "-c", FIRST, "sh", *told.command],
+            "env": [f"{name}={value}" for name, value in environment.items()],
+            "cwd": WORKSPACE,
+            "user": {"uid": 0, "gid": 0},  # of its own namespace: outside it is whom commands run as
+            "capabilities": {kind: [] for kind in ("bounding", "effective", "inheritable", "permitted", "ambient")},
+            "noNewPrivileges": True,
+            "rlimits": [
+                {"type": f"RLIMIT_{name.upper()}", "hard": most, "soft": most} for name, most in told.rlimits.items()
+            ],
+        },
+        "mounts": mounts,
+        "linux": {"namespaces": [{"type": kind} for kind in kinds]},
+    }
+
+
+class _Contents(Openings):
+    """What files hold that have no place outside; nobody inherits them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.data: list[bytes] = []
+
+    @override
+    def holding(self, data: bytes) -> str:
+        self.data.append(data)
+        return str(len(self.data) - 1)
+
+
+def _mounts(root: Path, shown: Iterator[str], contents: _Contents) -> Iterator[dict[str, Any]]:
+    """Yield the mounts for what bubblewrap would be told to show; what needs no mount is put into the root."""
+    options: list[str] = []
+    for word in shown:
+        if word in {"--ro-bind", "--ro-bind-try", "--bind"}:
+            source, place = Path(next(shown)), next(shown)
+            if word == "--ro-bind-try" and not source.exists():
+                continue
+            # What root shows to another is there only when that is done; it is a folder.
+            is_folder = word == "--bind" or source.is_dir() or not source.exists()
+            _make_place(root, place, is_folder=is_folder)
+            real = str(source if word == "--bind" else source.resolve())
+            access = "rw" if word == "--bind" else "ro"
+            yield _mount(place, "bind", real, ["rbind", access, "nosuid", "nodev"])
+        elif word == "--ro-bind-data":
+            content, place = contents.data[int(next(shown))], next(shown)
+            _make_place(root, place, is_folder=False).write_bytes(content)
+        elif word == "--symlink":
+            target, place = next(shown), next(shown)
+            _make_place(root, str(Path(place).parent), is_folder=True)
+            (root / place.lstrip("/")).symlink_to(target)
+        elif word in {"--dir", "--tmpfs", "--proc", "--dev"}:
+            place = next(shown)
+            _make_place(root, place, is_folder=True)
+            if word != "--dir":
+                kind = "proc" if word == "--proc" else "tmpfs"
+                yield _mount(place, kind, kind, ["nosuid", "nodev", *options] if word == "--tmpfs" else [])
+            options = []
+        elif word in {"--perms", "--size"}:
+            options.append(f"{'mode' if word == '--perms' else 'size'}={next(shown)}")
+        elif word in {"--remount-ro", "--chdir"}:  # the root is read-only, and where it begins is told elsewhere
+            next(shown)
+        else:
+            raise ConfigError(f"the sandbox shows what other runtimes cannot be told: {word}")
+
+
+def _mount(place: str, kind: str, source: str, options: list[str]) -> dict[str, Any]:
+    return {"destination": place, "type": kind, "source": source, "options": options}
+
+
+def _make_place(root: Path, place: str, *, is_folder: bool) -> Path:
+    """Make what a mount is put on."""
+    path = root / place.lstrip("/")
+    (path if is_folder else path.parent).mkdir(parents=True, exist_ok=True)
+    if not is_folder:
+        path.touch()
+    return path

@@ -1,0 +1,22 @@
+"""Which sandbox the operator has chosen, by the name that settings have for it.
+
+All keep one contract, that of `Sandbox`: `prepare`, `adopt`, `run` and `open`, whose processes are each a
+`SandboxProcess`. A further one overrides how a process is started.
+"""
+
+from typing import Annotated, TypeAlias
+
+from pydantic import Field
+
+from antwort.sandbox.oci import OciSandbox
+from antwort.sandbox.sandbox import BareHost, Sandbox
+
+SandboxRuntime: TypeAlias = Annotated[str, Field(pattern=r"^(bubblewrap|runsc|unsafe|/.+)$")]
+"""What settings take: a name, or the path of a runtime that takes bundles of the OCI, as runc and crun do."""
+
+
+def sandbox_of(runtime: SandboxRuntime, bubblewrap: Sandbox) -> Sandbox:
+    """Return the sandbox of a runtime, for providers whose settings have one; the server's own is `bubblewrap`."""
+    if runtime == "bubblewrap":
+        return bubblewrap
+    return BareHost() if runtime == "unsafe" else OciSandbox(runtime, bubblewrap.rules)
