@@ -117,7 +117,7 @@ async def test_tenants_who_start_programs_side_by_side_get_their_own_answers(tmp
             model,
             providers={"workspace": {"enabled": True}, "files": {"enabled": True}},
             backend={"models": ["m"]},
-            sections={"auth": {"api_keys": keys}},
+            sections={"auth": {"api_keys": keys}, "sandbox": {"unbounded": "allow"}},
             program=PROGRAMS[loop],
             environment=bad_closes(tmp_path),
         )

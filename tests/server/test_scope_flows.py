@@ -18,7 +18,7 @@ from pydantic import SecretStr
 from tests.support.embeddings import EmbeddingServer
 
 from antwort import Antwort
-from antwort.config import ApiKeyConfig, AuthConfig, Config, ProviderConfig
+from antwort.config import ApiKeyConfig, AuthConfig, Config, ProviderConfig, SandboxConfig
 from antwort.testing import RunningApp, ScriptedBackend, call, running, turn
 from antwort.testing.script import Script
 from antwort.types import JSON
@@ -295,7 +295,8 @@ def config(folder: Path, keys: list[ApiKeyConfig], embeddings: EmbeddingServer |
         if point.dist is not None and point.dist.name == "antwort"
     ]
     providers = {name: ProviderConfig(enabled=True, settings=settings.get(name, {})) for name in shipped}
-    return Config(data_dir=folder, auth=AuthConfig(api_keys=keys), providers=providers)
+    sandbox = SandboxConfig(unbounded="allow")
+    return Config(data_dir=folder, auth=AuthConfig(api_keys=keys), sandbox=sandbox, providers=providers)
 
 
 def key(name: str, *scopes: str) -> ApiKeyConfig:

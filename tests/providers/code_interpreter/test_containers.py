@@ -445,7 +445,7 @@ def test_a_name_that_no_file_can_have_is_refused_with_the_reason(tmp_path: Path,
 
 def test_tenants_do_not_see_each_other(tmp_path: Path) -> None:
     auth = {"api_keys": [{"id": name, "key": key, "tenant": name} for name, key in KEYS.items()]}
-    with staged(tmp_path, sections={"auth": auth}) as stage:
+    with staged(tmp_path, sections={"auth": auth, "sandbox": {"unbounded": "allow"}}) as stage:
         ours, theirs = (stage.client(key) for key in KEYS.values())
         container = theirs.containers.create(name="theirs").id
         file = theirs.containers.files.create(container, file=("secret.txt", b"secret")).id

@@ -145,7 +145,11 @@ def test_any_container_goes_on_in_the_one_of_an_earlier_call_that_is_sent_again(
 def test_nobody_goes_on_in_a_container_of_another_tenant(tmp_path: Path) -> None:
     keys = {name: f"key-of-{name}-0123456789" for name in "ab"}
     auth = {"api_keys": [{"id": name, "key": key, "tenant": name} for name, key in keys.items()]}
-    with staged(tmp_path, [*running_code("x = 41"), *running_code("x")], sections={"auth": auth}) as stage:
+    with staged(
+        tmp_path,
+        [*running_code("x = 41"), *running_code("x")],
+        sections={"auth": auth, "sandbox": {"unbounded": "allow"}},
+    ) as stage:
         ours, theirs = (stage.client(key) for key in keys.values())
         first = theirs.responses.create(model="m", input="Go.", tools=[TOOL])
         said: Any = [item.model_dump(exclude_none=True) for item in first.output]

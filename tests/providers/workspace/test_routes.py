@@ -166,7 +166,7 @@ def test_tenants_have_their_own(tmp_path: Path) -> None:
         {"id": "read", "key": "sk-read-0123456789abcdef0123456789abcde", "tenant": "one", "scopes": ["workspace:read"]},
     ]
     one, two, reader = ({"authorization": f"Bearer {key['key']}"} for key in keys)
-    with staged(tmp_path, sections={"auth": {"api_keys": keys}}) as stage:
+    with staged(tmp_path, sections={"auth": {"api_keys": keys}, "sandbox": {"unbounded": "allow"}}) as stage:
         stage.request("PUT", FILES, params={"path": "x"}, content=b"one's", headers=one)
         for method, path, params in [
             ("GET", "/workspaces/conv-1", {}),

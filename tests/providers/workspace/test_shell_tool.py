@@ -163,7 +163,7 @@ def test_nobody_goes_on_in_a_workspace_of_another_tenant(tmp_path: Path) -> None
     keys = {name: f"key-of-{name}-0123456789" for name in "ab"}
     auth = {"api_keys": [{"id": name, "key": key, "tenant": name} for name, key in keys.items()]}
     steps = [*calling(("shell", {"command": "echo mine > a"})), *calling(("shell", {"command": "cat a"}))]
-    sections = {"auth": auth, "providers": {"workspace": {"enabled": True}}}
+    sections = {"auth": auth, "sandbox": {"unbounded": "allow"}, "providers": {"workspace": {"enabled": True}}}
     with staged(tmp_path, steps, sections=sections) as stage:
         ours, theirs = (stage.client(key) for key in keys.values())
         first = theirs.responses.create(model="m", input="Go.", tools=[SHELL])
