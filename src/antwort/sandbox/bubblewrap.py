@@ -32,7 +32,7 @@ _OWN_ETC = {
     "hosts": "127.0.0.1 localhost\n::1 localhost\n",
     "nsswitch.conf": "passwd: files\ngroup: files\nhosts: files dns\n",
 }
-_OF_THE_HOST = ("cmdline", "keys", "swaps")
+OF_THE_HOST = ("cmdline", "keys", "swaps")
 """Files of `/proc` about the machine and others on it, which are empty in the sandbox."""
 _FEW_FILES = 128
 _STAGES = ("/mnt", "/media", "/srv", "/run")
@@ -218,7 +218,7 @@ def _link(readonly: Sequence[Path]) -> Iterator[str]:
 def _own_places(source: str | None, limits: SandboxLimits) -> Iterator[str]:
     """Show what it can write, all of it limited in size."""
     yield from ("--proc", "/proc", "--dev", "/dev")
-    for name in _OF_THE_HOST:
+    for name in OF_THE_HOST:
         if Path("/proc", name).exists():
             yield from ("--ro-bind", "/dev/null", f"/proc/{name}")
     for place in ("/dev/shm", "/tmp"):  # noqa: S108 - the sandbox's own

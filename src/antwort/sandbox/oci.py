@@ -23,6 +23,7 @@ from antwort.sandbox.bubblewrap import (
     ENVIRONMENT,
     FIRST,
     GO,
+    OF_THE_HOST,
     READY,
     WORKSPACE,
     Descent,
@@ -50,6 +51,7 @@ _ALONE = ("unshare", "--user", "--map-root-user", "--mount", "--pid", "--mount-p
 _WAIT = 'read -r _ && exec "$@"'
 _NAMESPACES = ("pid", "mount", "ipc", "uts")
 _VERSION = "1.0.2"
+_PROC = "/proc/"
 
 
 class OciSandbox(Sandbox):
@@ -92,7 +94,7 @@ class OciSandbox(Sandbox):
         bundle = arranged.bundle = Path(tempfile.mkdtemp(prefix="antwort-bundle-"))
         rlimits = chosen_limits(limits, memory_is_counted=arranged.memory_is_counted)
         descent = Descent.of(seen, user)
-        _fill(bundle, _Bundle(command, seen, limits, descent, rlimits))
+        _fill(bundle, _Bundle(command, seen, limits, descent, rlimits, [f"{_PROC}{name}" for name in OF_THE_HOST]))
         running = [*self._told(bundle, network=seen.network), "run", "--bundle", str(bundle), bundle.name]
         arranged.arguments = ["/bin/sh", "-c", _WAIT, "sh", *descent.starting([*_ALONE, "--", *running])]
 
@@ -193,6 +195,8 @@ class _Bundle(msgspec.Struct, frozen=True):
     limits: SandboxLimits
     descent: Descent
     rlimits: Mapping[str, int]
+    hidden: Sequence[str]
+    """Files of the kernel about others, which are empty in the sandbox."""
 
 
 def _fill(bundle: Path, told: _Bundle) -> None:
@@ -228,7 +232,7 @@ def _config(told: _Bundle, mounts: list[dict[str, Any]]) -> dict[str, Any]:
             ],
         },
         "mounts": mounts,
-        "linux": {"namespaces": [{"type": kind} for kind in kinds]},
+        "linux": {"namespaces": [{"type": kind} for kind in kinds], "maskedPaths": told.hidden},
     }
 
 
@@ -251,17 +255,18 @@ def _mounts(root: Path, shown: Iterator[str], contents: _Contents) -> Iterator[d
     for word in shown:
         if word in {"--ro-bind", "--ro-bind-try", "--bind"}:
             source, place = Path(next(shown)), next(shown)
-            if word == "--ro-bind-try" and not source.exists():
-                continue
+            if (word == "--ro-bind-try" and not source.exists()) or place.startswith(_PROC):
+                continue  # what is hidden below that is told elsewhere
             # What root shows to another is there only when that is done; it is a folder.
             is_folder = word == "--bind" or source.is_dir() or not source.exists()
             _make_place(root, place, is_folder=is_folder)
             real = str(source if word == "--bind" else source.resolve())
             access = "rw" if word == "--bind" else "ro"
             yield _mount(place, "bind", real, ["rbind", access, "nosuid", "nodev"])
-        elif word == "--ro-bind-data":
+        elif word in {"--file", "--ro-bind-data"}:
             content, place = contents.data[int(next(shown))], next(shown)
             _make_place(root, place, is_folder=False).write_bytes(content)
+            options = []
         elif word == "--symlink":
             target, place = next(shown), next(shown)
             _make_place(root, str(Path(place).parent), is_folder=True)
