@@ -14,7 +14,7 @@ from antwort.testing import ScriptedBackend
 from benchmarks.measure import Row
 from benchmarks.programs import Work, medians
 
-BAR = 40.0
+BAR = 25.0
 """Milliseconds that a command may take."""
 SESSION_BAR = 10.0
 """Milliseconds that code may take in a session that is there."""
