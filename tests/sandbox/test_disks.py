@@ -383,3 +383,24 @@ async def test_without_any_file_systems_several_tenants_are_refused_unless_the_o
         async with opened(tmp_path, sandbox=Sandbox(tolerant)) as things:
             assert things._disks.kind is None
             assert await executed(things, "print('fine')") == "fine\n"
+
+
+async def test_in_a_folder_without_a_file_system_what_is_too_much_is_deleted_after_the_call(tmp_path: Path) -> None:
+    folder = tmp_path / "own"
+    folder.mkdir()
+    (folder / "old").write_bytes(bytes(MB))
+    code = GREEDY["files that are allocated"].replace("LIMIT", str(LIMITS.disk_bytes))
+    done = await Sandbox().run(["python3", "-c", code], folder, limits=LIMITS)
+    assert done.ending == "disk"
+    assert taken(folder) <= LIMITS.disk_bytes
+    assert (folder / "old").stat().st_size == MB
+
+
+@pytest.mark.usefixtures("loop")
+async def test_a_folder_has_more_room_when_its_limit_is_raised(tmp_path: Path) -> None:
+    async with opened(tmp_path, SandboxLimits(disk_bytes=4 * MB, disk_files=100)) as things:
+        await executed(things, "open('f', 'wb').write(bytes(3 << 20))")
+    async with opened(tmp_path, SandboxLimits(disk_bytes=40 * MB, disk_files=100)) as things:
+        code = "import os; open('g', 'wb').write(bytes(35 << 20)); print(os.stat('f').st_size)"
+        assert await executed(things, code) == f"{3 * MB}\n"
+    await asyncio.to_thread(check, tmp_path)

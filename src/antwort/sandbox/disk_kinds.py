@@ -14,7 +14,7 @@ from msgspec import Struct
 from typing_extensions import override
 
 from antwort.sandbox.copying import make_alike
-from antwort.sandbox.images import OWN_FILES, is_clean, make_image, mend
+from antwort.sandbox.images import OWN_FILES, grow, image_size, is_clean, make_image, mend
 from antwort.sandbox.mounts import MountSpace, run
 from antwort.sandbox.trees import delete_tree
 from antwort.sandbox.usage import DiskUsage, disk_usage
@@ -105,8 +105,11 @@ class LoopImages(DiskKind):
         if not disk.image.exists():
             self._make(disk)
             return
-        if not is_clean(disk.image) and not self._has_device(disk.image):
+        too_small = disk.image.stat().st_size < image_size(disk.size, disk.files)
+        if (too_small or not is_clean(disk.image)) and not self._has_device(disk.image):
             mend(disk.image)
+            if too_small:
+                grow(disk.image, disk.size, disk.files)
         self._mount(disk.image, disk.folder)
         _empty(disk.folder)  # whoever moved it to the image may have been interrupted
 

@@ -59,3 +59,9 @@ def is_clean(path: Path) -> bool:
 def mend(path: Path) -> None:
     """Mend an image that nobody has mounted, as far as nothing is lost by it; OSError if that is not enough."""
     run(["e2fsck", "-p", "-f", str(path)], fine=_MENDED)
+
+
+def grow(path: Path, size: int, files: int) -> None:
+    """Make an image larger that nobody has mounted and that was just mended, for limits that have been raised."""
+    os.truncate(path, image_size(size, files))
+    run(["resize2fs", str(path)])

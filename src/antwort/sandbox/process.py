@@ -167,6 +167,21 @@ class SandboxProcess:
             self._ending = "memory"
         return self.ending or "exit"
 
+    async def cut_back(self) -> bool:
+        """Look a last time, when it has ended, at what it has written; delete what is too much, and tell if it was.
+
+        Where the kernel bounds that, there is nothing to look at.
+        """
+        if not isinstance(self._room, Room):
+            return False
+        try:
+            return await asyncio.to_thread(self._room.cut_back)
+        except FileNotFoundError:  # its folder was deleted
+            return False
+        except OSError:
+            logger.exception("what a process in the sandbox has left cannot be looked at")
+            return True
+
     async def count_memory_kills(self) -> int:
         """Return how many processes the kernel has ended because there was no memory left, where it counts them."""
         if self._group is not None:

@@ -174,6 +174,8 @@ class Sandbox:
             stdout, stderr = (bytes(output.data) for output in outputs)
             if process.exit_code is None and ending == "exit":
                 raise _failure(stderr.decode(errors="replace"))
+            if await process.cut_back():
+                ending = "disk"
             code = process.exit_code if ending in {"exit", "memory"} else None
             return Finished(ending, code, stdout, stderr, time.monotonic() - started)
 

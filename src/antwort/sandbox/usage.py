@@ -158,7 +158,7 @@ def _mapped(thread: Path) -> list[list[str]]:
 class BoundedRoom(Struct, frozen=True):
     """What a process may have in a folder with a file system of its own: the kernel lets nobody write more.
 
-    Only the number of files may be a few more than it should, as the file system rounds it up.
+    Only the number of files may be more than it should, as the file system rounds it up, which tells if there are few.
     """
 
     folder: Path
@@ -168,7 +168,7 @@ class BoundedRoom(Struct, frozen=True):
     def is_exceeded(self, process: int) -> bool:  # noqa: ARG002 - it does not matter who has written it
         """Tell whether there are more files; FileNotFoundError if the folder is gone."""
         self.folder.stat()
-        return self.count(self.folder) > self.files
+        return self.count(self.folder) > self.files + self.files // 10
 
 
 class Room(Struct, frozen=True):
@@ -190,6 +190,24 @@ class Room(Struct, frozen=True):
         size = min(max(limits.disk_bytes, used.size), _LENIENCE * limits.disk_bytes)
         files = min(max(limits.disk_files, used.files), _LENIENCE * limits.disk_files)
         return cls(folder, size, files, limits.file_bytes, _free(folder), used.size)
+
+    def cut_back(self) -> bool:
+        """Delete the newest files as long as there is more, when nobody writes any more; tell whether there was."""
+        used = disk_usage(self.folder, _LENIENCE * self.files)
+        if used.files <= self.files and used.size <= self.size:
+            return False
+        found = []
+        for place, _, names in os.walk(self.folder):
+            for name in names:
+                about = Path(place, name).lstat()
+                found.append((about.st_ctime_ns, about.st_blocks * _BLOCK, Path(place, name)))
+        size, files = sum(part for _, part, _ in found), len(found)
+        for _, part, path in sorted(found, reverse=True):
+            if size <= self.size and files <= self.files:
+                break
+            path.unlink()
+            size, files = size - part, files - 1
+        return True
 
     def is_exceeded(self, process: int) -> bool:
         """Tell whether there is more, with files that have no name any more but are held by the processes."""
