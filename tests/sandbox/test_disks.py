@@ -404,3 +404,14 @@ async def test_a_folder_has_more_room_when_its_limit_is_raised(tmp_path: Path) -
         code = "import os; open('g', 'wb').write(bytes(35 << 20)); print(os.stat('f').st_size)"
         assert await executed(things, code) == f"{3 * MB}\n"
     await asyncio.to_thread(check, tmp_path)
+
+
+@pytest.mark.usefixtures("kind")
+async def test_few_file_systems_stay_mounted_that_nobody_uses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(disks, "_MOST_IDLE", 2)
+    async with opened(tmp_path) as things:
+        for number in range(6):
+            await executed(things, f"open('f', 'w').write('{number}')", f"n{number}")
+        assert things._disks._kind is not None
+        assert sum(things._disks._kind.is_attached(things.at(f"n{number}")) for number in range(6)) <= 3
+        assert await executed(things, "print(open('f').read())", "n0") == "0\n"

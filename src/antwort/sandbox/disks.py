@@ -28,6 +28,8 @@ logger = logging.getLogger(__name__)
 
 _IDLE = 60.0
 """Seconds that a file system stays mounted when nobody uses it."""
+_MOST_IDLE = 32
+"""How many of them stay mounted: each sandbox begins with a copy of all mounts, so many would slow down all calls."""
 _TRIAL_SIZE, _TRIAL_FILES = MEBIBYTE, 64
 _FULL = 64 * 1024
 """Bytes that are left at most of what is called full."""
@@ -185,13 +187,22 @@ class Disks:
         late = time.monotonic() - idle
         for folder, use in list(self._uses.items()):
             if not use.users and use.since <= late:
-                try:
-                    with locked(folder.parent):
-                        self._release(folder, use)
-                except FileNotFoundError:  # the folder was deleted, and what was mounted there is gone
-                    self._forget(folder, use)
-                except OSError as error:
-                    logger.info("a file system is still in use: %s", error.strerror)
+                self._try_to_release(folder, use)
+
+    def _release_oldest(self) -> None:
+        """Unmount those that were idle longest, if there are too many."""
+        idle = [(use.since, folder, use) for folder, use in list(self._uses.items()) if not use.users]
+        for _, folder, use in sorted(idle, key=lambda one: one[0])[: max(0, len(idle) - _MOST_IDLE)]:
+            self._try_to_release(folder, use)
+
+    def _try_to_release(self, folder: Path, use: _Use) -> None:
+        try:
+            with locked(folder.parent):
+                self._release(folder, use)
+        except FileNotFoundError:  # the folder was deleted, and what was mounted there is gone
+            self._forget(folder, use)
+        except OSError as error:
+            logger.info("a file system is still in use: %s", error.strerror)
 
     def _release(self, folder: Path, use: _Use) -> None:
         with self._counting:
@@ -217,6 +228,7 @@ class Disks:
             with locked(real.parent):
                 if not kind.is_attached(real):
                     kind.attach(self._disk(folder))
+            self._release_oldest()
         except FileNotFoundError:
             raise
         except OSError as error:
