@@ -210,7 +210,6 @@ _MISSING_NAMES = "|".join(
     rf"\b{module}\.(?:{'|'.join(names)})\b|\bfrom\s+{module}\s+import\b[^\n]{{0,300}}\b(?:{'|'.join(names)})\b"
     for module, names in MISSING.items()
 )
-_PROMPT_MISSING = "; ".join(f"{module} without {', '.join(names)}" for module, names in MISSING.items())
 _LOOKED_AT = 100_000
 """Characters of a program that are looked at before it runs."""
 _IMPORT = re.compile(r"^[ \t]*(?:import\s+([^\n#;]+)|from\s+([\w.]+)\s+import\b)", re.MULTILINE)
@@ -265,8 +264,8 @@ Variables: `v = await variable("key")`, `v.size`, `await v.read(offset, limit)` 
 You read what is printed, and the value of the last expression. Names stay for your next program."""
 
 SUBSET = f"""\
-It is a subset of Python. There are no files, network, packages or environment; of the standard library \
-{", ".join(MODULES)} ({_PROMPT_MISSING}).
+It is a subset of Python. There are no files, network, packages or environment; of the standard library the \
+usual parts of {", ".join(MODULES)}.
 Not understood: {"; ".join(lack.label for lack in LACKS)}."""
 
 WHOLE = """\
