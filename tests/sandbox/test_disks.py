@@ -371,6 +371,17 @@ async def test_a_call_begins_only_if_the_disk_has_room_for_all_that_it_may_write
         assert await executed(things, "print('fine')", "three") == "fine\n"
 
 
+async def test_a_folder_that_is_deleted_while_somebody_writes_to_it_keeps_nobody_else_from_writing(
+    tmp_path: Path, kind: str
+) -> None:
+    async with opened(tmp_path) as things:
+        assert things._disks.kind == kind
+        async with things.in_use(lambda: things.at("one")) as used:
+            await asyncio.to_thread(things._delete, used.folder)
+            assert await executed(things, "print('fine')", "two") == "fine\n"
+        assert await executed(things, "print('fine')", "one") == "fine\n"
+
+
 async def test_without_any_file_systems_several_tenants_are_refused_unless_the_operator_says_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

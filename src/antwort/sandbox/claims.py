@@ -17,14 +17,25 @@ RESERVE = 64 * MEBIBYTE
 
 class _Claim(Struct):
     left: Callable[[], int]
+    pending: Callable[[], int]
+    most: int
+    """Bytes that it was for at first."""
     users: int = 0
+
+    def size(self) -> int:
+        """Return the bytes that the disk has to have for it."""
+        try:
+            return self.left() if self.users else self.pending()
+        except FileNotFoundError:  # the folder was deleted; who still works in it is about to be ended
+            return self.most if self.users else 0
 
 
 class Claims:
     """What folders may still take of the disks that they are on, as long as somebody writes to them.
 
     A call begins only if there is room for all that it may write, beside all that others may: none of them fills the
-    disk, and what is reserved for everything else is never touched. Each of several `processes` has its share.
+    disk, and what is reserved for everything else is never touched. What was written counts until it is on the disk:
+    the kernel takes its time. Each of several `processes` has its share.
     """
 
     def __init__(self, *, reserve: int = 0, processes: int = 1) -> None:
@@ -34,28 +45,35 @@ class Claims:
         self._changing = threading.Lock()
 
     @contextlib.contextmanager
-    def claimed(self, folder: Path, left: Callable[[], int]) -> Iterator[None]:
-        """Claim what a folder may still take, as `left` tells; ServiceUnavailableError if the disk has not so much."""
+    def claimed(self, folder: Path, left: Callable[[], int], pending: Callable[[], int]) -> Iterator[None]:
+        """Claim what a folder may still take, as `left` tells; ServiceUnavailableError if the disk has not so much.
+
+        Afterwards `pending` tells how much of what was written the disk has yet to take.
+        """
         device = folder.parent.stat().st_dev
         with self._changing:
             here = self._claimed.setdefault(device, {})
             claim = here.get(folder)
-            if claim is None:
-                self._check(folder.parent, left(), here)
-                claim = here[folder] = _Claim(left)
+            if claim is None or not claim.users:
+                wanted = left()
+                here.pop(folder, None)
+                self._check(folder.parent, wanted, here)
+                claim = here[folder] = _Claim(left, pending, wanted)
             claim.users += 1
         try:
             yield
         finally:
             with self._changing:
                 claim.users -= 1
-                if not claim.users:
-                    del here[folder]
 
     def _check(self, place: Path, wanted: int, claimed: dict[Path, _Claim]) -> None:
+        for folder, claim in list(claimed.items()):
+            size = claim.size()
+            wanted += size
+            if not size and not claim.users:
+                del claimed[folder]
         disk = os.statvfs(place)
-        room = (disk.f_bavail * disk.f_frsize - self._reserve) // self._processes
-        if wanted + sum(claim.left() for claim in claimed.values()) > room:
+        if wanted > (disk.f_bavail * disk.f_frsize - self._reserve) // self._processes:
             raise ServiceUnavailableError(
                 "The disk of the server is nearly full: there is no room for what this may write. "
                 "Try again later, or delete what is not needed.",

@@ -91,6 +91,10 @@ class DiskKind(ABC):
     def left(self, disk: Disk) -> int:
         """Return how many bytes of the disk a folder may still take."""
 
+    def pending(self, disk: Disk) -> int:  # noqa: ARG002 - most have nothing to wait for
+        """Return how many bytes of the disk it takes when all that was written is there."""
+        return 0
+
 
 class LoopImages(DiskKind):
     """Images that the kernel mounts, for root. Whichever processes mount one, it is the same file system for all."""
@@ -117,6 +121,14 @@ class LoopImages(DiskKind):
     def left(self, disk: Disk) -> int:
         about = disk.image.stat()
         return max(0, about.st_size - _BLOCK * about.st_blocks)
+
+    @override
+    def pending(self, disk: Disk) -> int:
+        """Return what is taken in the file system, and of the image not yet: the kernel writes it within a minute."""
+        if not self.is_attached(disk.folder):
+            return 0
+        state, about = os.statvfs(self.seen(disk.folder)), disk.image.stat()
+        return max(0, about.st_size - state.f_bfree * state.f_frsize - _BLOCK * about.st_blocks)
 
     def _make(self, disk: Disk) -> None:
         """Make an image that holds what is in the folder already, or none."""

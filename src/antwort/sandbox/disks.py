@@ -161,7 +161,7 @@ class Disks:
                 yield seen
                 return
             disk = self._disk(folder)
-            with self._claims.claimed(disk.folder, lambda: kind.left(disk)):
+            with self._claims.claimed(disk.folder, lambda: kind.left(disk), lambda: kind.pending(disk)):
                 try:
                     yield seen
                 finally:
