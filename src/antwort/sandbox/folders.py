@@ -105,11 +105,12 @@ class TenantFolders:
         return self._disks.held(folder)
 
     @contextlib.asynccontextmanager
-    async def in_use(self, get: Callable[[], Path], *, written: bool = True) -> AsyncIterator[FolderInUse]:
+    async def in_use(self, get: Callable[[], Path], *, written: bool | None = True) -> AsyncIterator[FolderInUse]:
         """Work in a folder that a function gets or makes, on a thread; it is not taken away to make room for others.
 
         If it is `written` to, there has to be room on the disk for all that it may take: ServiceUnavailableError if
-        there is not. MissingFileError if it is gone already.
+        there is not. MissingFileError if it is gone already. None for `written` is for who waits for his turn to use
+        it once more: it stays, and takes nothing.
         """
         holding = asyncio.ensure_future(asyncio.to_thread(self._hold, get, written=written))
         try:
@@ -225,11 +226,12 @@ class TenantFolders:
         except OSError as error:
             logger.info("a deleted %s is still in use: %s", self.what, error.strerror)
 
-    def _hold(self, get: Callable[[], Path], *, written: bool) -> FolderInUse:
+    def _hold(self, get: Callable[[], Path], *, written: bool | None) -> FolderInUse:
         used = self._entered(get)
         self.empty_discarded()
         try:
-            used.hold(written=written)
+            if written is not None:
+                used.hold(written=written)
         except FileNotFoundError as error:
             self._let_go(used)
             raise _missing(self.what) from error

@@ -107,7 +107,7 @@ class Sandbox:
         if self._groups is not None and "memory" not in self._groups.controllers:
             unheld.append(
                 "memory of all processes of a command together, for there are no control groups that the server may "
-                "make (run it as root, or as a service of systemd with Delegate=yes)"
+                "make (run it as root, or as a service of systemd with Delegate=yes and DelegateSubgroup=server)"
             )
         if filter_program(network=False) is None:
             unheld.append("system calls, for there is no filter for this kind of processor")

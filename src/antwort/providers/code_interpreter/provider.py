@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import math
 import time
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
@@ -49,6 +49,7 @@ from antwort.providers.code_interpreter.tool import (
 
 _ALONE = "default"
 """The conversation of calls that belong to no response."""
+_Run = Callable[[Session], Awaitable[tuple[Outcome, list[File]]]]
 _LONGEST = 1_000_000
 """Characters of code."""
 
@@ -144,17 +145,10 @@ class CodeInterpreter(ContainerRoutes):
             code.encode()
         except UnicodeEncodeError:
             raise FunctionError("The code is no text that can be written in UTF-8.") from None
-        async with self._container(ctx) as (used, container):
-            before = await asyncio.to_thread(self.containers.files(container).all)
+        async with self._container(ctx) as container:
             started = time.perf_counter()
-            try:
-                outcome, is_new = await self.sessions.execute(container, lambda one: self._execute(one, code))
-            except FunctionUnavailableError as error:
-                if await asyncio.to_thread(lambda: used.is_deleted):
-                    raise FunctionError(DELETED) from error
-                raise
+            (outcome, made), is_new = await self.sessions.execute(container, self._work(ctx, container, code))
             self.duration.observe(time.perf_counter() - started)
-            outcome, made = await asyncio.to_thread(self._concluded, used, container, before, outcome)
         starved = "memory" if outcome.starved else None
         self.calls.labels(outcome.ending or starved or outcome.stopped or "success").inc()
         limits = self._limits(container)
@@ -163,9 +157,26 @@ class CodeInterpreter(ContainerRoutes):
         item = item_fields(container.id, outcome, made, limits)
         return ToolResult(text, is_error=outcome.has_failed, status=_status(outcome), item=item)
 
-    async def _execute(self, session: Session, code: str) -> Outcome:
-        own = self.settings
-        return await session.execute(code, seconds=own.max_time, most=own.max_output)
+    @contextlib.asynccontextmanager
+    async def _work(self, ctx: Context, container: Container, code: str) -> AsyncIterator[_Run]:
+        """Reach the files of a container, and execute code there."""
+        async with contextlib.AsyncExitStack() as stack:
+            with _told():
+                used = await stack.enter_async_context(self.containers.in_use(lambda: container.folder))
+                await self._give_files(ctx, container)
+            before = await asyncio.to_thread(self.containers.files(container).all)
+
+            async def run(session: Session) -> tuple[Outcome, list[File]]:
+                own = self.settings
+                outcome = await session.execute(code, seconds=own.max_time, most=own.max_output)
+                return await asyncio.to_thread(self._concluded, used, container, before, outcome)
+
+            try:
+                yield run
+            except FunctionUnavailableError as error:
+                if await asyncio.to_thread(lambda: used.is_deleted):
+                    raise FunctionError(DELETED) from error
+                raise
 
     async def _start_session(self, container: Container) -> Session:
         limits = self._limits(container)
@@ -175,8 +186,8 @@ class CodeInterpreter(ContainerRoutes):
         return self.settings.limits(memory_bytes(container.about.memory_limit))
 
     @contextlib.asynccontextmanager
-    async def _container(self, ctx: Context) -> AsyncIterator[tuple[FolderInUse, Container]]:
-        """Use the container that a call is for."""
+    async def _container(self, ctx: Context) -> AsyncIterator[Container]:
+        """Keep the container that a call is for; its files are not reached yet."""
         async with contextlib.AsyncExitStack() as stack:
             with _told():
                 asked: list[Container] = []
@@ -185,10 +196,8 @@ class CodeInterpreter(ContainerRoutes):
                     asked.append(self._asked(ctx))
                     return asked[0].folder
 
-                used = await stack.enter_async_context(self.containers.in_use(ask))
-                (container,) = asked
-                await self._give_files(ctx, container)
-            yield used, container
+                await stack.enter_async_context(self.containers.in_use(ask, written=None))
+            yield asked[0]
 
     async def _give_files(self, ctx: Context, container: Container) -> None:
         """Put the files that the tool names into the container, each once: code may have changed them since."""

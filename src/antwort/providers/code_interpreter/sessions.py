@@ -4,14 +4,19 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager
+from typing import TypeVar
 
 from antwort.provider import FunctionError, Slots
 from antwort.providers.code_interpreter.containers import Container
-from antwort.providers.code_interpreter.session import Outcome, Session
+from antwort.providers.code_interpreter.session import Session
 
 _LONGEST_PAUSE = 30.0
 
+T = TypeVar("T")
 Start = Callable[[Container], Awaitable[Session]]
+Work = AbstractAsyncContextManager[Callable[[Session], Awaitable[T]]]
+"""What is done in a session: entered when it is its turn, before there is a session."""
 
 
 class _Place:
@@ -46,8 +51,8 @@ class Sessions:
         self._changed = asyncio.Event()
         self._places: dict[tuple[str, str], _Place] = {}
 
-    async def execute(self, container: Container, run: Callable[[Session], Awaitable[Outcome]]) -> tuple[Outcome, bool]:
-        """Let a session execute something; also tell whether the session was begun for it."""
+    async def execute(self, container: Container, work: Work[T]) -> tuple[T, bool]:
+        """Let work be done in a session; also tell whether the session was begun for it."""
         key = container.tenant, container.id
         place = self._places.get(key)
         if place is None:
@@ -58,7 +63,8 @@ class Sessions:
                 try:
                     if is_new := not place.has_session_of(container):
                         await self._take(place)
-                    async with self._slots.taken_by(place.tenant):  # nobody who waits for anything else has one
+                    # Nobody who waits for anything else has a slot, and who waits for one takes nothing of the disk.
+                    async with self._slots.taken_by(place.tenant), work as run:
                         if not place.has_session_of(container):
                             await self._begin(place, container)
                         assert place.session is not None  # noqa: S101 - it was just begun

@@ -67,6 +67,7 @@ class Workspace(WorkspaceRoutes):
         self.folders = Folders(place, self._sandbox, keep=own.keep, most=own.max_workspaces, limits=own.limits())
         await self.folders.open()
         self._slots = self.slots(own.concurrency)
+        self._writers = self.slots(own.concurrency, f"{self.name}_files")
         sweeping = asyncio.create_task(self.folders.sweep_regularly())
         try:
             yield
@@ -107,11 +108,11 @@ class Workspace(WorkspaceRoutes):
         """Execute a shell command in the workspace. No network; processes end with the command, files stay."""
         check_command(command)
         limits = self.settings.limits(None if timeout_ms is None else timeout_ms / 1000, asked_memory(ctx))
-        async with self._folder(ctx) as used:
-            async with self._slots.taken_by(ctx.tenant):
-                done = await self._sandbox.run(
-                    ["bash", "-c", command], used.folder, limits=limits, network=self.settings.network
-                )
+        # Whoever waits has no folder yet: what each may write is claimed of the disk, for as many as are at work.
+        async with self._slots.taken_by(ctx.tenant), self._folder(ctx) as used:
+            done = await self._sandbox.run(
+                ["bash", "-c", command], used.folder, limits=limits, network=self.settings.network
+            )
             is_deleted, is_full = await asyncio.to_thread(_state, used)
         self.commands.labels(done.ending).inc()
         text = report(done, limits, is_deleted=is_deleted, is_full=is_full)
@@ -140,7 +141,7 @@ class Workspace(WorkspaceRoutes):
         self, ctx: Context, path: FilePath, content: Annotated[str, Field(description="All of it.")]
     ) -> str:
         """Write a file of the workspace; folders on the way are made."""
-        async with self._folder(ctx) as used:
+        async with self._writers.taken_by(ctx.tenant), self._folder(ctx) as used:
             size = await self._write(used.folder, path, content)
         return f"Wrote {size:,} bytes to {path}."
 
@@ -152,7 +153,7 @@ class Workspace(WorkspaceRoutes):
         edits: Annotated[list[Edit], Field(min_length=1, description="Made in order, all or none.")],
     ) -> str:
         """Edit a file of the workspace: replace texts, each of which stands in it exactly once. Returns the diff."""
-        async with self._folder(ctx) as used:
+        async with self._writers.taken_by(ctx.tenant), self._folder(ctx) as used:
             files = self.folders.files(used.folder)
 
             def read() -> str:
