@@ -159,6 +159,9 @@ _PATHS = [
     shell("learn how the machine was started", "grep . /proc/cmdline"),
     shell("list keys of others", "grep . /proc/keys"),
     shell("learn where the machine swaps", "grep . /proc/swaps"),
+    shell("see how full the disks of others are", "find /proc/fs -type f | grep ."),
+    shell("see what disks there are", "cat /proc/diskstats /proc/partitions | grep ."),
+    shell("see what others have locked", "grep . /proc/locks"),
     shell("see what is beside the programs of the system", "ls -d /usr/src /usr/local/src /usr/games | grep ."),
 ]
 _LINKS = [

@@ -15,9 +15,9 @@ ARCHITECTURE = {X86: 0xC000003E, ARM: 0xC00000B7}
 ALLOWED, KILLED, PRETENDED = "allowed", "killed", "pretended"
 NEEDED = f"{FILES},{MEMORY},{PROCESSES},{SOCKETS},{WAITING}"
 NEVER = """
-clone3 io_setup io_submit landlock_create_ruleset memfd_create memfd_secret modify_ldt mq_notify mq_open mq_timedsend
-msgget msgsnd process_mrelease remap_file_pages seccomp semctl semget semop semtimedop shmat shmget tee timer_create
-timer_settime vmsplice
+clone3 inotify_add_watch inotify_init1 io_setup io_submit landlock_create_ruleset memfd_create memfd_secret modify_ldt
+mq_notify mq_open mq_timedsend msgget msgsnd process_mrelease remap_file_pages seccomp semctl semget semop semtimedop
+shmat shmget tee timer_create timer_settime vmsplice
 """
 """What is told not to exist, for it takes memory that nobody could count, wakes who was stopped, or is not needed."""
 

@@ -32,8 +32,8 @@ _OWN_ETC = {
     "hosts": "127.0.0.1 localhost\n::1 localhost\n",
     "nsswitch.conf": "passwd: files\ngroup: files\nhosts: files dns\n",
 }
-OF_THE_HOST = ("cmdline", "keys", "swaps")
-"""Files of `/proc` about the machine and others on it, which are empty in the sandbox."""
+OF_THE_HOST = ("cmdline", "diskstats", "fs", "keys", "locks", "partitions", "swaps")
+"""Files and folders of `/proc` about the machine and others on it, which are empty in the sandbox."""
 _FEW_FILES = 128
 _STAGES = ("/mnt", "/media", "/srv", "/run")
 """Folders that every system has and everybody can enter: where root shows things to whom they are for."""
@@ -219,8 +219,11 @@ def _own_places(source: str | None, limits: SandboxLimits) -> Iterator[str]:
     """Show what it can write, all of it limited in size."""
     yield from ("--proc", "/proc", "--dev", "/dev")
     for name in OF_THE_HOST:
-        if Path("/proc", name).exists():
-            yield from ("--ro-bind", "/dev/null", f"/proc/{name}")
+        place = f"/proc/{name}"
+        if Path(place).is_dir():
+            yield from ("--size", "4096", "--tmpfs", place, "--remount-ro", place)
+        elif Path(place).exists():
+            yield from ("--ro-bind", "/dev/null", place)
     for place in ("/dev/shm", "/tmp"):  # noqa: S108 - the sandbox's own
         yield from ("--perms", "1777", "--size", str(limits.scratch_bytes), "--tmpfs", place)
     if source is None:
