@@ -13,6 +13,8 @@ from antwort.sandbox.limits import MEBIBYTE
 
 RESERVE = 64 * MEBIBYTE
 """Bytes of a disk that no code gets, at least."""
+_LEFT = 4
+"""One in so many bytes that are free is left for others by a tenant that is not alone."""
 
 
 class _Claim(Struct):
@@ -35,12 +37,14 @@ class Claims:
 
     A call begins only if there is room for all that it may write, beside all that others may: none of them fills the
     disk, and what is reserved for everything else is never touched. What was written counts until it is on the disk:
-    the kernel takes its time. Each of several `processes` has its share.
+    the kernel takes its time. Each of several `processes` has its share. Where there are `several` tenants, each with a
+    folder that has its folders, none claims all that is free by working, or pretending to, in many of them at once.
     """
 
-    def __init__(self, *, reserve: int = 0, processes: int = 1) -> None:
+    def __init__(self, *, reserve: int = 0, processes: int = 1, several: bool = False) -> None:
         self._reserve = max(reserve, RESERVE)
         self._processes = processes
+        self._several = several
         self._claimed: dict[int, dict[Path, _Claim]] = {}
         self._changing = threading.Lock()
 
@@ -57,7 +61,7 @@ class Claims:
             if claim is None or not claim.users:
                 wanted = left()
                 here.pop(folder, None)
-                self._check(folder.parent, wanted, here)
+                self._check(folder, wanted, here)
                 claim = here[folder] = _Claim(left, pending, wanted)
             claim.users += 1
         try:
@@ -66,14 +70,19 @@ class Claims:
             with self._changing:
                 claim.users -= 1
 
-    def _check(self, place: Path, wanted: int, claimed: dict[Path, _Claim]) -> None:
-        for folder, claim in list(claimed.items()):
+    def _check(self, folder: Path, wanted: int, claimed: dict[Path, _Claim]) -> None:
+        of_all = of_tenant = wanted
+        for other, claim in list(claimed.items()):
             size = claim.size()
-            wanted += size
+            of_all += size
+            if other.parent == folder.parent:
+                of_tenant += size
             if not size and not claim.users:
-                del claimed[folder]
-        disk = os.statvfs(place)
-        if wanted > (disk.f_bavail * disk.f_frsize - self._reserve) // self._processes:
+                del claimed[other]
+        disk = os.statvfs(folder.parent)
+        free = (disk.f_bavail * disk.f_frsize - self._reserve) // self._processes
+        is_greedy = self._several and of_tenant > wanted and of_tenant > free - free // _LEFT
+        if of_all > free or is_greedy:
             raise ServiceUnavailableError(
                 "The disk of the server is nearly full: there is no room for what this may write. "
                 "Try again later, or delete what is not needed.",

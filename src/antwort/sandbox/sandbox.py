@@ -51,7 +51,9 @@ class Sandbox:
     def __init__(self, rules: SandboxRules | None = None) -> None:
         self.rules = rules or SandboxRules()
         self._groups: ControlGroups | None = None
-        self._claims = Claims(reserve=self.rules.disk_reserve, processes=self.rules.processes)
+        self._claims = Claims(
+            reserve=self.rules.disk_reserve, processes=self.rules.processes, several=self.rules.several_tenants
+        )
         self._disks: dict[Path, Disks] = {}
         """The file systems of folders, by where the folders of tenants are."""
         self._preparing = asyncio.Lock()
