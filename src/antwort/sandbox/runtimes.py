@@ -6,12 +6,19 @@ All keep one contract, that of `Sandbox`: `prepare`, `adopt`, `run` and `open`, 
 
 from typing import Annotated, TypeAlias
 
-from pydantic import Field
+from pydantic import AfterValidator
 
 from antwort.sandbox.oci import OciSandbox
 from antwort.sandbox.sandbox import BareHost, Sandbox
 
-SandboxRuntime: TypeAlias = Annotated[str, Field(pattern=r"^(bubblewrap|runsc|unsafe|/.+)$")]
+
+def _checked(runtime: str) -> str:
+    if runtime not in {"bubblewrap", "runsc", "unsafe"} and not (runtime.startswith("/") and runtime != "/"):
+        raise ValueError(f"'{runtime}' is none; use bubblewrap, runsc, unsafe, or a path, as that of crun or runc")
+    return runtime
+
+
+SandboxRuntime: TypeAlias = Annotated[str, AfterValidator(_checked)]
 """What settings take: a name, or the path of a runtime that takes bundles of the OCI, as runc and crun do."""
 
 
