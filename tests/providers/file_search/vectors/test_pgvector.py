@@ -196,7 +196,7 @@ async def test_more_searches_than_connections_wait_their_turn(
         "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'antwort' AND datname = current_database()",
         postgres_url,
     )
-    assert connections == 2
+    assert connections in {1, 2}  # the second is opened when somebody waits, and all may be done before
     await backend.close()
 
 
