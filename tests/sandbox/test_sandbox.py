@@ -12,6 +12,7 @@ from antwort.errors import ConfigError, FunctionUnavailableError
 from antwort.sandbox import BareHost, Sandbox, SandboxLimits, bubblewrap, sandbox
 from antwort.sandbox.control_groups import ControlGroups
 from antwort.sandbox.limits import LEAST, NICENESS
+from antwort.sandbox.mounts import SYSTEM_PATH
 from antwort.sandbox.usage import descendants
 
 
@@ -296,7 +297,7 @@ async def test_a_machine_that_forbids_it_is_told_why(tmp_path: Path, monkeypatch
     (tmp_path / "unshare").write_text("#!/bin/sh\necho 'No permissions to create new namespace' >&2\nexit 1\n")
     (tmp_path / "unshare").chmod(0o755)
     (tmp_path / "bwrap").symlink_to("unshare")
-    monkeypatch.setattr(sandbox, "_PATH", f"{tmp_path}:{sandbox._PATH}")
+    monkeypatch.setattr(sandbox, "SYSTEM_PATH", f"{tmp_path}:{SYSTEM_PATH}")
     with pytest.raises(ConfigError, match=r"cannot be started here: .*No permissions to create new namespace"):
         await Sandbox().prepare()
 
@@ -329,7 +330,7 @@ async def test_why_it_cannot_be_started_says_nothing_about_this_machine(
         (folder.parent / name).chmod(0o755)
     box = Sandbox()
     box._groups = ControlGroups({})
-    monkeypatch.setattr(sandbox, "_PATH", f"{folder.parent}:{sandbox._PATH}")
+    monkeypatch.setattr(sandbox, "SYSTEM_PATH", f"{folder.parent}:{SYSTEM_PATH}")
     with pytest.raises(FunctionUnavailableError, match="cannot be started: no source path /workspace"):
         await box.run(["true"], folder)
 

@@ -10,7 +10,7 @@ from typing import Self
 
 from antwort.sandbox.users import has_others
 
-_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 """Where the system's programs are: those that mount are not in the path of every user."""
 _STAY = "echo && read -r _"
 _FLAGS = {"user": "--user", "mnt": "--mount"}
@@ -39,7 +39,7 @@ class MountSpace:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,
-                env={"PATH": _PATH},
+                env={"PATH": SYSTEM_PATH},
             ) as process,
         ):
             assert process.stdout is not None  # noqa: S101 - it was asked for
@@ -86,7 +86,7 @@ def run(command: Sequence[str], *, fine: int = 0) -> str:
         command,
         stdin=subprocess.DEVNULL,
         capture_output=True,
-        env={"PATH": _PATH, "LC_ALL": "C"},
+        env={"PATH": SYSTEM_PATH, "LC_ALL": "C"},
         cwd="/",
         check=False,
     )

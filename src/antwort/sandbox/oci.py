@@ -256,7 +256,7 @@ def _mounts(root: Path, shown: Iterator[str], contents: _Contents) -> Iterator[d
         if word in {"--ro-bind", "--ro-bind-try", "--bind"}:
             source, place = Path(next(shown)), next(shown)
             if (word == "--ro-bind-try" and not source.exists()) or place.startswith(_PROC):
-                continue  # what is hidden below that is told elsewhere
+                continue  # what is hidden below that is told elsewhere, as are folders
             # What root shows to another is there only when that is done; it is a folder.
             is_folder = word == "--bind" or source.is_dir() or not source.exists()
             _make_place(root, place, is_folder=is_folder)
@@ -274,7 +274,7 @@ def _mounts(root: Path, shown: Iterator[str], contents: _Contents) -> Iterator[d
         elif word in {"--dir", "--tmpfs", "--proc", "--dev"}:
             place = next(shown)
             _make_place(root, place, is_folder=True)
-            if word != "--dir":
+            if word != "--dir" and not place.startswith(_PROC):
                 kind = "proc" if word == "--proc" else "tmpfs"
                 yield _mount(place, kind, kind, ["nosuid", "nodev", *options] if word == "--tmpfs" else [])
             options = []

@@ -11,7 +11,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 from typing_extensions import override
 
-from antwort.concurrency.child_processes import ChildProcess
+from antwort.concurrency.child_processes import ChildProcess, tied
 from antwort.concurrency.undisturbed import in_any_case
 from antwort.errors import ConfigError, FunctionUnavailableError
 from antwort.sandbox.bubblewrap import (
@@ -28,6 +28,7 @@ from antwort.sandbox.claims import Claims
 from antwort.sandbox.control_groups import ControlGroup, ControlGroups
 from antwort.sandbox.disks import Disks
 from antwort.sandbox.limits import NICENESS, Finished, SandboxLimits
+from antwort.sandbox.mounts import SYSTEM_PATH
 from antwort.sandbox.process import BareProcess, SandboxProcess, end_unfinished
 from antwort.sandbox.rules import SandboxRules
 from antwort.sandbox.seccomp import filter_program
@@ -36,7 +37,6 @@ from antwort.sandbox.usage import BoundedRoom, Room
 from antwort.sandbox.users import has_others, own_user, unused_user
 
 _PIECE = 1 << 16
-_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _LONGEST_CAUSE = 300
 _IS_CLOSED = "! readlink /proc/1/exe"
 
@@ -232,7 +232,7 @@ class Sandbox:
         try:
             started = await ChildProcess.start(
                 arranged.arguments,
-                environment={"PATH": _PATH},
+                environment={"PATH": SYSTEM_PATH},
                 cwd=Path("/"),
                 inherited=arranged.openings.files,
                 end=end_unfinished,
@@ -334,9 +334,7 @@ class BareHost(Sandbox):
         self, command: Sequence[str], seen: Surroundings, limits: SandboxLimits, *, pausable: bool
     ) -> SandboxProcess:
         environment = {**ENVIRONMENT, "HOME": str(seen.folder or "/"), **seen.environment}
-        with_server = ["setpriv", "--pdeathsig", "KILL", "--"]  # the kernel ends it when the server has ended
-        standing_back = ["nice", "-n", str(NICENESS)]
-        arguments = [*with_server, *standing_back, *rlimits(limits, memory_is_counted=False), *command]
+        arguments = tied([*rlimits(limits, memory_is_counted=False), *command], niceness=NICENESS)
         room = None if seen.folder is None else await asyncio.to_thread(Room.of, seen.folder, limits)
         spawned = await ChildProcess.start(
             arguments, environment=environment, cwd=seen.folder or Path("/"), start_new_session=True

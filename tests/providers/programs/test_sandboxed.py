@@ -3,7 +3,6 @@
 import asyncio
 import os
 import threading
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,7 @@ from tests.runs.embedded import embedded
 from antwort.errors import ConfigError
 from antwort.functions import FunctionSpec
 from antwort.providers.programs import sandboxed as module
-from antwort.testing import Turn, matching, turn
+from antwort.testing import Turn
 
 SANDBOX = {"interpreter": "sandbox"}
 AUTO = {"interpreter": "auto"}
@@ -239,34 +238,6 @@ def test_in_the_background_it_waits_for_answers_and_approvals(tmp_path: Path) ->
             answer(stage, question, **({"approve": True} if question["kind"] == "approval" else {"answer": "Broken."}))
         assert done(stage, response_id)["status"] == "completed"
         assert result(stage) == "['refunded 7', 'Broken.', {'sum': 2}]"
-
-
-def test_a_program_that_waits_long_lets_others_have_its_turn(tmp_path: Path) -> None:
-    opened = asyncio.Event()
-
-    async def wait() -> str:
-        """Wait until somebody opens."""
-        await opened.wait()
-        return "open"
-
-    async def let_in() -> None:
-        """Open."""
-        opened.set()
-
-    steps = [
-        turn(calls=program("x = 1\nprint(await wait(), x)").calls, by=matching(last="one")),
-        turn(calls=program("await let_in()").calls, by=matching(last="two")),
-        *[turn("Done.", by=matching(last={"type": "function_call_output"})) for _ in range(2)],
-    ]
-    specs = [FunctionSpec.of(wait), FunctionSpec.of(let_in)]
-    with (
-        served_programs(tmp_path, steps, settings={**SANDBOX, "processes": 1}, more=specs) as stage,
-        ThreadPoolExecutor(2) as threads,
-    ):
-        waiting = threads.submit(create, stage, False, input="one", tools=[TOOL])
-        create(stage, False, input="two", tools=[TOOL])
-        [output] = [item.to_dict() for item in waiting.result().output if item.type == "program_output"]
-        assert output["result"] == "open 1"
 
 
 def test_a_response_that_is_cancelled_ends_its_program(tmp_path: Path) -> None:

@@ -89,7 +89,8 @@ def test_a_response_that_is_not_stored_has_programs_that_cannot_wait(tmp_path: P
         assert result(stage) == "1"
 
 
-def test_a_program_that_waits_long_gives_its_process_to_others(tmp_path: Path) -> None:
+@pytest.mark.parametrize("interpreter", ["monty", "sandbox"])
+def test_a_program_that_waits_long_gives_its_process_to_others(tmp_path: Path, interpreter: str) -> None:
     opened = asyncio.Event()
 
     async def wait() -> str:
@@ -108,7 +109,7 @@ def test_a_program_that_waits_long_gives_its_process_to_others(tmp_path: Path) -
     ]
     specs = [FunctionSpec.of(wait), FunctionSpec.of(let_in)]
     with (
-        served_programs(tmp_path, steps, settings={"processes": 1}, more=specs) as stage,
+        served_programs(tmp_path, steps, settings={"processes": 1, "interpreter": interpreter}, more=specs) as stage,
         ThreadPoolExecutor(2) as threads,
     ):
         waiting = threads.submit(create, stage, False, input="one", tools=[TOOL])
