@@ -70,11 +70,12 @@ class EventStream:
 
     def flush(self) -> Coroutine[Any, Any, None]:
         """Write what was taken; wait while the client does not read."""
-        if not self._frames:
+        frames = self._frames
+        if not frames:
             return _nothing()
-        if self._is_large:
+        if self._slicing is not None or sum(map(len, frames)) > LARGE:
             return self._write_sliced()
-        frames, self._frames = self._frames, []
+        self._frames = []
         return self._write(b"".join(frames))
 
     async def open(self) -> None:
