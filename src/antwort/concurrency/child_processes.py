@@ -28,11 +28,12 @@ _TIED_BY_SHELL = '[ "$PPID" = "$1" ] || exit 1; niceness=$2; shift 2; exec nice 
 _TIED_BY_PYTHON = """
 import ctypes, os, signal, sys
 if sys.platform == "linux":
-    ctypes.CDLL(None).prctl(1, signal.SIGKILL, 0, 0, 0)  # PR_SET_PDEATHSIG, which stays set for what is executed
-if os.getppid() != int(sys.argv[1]):
+    number = signal.Signals["SIG" + sys.argv[1]]
+    ctypes.CDLL(None).prctl(1, number, 0, 0, 0)  # PR_SET_PDEATHSIG, which stays set for what is executed
+if os.getppid() != int(sys.argv[2]):
     os._exit(1)  # it ended before the kernel was told
-os.nice(int(sys.argv[2]))
-os.execvp(sys.argv[3], sys.argv[3:])
+os.nice(int(sys.argv[3]))
+os.execvp(sys.argv[4], sys.argv[4:])
 """
 
 
@@ -190,20 +191,21 @@ class ChildProcess:
         self._ended.set()
 
 
-def tied(command: Sequence[str], *, niceness: int = 0) -> list[str]:
+def tied(command: Sequence[str], *, niceness: int = 0, by: Literal["KILL", "TERM"] = "KILL") -> list[str]:
     """Return how a command is started that ends when this process ends, in whatever way, and however busy it is.
 
-    With a niceness, it stands back by so much behind whoever else wants a processor, as does what it starts.
+    With a niceness, it stands back by so much behind whoever else wants a processor, as does what it starts. A signal
+    that it can hear lets it finish what it is at.
 
     The kernel ends it, with the thread that has started it: a `ChildProcess` has one that lives as long. What it has
     started itself has to see to that itself.
     """
     setpriv = shutil.which("setpriv") or ""
     if Path(setpriv).resolve().name == "setpriv":  # that of BusyBox does not know the option
-        by = [setpriv, "--pdeathsig", "KILL", "sh", "-c", _TIED_BY_SHELL, "sh"]  # a tenth of the time of the other
+        how = [setpriv, "--pdeathsig", by, "sh", "-c", _TIED_BY_SHELL, "sh"]  # a tenth of the time of the other
     else:
-        by = [sys.executable, "-I", "-S", "-c", _TIED_BY_PYTHON]
-    return [*by, str(os.getpid()), str(niceness), *command]
+        how = [sys.executable, "-I", "-S", "-c", _TIED_BY_PYTHON, by]
+    return [*how, str(os.getpid()), str(niceness), *command]
 
 
 class ProcessHandle:

@@ -2,11 +2,13 @@
 
 import contextlib
 import errno
+import fcntl
+import itertools
 import os
 import secrets
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import ClassVar
 
@@ -14,8 +16,9 @@ from msgspec import Struct
 from typing_extensions import override
 
 from antwort.sandbox.copying import make_alike
-from antwort.sandbox.images import OWN_FILES, grow, image_size, is_clean, make_image, mend
-from antwort.sandbox.mounts import MountSpace, run
+from antwort.sandbox.images import KEPT_BACK, OWN_FILES, grow, image_size, is_clean, make_image, mend, shrink
+from antwort.sandbox.limits import MEBIBYTE
+from antwort.sandbox.mounts import MountServer, MountSpace, run
 from antwort.sandbox.trees import delete_tree
 from antwort.sandbox.usage import DiskUsage, disk_usage
 
@@ -24,6 +27,10 @@ IMAGE = ".disk"
 _BLOCK = 512
 _TRIES, _PAUSE = 20, 0.05
 """How often something is tried that another process is about to give back, and seconds in between."""
+_UNSERVED = frozenset({errno.ENOTCONN, errno.ECONNABORTED})
+"""What is told of a file system whose program has ended."""
+_WASTE = MEBIBYTE
+"""Bytes that an image may take on the disk beyond what is in it, when nobody uses it."""
 _LENIENCE = 4
 """How many times its limits a folder may hold to which a file system is given: there was none when it was filled."""
 
@@ -82,7 +89,7 @@ class DiskKind(ABC):
 
     def detach(self, folder: Path) -> None:
         """Unmount the file system of a folder; OSError if somebody uses it."""
-        self._space.run(["umount", "-n", "-i", str(folder)])
+        self._unmount(folder)
 
     def settle(self, disk: Disk) -> None:  # noqa: B027 - most have nothing to do
         """Bring to the disk what was written."""
@@ -95,26 +102,37 @@ class DiskKind(ABC):
         """Return how many bytes of the disk it takes when all that was written is there."""
         return 0
 
+    def _unmount(self, folder: Path) -> None:
+        self._space.run(["umount", "-n", "-i", str(folder)])
 
-class LoopImages(DiskKind):
-    """Images that the kernel mounts, for root. Whichever processes mount one, it is the same file system for all."""
+    def _owner(self, folder: Path) -> int | None:
+        """Return whom files in a folder are given to; who is alone has them anyway."""
+        return None if self._space.has_own_users else folder.stat().st_uid
 
-    name = "loop"
+
+class Images(DiskKind):
+    """Files that hold file systems, beside the folders. Whoever serves one has it locked."""
+
     own_files = OWN_FILES
+    kept_back: ClassVar[int] = KEPT_BACK
+    """Percent of an image that nobody can write to."""
 
     @override
     def attach(self, disk: Disk) -> None:
-        if self._space.has_own_users:
-            raise OSError(errno.EPERM, "only root can mount images")
+        self._check()
         if not disk.image.exists():
             self._make(disk)
             return
-        too_small = disk.image.stat().st_size < image_size(disk.size, disk.files)
-        if (too_small or not is_clean(disk.image)) and not self._has_device(disk.image):
-            mend(disk.image)
-            if too_small:
-                grow(disk.image, disk.size, disk.files)
-        self._mount(disk.image, disk.folder)
+        with _locked(disk.image) as image:
+            whole = image_size(disk.size, disk.files, kept_back=self.kept_back)
+            too_small = disk.image.stat().st_size < whole
+            if (too_small or not is_clean(disk.image)) and not self._is_mounted(disk.image):
+                mend(disk.image)
+                if too_small:
+                    grow(disk.image, whole)
+            self._mount(disk.image, disk.folder, image)
+        with contextlib.suppress(OSError):
+            (self.seen(disk.folder) / "lost+found").rmdir()  # what mends an image makes it
         _empty(disk.folder)  # whoever moved it to the image may have been interrupted
 
     @override
@@ -125,18 +143,22 @@ class LoopImages(DiskKind):
     @override
     def pending(self, disk: Disk) -> int:
         """Return what is taken in the file system, and of the image not yet: the kernel writes it within a minute."""
-        if not self.is_attached(disk.folder):
-            return 0
+        return max(0, self._growth(disk)) if self.is_attached(disk.folder) else 0
+
+    def _growth(self, disk: Disk) -> int:
+        """Return by how much an image that is mounted should be larger on the disk, for what is in it."""
         state, about = os.statvfs(self.seen(disk.folder)), disk.image.stat()
-        return max(0, about.st_size - state.f_bfree * state.f_frsize - _BLOCK * about.st_blocks)
+        return about.st_size - state.f_bfree * state.f_frsize - _BLOCK * about.st_blocks
 
     def _make(self, disk: Disk) -> None:
         """Make an image that holds what is in the folder already, or none."""
         new = image_of(disk.folder.with_name(f".new-{secrets.token_hex(8)}"))
-        before, owner = disk.before(), disk.folder.stat().st_uid
+        before, owner = disk.before(), self._owner(disk.folder)
         try:
-            make_image(new, max(disk.size, before.size * 21 // 20), max(disk.files, before.files), owner)
-            self._mount(new, disk.folder)
+            size, files = max(disk.size, before.size * 21 // 20), max(disk.files, before.files)
+            make_image(new, image_size(size, files, kept_back=self.kept_back), files, owner or 0)
+            with _locked(new) as image:
+                self._mount(new, disk.folder, image)
             try:
                 seen = self.seen(disk.folder)
                 (seen / "lost+found").rmdir()
@@ -145,7 +167,7 @@ class LoopImages(DiskKind):
                     make_alike(disk.folder, seen, size=new.stat().st_size, files=before.files, owner=owner)
                 new.rename(disk.image)
             except BaseException:
-                self.detach(disk.folder)
+                self._unmount(disk.folder)
                 raise
         except BaseException:
             new.unlink(missing_ok=True)
@@ -153,20 +175,110 @@ class LoopImages(DiskKind):
         if before.files:
             _empty(disk.folder)
 
-    def _mount(self, image: Path, folder: Path) -> None:
+    def _check(self) -> None:
+        """Raise OSError if images cannot be mounted in this way here."""
+
+    @abstractmethod
+    def _mount(self, image: Path, folder: Path, opened: int) -> None:
+        """Mount an image, which is open and locked."""
+
+    @abstractmethod
+    def _is_mounted(self, image: Path) -> bool:
+        """Tell whether an image is mounted somewhere, so that nobody may change it."""
+
+
+class LoopImages(Images):
+    """Images that the kernel mounts, for root. Whichever processes mount one, it is the same file system for all."""
+
+    name = "loop"
+
+    @override
+    def _check(self) -> None:
+        if self._space.has_own_users:
+            raise OSError(errno.EPERM, "only root can mount images")
+
+    @override
+    def _mount(self, image: Path, folder: Path, opened: int) -> None:
         """Mount an image; if it has a loop device, of whatever process, that is the one."""
         options = "loop,nosuid,nodev,noatime,discard,errors=remount-ro,noinit_itable"
         command = ["mount", "-n", "-i", "-t", "ext4", "-o", options, str(image), str(folder)]
-        for _ in range(_TRIES if self._has_device(image) else 0):
+        for _ in range(_TRIES if self._is_mounted(image) else 0):
             with contextlib.suppress(OSError):
                 self._space.run(command)
                 return
             time.sleep(_PAUSE)  # the kernel may be about to take the device away from a process that has ended
         self._space.run(command)
 
-    @staticmethod
-    def _has_device(image: Path) -> bool:
+    @override
+    def _is_mounted(self, image: Path) -> bool:
         return bool(run(["losetup", "--noheadings", "--output", "NAME", "--associated", str(image)]).strip())
+
+
+class FuseImages(Images):
+    """Images that a program serves, `fuse2fs`, for whoever can open `/dev/fuse`: one process for each that is mounted.
+
+    It has the image locked as long as it runs, and ends in good order when this process does, however that ends.
+    """
+
+    name = "fuse"
+    is_shared = False
+    kept_back = 10
+
+    def __init__(self, space: MountSpace) -> None:
+        super().__init__(space)
+        self._servers: dict[Path, MountServer] = {}
+
+    @override
+    def is_attached(self, folder: Path) -> bool:
+        try:
+            return super().is_attached(folder)
+        except OSError as error:
+            if error.errno in _UNSERVED:
+                return False
+            raise
+
+    @override
+    def detach(self, folder: Path) -> None:
+        is_large = self._growth(Disk(folder, 0, 0)) < -_WASTE
+        self._unmount(folder)
+        if is_large:
+            with _locked(image_of(folder)):
+                mend(image_of(folder))
+                shrink(image_of(folder))
+
+    @override
+    def _unmount(self, folder: Path) -> None:
+        super()._unmount(folder)
+        if (server := self._servers.pop(folder, None)) is not None:
+            server.end(patience=_TRIES * _PAUSE)
+
+    @override
+    def _mount(self, image: Path, folder: Path, opened: int) -> None:
+        try:
+            self.seen(folder).stat()
+        except OSError as error:
+            if error.errno not in _UNSERVED:
+                raise
+            self._space.run(["umount", "-n", "-i", "-l", str(folder)])  # what served it has ended
+        options = "default_permissions,nosuid,nodev,noatime"
+        if not self._space.has_own_users:  # who is alone needs nobody else, and is outside of the namespace
+            options += ",allow_other"
+        try:
+            server = self._serve(folder, opened, options)
+        except OSError as error:
+            if "nonempty" not in str(error.strerror):
+                raise
+            server = self._serve(folder, opened, f"{options},nonempty")  # some want to be told, others do not know it
+        self._servers = {place: one for place, one in self._servers.items() if one.is_alive()}
+        self._servers[folder] = server
+
+    def _serve(self, folder: Path, opened: int, options: str) -> MountServer:
+        command = ["fuse2fs", "-f", "-o", options, f"/proc/self/fd/{opened}", str(folder)]
+        return self._space.serve(command, lambda: self.is_attached(folder), held=opened)
+
+    @override
+    def _is_mounted(self, image: Path) -> bool:
+        return False  # it is locked by now
 
 
 class MemoryDisks(DiskKind):
@@ -181,16 +293,16 @@ class MemoryDisks(DiskKind):
     def attach(self, disk: Disk) -> None:
         if disk.image.exists():
             raise OSError(errno.EPERM, "it is in an image, which only root can mount")
-        before, owner = disk.before(), disk.folder.stat().st_uid
+        before, owner = disk.before(), self._owner(disk.folder)
         size, files = max(disk.size, before.size), max(disk.files, before.files)
         if _free_memory() < size:
             raise OSError(errno.ENOMEM, "there is too little memory for its files")
         options = f"size={size},nr_inodes={files + self.own_files},mode=0700,nosuid,nodev,noatime"
-        if not self._space.has_own_users:
+        if owner is not None:
             options += f",uid={owner},gid={owner}"
         self._space.run(["mount", "-n", "-i", "-t", "tmpfs", "-o", options, "antwort", str(disk.folder)])
         try:
-            make_alike(disk.folder, self.seen(disk.folder), size=size, files=files, owner=self._given_to(owner))
+            make_alike(disk.folder, self.seen(disk.folder), size=size, files=files, owner=owner)
         except BaseException:
             self.detach(disk.folder)
             raise
@@ -198,26 +310,36 @@ class MemoryDisks(DiskKind):
     @override
     def settle(self, disk: Disk) -> None:
         state = os.statvfs(self.seen(disk.folder))
-        owner = self._given_to(disk.folder.stat().st_uid)
-        size = state.f_blocks * state.f_frsize
+        size, owner = state.f_blocks * state.f_frsize, self._owner(disk.folder)
         make_alike(self.seen(disk.folder), disk.folder, size=size, files=state.f_files, owner=owner)
 
     @override
     def left(self, disk: Disk) -> int:
         return max(0, disk.size - disk.before().size)
 
-    def _given_to(self, owner: int) -> int | None:
-        """Return whom files are given to; who is alone has them anyway."""
-        return None if self._space.has_own_users else owner
 
-
-KINDS: Sequence[type[DiskKind]] = (LoopImages, MemoryDisks)
+KINDS: Sequence[type[DiskKind]] = (LoopImages, FuseImages, MemoryDisks)
 """In the order in which they are tried."""
 
 
 def image_of(folder: Path) -> Path:
     """Return where the image of a folder is, if it has one."""
     return folder.with_name(folder.name + IMAGE)
+
+
+@contextlib.contextmanager
+def _locked(image: Path) -> Iterator[int]:
+    """Have an image open that nobody serves; what has served it may be about to end."""
+    with image.open("rb") as file:
+        for tries in itertools.count(1):
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if tries == _TRIES:
+                    raise OSError(errno.EBUSY, "another process still serves it") from None
+                time.sleep(_PAUSE)
+        yield file.fileno()
 
 
 def try_out(kind: DiskKind, disk: Disk) -> None:

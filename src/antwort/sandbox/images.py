@@ -7,6 +7,8 @@ from pathlib import Path
 
 from antwort.sandbox.mounts import run
 
+KEPT_BACK = 2
+"""Percent of an image that the kernel lets nobody write to."""
 OWN_FILES = 10
 """Files that each counts for itself."""
 _BLOCK = 4096
@@ -22,23 +24,23 @@ _MENDED = 1
 """What `e2fsck` returns at most if nothing is wrong any more."""
 
 
-def image_size(size: int, files: int) -> int:
-    """Return how large an image is in which so many bytes of so many files find room."""
+def image_size(size: int, files: int, *, kept_back: int = KEPT_BACK) -> int:
+    """Return how large an image is in which so many bytes of so many files find room, if some percent are kept back."""
     size = max(size, _LEAST)
     own = _INODE * (files + OWN_FILES + 1) + _FEW * _BLOCK
-    whole = (size + own) * 100 // 98  # the kernel keeps that much back
+    whole = (size + own) * 100 // (100 - kept_back)
     whole += (whole // _GROUP + 1) * _FEW * _BLOCK
     return -(-whole // _BLOCK) * _BLOCK
 
 
-def make_image(path: Path, size: int, files: int, owner: int) -> None:
-    """Make an image of a file system whose root belongs to somebody; OSError if that cannot be done.
+def make_image(path: Path, whole: int, files: int, owner: int) -> None:
+    """Make an image, as large as `image_size` says, whose root belongs to somebody; OSError if that cannot be done.
 
     It has no journal: what a crash of the machine leaves half written is mended when it is mounted again.
     """
     with path.open("xb") as file:
         os.fchmod(file.fileno(), 0o600)
-        file.truncate(image_size(size, files))
+        file.truncate(whole)
     layout = ["-b", str(_BLOCK), "-I", str(_INODE), "-m", "0", "-N", str(files + OWN_FILES + 1)]
     # Nothing is written that is zero in a new file anyway.
     lazy = f"lazy_itable_init=1,nodiscard,assume_storage_prezeroed=1,root_owner={owner}:{owner}"
@@ -61,7 +63,12 @@ def mend(path: Path) -> None:
     run(["e2fsck", "-p", "-f", str(path)], fine=_MENDED)
 
 
-def grow(path: Path, size: int, files: int) -> None:
+def shrink(path: Path) -> None:
+    """Give back what an image takes on the disk for what was deleted in it; nobody has it mounted, and it is clean."""
+    run(["e2fsck", "-p", "-f", "-E", "discard", str(path)], fine=_MENDED)
+
+
+def grow(path: Path, whole: int) -> None:
     """Make an image larger that nobody has mounted and that was just mended, for limits that have been raised."""
-    os.truncate(path, image_size(size, files))
+    os.truncate(path, whole)
     run(["resize2fs", str(path)])

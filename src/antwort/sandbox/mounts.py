@@ -2,18 +2,29 @@
 
 import contextlib
 import errno
+import logging
 import os
 import subprocess
-from collections.abc import Sequence
+import threading
+import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Self
 
+from typing_extensions import override
+
+from antwort.concurrency.child_processes import tied
 from antwort.sandbox.users import has_others
 
 SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 """Where the system's programs are: those that mount are not in the path of every user."""
+_PATIENCE, _PAUSE = 30.0, 0.002
+"""Seconds that a program has to begin, and between two looks at whether it has."""
+_ENVIRONMENT = {"PATH": SYSTEM_PATH, "LC_ALL": "C"}
 _STAY = "echo && read -r _"
 _FLAGS = {"user": "--user", "mnt": "--mount"}
+
+logger = logging.getLogger(__name__)
 
 
 class MountSpace:
@@ -26,6 +37,7 @@ class MountSpace:
     def __init__(self, root: int, spaces: dict[str, int]) -> None:
         self._root = root
         self._spaces = spaces
+        self._servers: list[MountServer] = []
 
     @classmethod
     def make(cls) -> Self:
@@ -74,10 +86,77 @@ class MountSpace:
         """Run a command there; OSError with what it says if it fails."""
         run([*self.entering, *command])
 
+    def serve(self, command: Sequence[str], is_ready: Callable[[], bool], *, held: int) -> "MountServer":
+        """Start a program there that serves a file system, which is ready when it is mounted; OSError if it is not.
+
+        It has an open file, `held`, for as long as it runs: until it is unmounted, or this process ends.
+        """
+        server = MountServer([*self.entering, *tied(command, by="TERM")], held)
+        self._servers = [one for one in self._servers if one.is_alive()] + [server]
+        server.begin(is_ready)
+        return server
+
     def close(self) -> None:
-        """Unmount all, but what somebody still uses."""
+        """Unmount all, but what somebody still uses; what is served is there for nobody any more."""
+        for server in self._servers:
+            server.end()
         for file in (self._root, *self._spaces.values()):
             os.close(file)
+
+
+class MountServer(threading.Thread):
+    """A program that serves a file system. The kernel ends it with the thread that has started it, which is its own."""
+
+    def __init__(self, command: Sequence[str], held: int) -> None:
+        super().__init__(name="antwort-file-system", daemon=True)
+        self._command = command
+        self._held = held
+        self._started = threading.Event()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._complaint = f"'{command[0]}' cannot be started"
+
+    def begin(self, is_ready: Callable[[], bool]) -> None:
+        """Start it, and wait until it is ready; OSError with what it says if it never is."""
+        self.start()
+        self._started.wait()
+        late = time.monotonic() + _PATIENCE
+        while self.is_alive() and time.monotonic() < late:
+            if is_ready():
+                return
+            time.sleep(_PAUSE)
+        self.end()
+        raise OSError(errno.EIO, self._complaint)
+
+    def end(self, patience: float = 0.0) -> None:
+        """Wait for its end, and bring it about if it takes longer than so many seconds."""
+        self.join(patience)
+        if self._process is not None and self.is_alive():
+            self._process.terminate()
+        self.join()
+
+    @override
+    def run(self) -> None:
+        try:
+            with subprocess.Popen(  # noqa: S603 - a command of our own
+                self._command,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.PIPE,
+                env=_ENVIRONMENT,
+                cwd="/",
+                pass_fds=[self._held],
+            ) as process:
+                self._process = process
+                self._started.set()
+                self._complaint = "it has ended at once"
+                assert process.stderr is not None  # noqa: S101 - it was asked for
+                for line in process.stderr:
+                    self._complaint = line.decode(errors="replace").strip()
+                    logger.info("a file system: %s", self._complaint)
+        except OSError as error:
+            self._complaint = str(error.strerror)
+        finally:
+            self._started.set()
 
 
 def run(command: Sequence[str], *, fine: int = 0) -> str:
@@ -86,7 +165,7 @@ def run(command: Sequence[str], *, fine: int = 0) -> str:
         command,
         stdin=subprocess.DEVNULL,
         capture_output=True,
-        env={"PATH": SYSTEM_PATH, "LC_ALL": "C"},
+        env=_ENVIRONMENT,
         cwd="/",
         check=False,
     )
