@@ -50,6 +50,8 @@ class AgentResult(Struct, frozen=True):
     reason: str | None = None
     """Why there is no whole answer."""
     usage: Usage | None = None
+    reference: str | None = None
+    """The id of the variable that it has given back; its text is only what stands for that."""
 
     @property
     def is_answer(self) -> bool:

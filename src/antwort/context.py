@@ -1,7 +1,7 @@
 """Who is calling, on whose behalf, and until when: the argument that every function and route handler may ask for."""
 
 import time
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from itertools import count
 from threading import Lock
 from typing import TYPE_CHECKING, Any, Literal, NoReturn, Unpack
@@ -219,6 +219,11 @@ class Context(Struct, frozen=True):
     """Whether the agent has a function that follows references, so that a long result can become one."""
     inline: int | None = None
     """Characters of a result that are given as they are, before it becomes a reference; None is what is configured."""
+    references: Collection[str] | None = None
+    """The ids that are references in the arguments of the call; None if a model has written them: all that are there.
+
+    What another function calls with may be anybody's words.
+    """
     function_calls: "FunctionCalls | None" = None
     """Calls that the call can make itself; functions reach it through `calls` and `call_function`."""
 
@@ -283,10 +288,15 @@ class Context(Struct, frozen=True):
         return self.function_calls
 
     async def call_function(
-        self, name: str, arguments: Mapping[str, Any] | None = None, *, key: str | None = None
+        self,
+        name: str,
+        arguments: Mapping[str, Any] | None = None,
+        *,
+        key: str | None = None,
+        references: Collection[str] = (),
     ) -> "CallResult":
         """Call another function that the agent has; see `FunctionCalls`."""
-        return await self.calls.call(name, arguments or {}, key=key)
+        return await self.calls.call(name, arguments or {}, key=key, references=references)
 
     async def run_agent(self, prompt: str, **options: "Unpack[AgentOptions]") -> "AgentResult":
         """Let a sub-agent work, with a window of its own, and wait for it."""

@@ -1,9 +1,9 @@
 """What a run offers to its functions beyond their arguments, as their authors see it. An app that runs provides it."""
 
-from collections.abc import AsyncIterable, AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterable, AsyncIterator, Collection, Mapping, Sequence
 from typing import Any, Literal, Protocol
 
-from msgspec import DecodeError, Struct, json
+from msgspec import DecodeError, Struct, field, json
 
 from antwort.agents import Agents
 from antwort.context import Context, Fence
@@ -39,6 +39,13 @@ class Variable(Struct, frozen=True):
     def reference(self) -> dict[str, str]:
         """What stands for the value in arguments of functions. It means this version for ever."""
         return {"$ref": self.id}
+
+
+class Reference(Struct, frozen=True):
+    """A reference as a model has written it in arguments, `{"$ref": name}`: its type tells it from all that is data."""
+
+    name: str = field(name="$ref")
+    """The id of a version, or a key."""
 
 
 class Place(Struct, frozen=True):
@@ -188,10 +195,14 @@ class FunctionCalls(Protocol):
     def functions(self) -> Mapping[str, CallableFunction]:
         """What can be called, by name."""
 
-    async def call(self, name: str, arguments: Mapping[str, Any], *, key: str | None = None) -> CallResult:
+    async def call(
+        self, name: str, arguments: Mapping[str, Any], *, key: str | None = None, references: Collection[str] = ()
+    ) -> CallResult:
         """Call a function, and wait for what comes of it; calls have turns, if there are many at once.
 
         `key` names the call within the caller's; without one, calls are numbered in the order in which they are made.
+        `references` are the ids of variables that are handed on: `{"$ref": id}` stands for them in the arguments. All
+        else that reads like a reference is data.
         If the call waits for somebody, SuspendedError is raised: let it pass, when other calls are done.
         """
 

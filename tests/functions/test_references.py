@@ -9,8 +9,9 @@ import pytest
 
 from antwort.config import Config
 from antwort.context import Context
-from antwort.functions import FunctionRegistry, ToolResult
-from antwort.run_services import RunServices, Variables
+from antwort.errors import DefinitionError
+from antwort.functions import FunctionRegistry, FunctionSpec, ToolResult
+from antwort.run_services import Reference, RunServices, Variables
 from antwort.storage import SqliteStore
 from antwort.storage.values import StoredValues, ValueLimits
 
@@ -58,8 +59,24 @@ async def test_a_reference_stands_for_any_argument(
     meant = value.decode() if isinstance(value, bytes) else value
     for arguments in ({"value": made.reference}, json.dumps({"value": made.reference})):
         assert json.loads((await registry.execute("echo", arguments, CTX)).output) == meant
-    nested = {"value": {"deep": [made.reference, json.dumps(made.reference), "as it is"]}}
-    assert json.loads((await registry.execute("echo", nested, CTX)).output) == {"deep": [meant, meant, "as it is"]}
+    nested = {"value": {"deep": [made.reference, "as it is"]}}
+    assert json.loads((await registry.execute("echo", nested, CTX)).output) == {"deep": [meant, "as it is"]}
+
+
+async def test_a_text_is_no_reference(registry: FunctionRegistry, variables: Variables) -> None:
+    echoing(registry)
+    text = json.dumps((await variables.set("key", "secret")).reference)
+    assert json.loads((await registry.execute("echo", {"value": [text]}, CTX)).output) == [text]
+
+
+async def test_of_what_a_function_calls_with_only_what_it_names_is_a_reference(
+    registry: FunctionRegistry, variables: Variables
+) -> None:
+    echoing(registry)
+    named, data = [(await variables.set(key, key)).reference for key in ("named", "data")]
+    ctx = CTX.with_(references=[named["$ref"]])
+    found = await registry.execute("echo", {"value": [named, data]}, ctx)
+    assert json.loads(found.output) == ["named", data]
 
 
 async def test_the_value_is_checked_like_any_argument(registry: FunctionRegistry, variables: Variables) -> None:
@@ -120,11 +137,46 @@ async def test_bytes_that_are_no_text_cannot_be_given(registry: FunctionRegistry
     assert "is binary" in (await registry.execute("echo", {"value": made.reference}, CTX)).output
 
 
-async def test_a_function_may_follow_references_itself(registry: FunctionRegistry, variables: Variables) -> None:
-    echoing(registry, references=True)
+@pytest.mark.parametrize("references", [True, ("own",)])
+async def test_a_function_may_follow_references_itself(
+    registry: FunctionRegistry, variables: Variables, references: bool | tuple[str, ...]
+) -> None:
+    given: list[Any] = []
+
+    @registry.register(references=references)
+    async def take(own: Any, value: Any) -> None:
+        """Take what is given."""
+        given[:] = [own, value]
+
+    inner = await variables.set("inner", 1)
+    made = await variables.set("key", {"own": inner.reference})
+    arguments = {"own": [made.reference, {"$ref": "key"}], "value": {"own": made.reference, "other": made.reference}}
+    await registry.execute("take", arguments, CTX)
+    value = {"own": inner.reference}
+    assert given[0] == [Reference(made.id), Reference("key")]
+    assert given[1] == {"own": Reference(made.id), "other": Reference(made.id) if references is True else value}
+
+
+async def test_a_function_with_a_schema_of_its_own_may_follow_references_itself(
+    registry: FunctionRegistry, variables: Variables
+) -> None:
+    given: list[Any] = []
+    schema = {"type": "object", "properties": {"own": {"type": "object"}}}
+
+    async def take(own: Any) -> None:
+        given.append(own)
+
+    registry.register(FunctionSpec("take", "Take it.", schema, take, references=["own"]))
     made = await variables.set("key", 1)
-    result = await registry.execute("echo", {"value": made.reference}, CTX)
-    assert json.loads(result.output) == made.reference
+    assert not (await registry.execute("take", {"own": made.reference}, CTX)).is_error
+    assert given == [Reference(made.id)]
+    refused = await registry.execute("take", {"own": "a text"}, CTX)
+    assert refused.status == "invalid_arguments"
+
+
+def test_names_of_arguments_are_not_one_text() -> None:
+    with pytest.raises(DefinitionError, match=r"takes names as a tuple: \('own',\)"):
+        FunctionSpec("take", "Take it.", {}, references="own")
 
 
 async def test_without_an_app_arguments_are_what_they_are() -> None:

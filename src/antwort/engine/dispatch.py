@@ -15,12 +15,13 @@ from antwort.engine.approvals import ApprovedCall, ResumedCall, approval_body, a
 from antwort.engine.call_items import OWN, UNASKED, call_item, found_fields, output_item
 from antwort.engine.call_state import FOR_OTHERS, interrupt, is_under_way, is_waiting, note_wait, waited_for
 from antwort.engine.emitter import ModelCall
-from antwort.engine.history import ASKED, FOR_CLIENTS, QUESTION_ID, SAID_BEFORE, TOLD, WAITING
+from antwort.engine.history import ASKED, FOR_CLIENTS, QUESTION_ID, RETURNED, SAID_BEFORE, TOLD, WAITING
 from antwort.engine.nested_calls import NESTED, CallServices, NestedCalls, goes_on, nested_questions
 from antwort.engine.progress import CallProgress
 from antwort.engine.tool_choice import Choice
 from antwort.engine.tools import Target
 from antwort.functions import FunctionSpec, Hosted, ToolResult
+from antwort.run_services import Variable
 from antwort.storage.base import JournalEntry
 from antwort.suspension import Suspension
 from antwort.types import JSON
@@ -348,6 +349,8 @@ class Dispatch(CallServices, frozen=True, eq=False, dict=True):
         record.pop(WAITING, None)
         if call.spec is not None and call.spec.ends_agent and not result.is_error:
             record["output"], record["answer"] = _ANSWERED, result.output
+            if isinstance(result.value, Variable):
+                record[RETURNED] = result.value.id
             self._given[call.position] = result.output
         if noted:
             record["sources"] = msgspec.to_builtins(noted, str_keys=True)

@@ -7,7 +7,7 @@ calls, has an item besides, with who has made it.
 import asyncio
 import logging
 import re
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
 from functools import cached_property
 from itertools import count
 from typing import Any, Final
@@ -45,6 +45,8 @@ _INLINE = 50_000
 """Characters of a result that a caller gets as it is; a longer one becomes a variable, if there are any."""
 _KEY = re.compile(r"[a-zA-Z0-9_-]{1,40}")
 _APPROVED = "approved"
+_REFERENCES = "references"
+"""Where it has the ids in its arguments that are references; all else is data."""
 
 
 class CallServices(msgspec.Struct, frozen=True, eq=False, dict=True):
@@ -100,7 +102,9 @@ class NestedCalls(msgspec.Struct, eq=False, dict=True):
             if _is_callable(target)
         }
 
-    async def call(self, name: str, arguments: Mapping[str, Any], *, key: str | None = None) -> CallResult:
+    async def call(
+        self, name: str, arguments: Mapping[str, Any], *, key: str | None = None, references: Collection[str] = ()
+    ) -> CallResult:
         """Call a function, and wait for what comes of it."""
         key = str(next(self._keys)) if key is None else key
         if not _KEY.fullmatch(key):
@@ -113,7 +117,8 @@ class NestedCalls(msgspec.Struct, eq=False, dict=True):
             raise FunctionError(f"The call '{key}' is under way already.")
         self._under_way.add(call_id)
         try:
-            return await self._call(call_id, self._shared.plan.toolset.targets[name], _encoded(arguments))
+            target = self._shared.plan.toolset.targets[name]
+            return await self._call(call_id, target, _encoded(arguments), sorted(references))
         finally:
             self._under_way.discard(call_id)
 
@@ -135,7 +140,7 @@ class NestedCalls(msgspec.Struct, eq=False, dict=True):
 
     # --- one call ----------------------------------------------------------------------------------------------------
 
-    async def _call(self, call_id: str, target: Target, arguments: str) -> CallResult:
+    async def _call(self, call_id: str, target: Target, arguments: str, references: list[str]) -> CallResult:
         position = self._positions.get(call_id)
         if position is not None:
             return await self._go_on(position, target, arguments)
@@ -146,6 +151,8 @@ class NestedCalls(msgspec.Struct, eq=False, dict=True):
             "arguments": arguments,
             "turn": self._shared.totals.turns,
         }
+        if references:
+            record[_REFERENCES] = references
         async with self._shared.slots:
             self._check_open()
             asks = self._shared.admission.needs_approval(target)
@@ -211,6 +218,7 @@ class NestedCalls(msgspec.Struct, eq=False, dict=True):
             say=self._say,
             child_numbers=count(),
             follows_references=True,  # a long result becomes a variable, if there are any
+            references=record.get(_REFERENCES, ()),
             inline=_INLINE,
         )
         try:

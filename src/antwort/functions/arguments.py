@@ -5,6 +5,7 @@ import functools
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
+import msgspec
 from pydantic import TypeAdapter, ValidationError
 from pydantic_core import PydanticSerializationError, from_json, to_json
 
@@ -150,12 +151,18 @@ class SchemaArguments:
             unknown = [_cut(str(key)) for key in arguments if key not in known]
             problems += [f"{key}: unknown argument{did_you_mean(key, known)}" for key in unknown]
         try:
-            problems += [_schema_problem(error) for error in self._validator.iter_errors(arguments)]
+            problems += self._problems(arguments)
         except (ValueError, OverflowError) as error:  # what JSON itself cannot hold, such as NaN given in Python
             raise InvalidArgumentsError(f"The arguments are not valid JSON: {error}.") from None
         if problems:
             raise InvalidArgumentsError(_message(problems, self._schema))
         return {**copy.deepcopy(self._defaults), **arguments}
+
+    def _problems(self, arguments: Mapping[str, Any]) -> list[str]:
+        try:
+            return [_schema_problem(error) for error in self._validator.iter_errors(arguments)]
+        except ValueError:  # there may be references, whose type it does not know
+            return [_schema_problem(error) for error in self._validator.iter_errors(msgspec.to_builtins(arguments))]
 
 
 def _schema_problem(error: "jsonschema_rs.ValidationError") -> str:

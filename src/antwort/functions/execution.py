@@ -123,8 +123,8 @@ class Execution:
         ctx, spec = ctx.reaching(self._http, self.services), entry.spec
         try:
             self._admit(entry, ctx)
-            if may_refer(raw) and ctx.keeps_values and not spec.references:
-                raw = await resolve(raw, ctx, self._defaults.max_referenced)
+            if may_refer(raw) and ctx.keeps_values:
+                raw = await resolve(raw, ctx, self._defaults.max_referenced, spec.references)
             arguments = spec.arguments.validate(raw)
             if spec.inline:
                 value, short = self._compute(entry, arguments, ctx)

@@ -5,7 +5,7 @@ import functools
 import inspect
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Literal, TypedDict, TypeVar, cast, get_args, overload
@@ -163,7 +163,7 @@ class FunctionOptions(TypedDict, total=False):
     strict: bool
     offer: Offer
     approval: Approval
-    references: bool
+    references: bool | Collection[str]
     reads_references: bool
     spill: bool
     calls_functions: bool
@@ -242,8 +242,12 @@ class FunctionSpec:
     """Whether a call is made only after somebody has said yes; the configuration may say otherwise."""
     offer: Offer = "always"
     """Whether models see it in every request, or only in one that names it, as all functions of a provider may be."""
-    references: bool = False
-    """Whether it follows references itself; else it gets the values they stand for."""
+    references: bool | Collection[str] = False
+    """Whether it follows references itself, or in which of its arguments; else it gets the values they stand for.
+
+    Those that it follows itself it gets as `Reference`: whatever else looks like one is data. The names are those of
+    arguments, or of members of them, however deep.
+    """
     reads_references: bool = False
     """Whether a model can read with it what a reference stands for, part by part.
 
@@ -276,6 +280,10 @@ class FunctionSpec:
             raise DefinitionError(f"'{self.name}': approval '{self.approval}' is not one of {', '.join(_APPROVALS)}")
         if self.agents is not None:
             self._set("agents", frozenset(self.agents))
+        if isinstance(self.references, str):
+            raise DefinitionError(
+                f"function '{self.name}': `references` takes names as a tuple: ('{self.references}',)"
+            )
         if self.inline:
             self._check_inline()
         if self.arguments is _UNREAD:

@@ -1,24 +1,26 @@
 """What is told of agents: while they work, by what is stored of them, and when they are done."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import msgspec
 
 from antwort.agents import AgentInfo, AgentResult
+from antwort.engine.history import RETURNED
 from antwort.engine.loop import Loop
-from antwort.storage.base import ResponseRecord
+from antwort.storage.base import JournalEntry, ResponseRecord
 from antwort.wire.responses import ResponseObject, Usage
 
 
-def result_of(response: ResponseObject, agent_id: str) -> AgentResult:
-    """Return what came of an agent, by its response."""
+def result_of(response: ResponseObject, agent_id: str, entries: Sequence[JournalEntry]) -> AgentResult:
+    """Return what came of an agent, by its response, and by its journal if it has given a variable back."""
     reason = None
     if response.error is not None:
         reason = response.error.message
     elif response.incomplete_details is not None:
         reason = response.incomplete_details.reason
     status = response.status
-    return AgentResult(agent_id, response.id, status, response.output_text, reason, response.usage)
+    reference = next((entry.call[RETURNED] for entry in entries if entry.call and RETURNED in entry.call), None)
+    return AgentResult(agent_id, response.id, status, response.output_text, reason, response.usage, reference)
 
 
 def agent_id_of(record: ResponseRecord) -> str:

@@ -178,7 +178,7 @@ class AgentRuns:
 
     def _done(self, loop: Loop, work: ChildWork) -> AgentResult:
         self._remember(loop, work)
-        return result_of(loop.response, loop.plan.ctx.agent_id or loop.response.id)
+        return result_of(loop.response, loop.plan.ctx.agent_id or loop.response.id, loop.journal.entries)
 
     def _remember(self, loop: Loop, work: ChildWork) -> None:
         """Take note of what an agent has said, for its next response."""
@@ -214,7 +214,7 @@ class AgentRuns:
         entries = await self._engine.store.journal(record.tenant, record.id)
         output = [entry.item for entry in entries if entry.direction == "output" and entry.visible]
         response = stored_response(shown(record, output))
-        return result_of(response, agent_id_of(record))
+        return result_of(response, agent_id_of(record), entries)
 
     # --- agents that work while their parent does --------------------------------------------------------------------
 

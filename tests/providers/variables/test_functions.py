@@ -65,9 +65,9 @@ async def test_a_reference_handle_pins_the_version(call: Call) -> None:
 
 async def test_a_reference_as_value_is_promoted_without_a_copy(app: Antwort, call: Call) -> None:
     made = json.loads((await call("store_set", key="key", value="x" * 1000)).output)
-    for value in ({"$ref": made["$ref"]}, json.dumps({"$ref": made["$ref"]})):
-        promoted = json.loads((await call("store_set", key="shared", value=value, scope="run")).output)
-        assert promoted["size"] == 1000
+    value = {"$ref": made["$ref"]}
+    promoted = json.loads((await call("store_set", key="shared", value=value, scope="run")).output)
+    assert promoted["size"] == 1000
     assert (await call("store_get", CHILD, key="shared")).output == "x" * 1000
     assert await app.values._tables.usage("t") == 1000
 

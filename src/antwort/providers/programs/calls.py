@@ -1,6 +1,6 @@
 """The calls of one program, whichever interpreter it runs in: which there are, how many, and what comes of them."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 from antwort.provider import Context, FunctionError, FunctionUnavailableError, did_you_mean, python_name
@@ -40,7 +40,14 @@ class Calls:
             return Refusal("RuntimeError", f"A program may make {self._most:,} calls.")
         return None
 
-    async def make(self, key: str, name: str, positional: Sequence[Any], named: Mapping[str, Any]) -> Any:
+    async def make(
+        self,
+        key: str,
+        name: str,
+        positional: Sequence[Any],
+        named: Mapping[str, Any],
+        references: Collection[str] = (),
+    ) -> Any:
         """Make a call; return its value, or raise what the program is to get."""
         own = self._variables.get(name)
         if own is not None:
@@ -49,7 +56,8 @@ class Calls:
             except (TypeError, ValueError) as error:
                 raise FunctionError(f"{name.removeprefix('_variable_')}: {error}") from error
         name = self.functions.get(name, name)
-        result = await self._ctx.call_function(name, self._bound(name, positional, named), key=key)
+        bound = self._bound(name, positional, named)
+        result = await self._ctx.call_function(name, bound, key=key, references=references)
         if result.is_error:
             raise FunctionError(result.output)
         return result.value

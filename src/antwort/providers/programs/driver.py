@@ -113,8 +113,10 @@ class Bridge:
         """Make a call, and wait for its result."""
         task = asyncio.current_task()
         key = task.next_path() if isinstance(task, Task) else ""
+        handed_on: set[str] = set()
         try:
-            self.send(type="call", key=key, name=name, args=plain(list(args)), kwargs=plain(kwargs))
+            args, kwargs = plain(list(args), handed_on), plain(kwargs, handed_on)
+            self.send(type="call", key=key, name=name, args=args, kwargs=kwargs, references=sorted(handed_on))
         except (ValueError, RecursionError) as error:
             raise TypeError(f"{name}: {error}") from None
         future = self._waiting[key] = asyncio.get_running_loop().create_future()
@@ -199,22 +201,25 @@ def cancel_all(loop: asyncio.AbstractEventLoop) -> None:
 # --- values ----------------------------------------------------------------------------------------------------------
 
 
-def plain(value: Any) -> Any:
-    """Return a value as JSON can say it: keys are texts, and what is no number is nothing."""
+def plain(value: Any, references: set[str] | None = None) -> Any:
+    """Return a value as JSON can say it: keys are texts, and what is no number is nothing.
+
+    The ids of variables are added to `references`: what else looks like one is data.
+    """
     if isinstance(value, float) and not math.isfinite(value):
         return None
     if isinstance(value, enum.Enum):
-        return plain(value.value)
+        return plain(value.value, references)
     if isinstance(value, (str, int, float)) or value is None:
         return value
     if isinstance(value, dict):
-        return {str(plain(key)): plain(part) for key, part in value.items()}
+        return {str(plain(key)): plain(part, references) for key, part in value.items()}
     if isinstance(value, (list, tuple, set, frozenset)):
-        return [plain(part) for part in value]
-    return plain(stand_in(value))
+        return [plain(part, references) for part in value]
+    return plain(stand_in(value, references), references)
 
 
-def stand_in(value: Any) -> Any:
+def stand_in(value: Any, references: set[str] | None = None) -> Any:
     """Return what stands for an object: variables are references, others their attributes."""
     if isinstance(value, (datetime.date, datetime.time)):
         return value.isoformat()
@@ -224,7 +229,11 @@ def stand_in(value: Any) -> Any:
         return list(value)
     if isinstance(value, type) or type(value).__module__ != "__main__" or not hasattr(value, "__dict__"):
         return str(value)
-    return {"$ref": value.id} if type(value).__name__ == "Variable" else dict(vars(value))
+    if type(value).__name__ != "Variable":
+        return dict(vars(value))
+    if references is not None:
+        references.add(str(value.id))
+    return {"$ref": value.id}
 
 
 def written(value: Any) -> str:

@@ -28,6 +28,8 @@ class Call(msgspec.Struct, frozen=True, tag_field="type", tag="call", forbid_unk
     args: msgspec.Raw
     """As JSON, a list: to be read takes many times the memory of the text."""
     kwargs: msgspec.Raw
+    references: list[str] = []
+    """The ids of variables that are handed on in them."""
 
 
 class Idle(msgspec.Struct, frozen=True, tag_field="type", tag="idle", forbid_unknown_fields=True):

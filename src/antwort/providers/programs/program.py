@@ -159,11 +159,13 @@ class Program:
         refusal = self._calls.refusal(name)
         if refusal is not None:
             return await pause.resume({"exc_type": refusal.exc_type, "message": refusal.message})
+        handed_on: set[str] = set()
         try:
-            arguments = msgspec.json.encode([plain(list(pause.args)), plain(pause.kwargs)]).decode()
+            given = [plain(list(pause.args), handed_on), plain(pause.kwargs, handed_on)]
+            arguments = msgspec.json.encode(given).decode()
         except (TypeError, ValueError, RecursionError) as error:
             return await pause.resume({"exc_type": "TypeError", "message": f"{name}: {error}"})
-        self._noted[pause.call_id] = Pending(name, arguments)
+        self._noted[pause.call_id] = Pending(name, arguments, sorted(handed_on))
         return await pause.resume({"future": ...})
 
     async def _answer_system(self, pause: "AsyncFunctionSnapshot", name: str) -> "Pause":
@@ -238,7 +240,7 @@ class Program:
 
     async def _call(self, number: int, call: Pending) -> Any:
         positional, named = msgspec.json.decode(call.arguments)
-        return await self._calls.make(str(number), call.name, positional, named)
+        return await self._calls.make(str(number), call.name, positional, named, call.references)
 
     # --- what is kept ------------------------------------------------------------------------------------------------
 

@@ -213,7 +213,8 @@ class SandboxedProgram:
         await self._mark()
         try:
             args, kwargs = await self._pythons.work.run_if(self._under_way[key] > LARGE, arguments_of, call)
-            found = {"key": call.key, "value": await self._calls.make(key, call.name, args, kwargs)}
+            value = await self._calls.make(key, call.name, args, kwargs, call.references)
+            found = {"key": call.key, "value": value}
         except BrokenError as error:
             self._end_broken(error)
             return

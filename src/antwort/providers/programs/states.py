@@ -21,6 +21,8 @@ class Pending(msgspec.Struct, frozen=True):
     name: str
     arguments: str
     """As JSON: a list of those by position, and an object of those by name."""
+    references: list[str] = []
+    """The ids of variables that are handed on in them."""
 
 
 class State(msgspec.Struct, frozen=True, omit_defaults=True):

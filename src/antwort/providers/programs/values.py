@@ -1,6 +1,7 @@
 """Values between programs and the world: JSON there, and as much of Python as JSON can say here."""
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -9,17 +10,22 @@ _LONGEST_TRACEBACK = 6000
 _TAIL = 4000
 
 
-def plain(value: Any) -> Any:
-    """Return a value of a program as JSON has it; variables become references, objects their attributes."""
-    return msgspec.to_builtins(value, enc_hook=_object, str_keys=True)
+def plain(value: Any, references: set[str] | None = None) -> Any:
+    """Return a value of a program as JSON has it; variables become references, objects their attributes.
+
+    The ids of the variables are added to `references`: what else looks like one is data that the program has read.
+    """
+    found = set[str]() if references is None else references
+    return msgspec.to_builtins(value, enc_hook=partial(_object, found), str_keys=True)
 
 
-def _object(value: Any) -> Any:
+def _object(references: set[str], value: Any) -> Any:
     """Return what stands for an object of a class that a program knows."""
     attributes = getattr(value, "attributes", None)
     if not isinstance(attributes, Mapping):
         return str(value)
     if getattr(value, "name", "") == "Variable":
+        references.add(str(attributes.get("id")))
         return {"$ref": attributes.get("id")}
     return dict(attributes)
 

@@ -5,8 +5,8 @@ from typing import Annotated, Any
 
 import msgspec
 
-from antwort.provider import Context, Field, FunctionError, Variable
-from antwort.providers.sub_agents.references import keep, reference_of, shown
+from antwort.provider import Context, Field, FunctionError, Reference, Variable
+from antwort.providers.sub_agents.references import keep, shown
 
 Given = Annotated[Any, Field(description='Text, {"$ref": id}, or a list or object of them.', default=None)]
 _MOST_PARTS = 100
@@ -27,8 +27,9 @@ class Contexts:
         return "\n\n".join([prompt, *parts])
 
     async def _part(self, name: str, value: Any) -> str:
-        reference = reference_of(value)
-        if reference is None:
+        if isinstance(value, Reference):
+            reference = value.name
+        else:
             text = value if isinstance(value, str) else msgspec.json.encode(value).decode()
             kept = None if len(text) <= self._max_inline else await self._keep(text, value)
             if kept is None:
@@ -53,9 +54,8 @@ async def read_out(ctx: Context, given: Any, *, most: int) -> str:
     """Return what is given to a model that has no functions: references are read, up to `most` bytes."""
     parts, size = [], 0
     for name, value in _named(given):
-        reference = reference_of(value)
-        if reference is not None:
-            variable = await ctx.variables.find(reference)
+        if isinstance(value, Reference):
+            variable = await ctx.variables.find(value.name)
             size += variable.size
             if size > most:
                 raise FunctionError(
@@ -77,7 +77,7 @@ def _named(given: Any) -> Sequence[tuple[str, Any]]:
     """Return the parts of a context with their names."""
     if given is None:
         return ()
-    if reference_of(given) is not None or not isinstance(given, Mapping | list):
+    if not isinstance(given, Mapping | list):
         return (("Context", given),)
     named = list(given.items()) if isinstance(given, Mapping) else [(f"Context {n}", v) for n, v in enumerate(given, 1)]
     if len(named) > _MOST_PARTS:

@@ -19,12 +19,15 @@ from antwort.provider import (
     FunctionUnavailableError,
     Hosted,
     Provider,
+    Reference,
+    ToolResult,
+    Variable,
     function,
 )
 from antwort.providers.sub_agents import results
 from antwort.providers.sub_agents.contexts import Contexts, Given, read_out
 from antwort.providers.sub_agents.recursive import RECURSIVE
-from antwort.providers.sub_agents.references import keep_text, reference_of
+from antwort.providers.sub_agents.references import cut, keep
 from antwort.providers.sub_agents.settings import SubAgentsSettings
 
 _LONGEST_ANSWER = 50_000
@@ -91,7 +94,7 @@ class SubAgents(Provider[SubAgentsSettings]):
     @function(
         scope="agent",
         attach=True,
-        references=True,
+        references=("context",),
         spill=False,
         timeout=math.inf,
         offer="on_request",
@@ -118,7 +121,7 @@ class SubAgents(Provider[SubAgentsSettings]):
         [agent_id] = await ctx.agents.start([task])
         return {"agent": agent_id, "status": "in_progress"}
 
-    @function(scope="agent", attach=True, references=True, spill=False, timeout=math.inf, offer="on_request")
+    @function(scope="agent", attach=True, references=("context",), spill=False, timeout=math.inf, offer="on_request")
     async def spawn_many(self, ctx: Context, configs: Annotated[list[AgentWork], Field(min_length=1)]) -> Any:
         """Let sub-agents work at the same time; returns a status and result for each, in order."""
         _check_number(ctx, len(configs))
@@ -130,28 +133,29 @@ class SubAgents(Provider[SubAgentsSettings]):
         self.started_agents.labels("many").inc(len(tasks))
         return await results.many(ctx, await ctx.run_agents(tasks), most=self.settings.max_results)
 
-    @function(effect="end_agent", references=True, spill=False, max_output=10 * _LONGEST_ANSWER, offer="on_request")
+    @function(
+        effect="end_agent", references=("value",), spill=False, max_output=10 * _LONGEST_ANSWER, offer="on_request"
+    )
     async def return_result(
         self, ctx: Context, value: Annotated[Any, Field(description="Text, JSON, or a reference, which stays one.")]
-    ) -> str:
+    ) -> ToolResult:
         """Give back your result and end."""
-        reference = reference_of(value)
-        if reference is not None:
-            return msgspec.json.encode((await ctx.variables.find(reference)).reference).decode()
+        if isinstance(value, Reference):
+            return _returned(await ctx.variables.find(value.name))
         text = value if isinstance(value, str) else msgspec.json.encode(value).decode()
-        if ctx.agent.is_root:
-            return text
-        kept = await keep_text(ctx, f"answer_{ctx.call_id}", text, _LONGEST_ANSWER)
-        return kept if isinstance(kept, str) else msgspec.json.encode({"$ref": kept["$ref"]}).decode()
+        if ctx.agent.is_root or len(text) <= _LONGEST_ANSWER:
+            return ToolResult(text)
+        kept = await keep(ctx, f"answer_{ctx.call_id}", text)
+        return ToolResult(cut(text, _LONGEST_ANSWER)) if kept is None else _returned(kept)
 
-    @function(attach=True, references=True, spill=False, timeout=math.inf, offer="on_request")
+    @function(attach=True, references=("context",), spill=False, timeout=math.inf, offer="on_request")
     async def call_llm(self, ctx: Context, prompt: Prompt, context: Given = None) -> Any:
         """Ask a language model once, without functions; referenced context is read to it whole."""
         known = await read_out(ctx, context, most=self.settings.max_read)
         self.started_agents.labels("model").inc()
         return await results.answer(ctx, await ctx.call_model(prompt + known), most=self.settings.max_inline)
 
-    @function(attach=True, references=True, spill=False, timeout=math.inf, offer="on_request")
+    @function(attach=True, references=("context",), spill=False, timeout=math.inf, offer="on_request")
     async def call_llm_many(self, ctx: Context, prompts: Prompts, context: Given = None) -> Any:
         """Ask a language model many things at the same time, each by itself, with the same context."""
         _check_number(ctx, len(prompts))
@@ -170,7 +174,6 @@ class SubAgents(Provider[SubAgentsSettings]):
     @function(
         scope="agent",
         attach=True,
-        references=True,
         spill=False,
         timeout=math.inf,
         offer="on_request",
@@ -196,7 +199,7 @@ class SubAgents(Provider[SubAgentsSettings]):
     @function(
         scope="agent",
         attach=True,
-        references=True,
+        references=("context",),
         spill=False,
         timeout=math.inf,
         offer="on_request",
@@ -236,6 +239,11 @@ class SubAgents(Provider[SubAgentsSettings]):
         if not result.id:  # it was not even begun
             raise FunctionError(result.reason or "The agent could not be started.")
         return await results.one(ctx, result, most=self.settings.max_inline)
+
+
+def _returned(variable: Variable) -> ToolResult:
+    """Return a variable as the result of an agent: whoever reads that knows it by its type, and not by its text."""
+    return ToolResult(msgspec.json.encode(variable.reference).decode(), value=variable)
 
 
 def _check_number(ctx: Context, number: int) -> None:

@@ -1,26 +1,11 @@
 """Values that are handed on by reference: what stands for one in a window, and what is kept as one."""
 
-from collections.abc import Mapping
 from typing import Any
-
-import msgspec
 
 from antwort.provider import Context, FunctionError, Variable
 
 _HEAD = 300
 """Characters of a value that are shown with its reference."""
-
-
-def reference_of(value: Any) -> str | None:
-    """Return what a value refers to, if it is a reference: `{"$ref": …}`, as an object or as the text of one."""
-    if isinstance(value, str) and len(value) < 500 and value.lstrip().startswith("{") and "$ref" in value:
-        try:
-            value = msgspec.json.decode(value)
-        except msgspec.DecodeError:
-            return None
-    if isinstance(value, Mapping) and len(value) == 1 and isinstance(value.get("$ref"), str):
-        return str(value["$ref"])
-    return None
 
 
 async def shown(ctx: Context, variable: Variable, *, most: int = _HEAD) -> dict[str, Any]:
@@ -42,9 +27,7 @@ async def keep(ctx: Context, key: str, value: Any) -> Variable | None:
 
 async def keep_text(ctx: Context, key: str, text: str, most: int) -> Any:
     """Return a text, or what a model reads in its place if it is longer: a reference, or what fits of it."""
-    if len(text) <= most:
-        return text
-    variable = await keep(ctx, key, text)
+    variable = None if len(text) <= most else await keep(ctx, key, text)
     return cut(text, most) if variable is None else await shown(ctx, variable)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from antwort.provider import AgentInfo, AgentResult, Context, FunctionError
-from antwort.providers.sub_agents.references import cut, keep, keep_text, reference_of, shown
+from antwort.providers.sub_agents.references import cut, keep, keep_text, shown
 
 _HEADS, _HEAD = 3, 120
 """How many answers are shown of very many, and how much of each."""
@@ -33,7 +33,7 @@ async def answer(ctx: Context, result: AgentResult, *, most: int) -> Any:
 
 async def many(ctx: Context, results: Sequence[AgentResult], *, most: int) -> Any:
     """Return what a model reads of many agents: all of it if it is short, else counts, heads, and one reference."""
-    whole = [{**_told(result), "result": result.text} if result.text else _told(result) for result in results]
+    whole = [{**_told(result), "result": _given(result)} if result.text else _told(result) for result in results]
     if len(msgspec.json.encode(whole)) <= most:
         return whole
     summary: dict[str, Any] = {"statuses": dict(Counter(result.status for result in results))}
@@ -66,11 +66,14 @@ def _told(result: AgentResult) -> dict[str, Any]:
     return told if result.reason is None else {**told, "reason": result.reason}
 
 
+def _given(result: AgentResult) -> Any:
+    return result.text if result.reference is None else {"$ref": result.reference}
+
+
 async def _answer(ctx: Context, result: AgentResult, most: int) -> Any:
-    reference = reference_of(result.text)
-    if reference is None:
+    if result.reference is None:
         return await keep_text(ctx, f"answer_{result.response_id}", result.text, most)
     try:
-        return await shown(ctx, await ctx.variables.find(reference))
-    except FunctionError:  # it may have been nothing but text
+        return await shown(ctx, await ctx.variables.find(result.reference))
+    except FunctionError:  # it is gone by now
         return cut(result.text, most)

@@ -16,6 +16,7 @@ from antwort.provider import (
     GrepScanner,
     LargeWork,
     LineScanner,
+    Reference,
     Variable,
     VariableScope,
     fenced,
@@ -40,20 +41,20 @@ _MODEL_PATIENCE = 300.0
 
 
 def _name(key: Any) -> Any:
-    """Read a key; a reference stands for itself, as an object or as the text of one."""
-    reference = _reference(key)
-    return key if reference is None else reference
+    """Read a key: a reference, also as the text or the object that one is written as, is the name that stands in it.
 
-
-def _reference(value: Any) -> str | None:
-    if isinstance(value, str) and value.lstrip().startswith("{") and "$ref" in value[:20]:
+    A name gives nobody more than he has: whatever it says, the variable is looked for as one of the agent's.
+    """
+    if isinstance(key, str) and key.lstrip().startswith("{") and "$ref" in key[:20]:
         try:
-            value = msgspec.json.decode(value)
+            key = msgspec.json.decode(key)
         except msgspec.DecodeError:
-            return None
-    if isinstance(value, dict) and len(value) == 1 and isinstance(value.get("$ref"), str):
-        return str(value["$ref"])
-    return None
+            return key
+    if isinstance(key, Reference):
+        return key.name
+    if isinstance(key, dict) and len(key) == 1 and isinstance(key.get("$ref"), str):
+        return key["$ref"]
+    return key
 
 
 Key = Annotated[str, BeforeValidator(_name), Field(description="A key, or the id of a reference.")]
@@ -78,7 +79,7 @@ class Variables(VariableRoutes):
         finally:
             self._work.close()
 
-    @function(references=True, spill=False, in_order=True)
+    @function(references=("value",), spill=False, in_order=True)
     async def store_set(
         self,
         ctx: Context,
@@ -89,15 +90,14 @@ class Variables(VariableRoutes):
     ) -> dict[str, Any]:
         """Store a variable. Returns its reference: {"$ref": id} stands for this value in any function's arguments."""
         expires_in = self._expiry(scope, expires_in)
-        reference = _reference(value)
-        if reference is not None:
-            source = await ctx.variables.find(reference)
+        if isinstance(value, Reference):
+            source = await ctx.variables.find(value.name)
             made = await ctx.variables.promote(source, key, scope=scope, expires_in=expires_in)
         else:
             made = await ctx.variables.set(key, value, scope=scope, expires_in=expires_in)
         return {**made.reference, "version": made.version, "size": made.size}
 
-    @function(references=True, reads_references=True, spill=False, attach=True, in_order=True)
+    @function(references=("key",), reads_references=True, spill=False, attach=True, in_order=True)
     async def store_get(
         self,
         ctx: Context,
@@ -127,13 +127,13 @@ class Variables(VariableRoutes):
             return await self._json_path(ctx, variable, json_path, most)
         return await self._part(ctx, variable, offset or 0, most)
 
-    @function(references=True, spill=False, attach=True, in_order=True)
+    @function(references=("key",), spill=False, attach=True, in_order=True)
     async def store_ref(self, ctx: Context, key: Key) -> dict[str, Any]:
         """Get a reference handle to a variable as it is now. Give it to functions and agents in place of the value."""
         variable = await ctx.variables.find(key)
         return {**variable.reference, "key": variable.key, "kind": variable.kind, "size": variable.size}
 
-    @function(references=True, spill=False, attach=True, in_order=True)
+    @function(spill=False, attach=True, in_order=True)
     async def store_list(
         self,
         ctx: Context,
@@ -149,7 +149,7 @@ class Variables(VariableRoutes):
             shown.append(f"… and more, after={found[_LISTED - 1].id}")
         return "\n".join(shown)
 
-    @function(references=True, spill=False, attach=True, timeout=_MODEL_PATIENCE)
+    @function(references=("key",), spill=False, attach=True, timeout=_MODEL_PATIENCE)
     async def store_summarize(
         self,
         ctx: Context,
