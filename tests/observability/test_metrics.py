@@ -12,7 +12,7 @@ from prometheus_client.registry import Collector
 from typing_extensions import override
 
 from antwort.errors import DefinitionError
-from antwort.observability import DURATION_BUCKETS, Metrics
+from antwort.observability import DURATION_BUCKETS, LoopWatchdog, Metrics
 
 OPENMETRICS = "application/openmetrics-text; version=1.0.0,text/plain;q=0.5"
 
@@ -266,6 +266,24 @@ def test_quick_metrics_are_on_the_page_as_prometheus_own_would_be() -> None:
             pages.append([line for line in page.decode().splitlines() if "asked" in line or "took" in line])
     assert pages[:2] == pages[2:]
     assert pages[0]
+
+
+async def test_a_quick_histogram_is_added_up_although_nobody_looks() -> None:
+    metrics = Metrics("1")
+    series = metrics.quick_histogram("took_seconds", "Took.", ["who"], buckets=(0.5, 1)).labels("me")
+    for number in range(4000):
+        series.observe(number / 2000)
+    watchdog = LoopWatchdog(metrics, 10)
+    watchdog.start()
+    try:
+        async with asyncio.timeout(60):
+            while not series.total:  # noqa: ASYNC110 - it is told to nobody
+                await asyncio.sleep(0.05)
+    finally:
+        watchdog.close()
+    assert series.counts == [1001, 1000, 1999]
+    page, _ = metrics.render("text/plain")
+    assert f'took_seconds_sum{{who="me"}} {series.total}' in page.decode()
 
 
 def test_a_quick_metric_whose_name_is_taken_is_a_definition_error() -> None:

@@ -67,13 +67,10 @@ class Slots:
             queues.note(tenant)
         if self._free <= 0:
             return False
-        held = self._held
-        if tenant not in held:
-            held[tenant] = 1
-        elif queues.several and held[tenant] >= self._share:
+        held = self._held.get(tenant, 0)
+        if held >= self._share and queues.several:
             return False
-        else:
-            held[tenant] += 1
+        self._held[tenant] = held + 1
         self._free -= 1
         return True
 

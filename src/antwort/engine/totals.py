@@ -1,7 +1,6 @@
 """How far a response has come: what its limits count, and what whoever continues it must know besides its items."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 
 import msgspec
 
@@ -11,7 +10,6 @@ from antwort.types import JSON
 from antwort.wire.responses import NO_USAGE, Usage
 
 
-@dataclass(slots=True)
 class Totals:
     """Totals of one response. They change all the time, which structs are slow at."""
 
@@ -22,10 +20,12 @@ class Totals:
     usage: Usage = NO_USAGE
     summarised: int = 0
     """Tokens written in summaries, which are in `usage` and no part of the answer."""
-    made: dict[tuple[str, str], int] = field(default_factory=dict)
-    """How often each call was made, by name and arguments."""
-    repetition: Repetition = field(default_factory=Repetition)
-    """Whether the model makes the same calls again and again; whoever continues watches anew."""
+
+    def __init__(self) -> None:
+        self.made: dict[tuple[str, str], int] = {}
+        """How often each call was made, by name and arguments."""
+        self.repetition = Repetition()
+        """Whether the model makes the same calls again and again; whoever continues watches anew."""
 
     @property
     def written(self) -> int:
@@ -45,16 +45,14 @@ class Totals:
     @classmethod
     def restored(cls, stored: JSON, entries: Iterable[JournalEntry]) -> "Totals":
         """Return the totals as they were stored."""
-        made: dict[tuple[str, str], int] = {}
+        totals = cls()
+        totals.turns = stored.get("turns", 0)
+        totals.tool_calls = stored.get("tool_calls", 0)
+        totals.without_tools = stored.get("without_tools", False)
+        totals.summarised = stored.get("summarised", 0)
+        totals.usage = msgspec.convert(stored.get("usage", {}), Usage)
         for entry in entries:
             if entry.call is not None and "name" in entry.call and entry.direction == "output":
                 key = entry.call["name"], entry.call["arguments"]
-                made[key] = made.get(key, 0) + 1
-        return cls(
-            turns=stored.get("turns", 0),
-            tool_calls=stored.get("tool_calls", 0),
-            without_tools=stored.get("without_tools", False),
-            summarised=stored.get("summarised", 0),
-            usage=msgspec.convert(stored.get("usage", {}), Usage),
-            made=made,
-        )
+                totals.made[key] = totals.made.get(key, 0) + 1
+        return totals

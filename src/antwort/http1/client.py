@@ -368,7 +368,8 @@ class Connection(asyncio.Protocol):
         """End the exchange: a connection whose answer was read to its end is kept, any other is closed."""
         if self._timer is not None:
             self.rest()
-        if self._reusable and self.is_read and not self._unsent:
+        unpacker = self._unpacker
+        if self._reusable and not self._body and not self._unsent and (unpacker is None or not unpacker.rest):
             self.idle_since = monotonic()
             self._client.keep(self)
         else:

@@ -21,6 +21,8 @@ DURATION_BUCKETS = (
 )  # fmt: skip
 """Seconds, from a cached lookup to a slow model."""
 
+_MANY = 1000
+"""Values that a histogram of the hot path keeps before it is worth while to add them up."""
 Q = TypeVar("Q", bound=Collector)
 _CURE = "rename one of the two, or create it once and share the object"
 
@@ -38,6 +40,7 @@ class Metrics:
     def __init__(self, version: str) -> None:
         self.registry = CollectorRegistry()
         self._guards: dict[int, _Guard] = {}
+        self._quick: list[QuickHistogram] = []
         ProcessCollector(registry=self.registry)
         build = self.gauge("antwort_build_info", "The running version; the value is always 1.", ("version", "python"))
         build.labels(version, platform.python_version()).set(1)
@@ -83,7 +86,14 @@ class Metrics:
         buckets: Sequence[float] = DURATION_BUCKETS,
     ) -> QuickHistogram:
         """Create a histogram for the hot path, to be used on one event loop."""
-        return self._added(name, QuickHistogram(name, documentation, labelnames, buckets))
+        histogram = self._added(name, QuickHistogram(name, documentation, labelnames, buckets))
+        self._quick.append(histogram)
+        return histogram
+
+    def add_up(self) -> None:
+        """Let the histograms of the hot path count what they have taken, if that is much: they keep it until then."""
+        for histogram in self._quick:
+            histogram.add_up(_MANY)
 
     def _added(self, name: str, collector: Q) -> Q:
         try:

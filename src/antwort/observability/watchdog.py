@@ -15,6 +15,8 @@ logger = logging.getLogger(__name__)
 LAG = "antwort_loop_lag_seconds"
 INTERVAL = 0.1
 """Seconds between two looks at the loop. Whatever blocks it for longer is seen; shorter ones are seen sometimes."""
+_LOOKS = 10
+"""Looks between two times that the metrics of the hot path are added up."""
 FRAMES = 5
 IDLE = ("selectors.", "asyncio.base_events.", "asyncio.runners.")
 """Where a loop is that has nothing to do."""
@@ -33,6 +35,8 @@ class LoopWatchdog:
             "How late the event loop comes to what is due, looked at ten times a second.",
             buckets=BUCKETS,
         )
+        self._metrics = metrics
+        self._looks = 0
         self._patience = patience
         self._due = 0.0
         self._told = 0.0
@@ -67,6 +71,9 @@ class LoopWatchdog:
         self._lag.observe(lag)
         if lag >= self._patience:
             logger.warning("the event loop was blocked, or had no processor, for %.1f seconds", lag)
+        self._looks += 1
+        if self._looks % _LOOKS == 0:
+            self._metrics.add_up()
         self._wait()
 
     def _watch(self, loop: asyncio.AbstractEventLoop, thread: int, stopped: threading.Event) -> None:
