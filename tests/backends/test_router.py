@@ -81,6 +81,55 @@ ROUTES: dict[str, tuple[str, str]] = {
 }
 
 
+LISTS: dict[str, tuple[str, ...]] = {
+    "ollama": ("llama3.2:latest", "qwen3:8b", "hf.co/bartowski/SmolLM2-GGUF:Q4_K_M"),
+    "openrouter": ("openai/gpt-5", "anthropic/claude-sonnet-5", "openrouter/auto", "deepseek/deepseek-r2:free"),
+    "gemini": ("models/gemini-3-flash", "models/text-embedding-005"),
+    "litellm": ("bedrock/*", "azure/*", "team-model"),
+    "sglang": ("Qwen/Qwen3-8B",),
+    "fireworks": ("accounts/fireworks/models/kimi-k3",),
+    "lmstudio": ("google/gemma-4-12b", "text-embedding-nomic"),
+    "cloud": ("gpt-5-mini", "gpt-5-mini-2026-01-01", "ft:gpt-5-mini:us::abc"),
+}
+"""Models as servers list them."""
+NAMES: dict[str, tuple[str, str]] = {
+    "llama3.2": ("ollama", "llama3.2:latest"),
+    "llama3.2:latest": ("ollama", "llama3.2:latest"),
+    "library/llama3.2": ("ollama", "llama3.2:latest"),
+    "registry.ollama.ai/library/llama3.2:latest": ("ollama", "llama3.2:latest"),
+    "qwen3:8b": ("ollama", "qwen3:8b"),
+    "library/qwen3:8b": ("ollama", "qwen3:8b"),
+    "hf.co/bartowski/SmolLM2-GGUF:Q4_K_M": ("ollama", "hf.co/bartowski/SmolLM2-GGUF:Q4_K_M"),
+    "openai/gpt-5": ("openrouter", "openai/gpt-5"),
+    "openai/gpt-5:nitro": ("openrouter", "openai/gpt-5:nitro"),
+    "openai/gpt-5:online": ("openrouter", "openai/gpt-5:online"),
+    "openrouter/openai/gpt-5": ("openrouter", "openai/gpt-5"),
+    "openrouter/auto": ("openrouter", "openrouter/auto"),
+    "gpt-5": ("openrouter", "openai/gpt-5"),
+    "anthropic/claude-sonnet-5": ("openrouter", "anthropic/claude-sonnet-5"),
+    "claude-sonnet-5": ("openrouter", "anthropic/claude-sonnet-5"),
+    "deepseek/deepseek-r2:free": ("openrouter", "deepseek/deepseek-r2:free"),
+    "gemini-3-flash": ("gemini", "models/gemini-3-flash"),
+    "models/gemini-3-flash": ("gemini", "models/gemini-3-flash"),
+    "gemini/gemini-3-flash": ("gemini", "gemini-3-flash"),
+    "text-embedding-005": ("gemini", "models/text-embedding-005"),
+    "bedrock/us.amazon.nova-pro": ("litellm", "bedrock/us.amazon.nova-pro"),
+    "azure/my-deployment": ("litellm", "azure/my-deployment"),
+    "litellm/azure/my-deployment": ("litellm", "azure/my-deployment"),
+    "team-model": ("litellm", "team-model"),
+    "Qwen/Qwen3-8B": ("sglang", "Qwen/Qwen3-8B"),
+    "Qwen3-8B": ("sglang", "Qwen/Qwen3-8B"),
+    "Qwen/Qwen3-8B:my-lora": ("sglang", "Qwen/Qwen3-8B:my-lora"),
+    "accounts/fireworks/models/kimi-k3": ("fireworks", "accounts/fireworks/models/kimi-k3"),
+    "kimi-k3": ("fireworks", "accounts/fireworks/models/kimi-k3"),
+    "gemma-4-12b": ("lmstudio", "google/gemma-4-12b"),
+    "models/gpt-5-mini": ("cloud", "gpt-5-mini"),
+    "openai/gpt-5-mini": ("cloud", "gpt-5-mini"),
+    "ft:gpt-5-mini:us::abc": ("cloud", "ft:gpt-5-mini:us::abc"),
+}
+"""Names that people write who use these servers: who is asked, and by which name."""
+
+
 @pytest.mark.parametrize(("name", "expected"), ROUTES.items())
 async def test_a_name_finds_its_backend(name: str, expected: tuple[str, str]) -> None:
     router = ModelRouter(
@@ -119,10 +168,82 @@ async def test_a_name_that_no_backend_lists_goes_to_the_one_that_takes_any() -> 
     assert await resolved(router, "whatever") == ("far", "whatever")
 
 
-@pytest.mark.parametrize("servers", [1, 2])
-async def test_a_name_that_no_backend_lists_is_not_found(servers: int) -> None:
-    router = ModelRouter([route(Server(f"server-{number}", "llama-8b")) for number in range(servers)])
-    with pytest.raises(NotFoundError, match=r"'lama-8b' does not exist.*'llama-8b'") as caught:
+async def test_a_backend_that_is_alone_gets_every_name_and_is_not_asked_for_its_list() -> None:
+    server = Server("near", "llama3.2:latest")
+    router = ModelRouter([route(server)])
+    for name in NAMES:
+        assert await resolved(router, name) == ("near", name)
+    assert server.listed == 0
+
+
+@pytest.mark.parametrize("name", NAMES)
+async def test_names_that_model_servers_take_find_them_among_several(name: str) -> None:
+    router = ModelRouter([*(route(Server(server, *listed)) for server, listed in LISTS.items())])
+    assert await resolved(router, name) == NAMES[name]
+
+
+async def test_a_prefix_that_two_models_have_decides_nothing() -> None:
+    router = ModelRouter([route(Server("near", "a/llama", "b/llama")), route(Server("far", "qwen"))])
+    with pytest.raises(NotFoundError):
+        await router.resolve("llama")
+    with pytest.raises(NotFoundError):
+        await router.resolve("c/llama")
+
+
+async def test_patterns_of_the_configuration_claim_names_and_choose_from_what_a_server_lists() -> None:
+    router = ModelRouter([route(Server("near", "gpt-x", "other"), "gpt-*", "fixed"), route(Server("far", "qwen"))])
+    assert await resolved(router, "gpt-y") == ("near", "gpt-y")
+    assert await resolved(router, "near/gpt-z") == ("near", "gpt-z")
+    assert await resolved(router, None) == ("near", "fixed")
+    assert [info.id for info in await router.models()] == ["fixed", "gpt-x", "qwen"]
+    with pytest.raises(NotFoundError):
+        await router.resolve("near/other")
+
+
+async def test_a_list_in_the_configuration_holds_unless_any_name_is_taken() -> None:
+    strict, open_handed = Server("strict"), Server("open-handed")
+    with pytest.raises(NotFoundError):
+        await ModelRouter([route(strict, "a")]).resolve("b")
+    router = ModelRouter([route(strict, "a"), ModelRoute(open_handed, ("c",), any_model=True)])
+    assert await resolved(router, "b") == ("open-handed", "b")
+
+
+async def test_a_name_that_begins_with_its_backends_and_is_listed_stays_whole() -> None:
+    router = ModelRouter([route(Server("router", "router/auto", "x")), route(Server("far", "qwen"))])
+    assert await resolved(router, "router/auto") == ("router", "router/auto")
+    assert await resolved(router, "router/x") == ("router", "x")
+
+
+@pytest.mark.parametrize(
+    ("name", "problem"),
+    [
+        ("llama3.2", None),
+        ("llama3.2:latest", None),
+        ("fast", None),
+        ("llama3.3", "The backend 'near' does not list the model 'llama3.3'. It has 'llama3.2:latest'."),
+    ],
+)
+async def test_what_speaks_against_a_model_is_told_before_it_is_asked(name: str, problem: str | None) -> None:
+    router = ModelRouter([route(Server("near", "llama3.2:latest"), aliases={"fast": "llama3.2"})])
+    await router.findings()
+    told = await router.problem_of(name)
+    assert told is None if problem is None else told is not None and told.startswith(problem)
+    assert told is None or "`any_model: true`" in told
+
+
+async def test_a_model_is_found_in_the_list_however_it_is_written() -> None:
+    router = ModelRouter([route(Server("near", "llama3.2:latest", "models/gemini"))])
+    found = {name: await router.find(name) for name in ("llama3.2", "gemini", "nobody")}
+    assert {name: info and info.id for name, info in found.items()} == {
+        "llama3.2": "llama3.2:latest",
+        "gemini": "models/gemini",
+        "nobody": None,
+    }
+
+
+async def test_a_name_that_no_backend_lists_is_not_found_and_the_cure_is_told() -> None:
+    router = ModelRouter([route(Server(f"server-{number}", "llama-8b")) for number in range(2)])
+    with pytest.raises(NotFoundError, match=r"'lama-8b' does not exist.*'llama-8b'.*`any_model`") as caught:
         await router.resolve("lama-8b")
     assert (caught.value.code, caught.value.param) == ("model_not_found", "model")
 
@@ -141,7 +262,7 @@ async def test_a_backend_that_does_not_say_what_it_has_is_asked_for_any_model(si
 
 async def test_a_model_that_was_added_is_found_without_asking_at_every_request() -> None:
     clock, server = Clock(), Server("near", "llama")
-    router = ModelRouter([route(server)], clock=clock)
+    router = ModelRouter([route(server), route(Server("far", "gpt"))], clock=clock)
     for _ in range(2):
         with pytest.raises(NotFoundError):
             await router.resolve("qwen")

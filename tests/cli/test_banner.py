@@ -15,11 +15,11 @@ from antwort.testing import ScriptServer
 Cli = Callable[..., Result]
 
 
-def told(**backends: dict[str, object]) -> list[str]:
+def told(settings: dict[str, object] | None = None, **backends: dict[str, object]) -> list[str]:
     """Return what is said once the backends were asked."""
 
     async def tell() -> list[str]:
-        app = Antwort(Config.model_validate({"backends": backends, "providers": {}}))
+        app = Antwort(Config.model_validate({"backends": backends, "providers": {}, **(settings or {})}))
         lines: list[str] = []
         await banner.tell_backends(app, lines.append)
         await app.close()
@@ -43,6 +43,21 @@ def test_it_says_what_was_found_and_what_would_help() -> None:
     assert astray.startswith(f"  backend        astray ({wrong}) has no such endpoint (404")
     assert astray.endswith(f"It answers at {model.url}: use that.")
     assert bare == f"  backend        bare ({empty.url}) answers, but has no models; load one there."
+
+
+def test_models_that_the_server_does_not_have_are_told() -> None:
+    settings: dict[str, object] = {
+        "engine": {"default_model": "smal"},
+        "agents": {"one": {"model": "large"}, "two": {"model": "small"}, "three": {"model": "huge"}},
+    }
+    with ScriptServer([], models=["small:latest", "large"]) as model:
+        _, default, third = told(settings, main={"url": model.url})
+        (_,) = told(settings, main={"url": model.url, "any_model": True})
+    assert default.startswith(
+        "  engine.default_model: The backend 'main' does not list the model 'smal'. It has 'small"
+    )
+    assert third.startswith("  agents.three.model: The backend 'main' does not list the model 'huge'.")
+    assert third.endswith("If it takes the name all the same, say `any_model: true` there.")
 
 
 def test_a_server_that_is_silent_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:

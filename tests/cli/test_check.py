@@ -185,6 +185,18 @@ def test_a_backend_without_models_is_a_problem_unless_it_takes_any_name(cli: Cli
     )
 
 
+def test_models_that_the_configuration_names_and_the_server_lacks_are_problems(cli: Cli, config: Write) -> None:
+    with ScriptServer([], models=["llama3.2:latest", "qwen3"]) as model:
+        agents = "agents:\n  one:\n    model: llama3.2\n  two:\n    model: qwen4\n"
+        config(f"backends:\n  main:\n    url: {model.url}\nengine:\n  default_model: lama3.2\n{agents}")
+        result = cli("check")
+    assert result.exit_code == 2
+    first, second = result.stderr.splitlines()
+    assert first.startswith("antwort: antwort.yaml:5: engine.default_model: The backend 'main' does not list the model")
+    assert second.startswith("antwort: antwort.yaml:10: agents.two.model: The backend 'main' does not list the model")
+    assert "It has 'qwen3'." in second
+
+
 def test_a_service_that_is_not_used_is_noted(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "sk-word")
     result = cli("check")

@@ -85,6 +85,19 @@ def test_a_model_that_nobody_has_is_not_found(tmp_path: Path) -> None:
 
 
 @BOTH_WAYS
+def test_a_backend_that_is_alone_says_itself_which_models_it_lacks(tmp_path: Path, stream: bool) -> None:
+    steps = [turn("Hi"), turn(error=fail(404, 'model "some/thing:else" not found, try pulling it first'))]
+    with served(tmp_path, steps, over_http=True) as stage:
+        client = stage.client()
+        assert client.responses.create(model="any", input="Hi").output_text == "Hi"
+        with pytest.raises(NotFoundError) as error:
+            client.responses.create(model="some/thing:else", input="Hi", stream=stream)
+        assert [body["model"] for body in stage.bodies] == ["any", "some/thing:else"]
+    assert parts(error.value) == ("invalid_request_error", "model", "model_not_found")
+    assert "try pulling it first" in error.value.message
+
+
+@BOTH_WAYS
 def test_a_previous_response_that_is_not_there_is_a_bad_request(tmp_path: Path, stream: bool) -> None:
     with served(tmp_path, []) as stage, pytest.raises(BadRequestError) as error:
         create(stage, stream, input="Hi", previous_response_id="resp_nowhere")

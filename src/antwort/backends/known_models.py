@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from antwort.backends.base import ModelInfo
+from antwort.backends.model_names import ModelNames
 from antwort.concurrency.single_flight import SingleFlight
 from antwort.errors import APIError
 from antwort.types import JSON
@@ -49,7 +50,7 @@ class KnownModels:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.models: tuple[ModelInfo, ...] = ()
-        self.names: frozenset[str] = frozenset()
+        self.names = ModelNames()
         self.problem: APIError | None = None
         """Why it could not be had the last time: for the log and the operator, since the list is everybody's."""
         self.asked = False
@@ -69,6 +70,11 @@ class KnownModels:
     def failed(self) -> bool:
         """Whether it could not be had the last time."""
         return self.problem is not None
+
+    @property
+    def is_told(self) -> bool:
+        """Whether it says what there is: it could be had the last time, and has models."""
+        return bool(self.models) and not self.failed
 
     async def update(self) -> None:
         """Fetch the list if it is due."""
@@ -94,7 +100,7 @@ class KnownModels:
     def learn(self, models: Sequence[ModelInfo]) -> None:
         """Take a list that somebody fetched."""
         self.models = tuple(models)
-        self.names = frozenset(info.id for info in self.models)
+        self.names = ModelNames(info.id for info in self.models)
         self.problem, self.asked = None, True
         self._learned = self._clock()
         self._due = self._learned + REFRESH
@@ -103,7 +109,8 @@ class KnownModels:
         """Return how many tokens a model takes. A server with one model takes any name for it."""
         if len(self.models) == 1:
             return self.models[0].context_window
-        return next((info.context_window for info in self.models if info.id == model), None)
+        listed = model if model in self.names else self.names.listed(model)
+        return next((info.context_window for info in self.models if info.id == listed), None)
 
     async def close(self) -> None:
         """Give up a request that is under way."""

@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from msgspec import Struct, field
@@ -12,6 +12,7 @@ from antwort.backends.base import FileReading, ModelBackend, ModelInfo, ModelReq
 from antwort.backends.errors import UNAVAILABLE, UNREACHABLE
 from antwort.backends.findings import Finding, finding_of
 from antwort.backends.known_models import KnownModels
+from antwort.backends.model_names import ModelNames, is_pattern
 from antwort.backends.transport import Transport
 from antwort.errors import NotFoundError, ServiceUnavailableError, near_names
 
@@ -26,6 +27,7 @@ class ModelRoute(Struct, frozen=True):
 
     backend: ModelBackend
     models: tuple[str, ...] = ()
+    """Names, and patterns with `*`."""
     aliases: Mapping[str, str] = field(default_factory=dict)
     any_model: bool = False
     """Whether it takes names of models that it does not list."""
@@ -53,9 +55,12 @@ class ModelRouter:
     """Several backends that look like one.
 
     The first that claims a name gets it: by an alias; by a model listed in the configuration; as `backend/model`; by a
-    model that a backend without a list in the configuration says it has. A name that nobody claims goes to the first of
-    these that takes any name, or does not say which it has; else there is no such model. No name means the default
-    model, else the first model of the first backend.
+    model that a backend without a list in the configuration says it has; by one that has the name with another tag or
+    prefix; by a pattern. A name that nobody claims goes to the first backend that takes any name, else to the first
+    that does not say which it has; else there is no such model. No name means the default model, else the first model
+    of the first backend.
+
+    A backend that is alone, and has no list in the configuration, gets every name as it is: it knows best what it has.
     """
 
     name = "router"
@@ -74,7 +79,10 @@ class ModelRouter:
         }
         self.parameters = frozenset[str]().union(*(route.parameters for route in self._routes))
         """Fields of a request beyond the API that some backend takes."""
+        self._configured = {id(route): ModelNames(route.models) for route in self._routes}
         self._open = [route for route in self._routes if not route.models]
+        self._asked = [route for route in self._routes if not route.models or any(map(is_pattern, route.models))]
+        self._alone = self._open[0] if len(self._routes) == len(self._open) == 1 else None
         self._resolved: dict[str, ModelTarget] = {}
         """Where models are that stay there, whatever backends say they have."""
 
@@ -116,32 +124,53 @@ class ModelRouter:
             return known
         if len(name) > LONGEST_NAME:
             raise self._unknown(name)
-        target = self._configured(name)
+        target = self._named(name)
         if target is not None:
             return self._remembered(name, target)
-        if len(self._open) == 1 and self._open[0].any_model:  # there is nothing to choose, and no reason to ask
-            return self._remembered(name, ModelTarget(self._open[0], name))
+        target = await self._addressed(name)
+        if target is not None:
+            told = target.route.models or self._known[id(target.route)].is_told
+            return self._remembered(name, target) if told else target
+        if self._alone is not None:  # there is nothing to choose, and no reason to ask
+            return self._remembered(name, ModelTarget(self._alone, name))
+        return await self._claimed(name)
+
+    async def _claimed(self, name: str) -> ModelTarget:
+        """Return where a model is by what the backends say they have, and what they take."""
         await self._discover()
-        target = self._listed_by(name)
+        target = self._listed_by(name) or self._matching(name)
         if target is None:
             lists = [self._known[id(route)] for route in self._open]
             if old := [known.renew() for known in lists if not known.is_recent()]:
                 await asyncio.gather(*old)
-            target = self._listed_by(name) or self._untold(name)
-        # Where there is nothing to choose, the server itself says what has become of a model.
-        return self._remembered(name, target) if len(self._open) == 1 else target
+            target = self._listed_by(name) or self._matching(name) or self._untold(name)
+        return target
+
+    def _names(self, route: ModelRoute) -> ModelNames:
+        """Return the names by which a backend is asked: those of the configuration, else those that it says."""
+        return self._configured[id(route)] if route.models else self._known[id(route)].names
 
     def _listed_by(self, name: str) -> ModelTarget | None:
         """Return where a model is by what the backends say they have."""
         holders = (route for route in self._open if name in self._known[id(route)].names)
         return next((ModelTarget(route, name) for route in holders), None)
 
+    def _matching(self, name: str) -> ModelTarget | None:
+        """Return where a model is that has another tag or prefix in a list, or fits a pattern in one."""
+        for find in (ModelNames.same, ModelNames.matching):
+            for route in self._routes:
+                model = find(self._names(route), name)
+                if model is not None:
+                    return ModelTarget(route, model)
+        return None
+
     def _untold(self, name: str) -> ModelTarget:
-        """Return where a model may be that nobody lists: with who takes any name, or gives no list."""
-        for route in self._open:
-            if route.any_model or self._known[id(route)].failed or not self._known[id(route)].models:
-                return ModelTarget(route, name)
-        raise self._unknown(name)
+        """Return where a model may be that nobody lists: with who takes any name, else with who gives no list."""
+        silent = (route for route in self._open if not self._known[id(route)].is_told)
+        route = next((route for route in self._routes if route.any_model), None) or next(silent, None)
+        if route is None:
+            raise self._unknown(name)
+        return ModelTarget(route, name)
 
     def _remembered(self, name: str, target: ModelTarget) -> ModelTarget:
         if len(self._resolved) < MOST_NAMES:  # clients can invent any number
@@ -156,6 +185,37 @@ class ModelRouter:
             for info in self._listed(route):
                 found.setdefault(info.id, info)
         return tuple(found.values())
+
+    async def find(self, name: str) -> ModelInfo | None:
+        """Return a model of the list, however its name is written; None if the list does not have it."""
+        found = {info.id: info for info in await self.models()}
+        listed = name if name in found else ModelNames(found).listed(name)
+        return None if listed is None else found[listed]
+
+    async def problem_of(self, name: str) -> str | None:
+        """Return what speaks against a model, for the operator who names it; None if it is there, or nobody can tell.
+
+        A name is passed on that its backend does not list, and so it is known only when it is asked for.
+        """
+        try:
+            target = await self.resolve(name)
+        except NotFoundError as error:
+            return error.message
+        route, known = target.route, self._known[id(target.route)]
+        if route.models or route.any_model or not known.is_told or known.names.find(target.model) is not None:
+            return None
+        near = near_names(target.model, [info.id for info in known.models], most=3, likeness=0.5)
+        hint = f" It has {', '.join(repr(other) for other in near)}." if near else ""
+        return (
+            f"The backend '{route.backend.name}' does not list the model '{target.model}'.{hint}"
+            " If it takes the name all the same, say `any_model: true` there."
+        )
+
+    def learn(self, backend: str, models: Iterable[str]) -> None:
+        """Take a backend's list of models that somebody else has asked for."""
+        for route in self._routes:
+            if route.backend.name == backend:
+                self._known[id(route)].learn([ModelInfo(name, backend) for name in models])
 
     async def findings(self) -> list[Finding]:
         """Ask all backends for their models, as far as that is due, and tell what was found."""
@@ -179,30 +239,42 @@ class ModelRouter:
         for route in self._routes:
             await route.backend.close()
 
-    def _configured(self, name: str) -> ModelTarget | None:
+    def _named(self, name: str) -> ModelTarget | None:
+        """Return where a model is by its name in the configuration."""
         for route in self._routes:
             if name in route.aliases:
                 return ModelTarget(route, route.aliases[name])
         for route in self._routes:
-            if name in route.models:
+            if name in self._configured[id(route)]:
                 return ModelTarget(route, name)
-        prefix, slash, rest = name.partition("/")
-        for route in self._routes:
-            if slash and rest and route.backend.name == prefix:
-                model = route.aliases.get(rest, rest)
-                if route.models and model not in {*route.models, *route.aliases.values()}:
-                    raise self._unknown(name)
-                return ModelTarget(route, model)
         return None
+
+    async def _addressed(self, name: str) -> ModelTarget | None:
+        """Return where a model is whose name begins with that of its backend; such a name may also be its own."""
+        prefix, slash, rest = name.partition("/")
+        route = next((route for route in self._routes if route.backend.name == prefix), None)
+        if not slash or not rest or route is None:
+            return None
+        if not route.models:
+            await self._known[id(route)].update()
+            if name in self._known[id(route)].names and rest not in route.aliases:
+                return ModelTarget(route, name)
+        model = route.aliases.get(rest, rest)
+        if not route.models or route.any_model or model in route.aliases.values():
+            return ModelTarget(route, model)
+        found = self._configured[id(route)].find(model)
+        if found is None:
+            raise self._unknown(name)
+        return ModelTarget(route, found)
 
     async def _first(self) -> ModelTarget:
         route = self._routes[0]
-        if route.models:
-            return ModelTarget(route, route.models[0])
         known = self._known[id(route)]
-        await known.update()
-        if known.models:
-            return ModelTarget(route, known.models[0].id)
+        if not route.models or is_pattern(route.models[0]):
+            await known.update()
+        first = next(self._listed(route, aliases=False), None)
+        if first is not None:
+            return ModelTarget(route, first.id)
         if known.problem is not None:
             # What a backend says may repeat what others have asked it.
             told = f": {known.problem.message}" if known.problem.code == UNREACHABLE else " at the moment."
@@ -217,16 +289,22 @@ class ModelRouter:
             code="model_not_found",
         )
 
-    def _listed(self, route: ModelRoute) -> Iterator[ModelInfo]:
+    def _listed(self, route: ModelRoute, *, aliases: bool = True) -> Iterator[ModelInfo]:
+        """Yield the models of a backend; of what it says it has, those that fit patterns of the configuration."""
         owner = route.backend.name
+        known = self._known[id(route)].models
         if route.models:
-            yield from (ModelInfo(name, owner) for name in route.models)
-        else:
-            yield from self._known[id(route)].models
-        yield from (ModelInfo(alias, owner) for alias in route.aliases)
+            for name in route.models:
+                if not is_pattern(name):
+                    yield ModelInfo(name, owner)
+            known = tuple(info for info in known if self._configured[id(route)].matching(info.id))
+        yield from (info for info in known if not is_pattern(info.id))
+        if aliases:
+            yield from (ModelInfo(alias, owner) for alias in route.aliases)
 
     async def _discover(self) -> None:
-        waiting = [self._known[id(route)] for route in self._open]
+        """Ask backends for what they have, where that is not said in the configuration."""
+        waiting = [self._known[id(route)] for route in self._asked]
         if due := [known.update() for known in waiting if known.is_due()]:
             await asyncio.gather(*due)
 
@@ -234,4 +312,6 @@ class ModelRouter:
         known = [info.id for route in self._routes for info in self._listed(route)]
         near = near_names(name, known, most=3, likeness=0.5) or known[:10]
         hint = f" There is {', '.join(repr(other) for other in near)}." if near else ""
-        return NotFoundError(f"The model '{name}' does not exist.{hint}", param="model", code="model_not_found")
+        cure = " A backend is asked for names that it does not list if its setting `any_model` is true."
+        message = f"The model '{name}' does not exist.{hint}{cure}"
+        return NotFoundError(message, param="model", code="model_not_found")

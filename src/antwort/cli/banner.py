@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 import antwort
 from antwort.app import Antwort
 from antwort.backends.findings import Finding, with_cure
-from antwort.config import BackendConfig, mask_urls
+from antwort.config import BackendConfig, Config, mask_urls
 from antwort.server.serve import url_of
 
 PATIENCE = 5.0
@@ -44,6 +44,16 @@ async def tell_backends(app: Antwort, say: Callable[[str], None]) -> None:
     with contextlib.suppress(OSError):  # nobody reads it any more
         for finding in await cured(app.router.last_findings(), backends):
             say(f"  backend        {described(finding, backends[finding.backend])}")
+        for where, name in named_models(app.config).items():
+            if problem := await app.router.problem_of(name):
+                say(f"  {where}: {problem}")
+
+
+def named_models(config: Config) -> dict[str, str]:
+    """Return the models that a configuration names, by the settings that name them."""
+    named = {"engine.default_model": config.engine.default_model}
+    named |= {f"agents.{name}.model": agent.model for name, agent in config.agents.items()}
+    return {where: model for where, model in named.items() if model}
 
 
 async def cured(findings: list[Finding], backends: Mapping[str, BackendConfig]) -> list[Finding]:

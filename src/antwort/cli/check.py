@@ -2,7 +2,7 @@
 
 import asyncio
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -14,6 +14,7 @@ from antwort.auth import build_authenticator, check_bind
 from antwort.backends.demo import DEMO_MODEL
 from antwort.backends.detection import service_not_used
 from antwort.backends.findings import Finding, ask, counted_models, with_cure
+from antwort.cli.banner import named_models
 from antwort.cli.event_loop import leaving_by_signals
 from antwort.cli.model import backend_option
 from antwort.cli.options import config_options, json_option, load
@@ -101,7 +102,7 @@ async def _examine(loaded: LoadedConfig, report: CheckReport) -> None:
     report.attempt(partial(_examine_files, loaded.config, report))
     try:
         await _examine_providers(app, report)
-        await _examine_models(loaded, report)
+        await _examine_models(app, report)
     finally:
         await app.close()
 
@@ -155,8 +156,8 @@ def _examine_folder(path: Path) -> None:
         raise ConfigError(f"the database cannot be created: {folder} is no folder one may write to", where=str(path))
 
 
-async def _examine_models(loaded: LoadedConfig, report: CheckReport) -> None:
-    backends = loaded.config.backends
+async def _examine_models(app: Antwort, report: CheckReport) -> None:
+    loaded, backends = app.loaded, app.config.backends
     if not backends:
         report.parts["model"] = f"one that is found at the start, else the built-in demo model ({DEMO_MODEL})"
         if note := service_not_used(os.environ):
@@ -170,6 +171,18 @@ async def _examine_models(loaded: LoadedConfig, report: CheckReport) -> None:
             report.parts[f"backend {name}"] = f"{mask_urls(config.url)}, {counted_models(answer.models)}"
         else:
             report.add(ConfigError(f"backends.{name}: {answer.problem}", where=given_at(loaded, f"backends.{name}")))
+    await _examine_model_names(app, answers, report)
+
+
+async def _examine_model_names(app: Antwort, answers: Sequence[Finding], report: CheckReport) -> None:
+    """Look whether there are the models that the configuration names, if every backend has said what it has."""
+    if not all(answer.state in {"ok", "no_models"} for answer in answers):
+        return
+    for answer in answers:
+        app.router.learn(answer.backend, answer.models)
+    for where, name in named_models(app.config).items():
+        if problem := await app.router.problem_of(name):
+            report.add(ConfigError(f"{where}: {problem}", where=given_at(app.loaded, where)))
 
 
 async def _ask(name: str, config: BackendConfig) -> Finding:

@@ -28,11 +28,13 @@ class BackendConfig(Settings, defer_build=True):
     api_key: SecretStr | None = Field(default=None, description="The key it wants.")
     headers: dict[str, str] = Field(default={}, description="Further headers to send.")
     models: list[str] = Field(
-        default=[], description="Models to ask it for; it is asked what it has if none are given."
+        default=[],
+        description="Models to ask it for, or patterns such as `gpt-*`; it is asked what it has if none are given.",
     )
     aliases: dict[str, str] = Field(default={}, description="Other names for its models: alias to model.")
     any_model: bool = Field(
-        default=False, description="Whether it takes names of models that it does not list; others are a 404."
+        default=False,
+        description="Whether it takes models that nobody lists; alone, and without `models`, it gets them anyway.",
     )
     fallback: str | None = Field(default=None, description="The backend to ask when this one cannot be reached.")
     fallback_model: str | None = Field(default=None, description="The model to ask the fallback for; the same if none.")

@@ -37,9 +37,9 @@ class ModelEndpoints:
         Args:
             model: The id of the model; it may have slashes.
         """
-        for info in await self._router.models():
-            if info.id == model:
-                return _model(info)
+        info = await self._router.find(model)
+        if info is not None:
+            return _model(info)
         raise NotFoundError(f"The model '{model}' does not exist.", param="model", code="model_not_found")
 
 
