@@ -58,8 +58,8 @@ class Deaf:
 
     started = True
 
-    def put(self, kind: str, data: bytes) -> None:
-        """Forget it."""
+    def put(self, kind: str, *events: bytes) -> None:
+        """Forget them."""
 
     async def flush(self) -> None:
         """Hold nobody back."""

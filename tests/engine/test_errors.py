@@ -67,8 +67,8 @@ class Unheard:
 
     started = False
 
-    def put(self, kind: str, data: bytes) -> None:
-        """Drop an event."""
+    def put(self, kind: str, *events: bytes) -> None:
+        """Drop events."""
 
     async def flush(self) -> None:
         """Drop nothing more."""

@@ -58,8 +58,8 @@ class Told:
     def __init__(self) -> None:
         self.kinds: list[str] = []
 
-    def put(self, kind: str, _data: bytes) -> None:
-        self.kinds.append(kind)
+    def put(self, kind: str, *events: bytes) -> None:
+        self.kinds += [kind] * len(events)
 
     async def flush(self) -> None:
         """Keep them."""

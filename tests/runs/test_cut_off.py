@@ -179,8 +179,13 @@ async def test_a_run_that_an_earlier_release_has_cut_off_has_its_answer_once_too
         events = await store.events(TENANT, response_id)
         item = state_of(events).open.popitem()[1]
         closing: list[StoredEvent] = []
-        numbered = Events(lambda kind, data: closing.append(StoredEvent(len(events) + len(closing), kind, data)))
-        numbered.sequence = len(events)
+
+        def put(kind: str, *further: bytes) -> None:
+            closing.extend(
+                StoredEvent(number, kind, data) for number, data in enumerate(further, len(events) + len(closing))
+            )
+
+        numbered = Events(put, len(events))
         closed = JournalEntry("output", item.close(numbered, "completed"), call={"partial": True})
         await store.update(record, entries=[closed], start=1, events=closing)
     async with embedded(tmp_path, ["The answer is 42."]) as app:

@@ -38,7 +38,11 @@ ITEMS: list[JSON] = [
 def written(thoughts: str = REASONING_NAMES["openai"]) -> tuple[Events, list[StoredEvent]]:
     """Return what writes events, and what it has written."""
     stored: list[StoredEvent] = []
-    return Events(lambda kind, data: stored.append(StoredEvent(len(stored), kind, data)), thoughts=thoughts), stored
+
+    def put(kind: str, *events: bytes) -> None:
+        stored.extend(StoredEvent(number, kind, data) for number, data in enumerate(events, len(stored)))
+
+    return Events(put, thoughts=thoughts), stored
 
 
 def sample(field: str, default: Any) -> Any:

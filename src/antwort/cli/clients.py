@@ -108,9 +108,9 @@ class _Batches:
         self._pending: list[bytes] = []
         self._batches: asyncio.Queue[list[bytes] | None] = asyncio.Queue()
 
-    def put(self, _kind: str, data: bytes) -> None:
-        """Take an event."""
-        self._pending.append(data)
+    def put(self, _kind: str, *events: bytes) -> None:
+        """Take events."""
+        self._pending += events
 
     async def flush(self) -> None:
         """Hand over what was taken, and let the reader have its turn."""

@@ -211,7 +211,7 @@ class Emitter:
 
     def text_burst(self, deltas: Sequence[str]) -> None:
         """Take pieces of the answer that came together: the hot path of a stream."""
-        self._room -= sum(map(len, deltas))
+        self._room -= len("".join(deltas))
         if self._room < 0:
             fitting = self._fitting("".join(deltas))
             if not fitting:

@@ -1,6 +1,6 @@
 """Events as bytes. Whoever sends them decides how they are framed."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 import msgspec
@@ -11,6 +11,13 @@ from antwort.wire.client_tools import CALLS_OF_THEIR_OWN
 encode = msgspec.json.Encoder().encode
 
 
+class Put(Protocol):
+    """What takes events."""
+
+    def __call__(self, kind: str, *events: bytes) -> None:
+        """Take events that come together: their type and the JSON of each."""
+
+
 class EventSink(Protocol):
     """Takes the events of one response, in order."""
 
@@ -18,8 +25,8 @@ class EventSink(Protocol):
     def started(self) -> bool:
         """Tell whether anything has been sent."""
 
-    def put(self, kind: str, data: bytes) -> None:
-        """Take an event: its type and its JSON."""
+    def put(self, kind: str, *events: bytes) -> None:
+        """Take events that come together, as `Put` does."""
 
     async def flush(self) -> None:
         """Send what was taken; wait while the reader is slow."""
@@ -36,9 +43,7 @@ class Events:
 
     __slots__ = ("_put", "enabled", "sequence", "thoughts")
 
-    def __init__(
-        self, put: Callable[[str, bytes], None] | None, sequence: int = 0, thoughts: str = REASONING_TEXT
-    ) -> None:
+    def __init__(self, put: Put | None, sequence: int = 0, thoughts: str = REASONING_TEXT) -> None:
         self._put = put
         self.thoughts = thoughts
         self.enabled = put is not None
@@ -61,10 +66,14 @@ class Events:
         if put is None:
             return
         head, number = _HEADS[kind], self.sequence
-        for delta in deltas:
-            put(kind, b"".join((head, b"%d" % number, middle, encode(delta), end)))
-            number += 1
-        self.sequence = number
+        put(
+            kind,
+            *[
+                b"".join((head, b"%d" % sequence, middle, encode(delta), end))
+                for sequence, delta in enumerate(deltas, number)
+            ],
+        )
+        self.sequence = number + len(deltas)
 
 
 SILENT = Events(None)

@@ -28,10 +28,10 @@ class RunLog:
         self._pending: list[StoredEvent] = []
         self._writing = asyncio.Lock()
 
-    def put(self, kind: str, data: bytes) -> None:
-        """Take an event."""
-        self._pending.append(StoredEvent(self._next, kind, data))
-        self._next += 1
+    def put(self, kind: str, *events: bytes) -> None:
+        """Take events of one type."""
+        self._pending += [StoredEvent(number, kind, data) for number, data in enumerate(events, self._next)]
+        self._next += len(events)
 
     async def store(self, write: Callable[[Sequence[StoredEvent]], Coroutine[Any, Any, None]]) -> None:
         """Let somebody store what is pending; what could not be stored stays pending.

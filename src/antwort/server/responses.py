@@ -329,7 +329,9 @@ def _replayed(response: JSON, after: int, thoughts: str) -> bytes:
     """Return the events of a response that is over, from one on; those of thoughts have a name of two."""
     frames: list[bytes] = []
     whole = msgspec.to_builtins(stored_response(response))
-    replay_response(whole, Events(lambda kind, data: frames.append(frame(kind, data)), thoughts=thoughts))
+    replay_response(
+        whole, Events(lambda kind, *data: frames.extend(frame(kind, one) for one in data), thoughts=thoughts)
+    )
     return b"".join([*frames[after + 1 :], DONE])
 
 

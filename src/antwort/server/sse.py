@@ -64,9 +64,10 @@ class EventStream:
         self._beating = False
         self.last = self._now()
 
-    def put(self, kind: str, data: bytes) -> None:
-        """Take an event."""
-        self._frames += (_heads[kind], data, b"\n\n")
+    def put(self, kind: str, *events: bytes) -> None:
+        """Take events of one type."""
+        head = _heads[kind]
+        self._frames += (head, (b"\n\n" + head).join(events), b"\n\n")
 
     def flush(self) -> Coroutine[Any, Any, None]:
         """Write what was taken; wait while the client does not read."""

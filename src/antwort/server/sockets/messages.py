@@ -162,13 +162,13 @@ class MessageStream:
         self._beating = False
         self.started = False
 
-    def put(self, kind: str, data: bytes) -> None:
-        """Take an event."""
+    def put(self, kind: str, *events: bytes) -> None:
+        """Take events of one type."""
         tail = self._tail
         if kind == "error":  # on a WebSocket it has a status, even in the middle of a response
-            status = 429 if msgspec.json.decode(data)["code"] == "rate_limit_exceeded" else 500
+            status = 429 if msgspec.json.decode(events[0])["code"] == "rate_limit_exceeded" else 500
             tail += b',"status":%d' % status
-        self._messages.append(b"%s%s}" % (data[:-1], tail) if tail else data)
+        self._messages += [b"%s%s}" % (data[:-1], tail) for data in events] if tail else events
 
     async def flush(self) -> None:
         """Send what was taken; wait while the client does not read."""
