@@ -570,6 +570,7 @@ def test_a_client_that_closes_its_side_has_left_and_its_work_ends() -> None:
         sock.sendall(b"GET /v1/flood HTTP/1.1\r\nhost: x\r\n\r\n")
         assert sock.recv(10)  # else there may be no work yet, and none begins
         sock.shutdown(socket.SHUT_WR)
+        everything(sock)  # what was written before is sent, and would keep the connection until somebody reads it
         (probe,) = [r.provider for r in site.app.registry.registrations() if isinstance(r.provider, Probe)]
         assert probe.given_up.wait(PATIENCE)
 
