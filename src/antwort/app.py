@@ -15,6 +15,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 import antwort
 from antwort.auth import Logins, RateLimiter, build_authenticator
 from antwort.backends import ModelBackend, ModelRoute, ModelRouter, build_router
+from antwort.backends.allowed_tools import AllowedTools
 from antwort.backends.demo import DEMO_MODEL, DemoBackend
 from antwort.concurrency.closing import Closing
 from antwort.concurrency.large_work import LargeWork
@@ -539,7 +540,8 @@ def choose_models(
         return router, backend.name, backend.name
     if not config.backends:
         described = f"the built-in demo model ({DEMO_MODEL}); connect a real one with --backend URL"
-        return ModelRouter([ModelRoute(DemoBackend(), any_model=True)]), described, described
+        demo = AllowedTools(DemoBackend())
+        return ModelRouter([ModelRoute(demo, any_model=True)]), described, described
     described = ", ".join(f"{name} ({mask_urls(entry.url)})" for name, entry in config.backends.items())
     return build_router(config, queues), ", ".join(config.backends), described
 

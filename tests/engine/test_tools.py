@@ -51,6 +51,41 @@ def test_functions_of_enabled_providers_are_offered_to_every_request(toolsets: T
     assert toolset(toolsets).echo == []
 
 
+def test_a_list_of_tools_even_an_empty_one_says_which_hosted_types_are_wanted(toolsets: ToolsetBuilder) -> None:
+    registry = FunctionRegistry()
+    registry.register(Search())
+    registry.register(Quiet())
+    builder = ToolsetBuilder([registry])
+    offered = {
+        "none": builder.build([], CTX),
+        "empty": builder.build([], CTX, listed=True),
+        "own": builder.build([CLIENT], CTX, listed=True),
+        "type": builder.build([{"type": "find"}], CTX, listed=True),
+        "name": builder.build([{"type": "function", "name": "find"}], CTX, listed=True),
+        "profile": builder.build([CLIENT], CTX, ["find"], listed=True),
+    }
+    assert {how: sorted(found.targets) for how, found in offered.items()} == {
+        "none": ["find", "whisper"],
+        "empty": ["whisper"],
+        "own": ["mine", "whisper"],
+        "type": ["find", "whisper"],
+        "name": ["find", "whisper"],
+        "profile": ["find", "mine"],
+    }
+
+
+def test_what_is_required_is_a_call_of_what_the_request_lists(toolsets: ToolsetBuilder) -> None:
+    registry = FunctionRegistry()
+    registry.register(Quiet())
+    builder = ToolsetBuilder([registry])
+    choice = read_choice("required", builder.build([CLIENT], CTX, listed=True), listed=True)
+    assert choice.allowed == choice.among == frozenset({"mine"})
+    assert choice.relaxed().permits("whisper")
+    with pytest.raises(BadRequestError, match="there are no tools"):
+        read_choice("required", builder.build([], CTX, listed=True), listed=True)
+    assert read_choice("required", builder.build([], CTX)).allowed is None
+
+
 def test_on_request_means_only_when_named(toolsets: ToolsetBuilder) -> None:
     found = toolset(toolsets, {"type": "function", "name": "whisper"})
     assert not found.targets["whisper"].is_client
@@ -291,7 +326,7 @@ def test_what_is_kept_is_bounded() -> None:
     for n in range(40):
         toolset(toolsets, {**CLIENT, "description": f"{n}" * 100_000})
     assert len(toolsets._sent._kept) < 20
-    assert sum(len(sent) for _, _, sent, _ in toolsets._sent._kept) < 2_500_000
+    assert sum(len(key[2]) for key in toolsets._sent._kept) < 2_500_000
     toolset(toolsets, {**CLIENT, "description": "x" * 3_000_000})
     assert not toolsets._sent._kept
     for n in range(200):

@@ -242,7 +242,9 @@ def test_edge_case_a_store_deleted_during_a_search_leaves_what_is_there(
     assert DOCUMENTS["tea.md"] not in output
 
 
-@pytest.mark.parametrize("options", [[], [{"type": "file_search", "vector_store_ids": []}]], ids=["unnamed", "empty"])
+@pytest.mark.parametrize(
+    "options", [{}, {"tools": [{"type": "file_search", "vector_store_ids": []}]}], ids=["unnamed", "empty"]
+)
 def test_edge_case_without_ids_all_stores_of_the_tenant_are_searched(
     tmp_path: Path, qdrant_server: QdrantServer, embeddings: EmbeddingServer, options: Any
 ) -> None:
@@ -252,7 +254,7 @@ def test_edge_case_without_ids_all_stores_of_the_tenant_are_searched(
                 store = stage.client(f"key-of-{tenant}").vector_stores.create(name=name)
                 documents = {name: DOCUMENTS[name]}
                 pipeline(tmp_path / store.id, documents, store.id, qdrant_server, embeddings, tenant)
-        stage.client("key-of-alpha").responses.create(model="scripted", input="?", tools=options)
+        stage.client("key-of-alpha").responses.create(model="scripted", input="?", **options)
         [output] = outputs(stage)
     assert DOCUMENTS["tea.md"] in output
     assert DOCUMENTS["coffee.md"] in output

@@ -252,7 +252,8 @@ class Loop:
                     return await self._outcome(dispatch)
             if len(server) < len(calls):
                 return None  # the others are the client's to make
-            self._relax()
+            if any(self._choice.permits(call.name) for call in calls):
+                self._relax()
         return reason
 
     def _limit_reached(self) -> str | None:

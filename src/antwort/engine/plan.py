@@ -172,7 +172,7 @@ def child_request(work: ChildWork, previous: str | None) -> CreateResponse:
         input=task.prompt,
         instructions=task.instructions,
         agent=task.agent or parent.profile,
-        tools=work.tools or None,
+        tools=work.tools or (None if parent.create.tools is None else []),
         store=parent.create.store,
         background=parent.response.background or None,
         max_output_tokens=task.max_output_tokens,

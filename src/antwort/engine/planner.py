@@ -331,8 +331,9 @@ class Planner:
         if work is not None and work.task.only_answers:
             toolset = Toolset()
         else:
-            toolset = self._toolsets.build(tools, ctx, wanted, waits=response.background)
-        choice = read_choice(create.tool_choice, toolset)
+            listed = create.tools is not None
+            toolset = self._toolsets.build(tools, ctx, wanted, waits=response.background, listed=listed)
+        choice = read_choice(create.tool_choice, toolset, listed=create.tools is not None)
         if create.tool_choice is not None:
             response.tool_choice = choice.echo
         if toolset.echo:

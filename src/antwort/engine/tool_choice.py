@@ -32,8 +32,9 @@ class Choice(msgspec.Struct, frozen=True):
         """Return the choice after a call was made: what was required is satisfied."""
         if self.upstream is None or self.upstream in ("auto", "none"):
             return self
-        forced = isinstance(self.upstream, dict)
-        return Choice("auto", None if forced else self.allowed, self.echo, self.among)
+        if isinstance(self.upstream, dict) or self.echo == "required":
+            return Choice("auto", None, self.echo)
+        return Choice("auto", self.allowed, self.echo, self.among)
 
     def permits(self, name: str) -> bool:
         """Tell whether a function may be called."""
@@ -47,13 +48,13 @@ class Choice(msgspec.Struct, frozen=True):
 _AUTOMATIC = Choice()
 
 
-def read_choice(value: str | JSON | None, toolset: Toolset) -> Choice:
-    """Read a request's `tool_choice` against the functions it has."""
+def read_choice(value: str | JSON | None, toolset: Toolset, *, listed: bool = False) -> Choice:
+    """Read a request's `tool_choice` against the functions it has; `listed` tells whether it has a list of tools."""
     if value is None:
         return _AUTOMATIC
-    if value in ("auto", "none", "required"):
-        if value == "required" and not toolset.targets:
-            raise BadRequestError("'tool_choice' is 'required', but there are no tools.", param="tool_choice")
+    if value == "required":
+        return _required(toolset, listed=listed)
+    if value in ("auto", "none"):
         allowed: frozenset[str] | None = frozenset() if value == "none" else None
         return Choice(value if toolset.targets else None, allowed, value)
     if not isinstance(value, dict):
@@ -67,6 +68,15 @@ def read_choice(value: str | JSON | None, toolset: Toolset) -> Choice:
     echo = value if kind not in _NAMED or "namespace" in value else {"type": kind, "name": name}
     # Not every model server heeds the name, so another function is not let through either.
     return Choice({"type": "function", "name": name}, frozenset({name}), echo)
+
+
+def _required(toolset: Toolset, *, listed: bool) -> Choice:
+    """Return the choice of whoever wants a call: of a function that his list names, if he has one."""
+    wanted = toolset.named if listed else frozenset(toolset.targets)
+    if not wanted:
+        raise BadRequestError("'tool_choice' is 'required', but there are no tools.", param="tool_choice")
+    among = wanted if len(wanted) < len(toolset.targets) else None
+    return Choice("required", among, "required", among)
 
 
 def _allowed(value: JSON, toolset: Toolset) -> Choice:

@@ -101,6 +101,8 @@ class Toolset(msgspec.Struct, frozen=True):
     """The values of `include` that wire faces declare."""
     groups: Mapping[str, frozenset[str]] = {}
     """Functions that came with the same tool of the request as others, and all of them."""
+    named: frozenset[str] = frozenset()
+    """The functions that came with the tools of the request."""
     follows_references: bool = False
     """Whether the model can read with one of ours what a reference stands for."""
 
@@ -147,7 +149,7 @@ Asked = tuple[tuple[FunctionSpec, ...], ...]
 class Offer:
     """All functions that the executors have for an agent; the first executor with a name, or a tool type, wins."""
 
-    __slots__ = ("asked", "by_item", "by_name", "by_type", "scoped", "toolsets")
+    __slots__ = ("asked", "by_item", "by_name", "by_type", "hosted", "scoped", "toolsets")
 
     def __init__(self, offered: Iterable[tuple[ToolExecutor, Iterable[FunctionSpec]]], asked: Asked) -> None:
         self.asked = asked
@@ -171,6 +173,8 @@ class Offer:
                         self.by_type.setdefault(kind, available)
                     if spec.hosted.item is not None:
                         self.by_item.setdefault(spec.hosted.item, []).append(available)
+        self.hosted = frozenset(name for name, found in self.by_name.items() if found.spec.hosted is not None)
+        """Those that answer tool types, or belong to one that does."""
 
     def has(self, tool: JSON) -> bool:
         """Tell whether a tool of a request names functions of the server."""
@@ -317,6 +321,7 @@ class NamedTools:
             self._client_tools,
             offered.includes | includes_of(ours) if ours else offered.includes,
             self._groups(),
+            frozenset(targets),
             offered.follows_references or follow_references(ours),
         )
 

@@ -70,8 +70,12 @@ class ToolsetBuilder:
         functions: Iterable[str] | None = None,
         *,
         waits: bool = False,
+        listed: bool = False,
     ) -> Toolset:
         """Return the functions of a request.
+
+        A request with a list of tools, as `listed` says, even an empty one, says with it which hosted types it wants:
+        functions that answer others are not offered besides. What an agent's profile names is offered all the same.
 
         Functions that wait for somebody are offered if they are named, and to responses that can wait, as `waits` says.
         A sub-agent is always offered what ends it, and of what the request names only functions of ours.
@@ -86,21 +90,30 @@ class ToolsetBuilder:
         wanted = None if functions is None else tuple(functions)
         permitted = ctx.grants(FUNCTIONS_CALL)
         withheld = _withheld(offer, ctx)
+        hidden = offer.hosted if listed and wanted is None else _NONE_HIDDEN
         if not tools:
-            return self._offered(offer, wanted, withheld, ctx.agent, waits=waits) if permitted else Toolset()
+            hidden = hidden | withheld if withheld else hidden
+            return self._offered(offer, wanted, hidden, ctx.agent, waits=waits) if permitted else Toolset()
         sent = _written(tools) if permitted and not withheld else None
         if sent is None:
-            return self._named(offer, tools, wanted, ctx, waits=waits)
-        toolset = self._sent.find((offer, wanted, sent, waits))
+            return self._named(offer, tools, wanted, ctx, hidden, waits=waits)
+        toolset = self._sent.find((offer, wanted, sent, waits, listed))
         if toolset is None:
-            toolset = self._named(offer, tools, wanted, ctx, waits=waits)
-            self._sent.keep((offer, wanted, sent, waits), toolset)
+            toolset = self._named(offer, tools, wanted, ctx, hidden, waits=waits)
+            self._sent.keep((offer, wanted, sent, waits, listed), toolset)
         return toolset
 
     def _named(
-        self, offer: Offer, tools: Sequence[JSON], wanted: tuple[str, ...] | None, ctx: Context, *, waits: bool
+        self,
+        offer: Offer,
+        tools: Sequence[JSON],
+        wanted: tuple[str, ...] | None,
+        ctx: Context,
+        hidden: frozenset[str],
+        *,
+        waits: bool,
     ) -> Toolset:
-        """Return what a request names, and what it has besides."""
+        """Return what a request names, and what it has besides; `hidden` are functions that it has only by name."""
         permitted = ctx.grants(FUNCTIONS_CALL)
         withheld = _withheld(offer, ctx)
         named = NamedTools(offer, self._definition, self._absent, withheld)
@@ -118,7 +131,8 @@ class ToolsetBuilder:
         named.add_hosted()
         if not permitted:
             return named.toolset(Toolset())
-        return named.toolset(self._offered(offer, wanted, named.hidden() | withheld, ctx.agent, waits=waits))
+        hidden = named.hidden() | withheld | hidden
+        return named.toolset(self._offered(offer, wanted, hidden, ctx.agent, waits=waits))
 
     def find(self, name: str, ctx: Context) -> Target | None:
         """Return a function of ours by name, offered or not; None if there is none for the agent and the caller."""
@@ -194,8 +208,9 @@ class ToolsetBuilder:
         return found
 
 
-_Sent = tuple[Offer, tuple[str, ...] | None, bytes, bool]
-"""What a toolset is made of: what is offered, the functions that are wanted, the tools of a request, and waiting."""
+_Sent = tuple[Offer, tuple[str, ...] | None, bytes, bool, bool]
+"""What a toolset is made of: what is offered, the functions that are wanted, the tools of a request, whether it waits,
+and whether the tools are its own list."""
 
 
 class _SentTools:
