@@ -142,6 +142,12 @@ async def test_output_up_to_the_limit_is_kept(folder: Path) -> None:
     assert done.stdout == b"0123456789"
 
 
+async def test_output_and_errors_have_one_limit_together(folder: Path) -> None:
+    script = "yes | head -c 6000; yes n | head -c 6000 >&2; sleep 60"
+    done = await Sandbox().run(["sh", "-c", script], folder, limits=SandboxLimits(output_bytes=10_000))
+    assert (done.ending, len(done.stdout) + len(done.stderr)) == ("output", 10_000)
+
+
 async def test_what_was_written_before_the_time_was_over_is_told(folder: Path) -> None:
     done = await Sandbox().run(["sh", "-c", "echo begun; sleep 60"], folder, limits=SandboxLimits(seconds=1.0))
     assert (done.ending, done.exit_code, done.stdout) == ("time", None, b"begun\n")

@@ -39,7 +39,7 @@ class SandboxLimits(Struct, frozen=True):
     scratch_bytes: int = 64 * MEBIBYTE
     """Of files in `/tmp` and `/dev/shm`, in each of them; they are in memory."""
     output_bytes: int = 4 * MEBIBYTE
-    """Of what `run` keeps of the output, and of the errors; whoever writes more is ended."""
+    """Of what `run` keeps of the output and the errors, together; whoever writes more is ended."""
 
 
 class Finished(Struct, frozen=True):

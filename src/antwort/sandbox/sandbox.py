@@ -163,17 +163,17 @@ class Sandbox:
         started = time.monotonic()
         seen = Surroundings(_absolute(folder), readonly, environment or {}, network)
         async with self._opened(command, seen, limits, pausable=False) as process:
-            outputs = (_Collected(limits.output_bytes), _Collected(limits.output_bytes))
+            output = _Output(limits.output_bytes)
             alarm = asyncio.get_running_loop().call_later(limits.seconds, process.kill, "time")
             try:
                 async with asyncio.TaskGroup() as group:
                     group.create_task(_feed(process, stdin))
-                    group.create_task(outputs[0].collect(process.stdout, process))
-                    group.create_task(outputs[1].collect(process.stderr, process))
+                    group.create_task(output.collect(process.stdout, output.stdout, process))
+                    group.create_task(output.collect(process.stderr, output.stderr, process))
                     ending = await process.wait()
             finally:
                 alarm.cancel()
-            stdout, stderr = (bytes(output.data) for output in outputs)
+            stdout, stderr = bytes(output.stdout), bytes(output.stderr)
             if process.exit_code is None and ending == "exit":
                 raise _failure(stderr.decode(errors="replace"))
             if await process.cut_back():
@@ -374,19 +374,21 @@ async def _undo(arranging: "asyncio.Future[Arranged]") -> None:
         await asyncio.to_thread((await arranging).undo)
 
 
-class _Collected:
-    """What came over a pipe, up to a limit."""
+class _Output:
+    """What came over both pipes, up to one limit."""
 
     def __init__(self, most: int) -> None:
-        self._most = most
-        self.data = bytearray()
+        self._room = most
+        self.stdout = bytearray()
+        self.stderr = bytearray()
 
-    async def collect(self, pipe: asyncio.StreamReader, process: SandboxProcess) -> None:
-        """Read to the end; whoever writes more than the limit is ended."""
+    async def collect(self, pipe: asyncio.StreamReader, data: bytearray, process: SandboxProcess) -> None:
+        """Read a pipe to its end; whoever writes more than the limit is ended."""
         while piece := await pipe.read(_PIECE):
-            room = self._most - len(self.data)
-            self.data += piece[:room]
-            if len(piece) > room:
+            kept = piece[: self._room]
+            data += kept
+            self._room -= len(kept)
+            if len(kept) < len(piece):
                 process.kill("output")
 
 

@@ -192,6 +192,19 @@ def test_calls_and_prints_have_their_limits(tmp_path: Path) -> None:
     assert found[1] == "x" * 1000 + "\n(What it has printed further is left out.)"
 
 
+@pytest.mark.parametrize("settings", [{}, SANDBOX])
+def test_what_is_printed_and_the_last_value_have_one_limit_together(tmp_path: Path, settings: dict[str, Any]) -> None:
+    codes = ("print('x' * 600)\n'y' * 600", "'y' * 5000", "print('x' * 5000)\n'y' * 5000", "print('x' * 900)\n'y' * 90")
+    found = read(tmp_path, *codes, settings={**settings, "max_printed": 1000})
+    left_out = "\n(What it has printed further is left out.)"
+    assert found == [
+        "x" * 600 + "\n" + "y" * 399 + left_out,
+        "y" * 1000 + left_out,
+        "x" * 1000 + left_out,
+        "x" * 900 + "\n" + "y" * 90,
+    ]
+
+
 # --- waiting ---------------------------------------------------------------------------------------------------------
 
 ASKING = """

@@ -85,7 +85,7 @@ class Program:
                 else:
                     pause = await self._wait(pause)
             result = "" if pause.output is None else written(pause.output)
-            output = joined(self._printed.text, result) or "(The program has printed nothing.)"
+            output = self._printed.with_value(result) or "(The program has printed nothing.)"
             return await self._end(output, failed=False)
         except library.MontyCrashedError:
             ended = f"The interpreter has ended: the program took too much. {LOST}"

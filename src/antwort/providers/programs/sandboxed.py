@@ -110,15 +110,16 @@ class SandboxedProgram:
             "memory": settings.max_memory,
             "keeps": self._states.are_kept,
             "max_names": _base64_size(settings.max_snapshot),
-            "max_text": settings.max_printed,
+            "max_text": settings.max_printed + 1,  # that it is more is to be seen
             "max_frame": LARGEST,
         }
         self._timers.append(asyncio.get_running_loop().call_later(_START, self._end, None))
         await self._process.write(encoded(program))
 
     async def _outcome(self, ended: End) -> Outcome:
-        text = shortened(ended.text) if ended.failed else ended.text[: self._settings.max_printed]
-        output = joined(self._printed.text, text) or "(The program has printed nothing.)"
+        printed = self._printed
+        text = joined(printed.text, shortened(ended.text)) if ended.failed else printed.with_value(ended.text)
+        output = text or "(The program has printed nothing.)"
         if not self._states.are_kept:
             return Outcome(output, ended.failed)
         try:

@@ -27,7 +27,9 @@ class ProgramsSettings(Settings):
     max_recursion: int = Field(default=200, ge=10, le=1000, description="How deep functions may call each other.")
     max_calls: int = Field(default=2000, ge=1, description="Calls that one program may make.")
     max_printed: int = Field(
-        default=1_000_000, ge=1000, description="Characters that a program may print; what is more is left out."
+        default=1_000_000,
+        ge=1000,
+        description="Characters that a program may print, its last value included; what is more is left out.",
     )
     max_part: int = Field(
         default=1_000_000, ge=1000, description="Bytes of a variable that a program can read at once."

@@ -27,7 +27,9 @@ class WorkspaceSettings(Settings):
     max_memory: PositiveInt = Field(default=1 << 30, description="Bytes of memory that a command may use.")
     max_processes: PositiveInt = Field(default=64, description="Processes and threads of a command.")
     cpus: PositiveFloat = Field(default=1.0, description="Processors that a command may use, with control groups.")
-    max_output: PositiveInt = Field(default=4 << 20, description="Bytes that a command may write; then it is ended.")
+    max_output: PositiveInt = Field(
+        default=4 << 20, description="Bytes that a command may write, errors included; then it is ended."
+    )
     max_read: PositiveInt = Field(default=100_000, ge=1000, description="Bytes that `read_file` returns at most.")
     concurrency: PositiveInt = Field(default=8, description="Commands at the same time; further ones wait.")
     network: bool = Field(
