@@ -34,7 +34,9 @@ _OWN_ETC = {
 }
 OF_THE_HOST = ("cmdline", "diskstats", "fs", "keys", "locks", "partitions", "swaps")
 """Files and folders of `/proc` about the machine and others on it, which are empty in the sandbox."""
-_FEW_FILES = 128
+_FEW_FILES, _FEW_SIGNALS = 128, 1024
+_NO_MEMORY_BY_A_DEVICE = ("--dev-bind", "/dev/full", "/dev/zero")
+"""What can be read is the same; who maps `/dev/zero` has shared memory of which nobody sees how much it is."""
 _STAGES = ("/mnt", "/media", "/srv", "/run")
 """Folders that every system has and everybody can enter: where root shows things to whom they are for."""
 TOOLS = {"bwrap": "bubblewrap", "prlimit": "util-linux", "setpriv": "util-linux", "unshare": "util-linux"}
@@ -134,9 +136,10 @@ def command_line(
         *_namespaces(network=seen.network),
         *_first_process(openings),
         *places(seen, descent, limits, openings),
+        *(() if memory_is_counted else _NO_MEMORY_BY_A_DEVICE),
         *("--remount-ro", "/dev", "--remount-ro", "/", "--chdir", WORKSPACE),
         *_environment({**ENVIRONMENT, **seen.environment}),
-        *_filter(openings, network=seen.network),
+        *_filter(openings, network=seen.network, counted=memory_is_counted),
         *("--json-status-fd", str(status), "--", *rlimits(limits, memory_is_counted=memory_is_counted)),
         *(_INIT, "-c", FIRST, "sh", *command),
     ]
@@ -247,8 +250,8 @@ def _environment(variables: Mapping[str, str]) -> Iterator[str]:
         yield from ("--setenv", name, value)
 
 
-def _filter(openings: Openings, *, network: bool) -> Iterator[str]:
-    program = filter_program(network=network)
+def _filter(openings: Openings, *, network: bool, counted: bool) -> Iterator[str]:
+    program = filter_program(network=network, counted=counted)
     if program is not None:
         yield from ("--seccomp", openings.holding(program))
 
@@ -284,5 +287,6 @@ def chosen_limits(limits: SandboxLimits, *, memory_is_counted: bool) -> dict[str
         "msgqueue": 0,
         "nofile": _open_files(limits, memory_is_counted=memory_is_counted),
         "nproc": limits.processes,
+        "sigpending": _FEW_SIGNALS,
     }
     return {name: most for name, most in chosen.items() if most is not None}

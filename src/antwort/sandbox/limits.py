@@ -24,7 +24,7 @@ class SandboxLimits(Struct, frozen=True):
     cpu_seconds: int | None = None
     """Of one processor, for each process; None is no limit but the clock."""
     cpus: float = 1.0
-    """How many processors at a time; only where there are control groups."""
+    """How many processors at a time; without control groups rounded up."""
     memory: int = 512 * MEBIBYTE
     processes: int = 64
     """Threads count too."""

@@ -33,6 +33,7 @@ from antwort.sandbox.bubblewrap import (
     places,
 )
 from antwort.sandbox.limits import NICENESS, Ending, SandboxLimits
+from antwort.sandbox.memory import memory_usage
 from antwort.sandbox.process import SandboxProcess, exit_code
 from antwort.sandbox.rules import SandboxRules
 from antwort.sandbox.sandbox import Arranged, Sandbox
@@ -161,7 +162,7 @@ class OciProcess(SandboxProcess):
     @override
     def _memory_usage(self, first: int) -> int:
         if not self.interrupting:
-            return super()._memory_usage(first)
+            return memory_usage(first)
         return sum(map(_resident, descendants(first)))  # such runtimes map much that they do not use
 
     async def _tell_code(self) -> None:

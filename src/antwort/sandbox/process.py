@@ -6,8 +6,9 @@ import json
 import logging
 import os
 import signal
+import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
 
 from typing_extensions import override
@@ -18,7 +19,7 @@ from antwort.concurrency.undisturbed import undisturbed
 from antwort.sandbox.bubblewrap import GO, READY
 from antwort.sandbox.control_groups import ControlGroup
 from antwort.sandbox.limits import LEAST, NICENESS, STRETCH, Ending, SandboxLimits
-from antwort.sandbox.memory import memory_usage
+from antwort.sandbox.memory import memory_usage, uncounted_usage
 from antwort.sandbox.standstill import send_signal, stop_all, waited_for
 from antwort.sandbox.trees import delete_tree
 from antwort.sandbox.usage import BoundedRoom, Room, descendants, is_stopped, processor_time
@@ -27,10 +28,15 @@ logger = logging.getLogger(__name__)
 
 _SOON, _LATE = 0.05, 0.5
 """Seconds between two looks at what a process uses: soon at first, then later and later."""
-_SHARE, _MEMORY_SHARE = 10, 3
+_SHARE, _MEMORY_SHARE = 10, 2
 """How many times as long as a look takes the pause after it is at least; memory fills faster than a disk."""
-_FASTEST = 4 << 30
-"""Bytes of memory that processes may take in a second."""
+_FASTEST = 2 << 30
+"""Bytes of memory that processes may take in a second on one processor."""
+_SOME = 2
+"""How many processors they are taken to have if they have all of them."""
+_SLACK = 20
+"""What part of its memory limit processes may go beyond it before somebody looks again; or are ended before it, if a
+look takes so long that they could."""
 _ROUNDS = 200
 """How often processes are looked at that are to stop: on another processor one may go on for a moment."""
 _PATIENCE = 5.0
@@ -55,6 +61,7 @@ class SandboxProcess:
         group: ControlGroup | None = None,
         memory_is_counted: bool = False,
         bundle: Path | None = None,
+        processors: Collection[int] = (),
     ) -> None:
         self._process = process
         self._limits = limits
@@ -67,6 +74,12 @@ class SandboxProcess:
         self._active = asyncio.Event()
         self._paused = False
         self._memory_left = limits.memory
+        self._processors = processors
+        self._stirring = threading.Event()
+        """Set unless it is paused; set when it is closed, too."""
+        self._stirring.set()
+        self._killing = threading.Lock()
+        self._is_closed = False
         self._tasks: list[asyncio.Task[None]] = []
         self._status: asyncio.BaseTransport | None = None
         self._ending: Ending | None = None
@@ -117,6 +130,7 @@ class SandboxProcess:
         They are ended if they do not stop, or if nobody waits until they have.
         """
         self._paused = True
+        self._stirring.clear()
         try:
             has_stopped = await asyncio.to_thread(self._stop)
         except BaseException:
@@ -133,6 +147,7 @@ class SandboxProcess:
         if self._paused:
             self._paused = False
             await asyncio.to_thread(self._go_on)
+            self._stirring.set()
 
     def _stop(self) -> bool:
         """Stop the first process, too: whatever it is, it does nothing meanwhile."""
@@ -206,6 +221,9 @@ class SandboxProcess:
             await self._give_back()
 
     async def _give_back(self) -> None:
+        with self._killing:
+            self._is_closed = True
+        self._stirring.set()
         for task in self._tasks:
             task.cancel()
         if self._tasks:
@@ -242,6 +260,7 @@ class SandboxProcess:
             await asyncio.to_thread(
                 self._stand_back, self._first, NICENESS
             )  # it waits for `GO`, and starts nothing yet
+            self._keep_to_processors()
         except asyncio.IncompleteReadError as error:
             self.complaint = error.partial
             return False
@@ -250,6 +269,11 @@ class SandboxProcess:
         await self.write(GO)
         self._tasks = [asyncio.create_task(self._follow(reader)), *self._watches()]
         return True
+
+    def _keep_to_processors(self) -> None:
+        """Let what is started from now on run on its processors only, which it cannot change."""
+        if self._processors and self._first is not None:
+            os.sched_setaffinity(self._first, self._processors)
 
     def _stand_back(self, first: int, niceness: int) -> None:
         """Give the processes a priority so much lower than the server's; it writes files, so not on the loop."""
@@ -290,8 +314,9 @@ class SandboxProcess:
         return excess
 
     def _watches(self) -> list[asyncio.Task[None]]:
-        watches = [self._watch()] if self._memory_is_counted else [self._watch(), self._watch_memory()]
-        return [asyncio.create_task(watch) for watch in watches]
+        if not self._memory_is_counted:
+            threading.Thread(target=self._watch_memory, name="sandbox-memory", daemon=True).start()
+        return [asyncio.create_task(self._watch())]
 
     async def _watch(self) -> None:
         """End the process when it uses more than it may."""
@@ -313,25 +338,41 @@ class SandboxProcess:
             pause = max(min(pause * 2, _LATE), _SHARE * (loop.time() - started))
             due = loop.time() + pause
 
-    async def _watch_memory(self) -> None:
-        """End the process when it holds more memory than it may: the less is left, the sooner is the next look."""
-        while self._process.returncode is None:
-            if self._paused:
-                await self._active.wait()
-            started = time.monotonic()
-            if await self._look(self._memory_excess) is not None:
-                return
-            pause = max(min(self._memory_left / _FASTEST, _LATE), _MEMORY_SHARE * (time.monotonic() - started))
-            await asyncio.sleep(pause)
+    def _watch_memory(self) -> None:
+        """End the process when it holds more memory than it may: the less is left, the sooner is the next look.
 
-    def _memory_excess(self) -> Ending | None:
-        if self._first is None:
+        In a thread of its own, since the event loop may have something else to do for longer than memory lasts.
+        """
+        fastest = _FASTEST * (len(self._processors) or _SOME)
+        took = 0.0
+        while self._process.returncode is None and not self._is_closed:
+            self._stirring.wait()
+            started = time.monotonic()
+            try:
+                excess = self._memory_excess(growth=fastest * took)
+            except Exception:
+                logger.exception("what memory a process in the sandbox holds cannot be told; it is ended")
+                excess = "killed"
+            if excess is not None:
+                with self._killing:
+                    if not self._is_closed:
+                        self.kill(excess)
+                return
+            took = time.monotonic() - started
+            left = self._memory_left + self._limits.memory // _SLACK
+            time.sleep(max(min(left / fastest, _LATE), _MEMORY_SHARE * took))
+
+    def _memory_excess(self, growth: float = 0.0) -> Ending | None:
+        """Tell whether there is too much, or will be after some growth; not much before it is, whatever that is."""
+        if (first := self._first) is None:
             return None
-        self._memory_left = self._limits.memory - self._memory_usage(self._first)
-        return "memory" if self._memory_left < 0 else None
+        most = self._limits.memory
+        self._memory_left = most - self._memory_usage(first)
+        early = min(max(0.0, growth - most / 10), most / _SLACK)
+        return "memory" if self._memory_left < early else None
 
     def _memory_usage(self, first: int) -> int:
-        return memory_usage(first)
+        return memory_usage(first, closed=True)
 
     def _excess(self) -> Ending | None:
         """Return what there is too much of; who has computed for a while stands back for others."""
@@ -340,7 +381,10 @@ class SandboxProcess:
             return None
         if self._group is not None:
             self.memory_kills = self._group.memory_kills()
-        if not self._memory_is_counted and self._memory_excess() is not None:
+        if self._memory_is_counted:
+            if uncounted_usage(first) > self._limits.memory // _SLACK:
+                return "memory"
+        elif self._memory_excess() is not None:
             return "memory"
         if processor_time(first) > STRETCH:
             self._stand_back(first, LEAST)  # again each time: some may have started meanwhile
@@ -404,6 +448,10 @@ class BareProcess(SandboxProcess):
     async def wait(self) -> Ending:
         self.exit_code = exit_code(await self._process.wait())
         return self.ending or "exit"
+
+    @override
+    def _memory_usage(self, first: int) -> int:
+        return memory_usage(first)
 
     def watch(self) -> None:
         """Begin to watch what the process uses."""

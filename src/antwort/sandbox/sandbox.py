@@ -2,9 +2,11 @@
 
 import asyncio
 import contextlib
+import itertools
+import math
 import os
 import time
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from pathlib import Path
 
 from msgspec import Struct
@@ -57,6 +59,7 @@ class Sandbox:
         self._disks: dict[Path, Disks] = {}
         """The file systems of folders, by where the folders of tenants are."""
         self._preparing = asyncio.Lock()
+        self._turns = itertools.count()
 
     async def prepare(self) -> None:
         """Find out what this machine can do, once; ConfigError that says what to install if it cannot do this at all.
@@ -265,7 +268,17 @@ class Sandbox:
             room=arranged.room,
             group=arranged.group,
             memory_is_counted=arranged.memory_is_counted,
+            processors=() if arranged.memory_is_counted else self._next_processors(limits.cpus),
         )
+
+    def _next_processors(self, count: float) -> Collection[int]:
+        """Return some of the processors, others each time; none if they are all that there are.
+
+        Who has few takes memory less quickly than it can be counted.
+        """
+        there = sorted(os.sched_getaffinity(0))
+        wanted = math.ceil(count)
+        return [there[next(self._turns) % len(there)] for _ in range(wanted)] if wanted < len(there) else ()
 
     def _arranged(
         self, command: Sequence[str], seen: Surroundings, limits: SandboxLimits, *, pausable: bool = False

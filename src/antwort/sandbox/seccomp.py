@@ -11,6 +11,7 @@ import struct
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
+from antwort.sandbox.memory import SHARED
 from antwort.sandbox.system_calls import EXAMINED, FILES, MEMORY, PROCESSES, REFUSED, SOCKETS, WAITING, numbers
 
 _ARCHITECTURES: Final = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
@@ -38,6 +39,12 @@ _PERSONALITIES = (0, 0xFFFFFFFF)
 """The usual one, and to ask which it is."""
 _PRCTL = (1, 0x59616D61)
 """PR_SET_PDEATHSIG would wake who was stopped, too; PR_SET_PTRACER lets others into a process."""
+_SET_DUMPABLE = 4
+"""PR_SET_DUMPABLE hides what a process holds."""
+_THREAD, _SHARING_FILES = 0x10000, 0x400
+"""CLONE_THREAD and CLONE_FILES: a thread has the open files of its process, where they are looked for."""
+_SHARED_ANONYMOUS = 0x21
+"""MAP_SHARED and MAP_ANONYMOUS: memory that stays where hardly any of it is mapped, so that nobody sees it."""
 
 _LOAD, _MASK, _EQUAL, _ABOVE, _AT_LEAST, _ANY_BIT, _RETURN = 0x20, 0x54, 0x15, 0x25, 0x35, 0x45, 0x06
 _ALLOW, _KILL, _ERROR = 0x7FFF0000, 0x80000000, 0x00050000
@@ -49,6 +56,10 @@ _PASS: Final[Instruction] = (_RETURN, 0, 0, _ALLOW)
 
 def _argument(index: int) -> Instruction:
     return _LOAD, 0, 0, 16 + 8 * index
+
+
+def _upper_half(index: int) -> Instruction:
+    return _LOAD, 0, 0, 20 + 8 * index
 
 
 def _refuse(error: int) -> Instruction:
@@ -84,15 +95,17 @@ def _ranges(values: Iterable[int]) -> Iterator[tuple[int, int]]:
         yield first, last
 
 
-def _examinations(*, network: bool) -> Iterator[tuple[str, Sequence[Instruction]]]:
+def _examinations(*, network: bool, counted: bool) -> Iterator[tuple[str, Sequence[Instruction]]]:
     """Yield the calls whose arguments matter, with what looks at them and returns."""
     not_permitted = _refuse(errno.EPERM)
-    yield "clone", [_argument(0), (_ANY_BIT, 0, 1, _NAMESPACES), not_permitted, _PASS]
+    threads = [(_ANY_BIT, 0, 2, _THREAD), (_ANY_BIT, 1, 0, _SHARING_FILES), not_permitted]
+    yield "clone", [_argument(0), (_ANY_BIT, 0, 1, _NAMESPACES), not_permitted, *threads, _PASS]
     yield "fcntl", [_argument(1), *_among(_FCNTL, not_permitted), _PASS]
     terminals = [*_among(_TERMINAL, not_permitted), *_within((*_IOCTL, *_IOCTL_PTY), _PASS)]
     yield "ioctl", [_argument(1), *terminals, _refuse(errno.ENOTTY)]
     yield "personality", [_argument(0), *_among(_PERSONALITIES, _PASS), not_permitted]
-    yield "prctl", [_argument(0), *_among(_PRCTL, not_permitted), _PASS]
+    hiding = () if counted else _when(_SET_DUMPABLE, [_refuse(0)])
+    yield "prctl", [_argument(0), *_among(_PRCTL, not_permitted), *hiding, _PASS]
     # It is told that all is well: the kernel, too, gives less than it is asked for without a word.
     buffers = [_argument(2), *_among(_BUFFERS, _refuse(0)), _PASS]
     yield "setsockopt", [_argument(1), *_when(_SOL_SOCKET, buffers), _PASS]
@@ -102,9 +115,23 @@ def _examinations(*, network: bool) -> Iterator[tuple[str, Sequence[Instruction]
         yield call, [_argument(0), *families]
 
 
+def _uncounted(*, counted: bool) -> Iterator[tuple[str, Sequence[Instruction]]]:
+    """Yield calls that take memory which only the kernel can count, or take it on more processors than they may."""
+    too_large = _refuse(errno.ENOMEM)
+    length = [_upper_half(1), (_EQUAL, 1, 0, 0), too_large, _argument(1), (_ABOVE, 0, 1, SHARED), too_large, _PASS]
+    shared = [_argument(3), (_MASK, 0, 0, _SHARED_ANONYMOUS), *_when(_SHARED_ANONYMOUS, length), _PASS]
+    yield "mmap", [_PASS] if counted else shared
+    for call in ("sendfile", "splice"):  # a pipe or socket would keep large parts of files for each of its pages
+        yield call, [_PASS if counted else _refuse(errno.EINVAL)]
+    yield "sched_setaffinity", [_PASS if counted else _refuse(errno.EPERM)]
+
+
 @functools.cache  # it takes as long as a part of a start, and is the same for all
-def filter_program(*, network: bool, machine: str | None = None) -> bytes | None:
-    """Return the filter for this kind of processor, or a given one; None if there is none for it."""
+def filter_program(*, network: bool, counted: bool = True, machine: str | None = None) -> bytes | None:
+    """Return the filter for this kind of processor, or a given one; None if there is none for it.
+
+    If the kernel has not `counted` the memory of all processes together, some calls are not allowed that take such.
+    """
     machine = machine or os.uname().machine
     architecture = _ARCHITECTURES.get(machine)
     if architecture is None:
@@ -118,7 +145,7 @@ def filter_program(*, network: bool, machine: str | None = None) -> bytes | None
         _refuse(errno.ENOSYS),
     ]
     examined = numbers(EXAMINED, machine)
-    for call, examination in _examinations(network=network):
+    for call, examination in (*_examinations(network=network, counted=counted), *_uncounted(counted=counted)):
         program += _when(examined[call], examination)
     needed = [
         number for calls in (FILES, WAITING, MEMORY, PROCESSES, SOCKETS) for number in numbers(calls, machine).values()

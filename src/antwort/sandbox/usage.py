@@ -12,6 +12,7 @@ from antwort.sandbox.limits import MEBIBYTE, SandboxLimits
 from antwort.sandbox.trees import make_accessible
 
 _BLOCK = 512
+_PART = 1 << 16
 _RESERVE = 64 * MEBIBYTE
 """Bytes of the disk that nobody gets, whatever the limit."""
 _LENIENCE = 2
@@ -84,7 +85,20 @@ def descendants(process: int) -> Iterator[int]:
         yield one
         with contextlib.suppress(OSError), os.scandir(f"/proc/{one}/task") as tasks:
             for task in tasks:
-                waiting += map(int, Path(task.path, "children").read_text().split())
+                with contextlib.suppress(OSError):  # other threads have not ended
+                    waiting += map(int, read_all(f"{task.path}/children").split())
+
+
+def read_all(path: str) -> bytes:
+    """Return what a file of the kernel says, which is often asked for."""
+    file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        parts = []
+        while part := os.read(file, _PART):
+            parts.append(part)
+        return b"".join(parts)
+    finally:
+        os.close(file)
 
 
 def is_stopped(process: int) -> bool:

@@ -27,7 +27,9 @@ class CodeInterpreterSettings(Settings):
     max_time: Duration = Field(default=60.0, gt=0, description="Time that a call may take.")
     max_memory: PositiveInt = Field(default=1 << 30, description="Bytes of memory that a session may use.")
     max_processes: PositiveInt = Field(default=64, description="Processes and threads of a session.")
-    cpus: PositiveFloat = Field(default=1.0, description="Processors that a session may use, with control groups.")
+    cpus: PositiveFloat = Field(
+        default=1.0, description="Processors that a session may use; without control groups, whole ones."
+    )
     max_output: PositiveInt = Field(default=1 << 20, description="Bytes that a call may print; then it is stopped.")
     max_bytes: PositiveInt = Field(default=512 << 20, description="Bytes of all files of a container.")
     max_files: PositiveInt = Field(default=5000, description="Files and folders of a container.")

@@ -26,7 +26,9 @@ class WorkspaceSettings(Settings):
     max_time: Duration = Field(default=60.0, gt=0, description="Time that a command may take.")
     max_memory: PositiveInt = Field(default=1 << 30, description="Bytes of memory that a command may use.")
     max_processes: PositiveInt = Field(default=64, description="Processes and threads of a command.")
-    cpus: PositiveFloat = Field(default=1.0, description="Processors that a command may use, with control groups.")
+    cpus: PositiveFloat = Field(
+        default=1.0, description="Processors that a command may use; without control groups, whole ones."
+    )
     max_output: PositiveInt = Field(
         default=4 << 20, description="Bytes that a command may write, errors included; then it is ended."
     )
