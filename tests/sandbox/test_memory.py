@@ -255,8 +255,8 @@ REFUSED = {
     "huge shared memory": ("-1", "mmap.mmap(FILE, 1 << 32)"),
     "parts of a file in a pipe": ("os.open(sys.executable, os.O_RDONLY)", "os.splice(FILE, os.pipe()[1], 1)"),
     "parts of a file in a socket": (
-        "os.open(sys.executable, os.O_RDONLY)",
-        "os.sendfile(socket.socketpair()[0].fileno(), FILE, 0, 1)",
+        "socket.socketpair(), os.open(sys.executable, os.O_RDONLY)",
+        "os.sendfile(FILE[0][0].fileno(), FILE[1], 0, 1)",
     ),
     "more processors": ("os.cpu_count()", "os.sched_setaffinity(0, range(FILE))"),
 }
