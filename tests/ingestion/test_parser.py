@@ -12,6 +12,7 @@ from antwort.errors import ConfigError
 from antwort.ingestion.document import UnreadableError
 from antwort.ingestion.parser import DocumentParser, ParsingLimits
 from antwort.sandbox import Sandbox, SandboxRules
+from antwort.sandbox.control_groups import ControlGroups
 
 BOMB = samples.docx(samples.paragraph("a" * 50_000_000))
 
@@ -61,7 +62,10 @@ async def test_reading_ends_in_time_and_the_next_file_is_read() -> None:
     assert (await DocumentParser().parse(b"text", "a.txt")).text == "text\n\n"
 
 
-async def test_reading_may_not_use_all_memory() -> None:
+@pytest.mark.parametrize("groups", [True, False])
+async def test_reading_may_not_use_all_memory(groups: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    if not groups:
+        monkeypatch.setattr(ControlGroups, "find", lambda: ControlGroups({}))
     parser = DocumentParser(limits=ParsingLimits(memory=64 << 20))
     with pytest.raises(UnreadableError, match=r"more memory|broke off"):
         await parser.parse(b"word " * 6_000_000, "a.txt")

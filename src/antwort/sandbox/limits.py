@@ -22,7 +22,7 @@ class SandboxLimits(Struct, frozen=True):
     seconds: float = 60.0
     """Of the clock, for `run`. A process that was opened lives until it is closed."""
     cpu_seconds: int | None = None
-    """Of one processor, for each process; None is no limit but the clock."""
+    """Of one processor, for all processes together; None is no limit but the clock. The kernel holds each to it."""
     cpus: float = 1.0
     """How many processors at a time; without control groups rounded up."""
     memory: int = 512 * MEBIBYTE

@@ -386,7 +386,10 @@ class SandboxProcess:
                 return "memory"
         elif self._memory_excess() is not None:
             return "memory"
-        if processor_time(first) > STRETCH:
+        computed = processor_time(first)
+        if self._limits.cpu_seconds is not None and computed > self._limits.cpu_seconds:
+            return "time"
+        if computed > STRETCH:
             self._stand_back(first, LEAST)  # again each time: some may have started meanwhile
         elif self._group is None:  # of a session one cannot tell its share by the first process, which is closed
             self._stand_back(first, NICENESS)

@@ -15,6 +15,7 @@ from tests.runs.embedded import embedded
 from antwort.errors import ConfigError
 from antwort.functions import FunctionSpec
 from antwort.providers.programs import sandboxed as module
+from antwort.sandbox.control_groups import ControlGroups
 from antwort.testing import Turn
 
 SANDBOX = {"interpreter": "sandbox"}
@@ -178,6 +179,32 @@ def test_a_program_does_not_sleep_for_ever(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setattr(module, "SLEEP_IN_ALL", 0.05)
     found = ran(tmp_path, "import time\nwhile True:\n    time.sleep(0.02)", settings=SANDBOX)
     assert "RuntimeError: A program may sleep for 0.05 seconds in all." in found
+
+
+def test_what_a_program_has_started_does_not_compute_on_while_it_sleeps(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "SLEEP_IN_ALL", 30.0)
+    busy = (
+        "import os, time\nfor n in range(1, 999):\n    while time.process_time() < n / 10: pass\n    os.write(2, b'#')"
+    )
+    code = (
+        f"import asyncio, subprocess, sys\nfor _ in range(2):\n    subprocess.Popen([sys.executable, '-c', {busy!r}])\n"
+    )
+    found = ran(tmp_path, code + "while True:\n    await asyncio.sleep(0.9)", settings={**SANDBOX, "seconds": 2})
+    assert "TimeoutError: The program has computed for longer than 2 seconds." in found
+    assert found.count("#") < 40  # tenths of a second
+
+
+def test_what_a_program_has_started_has_no_more_memory_without_control_groups(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ControlGroups, "find", lambda: ControlGroups({}))
+    grow = "kept = []\nwhile True:\n    kept.append(b'x' * 2**20)\n    os.write(2, b'#')"
+    code = f"import os\nfor _ in range(12):\n    if os.fork() == 0:\n        break\n{grow}"
+    found = ran(tmp_path, code, settings={**SANDBOX, "max_memory": 64 << 20})
+    assert "MemoryError" in found
+    assert found.count("#") < 1.1 * 128
 
 
 def test_calls_and_prints_have_their_limits(tmp_path: Path) -> None:

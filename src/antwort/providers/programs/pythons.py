@@ -59,7 +59,7 @@ class Pythons:
         self._alive = alive
         self._limits = SandboxLimits(
             memory=settings.max_memory + _OWN_MEMORY,
-            cpu_seconds=2 * math.ceil(settings.seconds) + 5,
+            cpu_seconds=math.ceil(settings.seconds) + 1,  # with what it has started, also while it waits
             processes=32,
             scratch_bytes=settings.max_memory,
         )

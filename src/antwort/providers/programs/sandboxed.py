@@ -138,6 +138,8 @@ class SandboxedProgram:
         why = "The interpreter has ended."
         if ending == "memory":
             why = f"MemoryError: The program took more than the {self._settings.max_memory:,} bytes that it may."
+        elif ending == "time":
+            why = self._late
         elif ending not in {"exit", "killed"}:
             why = f"The interpreter was ended: {ending}."
         return Outcome(joined(self._printed.text, f"{why}\n{LOST}"), True)
@@ -294,9 +296,12 @@ class SandboxedProgram:
         if resting and self._waiting and self._waiting >= self._under_way.keys() and not self._ended.done():
             self._ended.set_exception(SuspendedError(Suspension("calls")))
 
+    @property
+    def _late(self) -> str:
+        return f"TimeoutError: The program has computed for longer than {self._settings.seconds:g} seconds."
+
     def _out_of_time(self) -> None:
-        late = f"TimeoutError: The program has computed for longer than {self._settings.seconds:g} seconds."
-        self._end(Outcome(f"{late}\n{LOST}", True))
+        self._end(Outcome(f"{self._late}\n{LOST}", True))
 
     def _cancel_timers(self) -> None:
         while self._timers:
