@@ -278,6 +278,11 @@ def test_who_executes_what_cannot_be_read_hides_nothing(outside: Machine) -> Non
     assert len(done.stdout) < 1.1 * LIMIT
 
 
+def test_processes_that_end_while_somebody_looks_hide_nothing(outside: Machine) -> None:
+    done = outside.run(["bash", "-c", "for i in {1..500}; do /bin/true; done; echo done"], seconds=60.0, memory=16 * MB)
+    assert (done.ending, done.stdout) == ("exit", b"done\n"), done.stderr[-500:]
+
+
 def test_files_that_are_empty_take_memory_too(outside: Machine) -> None:
     script = "import os\nn = 0\nwhile True:\n    os.mknod(f'/tmp/{n}')\n    n += 1"
     done = outside.run(["python3", "-c", script], seconds=40.0, memory=48 * MB)

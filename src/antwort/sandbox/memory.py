@@ -32,7 +32,7 @@ _NAMELESS = (b"/dev/zero", b"/memfd:", b"/SYSV")
 """How the names of shared memory begin that is no file of the sandbox."""
 _IN_MEMORY = ("tmp", "dev/shm")
 _UNBOUNDED = 1 << 62
-_SETTING_OUT = 3
+_SETTING_OUT = 5
 """Hundredths of a second that who is about to become the command computes at most."""
 
 
@@ -102,7 +102,8 @@ class _Held:
                 self._add_open_files(place)
                 self._add_surroundings(place)
             except PermissionError:
-                self._add_unseen(process, status)
+                if b"\nRssAnon:" in read_all(f"{place}/status"):  # who ends has no memory any more, and shows nothing
+                    self._add_unseen(process, status)
 
     def look_at_files(self, process: int) -> None:
         """Add what a process holds by open files, if it shows them."""
